@@ -166,7 +166,7 @@ class SimulatedHost:
             return
         self.crashed += 1
         self._around.loop.kill(self.life)
-        self._gone()
+        self._removed()
         if down_s != float("inf"):
             self._around.loop.call_later(down_s, self.start, context=contextvars.Context())
 
@@ -182,7 +182,7 @@ class SimulatedHost:
             self._around.on_exit(self.name, error)
         self._around.loop.call_soon(self.crash, context=contextvars.Context())
 
-    def _gone(self) -> None:
+    def _removed(self) -> None:
         self._process = self.traffic = None
         unanswered, self._unanswered = self._unanswered, {}
         for future in unanswered:

@@ -117,7 +117,7 @@ def test_i3_something_comes_into_a_namespace_that_is_gone(scene: Scene) -> None:
     scene.drop(CELL, NAMESPACE, HOME, namespace="")
     assert not scene.violation
     instance(scene, 0)
-    assert "has come into" in scene.violation
+    assert "in a deleted namespace" in scene.violation
 
 
 @pytest.mark.parametrize(("every_s", "fine"), [(1.0, True), (0.01, False)])
@@ -148,7 +148,7 @@ async def test_i20_a_key_is_in_flight_twice() -> None:
             group.create_task(waited(watched(None, key)))
         await asyncio.sleep(0)
         until.set()
-    assert violations == ["I20: machine works on a twice at once on "]
+    assert violations == ["I20: machine reconciles a twice at once on "]
     await watched(None, "a")
     assert len(violations) == 1
 

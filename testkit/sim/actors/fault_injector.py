@@ -1,10 +1,8 @@
-"""Makes the faults of a scenario happen, and heals what can be healed when the calm begins.
+"""Injects the faults of a scenario, and recovers hosts when the calm begins.
 
-Each fault is a task of its own: it waits for its time, bends something, waits, and bends it back.
-Faults that last for ever are left as they are; ``lost`` names the hosts that are outside the
-healthy core because of that.
-
-Makes the faults of ``composed_faults.py`` happen.
+Each fault is a task: it waits for its time, changes a simulated port, waits, and changes it back.
+Faults that last forever are not changed back; ``unrecoverable_hosts`` names the hosts that they
+affect.
 """
 
 from __future__ import annotations
@@ -47,22 +45,23 @@ class FaultInjector:
     restored: Callable[[dict[str, LoadedPlane]], None]
     tamper: Callable[[str, Ref], None]
     calm: asyncio.Event = field(default_factory=asyncio.Event)
-    lost: dict[str, None] = field(default_factory=dict)
+    unrecoverable_hosts: dict[str, None] = field(default_factory=dict)
 
     async def run(self, faults: Iterable[f.Fault]) -> None:
-        """Returns when every fault is over; those that last end at the latest with the calm."""
+        """Inject the faults, and return when every one is over; a temporary fault ends with the
+        calm."""
         async with asyncio.TaskGroup() as group:
             for fault in faults:
                 group.create_task(self._run_fault(fault))
 
     def recover(self) -> None:
-        """The calm begins: nothing new goes wrong, and every host that is not lost is up."""
+        """Begin the calm: inject no new fault, and start every host that can recover."""
         self.calm.set()
         for host in self.hosts.values():
             host.disk.crash_points.clear()
             host.disk.doubtful.clear()
         for host in self.hosts.values():
-            if host.name not in self.lost:
+            if host.name not in self.unrecoverable_hosts:
                 host.start()
 
     async def _run_fault(self, fault: f.Fault) -> None:
@@ -73,8 +72,8 @@ class FaultInjector:
         self.network.sometimes(f"fault {type(fault).__name__}")
         await self._inject(fault)
 
-    async def last(self, for_s: float) -> None:
-        """Until the fault is over or the calm begins, whichever is first."""
+    async def wait_until_over(self, for_s: float) -> None:
+        """Wait until the fault is over or the calm begins."""
         if for_s == f.FOR_EVER:
             await self.loop.create_future()
         try:
@@ -103,7 +102,7 @@ class FaultInjector:
             case f.LoseRequests() | f.DelayWrites() | f.RepeatWrites() | f.Throttle():
                 return self._inject_request_fault(fault)
             case f.ConflictStorm():
-                return self._storm(fault)
+                return self._cause_conflicts(fault)
             case f.LyingProvider() | f.ProviderAway() | f.LoseMachine():
                 return self._inject_provider_fault(fault)
             case f.CloseWatches() | f.ForgetHistory() | f.HalfOpenWatches():
@@ -135,18 +134,18 @@ class FaultInjector:
             case f.PauseHost(_, for_s, _):
                 life = host.life
                 self.loop.pause(life)
-                await self.last(for_s)
+                await self.wait_until_over(for_s)
                 self.loop.resume(life)
             case f.SkewClock(_, _, skew_s):
                 host.skew_s = skew_s
             case _:
                 assert_never(fault)
 
-    def lose(self, host: SimulatedHost) -> None:
-        """It is gone, and never comes back."""
+    def stop_forever(self, host: SimulatedHost) -> None:
+        """Stop the host; it never starts again."""
         host.crash(down_s=f.FOR_EVER)
         host.is_lost = True  # a restart may be scheduled already
-        self.lost[host.name] = None
+        self.unrecoverable_hosts[host.name] = None
 
     async def _empty(self, host: SimulatedHost) -> None:
         if host.is_lost:
@@ -157,16 +156,16 @@ class FaultInjector:
             self.forget(plane)
             if plane in self.providers:
                 self.providers[plane].machines.clear()
-        await self.last(2.0)
+        await self.wait_until_over(2.0)
         host.start()
 
     async def _stop(self, host: SimulatedHost, for_s: float) -> None:
         if for_s == f.FOR_EVER:
-            self.lose(host)
+            self.stop_forever(host)
             return
         host.crash(down_s=f.FOR_EVER)
-        await self.last(for_s)
-        if host.name not in self.lost:
+        await self.wait_until_over(for_s)
+        if host.name not in self.unrecoverable_hosts:
             host.start()
 
     # --- disks
@@ -176,7 +175,7 @@ class FaultInjector:
         match fault:
             case f.FillDisk(_, for_s, _):
                 disk.full = True
-                await self.last(for_s)
+                await self.wait_until_over(for_s)
                 disk.full = False
             case f.BreakSync(_, _, kept):
                 disk.doubtful.append(kept)
@@ -185,7 +184,7 @@ class FaultInjector:
                 links = [self.network.link_faults(s, t) for s, t in self._links() if name in (s, t)]
                 for link_faults in links:
                     link_faults.slowness.append(0.01 * factor)
-                await self.last(for_s)
+                await self.wait_until_over(for_s)
                 disk.slowness /= factor
                 for link_faults in links:
                     link_faults.slowness.remove(0.01 * factor)
@@ -195,7 +194,7 @@ class FaultInjector:
     # --- links
 
     def _links(self) -> list[tuple[str, str]]:
-        """Every direction between two hosts that have to do with each other."""
+        """Return both directions of every link that is used."""
         both = [pair for s, t in links_of(self.layout) for pair in ((s, t), (t, s))]
         return list(dict.fromkeys(both))
 
@@ -207,37 +206,37 @@ class FaultInjector:
                 await self._cut([(source, target)], for_s)
             case f.IsolateHost(_, for_s, host):
                 if for_s == f.FOR_EVER:
-                    self.lost[host] = None
+                    self.unrecoverable_hosts[host] = None
                 apart = [(s, t) for s, t in self._links() if s != t and host in (s, t)]
                 await self._cut(apart, for_s)
             case f.FlapLink(_, for_s, source, target, period_s):
                 end_s = self.loop.time() + for_s
                 while self.loop.time() < end_s and not self.calm.is_set():
                     await self._cut([(source, target)], period_s)
-                    await self.last(period_s)
+                    await self.wait_until_over(period_s)
             case f.SwizzleClog(_, for_s, salt):
-                await self._swizzle(for_s, salt)
+                await self._cut_in_random_order(for_s, salt)
             case _:
                 assert_never(fault)
 
     async def _cut(self, links: Sequence[tuple[str, str]], for_s: float) -> None:
         for source, target in links:
             self.network.link_faults(source, target).cut += 1
-        await self.last(for_s)
+        await self.wait_until_over(for_s)
         for source, target in links:
             self.network.link_faults(source, target).cut -= 1
 
-    async def _swizzle(self, for_s: float, salt: int) -> None:
+    async def _cut_in_random_order(self, for_s: float, salt: int) -> None:
         random, links = salted(salt), self._links()
         step_s = for_s / (2 * len(links))
         random.shuffle(links)
         for source, target in links:
             self.network.link_faults(source, target).cut += 1
-            await self.last(step_s)
+            await self.wait_until_over(step_s)
         random.shuffle(links)
         for source, target in links:
             self.network.link_faults(source, target).cut -= 1
-            await self.last(step_s)
+            await self.wait_until_over(step_s)
 
     # --- requests
 
@@ -248,25 +247,25 @@ class FaultInjector:
         chance = _chance(fault.percent, fault.salt)
         match fault:
             case f.LoseRequests(applied=True):
-                await self._while(fault.for_s, link_faults.lost_after, chance)
+                await self._apply_while(fault.for_s, link_faults.lost_after, chance)
             case f.LoseRequests():
-                await self._while(fault.for_s, link_faults.lost_before, chance)
+                await self._apply_while(fault.for_s, link_faults.lost_before, chance)
             case f.DelayWrites(delay_s=delay_s):
-                await self._while(fault.for_s, link_faults.delayed, (chance, delay_s))
+                await self._apply_while(fault.for_s, link_faults.delayed, (chance, delay_s))
             case f.RepeatWrites(delay_s=delay_s):
-                await self._while(fault.for_s, link_faults.repeated, (chance, delay_s))
+                await self._apply_while(fault.for_s, link_faults.repeated, (chance, delay_s))
             case f.Throttle():
-                await self._while(fault.for_s, link_faults.throttled, chance)
+                await self._apply_while(fault.for_s, link_faults.throttled, chance)
             case _:
                 assert_never(fault)
 
-    async def _while(self, for_s: float, bent: list[Any], entry: object) -> None:
-        bent.append(entry)
-        await self.last(for_s)
-        bent.remove(entry)
+    async def _apply_while(self, for_s: float, active: list[Any], entry: object) -> None:
+        active.append(entry)
+        await self.wait_until_over(for_s)
+        active.remove(entry)
 
-    async def _storm(self, fault: f.ConflictStorm) -> None:
-        """Another writer touches every object of a kind, again and again."""
+    async def _cause_conflicts(self, fault: f.ConflictStorm) -> None:
+        """Write to every object of a kind again and again, as another writer would."""
         kind, client = _BY_RESOURCE[fault.resource], self.operator(PlaneName(fault.plane))
         end_s, round_ = self.loop.time() + fault.for_s, 0
         while self.loop.time() < end_s and not self.calm.is_set():
@@ -309,17 +308,17 @@ class FaultInjector:
         link_faults = self.network.link_faults(fault.source, fault.target)
         match fault:
             case f.StaleLists(age_s=age_s):
-                await self._while(fault.for_s, link_faults.stale_s, age_s)
+                await self._apply_while(fault.for_s, link_faults.stale_s, age_s)
             case f.SlowWatches(delay_s=delay_s):
-                await self._while(fault.for_s, link_faults.slow_watch_s, delay_s)
+                await self._apply_while(fault.for_s, link_faults.slow_watch_s, delay_s)
             case f.LagWatches(delay_s=delay_s):
-                await self._while(fault.for_s, link_faults.lag_s, delay_s)
+                await self._apply_while(fault.for_s, link_faults.lag_s, delay_s)
             case f.RepeatEvents():
                 chance = _chance(fault.percent, fault.salt)
-                await self._while(fault.for_s, link_faults.replays, chance)
+                await self._apply_while(fault.for_s, link_faults.replays, chance)
             case f.BreakPages():
                 link_faults.broken_pages += 1
-                await self.last(fault.for_s)
+                await self.wait_until_over(fault.for_s)
                 link_faults.broken_pages -= 1
             case f.LoseDeletes():
                 await self._lose_deletes(fault, link_faults)
@@ -328,7 +327,7 @@ class FaultInjector:
 
     async def _lose_deletes(self, fault: f.LoseDeletes, link_faults: LinkFaults) -> None:
         link_faults.deletes_lost += 1
-        await self.last(fault.for_s)
+        await self.wait_until_over(fault.for_s)
         link_faults.deletes_lost -= 1
         for pipe in self.network.pipes(fault.source, fault.target):
             pipe.expire()
@@ -342,11 +341,11 @@ class FaultInjector:
         match fault:
             case f.LyingProvider(_, for_s, _, lie):
                 provider.lie = lie
-                await self.last(for_s)
+                await self.wait_until_over(for_s)
                 provider.report_correctly()
             case f.ProviderAway(_, for_s, _):
                 provider.away += 1
-                await self.last(for_s)
+                await self.wait_until_over(for_s)
                 provider.away -= 1
             case f.LoseMachine(_, _, pick):
                 names = sorted(provider.alive())
@@ -357,20 +356,20 @@ class FaultInjector:
 
 
 def nth_commit(commits: int, *, durable: bool) -> CrashPoint:
-    """The n-th commit from now, before it is durable or right after."""
+    """Return the crash point at the n-th commit from now, before it is durable or right after."""
     left = commits
 
-    def is_here(_batch: Sequence[Entry], is_durable: bool) -> bool:
+    def crash_point(_batch: Sequence[Entry], is_durable: bool) -> bool:
         nonlocal left
         if not is_durable:
             left -= 1
         return left == 0 and is_durable == durable
 
-    return is_here
+    return crash_point
 
 
 def after_a_work(batch: Sequence[Entry], durable: bool) -> bool:
-    """The hub has a Work that its cell has not seen."""
+    """Crash when the hub has a Work that its cell has not observed."""
     return durable and any(
         isinstance(entry, Change) and entry.key.resource == WORK.resource for entry in batch
     )
@@ -381,9 +380,9 @@ def _chance(percent: int, salt: int) -> Chance:
     return lambda: random.random() * 100 < percent
 
 
-# A disk that hangs, and how long the hub has to see what was stored last.
-_HANGS, _LAST_WORDS_S = 10_000.0, 0.5
-_TOUCHED = {"metadata": {"annotations": {"migration.test/done": "true"}}}
+# The disk hangs for that long; the hub has that long to observe the last commit.
+_HANG_FACTOR, _OBSERVE_S = 10_000.0, 0.5
+_ANNOTATION = {"metadata": {"annotations": {"migration.test/done": "true"}}}
 
 
 async def inject_composed(injector: FaultInjector, fault: f.ComposedFault) -> None:
@@ -395,23 +394,23 @@ async def inject_composed(injector: FaultInjector, fault: f.ComposedFault) -> No
         case f.ExpireToken():
             link_faults = injector.network.link_faults(fault.source, fault.target)
             link_faults.unauthorized += 1
-            await injector.last(fault.for_s)
+            await injector.wait_until_over(fault.for_s)
             link_faults.unauthorized -= 1
         case f.RestorePlane():
             await _restore(injector, fault)
         case f.TouchEverything():
-            await _touch_everything(injector.operator(PlaneName(fault.plane)))
+            await _annotate_everything(injector.operator(PlaneName(fault.plane)))
         case f.SlowDisk(_, for_s, host, factor):
             disk = injector.hosts[host].disk
             disk.slowness *= factor
-            await injector.last(for_s)
+            await injector.wait_until_over(for_s)
             disk.slowness /= factor
         case f.DeleteNewNamespace(_, host):
             injector.hosts[host].disk.crash_points.append(_deletes_new_namespace(injector, host))
         case f.DieWithCopy():
             await _die_with_copy(injector, fault)
         case f.BurnMachines():
-            await _burn(injector, fault)
+            await _burn_machines(injector, fault)
         case _:
             assert_never(fault)
 
@@ -421,7 +420,7 @@ async def _lose_history(injector: FaultInjector, fault: f.LoseHistory) -> None:
     link_faults.watches_refused += 1
     for pipe in injector.network.pipes(fault.source, fault.target):
         pipe.close()
-    await injector.last(fault.for_s)
+    await injector.wait_until_over(fault.for_s)
     injector.hosts[fault.target].forget_history()
     link_faults.watches_refused -= 1
 
@@ -430,7 +429,7 @@ async def _answer_from_cache(injector: FaultInjector, fault: f.AnswerFromCache) 
     link_faults = injector.network.link_faults(fault.source, fault.target)
     link_faults.cached_s.append(fault.age_s)
     injector.hosts[fault.source].crash(down_s=0.1)
-    await injector.last(fault.for_s)
+    await injector.wait_until_over(fault.for_s)
     link_faults.cached_s.remove(fault.age_s)
 
 
@@ -438,8 +437,8 @@ async def _restore(injector: FaultInjector, fault: f.RestorePlane) -> None:
     plane = PlaneName(fault.plane)
     host = injector.hosts[host_of_plane(injector.layout, plane)]
     backup = host.disk.journal.copy()
-    await injector.last(fault.for_s)
-    if host.name in injector.lost:
+    await injector.wait_until_over(fault.for_s)
+    if host.name in injector.unrecoverable_hosts:
         return
     host.crash(down_s=float("inf"))
     host.disk.journal.restore(plane, backup)
@@ -447,29 +446,29 @@ async def _restore(injector: FaultInjector, fault: f.RestorePlane) -> None:
     host.start()
 
 
-async def _touch_everything(operator: Client) -> None:
+async def _annotate_everything(operator: Client) -> None:
     for kind in KINDS:
         try:
             found = (await operator.list_plain(kind)).items
         except (ApiError, Unreachable):
             continue
         for item in found:
-            await _touch(operator, kind, item["metadata"])
+            await _annotate(operator, kind, item["metadata"])
 
 
-async def _touch(operator: Client, kind: KindInfo[Any], metadata: dict[str, Any]) -> None:
+async def _annotate(operator: Client, kind: KindInfo[Any], metadata: dict[str, Any]) -> None:
     try:
         ref = Ref(metadata.get("namespace", ""), metadata["name"])
-        await operator.patch_plain(kind, ref, _TOUCHED)
+        await operator.patch_plain(kind, ref, _ANNOTATION)
     except (ApiError, Unreachable):
         return
 
 
 def _deletes_new_namespace(injector: FaultInjector, name: str) -> CrashPoint:
-    """Not a crash: waits for the commit of a namespace, and lets somebody delete it."""
+    """Not a crash: wait for the commit of a namespace, and delete the namespace at once."""
     host, done = injector.hosts[name], False
 
-    def is_here(batch: Sequence[Entry], durable: bool) -> bool:
+    def crash_point(batch: Sequence[Entry], durable: bool) -> bool:
         nonlocal done
         for entry in batch if durable and not done else ():
             if _is_new_namespace(entry):
@@ -479,7 +478,7 @@ def _deletes_new_namespace(injector: FaultInjector, name: str) -> CrashPoint:
 
     async def delete(plane: PlaneName, ref: Ref) -> None:
         injector.tamper(plane, ref)
-        injector.log(f"operator deletes namespace {ref.name} on {plane} in its first moment")
+        injector.log(f"operator deletes namespace {ref.name} on {plane} right after its creation")
         client = Client(
             HostTransport(host.answer_operator), prefix=path_prefix(plane), token="", agent="test"
         )
@@ -488,7 +487,7 @@ def _deletes_new_namespace(injector: FaultInjector, name: str) -> CrashPoint:
         except (ApiError, Unreachable):
             return
 
-    return is_here
+    return crash_point
 
 
 def _is_new_namespace(entry: Entry) -> TypeGuard[Change]:
@@ -501,13 +500,13 @@ def _is_new_namespace(entry: Entry) -> TypeGuard[Change]:
 async def _die_with_copy(injector: FaultInjector, fault: f.DieWithCopy) -> None:
     host, stored = injector.hosts[fault.host], asyncio.Event()
 
-    def is_here(batch: Sequence[Entry], durable: bool) -> bool:
+    def crash_point(batch: Sequence[Entry], durable: bool) -> bool:
         if durable and not stored.is_set() and any(map(_is_new_copy, batch)):
-            host.disk.slowness *= _HANGS
+            host.disk.slowness *= _HANG_FACTOR
             stored.set()
         return False
 
-    host.disk.crash_points.append(is_here)
+    host.disk.crash_points.append(crash_point)
     async with asyncio.TaskGroup() as group:
         calm = group.create_task(injector.calm.wait())
         copied = group.create_task(stored.wait())
@@ -515,21 +514,21 @@ async def _die_with_copy(injector: FaultInjector, fault: f.DieWithCopy) -> None:
         for task in (calm, copied):
             task.cancel()
     if stored.is_set() and not injector.calm.is_set():
-        await asyncio.sleep(_LAST_WORDS_S)
-        injector.lose(host)
+        await asyncio.sleep(_OBSERVE_S)
+        injector.stop_forever(host)
 
 
 def _is_new_copy(entry: Entry) -> bool:
-    """A deployment as the hub made it: the cell has said nothing of it yet."""
+    """Return True for a deployment as the hub wrote it: the cell has not reported its status."""
     if not isinstance(entry, Change) or entry.key.resource != DEPLOYMENT.resource:
         return False
     return entry.body is not None and b'"observedGeneration"' not in entry.body
 
 
-async def _burn(injector: FaultInjector, fault: f.BurnMachines) -> None:
+async def _burn_machines(injector: FaultInjector, fault: f.BurnMachines) -> None:
     provider = injector.providers[cell_plane(fault.cell)]
     for machine_id in list(provider.machines):
         provider.kill(machine_id)
     provider.lie = "never-there"
-    await injector.last(fault.for_s)
+    await injector.wait_until_over(fault.for_s)
     provider.report_correctly()

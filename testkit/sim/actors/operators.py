@@ -1,12 +1,9 @@
-"""Carries out what ``membership_operations.py`` says.
+"""Operators: they let cells join and leave, and create, entitle and delete projects.
 
-Nobody is in two minds: whoever lets a cell leave waits until it is gone, and whoever lets one join
-asks until it is a member. So which cell serves a city in the end is certain (``Users.serving``).
-
-Carries out what ``project_operations.py`` says.
-
-Whoever takes access away waits until it is gone with all that ran; so what is wanted afterwards is
-certain. Nobody waits for ever for what depends on others: a request may stay undecided.
+An operator waits until a cell has left or joined, so that the cell that finally serves a city is
+certain (``Users.serving``). An operator who revokes access waits until the workloads are gone, so
+that the expected state is certain. No operator waits without end for a decision of others: a
+request may stay undecided.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ from datum_compute.api.plane import HUB, PLATFORM, project_plane
 from datum_compute.api.quotametrics import SERVICE as COMPUTE
 from datum_compute.api.quotametrics import SERVICE_NAME
 from datum_compute.client.client import Client
-from testkit.sim.actors.retry import AGAIN_S, until, until_gone
+from testkit.sim.actors.retry import RETRY_S, until, wait_until_deleted
 from testkit.sim.processes import join_spec
 from testkit.sim.scenario.operations import (
     CreateProject,
@@ -58,29 +55,29 @@ if TYPE_CHECKING:
     from testkit.sim.actors.users import Users
 
 
-# Cities of cells that are given another by hand.
-_NOWHERE, _ELSEWHERE = "LIMBO", "AWAY"
+# Cities of cells whose city label is changed by hand.
+_NO_CITY, _OTHER_CITY = "LIMBO", "AWAY"
 
 
 class Machines(Protocol):
-    """The machines that cells are on, and what lies on their disks."""
+    """The hosts of cells, and the content of their disks."""
 
     def incarnation(self, cell: str) -> int: ...
 
     def keep(self, cell: str, certificate: str) -> None:
-        """The cell has joined with it."""
+        """Store the certificate that the cell received when it joined."""
         ...
 
     def wipe(self, cell: str) -> None:
-        """Switched off, and on again with nothing of what was there."""
+        """Stop the host, and start it with an empty disk."""
         ...
 
     def joining_with(self, token: str) -> Client:
-        """A client of the hub."""
+        """Return a client of the hub with this token."""
         ...
 
 
-async def carry_out_on_cells(users: Users, operation: OnCells) -> None:
+async def perform_on_cells(users: Users, operation: OnCells) -> None:
     cell = operation.cell
     match operation:
         case LeaveCell():
@@ -95,7 +92,7 @@ async def carry_out_on_cells(users: Users, operation: OnCells) -> None:
             await leave(users, first if stays else cell, forced=False)
             users.serving[city_of(cell)] = cell if stays else first
         case MoveCity(_, _, for_s):
-            await _move_there_and_back(users, cell, for_s)
+            await _move_and_return(users, cell, for_s)
         case _:
             assert_never(operation)
 
@@ -104,7 +101,7 @@ async def _replace(users: Users, operation: LeaveCell) -> None:
     cell, heir = operation.cell, operation.heir
     await leave(users, cell, forced=operation.forced)
     if operation.forced and not (operation.kept and heir == cell):
-        users.log(f"cell {cell} is switched off and wiped")
+        users.log(f"cell {cell} is stopped and wiped")
         users.machines.wipe(cell)
     await asyncio.sleep(operation.away_s)
     await join(users, heir)
@@ -118,12 +115,12 @@ async def leave(users: Users, cell: str, *, forced: bool) -> None:
         mark = {"metadata": {"annotations": {FORCED_LEAVE: "true"}}}
         await users.retry_until_done(lambda: hub.patch_plain(CLUSTER, ref, mark))
     await users.retry_until_done(lambda: hub.delete(CLUSTER, ref))
-    await until_gone(hub, CLUSTER, ref)
+    await wait_until_deleted(hub, CLUSTER, ref)
     users.log(f"cell {cell} has left")
 
 
 async def join(users: Users, cell: str, city: str = "") -> None:
-    """With a new token whenever the last one did not do."""
+    """Create a token and join with it; repeat both until the cell is a member."""
     users.log(f"cell {cell} joins")
     machines, hub = users.machines, users.clients[HUB]
 
@@ -148,39 +145,39 @@ async def join(users: Users, cell: str, city: str = "") -> None:
 
 
 async def _register(users: Users, cell: str) -> None:
-    """The join desk refuses a second cell of a city; somebody changes the label afterwards."""
-    await join(users, cell, _NOWHERE)
-    await _give(users, cell, city_of(cell))
+    """The join API refuses a second cell of a city, so the label is changed afterwards."""
+    await join(users, cell, _NO_CITY)
+    await _set_city(users, cell, city_of(cell))
 
 
-async def _move_there_and_back(users: Users, cell: str, for_s: float) -> None:
-    """In the end the spare leaves, so that nothing of the move is left."""
+async def _move_and_return(users: Users, cell: str, for_s: float) -> None:
+    """In the end the spare cell leaves, so that nothing of the move remains."""
     city = city_of(cell)
     first = users.serving.get(city, "")
     if not first or first == cell:
         return
-    await join(users, cell, _NOWHERE)
-    await _give(users, first, _ELSEWHERE)
-    await _give(users, cell, city)
+    await join(users, cell, _NO_CITY)
+    await _set_city(users, first, _OTHER_CITY)
+    await _set_city(users, cell, city)
     await asyncio.sleep(for_s)
-    await _give(users, cell, _NOWHERE)
-    await _give(users, first, city)
+    await _set_city(users, cell, _NO_CITY)
+    await _set_city(users, first, city)
     await leave(users, cell, forced=False)
 
 
-async def _give(users: Users, cell: str, city: str) -> None:
-    users.log(f"operator gives cell {cell} to {city}")
+async def _set_city(users: Users, cell: str, city: str) -> None:
+    users.log(f"operator moves cell {cell} to {city}")
     label, ref = {"metadata": {"labels": {TOPOLOGY_CITY: city}}}, Ref("", cell)
     await users.retry_until_done(lambda: users.clients[HUB].patch_plain(CLUSTER, ref, label))
 
 
-# How long somebody tries to deploy before taking no for an answer.
-_PATIENCE_S = 20.0
+# How long a user tries to deploy before accepting a refusal.
+_DEPLOY_TIMEOUT_S = 20.0
 _REF = Ref("", COMPUTE)
-_AGAINST = ("Denied", "Suspended", "Removed")
+_DENIALS = ("Denied", "Suspended", "Removed")
 
 
-async def carry_out_on_projects(users: Users, operation: OnProjects) -> None:
+async def perform_on_projects(users: Users, operation: OnProjects) -> None:
     project = operation.project
     if isinstance(operation, CreateProject):
         await _create(users, project)
@@ -248,12 +245,12 @@ async def _decide(users: Users, project: str, decision: str) -> None:
         if decision in ("Suspended", "Resumed"):
             spec = {"suspended": decision == "Suspended"}
         await users.retry_until_done(lambda: platform.patch(CONSUMER, ref, {"spec": spec}))
-    if decision in _AGAINST:
-        await until(lambda: _is_torn_down(users, project))
+    if decision in _DENIALS:
+        await until(lambda: _is_access_removed(users, project))
 
 
-async def _is_torn_down(users: Users, project: str) -> bool:
-    """Access is gone, and so is what ran; nobody wants it any more."""
+async def _is_access_removed(users: Users, project: str) -> bool:
+    """Return True if access has ended and the workloads are gone."""
     user = users.client(project_plane(project))
     try:
         phase = (await user.get(ENTITLEMENT, _REF)).status.phase
@@ -261,15 +258,15 @@ async def _is_torn_down(users: Users, project: str) -> bool:
         phase = None
     gone = phase != ACTIVE and not (await user.list(WORKLOAD)).items
     if gone:
-        _forget(users, project)
+        _delete_project(users, project)
     return gone
 
 
 async def _renew(users: Users, project: str) -> None:
     user = users.client(project_plane(project))
     await users.retry_until_done(lambda: user.delete(ENTITLEMENT, _REF))
-    await until_gone(user, ENTITLEMENT, _REF)
-    _forget(users, project)
+    await wait_until_deleted(user, ENTITLEMENT, _REF)
+    _delete_project(users, project)
     await _request(users, project)
 
 
@@ -280,7 +277,7 @@ async def _deploy(users: Users, operation: DeployIn) -> None:
     user = users.client(project_plane(operation.project))
     wanted, workload = users.workload(key, operation.replicas, operation.cities)
     loop = asyncio.get_running_loop()
-    ends_s = loop.time() + _PATIENCE_S
+    ends_s = loop.time() + _DEPLOY_TIMEOUT_S
     while True:
         try:
             await user.create_plain(WORKLOAD, workload)
@@ -292,22 +289,22 @@ async def _deploy(users: Users, operation: DeployIn) -> None:
                 users.log(f"{operation.project} has no access")
                 return
         except (ApiError, Unreachable):
-            pass  # it may have arrived
+            pass  # the request may have been applied
         else:
             users.wanted[key] = wanted
             return
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(RETRY_S)
 
 
 async def _delete(users: Users, project: str) -> None:
     platform, ref = users.client(PLATFORM), Ref("", project)
     await users.retry_until_done(lambda: platform.delete(PROJECT, ref))
-    await until_gone(platform, PROJECT, ref)
-    _forget(users, project)
+    await wait_until_deleted(platform, PROJECT, ref)
+    _delete_project(users, project)
     del users.newcomers[project]
     users.log(f"project {project} is gone")
 
 
-def _forget(users: Users, project: str) -> None:
+def _delete_project(users: Users, project: str) -> None:
     for key in [key for key in users.wanted if key[0] == project]:
         del users.wanted[key]

@@ -1,9 +1,7 @@
-"""Users and an operator, doing what the scenario says, as stubbornly as people are.
+"""Users and an operator who perform the operations of a scenario.
 
-No answer means asking again; already done is done. What users want in the end is what they last
-asked for: ``wanted`` is the truth that the world must converge to.
-
-Carries out what ``composed_operations.py`` says.
+They retry until a request is answered, and accept that it was already applied. ``wanted`` records
+what each user requested last: the state that the world must converge to.
 """
 
 from __future__ import annotations
@@ -45,8 +43,8 @@ from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName, project_plane
 from datum_compute.api.timestamps import timestamp
 from datum_compute.client.client import BACKGROUND, Client
-from testkit.sim.actors.operators import Machines, carry_out_on_cells, carry_out_on_projects
-from testkit.sim.actors.retry import AGAIN_S, until_gone
+from testkit.sim.actors.operators import Machines, perform_on_cells, perform_on_projects
+from testkit.sim.actors.retry import RETRY_S, wait_until_deleted
 from testkit.sim.checks import data as data_checks
 from testkit.sim.host import EPOCH_S
 from testkit.sim.scenario.operations import (
@@ -81,7 +79,7 @@ from testkit.sim.scenario.operations import (
 from testkit.sim.scenario.scenario import city_of
 
 NAMESPACE_NAME = "default"
-FLEETING = "fleeting"  # the workload in namespaces that do not last
+FLEETING = "fleeting"  # the workload in short-lived namespaces
 _UNKNOWN = {"apiVersion": "example.com/v1", "kind": "Poison", "metadata": {"name": "poison"}}
 _DATA: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
 _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
@@ -92,8 +90,8 @@ class Wanted:
     image: str
     replicas: int
     cities: tuple[str, ...]
-    data: bool = False  # whether it refers to some
-    fallback: tuple[str, ...] = ()  # cities that may take the share of one that fails
+    data: bool = False  # True if it references ConfigMaps and Secrets
+    fallback: tuple[str, ...] = ()  # cities that may replace a failed one
     fallback_after_s: int = 120
     sleep: LetSleep | None = None
     rolled: RollCarefully | None = None
@@ -108,53 +106,53 @@ class Users:
         machines: Machines | None = None,
     ) -> None:
         self.wanted: dict[tuple[str, str], Wanted] = {}
-        # Planes and names that an operator had a hand in: not everything holds for those.
+        # Objects that an operator changed, as (plane, name): some checks do not apply to them.
         self.tampered: dict[tuple[str, str], None] = {}
-        self.revoked: dict[str, None] = {}  # projects that are gone, or on their way out
-        self.newcomers: dict[str, None] = {}  # projects that came while the world ran
-        self.serving: dict[str, str] = {}  # cells by their city, where cells join
-        self.tokens = 0  # how many were made to join with
-        # Whether the host of a plane is lost permanently, so that operators stop retrying.
+        self.revoked: dict[str, None] = {}  # projects that are deleted or being deleted
+        self.newcomers: dict[str, None] = {}  # projects that were created while the world ran
+        self.serving: dict[str, str] = {}  # cell by city, where cells join
+        self.tokens = 0  # how many tokens were created
+        # Returns True if the host of a plane is lost permanently, so that operators stop retrying.
         self.is_lost: Callable[[str], bool] = lambda _plane: False
         self._machines = machines
         self.clients = {plane: client(plane) for plane in planes}
         self._client = client
         self.log = log
 
-    async def act(self, operations: Iterable[Operation]) -> None:
-        """All of them, each in its time; those of one workload one after the other."""
-        lanes: dict[tuple[str, str], list[Operation]] = {}
+    async def perform_all(self, operations: Iterable[Operation]) -> None:
+        """Perform all operations at their times; those of one workload one after the other."""
+        sequences: dict[tuple[str, str], list[Operation]] = {}
         for number, operation in enumerate(operations):
             if isinstance(operation, ByUser):
-                lanes.setdefault((operation.project, operation.name), []).append(operation)
+                sequences.setdefault((operation.project, operation.name), []).append(operation)
             elif isinstance(operation, Visit):
-                continue  # visitors are others: visitors.py
+                continue  # performed by visitors.py
             elif isinstance(operation, OnProjects):
-                lanes.setdefault(("project", operation.project), []).append(operation)
+                sequences.setdefault(("project", operation.project), []).append(operation)
             elif isinstance(operation, OnCells):
-                lanes.setdefault(("city", city_of(operation.cell)), []).append(operation)
+                sequences.setdefault(("city", city_of(operation.cell)), []).append(operation)
             else:
-                lanes[("operator", str(number))] = [operation]
+                sequences[("operator", str(number))] = [operation]
         async with asyncio.TaskGroup() as group:
-            for lane in lanes.values():
-                group.create_task(self._act_in_order(lane))
+            for sequence in sequences.values():
+                group.create_task(self._perform_in_order(sequence))
 
     async def delete_everything(self) -> None:
         for project, name in sorted(self.wanted):
             await self._by_user(DeleteWorkload(0.0, project, name))
 
-    async def _act_in_order(self, lane: list[Operation]) -> None:
+    async def _perform_in_order(self, sequence: list[Operation]) -> None:
         loop = asyncio.get_running_loop()
-        for operation in lane:
+        for operation in sequence:
             await asyncio.sleep(max(0.0, operation.at_s - loop.time()))
             if isinstance(operation, ByUser):
                 await self._by_user(operation)
             elif isinstance(operation, FleetingNamespace):
                 await self._request_fallback_city(operation)
             elif isinstance(operation, OnProjects):
-                await carry_out_on_projects(self, operation)
+                await perform_on_projects(self, operation)
             elif isinstance(operation, OnCells):
-                await carry_out_on_cells(self, operation)
+                await perform_on_cells(self, operation)
             elif not isinstance(operation, Visit):
                 await self._perform_operator_operation(operation)
 
@@ -193,7 +191,7 @@ class Users:
 
     async def _replace_data(self, operation: ReplaceData) -> None:
         user, ref = self._user(operation.project), Ref(NAMESPACE_NAME, data_checks.NAME)
-        self.log(f"the data of {operation.project} is replaced")
+        self.log(f"the data of {operation.project} are replaced")
         for kind in _DATA:
             await self.retry_until_done(partial(user.delete, kind, ref))
         await asyncio.sleep(operation.away_s)
@@ -209,7 +207,7 @@ class Users:
             await self.retry_until_done(partial(user.patch_plain, kind, ref, content))
 
     async def _create(self, key: tuple[str, str], wanted: Wanted) -> None:
-        """An earlier one of the name may still be leaving: then again, until it is ours."""
+        """Retry while an earlier object of the name is terminating."""
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
         while key[0] not in self.revoked:
             try:
@@ -220,7 +218,7 @@ class Users:
                     return
                 await asyncio.sleep(0.05)
             except (ApiError, Unreachable):
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
             else:
                 return
 
@@ -230,7 +228,7 @@ class Users:
         await self.retry_until_done(lambda: user.patch(WORKLOAD, ref, {"spec": spec}))
 
     async def _move_back(self, key: tuple[str, str]) -> None:
-        """As of the time that the project itself has: it may differ from everybody else's."""
+        """Use a time of the project's server, whose clock may differ."""
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
         self.log(f"move {key[1]} in {key[0]} back")
         now = timestamp(EPOCH_S + asyncio.get_running_loop().time())
@@ -258,7 +256,7 @@ class Users:
             return None
 
     async def retry_until_done(self, ask: Callable[[], Awaitable[object]], plane: str = "") -> None:
-        """Repeat a request until it is answered. With ``plane``, until its host is lost at most."""
+        """Repeat a request until it is answered. With ``plane``, stop when its host is lost."""
         while not (plane and self.is_lost(plane)):
             try:
                 await ask()
@@ -268,13 +266,13 @@ class Users:
                 self.log(f"refused: {refused}")
                 return
             except (ApiError, Unreachable):
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
             else:
                 return
 
     @property
     def machines(self) -> Machines:
-        assert self._machines is not None, "cells come and go only where each is a process"
+        assert self._machines is not None, "cells join and leave only if each is a process"
         return self._machines
 
     def client(self, plane: PlaneName) -> Client:
@@ -283,7 +281,7 @@ class Users:
     def workload(
         self, key: tuple[str, str], replicas: int, cities: tuple[str, ...]
     ) -> tuple[Wanted, JsonObject]:
-        """A new one: what is wanted, and the object that says so."""
+        """Record a new workload as wanted, and return its object."""
         wanted = Wanted(f"{key[1]}:1", replicas, cities)
         return wanted, manifest(key, wanted)
 
@@ -294,7 +292,7 @@ class Users:
 
     async def _perform_operator_operation(self, operation: ByOperator) -> None:
         if isinstance(operation, ComposedOperation):
-            await carry_out_composed(self, operation)
+            await perform_composed(self, operation)
             return
         match operation:
             case DeleteObject(_, plane, resource, pick, orphan):
@@ -305,7 +303,7 @@ class Users:
             case EditObject():
                 await self._edit(operation)
             case CreatePoison(_, plane, resource):
-                await self._poison(plane, _BY_RESOURCE[resource])
+                await self._create_poison(plane, _BY_RESOURCE[resource])
             case _:
                 assert_never(operation)
 
@@ -333,8 +331,8 @@ class Users:
                 lambda: client.patch_plain(kind, ref, patch), operation.plane
             )
 
-    async def _poison(self, plane: str, kind: KindInfo[Any]) -> None:
-        """A copy of an object of the kind with a name and labels that belong to nothing."""
+    async def _create_poison(self, plane: str, kind: KindInfo[Any]) -> None:
+        """Create an object of the kind whose name and labels belong to nothing."""
         found = await self.picked(plane, kind, 0, "")
         if found is None:
             return
@@ -371,7 +369,8 @@ class Users:
 
 
 def manifest(key: tuple[str, str], wanted: Wanted) -> JsonObject:
-    """The environment holds a canary: a value of one project that no other may ever see."""
+    """Return the object. Its environment contains a canary: a value that must not occur on planes
+    of other projects."""
     project, name = key
     env: list[JsonObject] = [{"name": "CANARY", "value": canary(project)}]
     if wanted.data:
@@ -470,7 +469,7 @@ def _spec_edit(kind: KindInfo[Any]) -> JsonObject | None:
     return {"spec": {"clusters": []}} if kind.kind == "ResourceBinding" else None
 
 
-async def carry_out_composed(users: Users, operation: ComposedOperation) -> None:
+async def perform_composed(users: Users, operation: ComposedOperation) -> None:
     match operation:
         case DeleteAll(_, plane, resource, prefix):
             await _delete_all(users, plane, resource, prefix)
@@ -523,12 +522,12 @@ async def _revoke(users: Users, project: str) -> None:
         del users.wanted[key]
     platform, ref = users.clients[PLATFORM], Ref("", project)
     await users.retry_until_done(lambda: platform.delete(PROJECT, ref))
-    await until_gone(platform, PROJECT, ref)
+    await wait_until_deleted(platform, PROJECT, ref)
     users.log(f"project {project} is gone")
 
 
 async def _drain(users: Users, cell: str, for_s: float) -> None:
-    """Twice the same of a cell: the later end counts, as it would for people."""
+    """If two drains of a cell overlap, the later end counts."""
     client, ref = users.clients[HUB], Ref("", cell)
     for taints, then in (([{"key": DRAINED, "effect": NO_SCHEDULE}], "drains"), ([], "opens")):
         users.log(f"operator {then} cell {cell}")

@@ -1,8 +1,8 @@
-"""Visitors: connections that come and go at the published ports of cells, and what they may expect.
+"""Visitors: clients that connect to the published ports of cells.
 
-I27: a connection that somebody could serve is served within the bound; the machine of an open
-connection is not put to sleep; a machine is woken by one at a time. Only where nothing else was in
-the way: the process of the cell, its provider and the machine were there all the time.
+I27: a connection is served within a bound; the machine of an open connection is not put to sleep; a
+machine is not woken twice at once. Checked only if the process of the cell, its provider and the
+machine were available all the time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from testkit.sim.scenario.operations import Visit
 from testkit.sim.scenario.scenario import Scenario, host_of_cell
 from testkit.sim.traffic import SimulatedTraffic
 
-# A wake of a stopped machine is bounded by its grace period, too; give or take a schedule.
+# The wake of a stopped machine also takes its grace period; the rest is scheduling.
 BOUND_S = HOLD_S + 35.0
 _LOOK_S = 0.05
 
@@ -55,22 +55,22 @@ class Visitors:
     async def _connection(
         self, visit: Visit, host: SimulatedHost, traffic: SimulatedTraffic, port: Port
     ) -> None:
-        """In a task of the host: it dies with it."""
+        """Runs in a task of the host, and ends with it."""
         cell, began_s, backends = cell_plane(visit.cell), self.now(), port.backends
         reached = await traffic.reach(port)
         took_s = self.now() - began_s
         for machine_id in self.state.providers[cell].overlaps:
             self.report_violation(f"I27: {machine_id} was woken twice at once")
         if reached is None or took_s > BOUND_S:
-            if any(self._was_there(cell, b, began_s) and b in port.backends for b in backends):
+            if any(self._was_available(cell, b, began_s) and b in port.backends for b in backends):
                 self.report_violation(
                     f"I27: a connection to {visit.cell} was not served in {took_s:.1f} s"
                 )
             return
         self.count("visit served")
-        await self._stay(visit, traffic, reached)
+        await self._stay_connected(visit, traffic, reached)
 
-    async def _stay(
+    async def _stay_connected(
         self, visit: Visit, traffic: SimulatedTraffic, reached: Reached[Backend]
     ) -> None:
         backend, until_s = reached.connection, self.now() + visit.stays_s
@@ -85,8 +85,8 @@ class Visitors:
             await asyncio.sleep(min(_LOOK_S, max(0.0, until_s - self.now())))
         traffic.balance.release(reached)
 
-    def _was_there(self, cell: PlaneName, backend: Backend, since_s: float) -> bool:
-        """Its machine, and a provider that answered and told the truth about it."""
+    def _was_available(self, cell: PlaneName, backend: Backend, since_s: float) -> bool:
+        """Return True if the machine existed all the time, and its provider answered correctly."""
         provider = self.state.providers[cell]
         machine = provider.alive().get(backend.machine_id)
         sound = not provider.away and provider.lie is None

@@ -1,11 +1,8 @@
-"""What must hold when the calm has done its work: desired equals actual, and nothing is left over.
+"""Checks of a settled world: desired state equals actual state, and nothing is left over.
 
-Each check answers what is still missing, or nothing. Cells in ``lost`` are outside the healthy
-core: nothing is asked of them, and what waits for them must say so.
-
-What must hold after the calm of cells that never came back: nobody believes them any more.
-
-What must hold of the record of changes after the calm: it ends with the present.
+Each check returns what is missing, or the empty string. Cells in ``lost`` never come back: nothing
+is expected of them, and what depends on them must report so. ``find_missing`` runs all checks; to
+add one, write a function and add it to ``_CHECKS``.
 """
 
 from __future__ import annotations
@@ -56,25 +53,28 @@ from testkit.sim.checks.quota import (
 from testkit.sim.checks.state import ClusterState, condition, is_terminating, is_true
 from testkit.sim.scenario.draw import NAMES
 
-_GOOD = ("Available", "Ready", "ReplicasReady")
+_POSITIVE_CONDITIONS = ("Available", "Ready", "ReplicasReady")
 
 
 def i7_nothing_outlives_its_cell(state: ClusterState, expected: ExpectedState) -> str:
-    """I7: nothing that is on lost cells only is called available or ready in its project."""
+    """I7: nothing that exists only on lost cells is Available or Ready in its project."""
     for project in expected.projects if expected.lost else ():
         plane = project_plane(project)
         for name, row in _on_lost_cells(state, expected, plane):
-            called = [type_ for type_ in _GOOD if is_true(row, type_)]
+            positive = [type_ for type_ in _POSITIVE_CONDITIONS if is_true(row, type_)]
             ready = (row.get("status") or {}).get("readyReplicas", 0)
-            if called or ready:
-                return f"{plane} {name}: {called}, {ready} ready, and its cell is lost"
+            if positive or ready:
+                return f"{plane} {name} is {positive} with {ready} ready, and its cell is lost"
     return ""
 
 
 def is_of_any(instance: JsonObject, cells: frozenset[str]) -> bool:
-    """By either label: operators edit one at a time."""
-    told = instance["metadata"].get("labels", {})
-    return told.get(labels.CITY_CODE, "").lower() in cells or told.get(labels.CELL, "") in cells
+    """Match either label, because operators edit one at a time."""
+    own_labels = instance["metadata"].get("labels", {})
+    return (
+        own_labels.get(labels.CITY_CODE, "").lower() in cells
+        or own_labels.get(labels.CELL, "") in cells
+    )
 
 
 def _on_lost_cells(
@@ -89,14 +89,14 @@ def _on_lost_cells(
     for key, row in state.rows_of(plane, WORKLOAD.resource):
         wanted = expected.wanted.get((plane.partition("/")[2], key.name))
         if wanted is None or wanted.fallback:
-            continue  # that another city has taken its share is checked with the machines
+            continue  # i6_machines_are_as_desired checks that another city has its share
         if all(city.lower() in expected.lost for city in wanted.cities):
             yield f"workload {key.name}", row
 
 
 def i13_newest_revision_is_current(state: ClusterState, expected: ExpectedState) -> str:
-    """I13: the newest revision of a workload is what it asks for; each differs from the one before;
-    no more are kept than promised."""
+    """I13: the newest revision of a workload equals its spec, consecutive revisions differ, and at
+    most KEPT are kept."""
     for project in expected.projects:
         plane = project_plane(project)
         rows = [row for _, row in state.rows_of(plane, REVISION.resource)]
@@ -116,14 +116,14 @@ def _find_revision_problem(workload: Workload, revisions: list[WorkloadRevision]
     )
     if not own:
         return f"{name} has no revision"
-    asked = [(canonical(r.spec.template), canonical(r.spec.placements)) for r in own]
+    recorded = [(canonical(r.spec.template), canonical(r.spec.placements)) for r in own]
     present = (canonical(workload.spec.template), canonical(workload.spec.placements))
-    if asked[-1] != present:
-        return f"the newest revision of {name} ({own[-1].spec.revision}) is not what it asks for"
+    if recorded[-1] != present:
+        return f"the newest revision of {name} ({own[-1].spec.revision}) differs from its spec"
     numbers = [revision.spec.revision for revision in own]
-    twice = any(before == after for before, after in itertools.pairwise(asked))
+    twice = any(before == after for before, after in itertools.pairwise(recorded))
     if twice or len(set(numbers)) != len(numbers):
-        return f"a change of {name} is on record twice: {numbers}"
+        return f"a change of {name} is recorded twice: {numbers}"
     return f"{len(own)} revisions of {name} are kept" if len(own) > KEPT else ""
 
 
@@ -141,8 +141,11 @@ _COUNTS = (
 
 
 def find_missing(state: ClusterState, expected: ExpectedState) -> str:
-    """I6: the first thing in which the world is not yet as it is wanted."""
-    for check in (*(_SHORT_OF_QUOTA if expected.has_scarce_quota else _WITH_PLENTY), *_ALWAYS):
+    """I6: return the first difference between desired and actual state."""
+    for check in (
+        *(_CHECKS_WITH_SCARCE_QUOTA if expected.has_scarce_quota else _CHECKS_WITH_ENOUGH_QUOTA),
+        *_CHECKS,
+    ):
         missing = check(state, expected)
         if missing:
             return missing
@@ -150,7 +153,7 @@ def find_missing(state: ClusterState, expected: ExpectedState) -> str:
 
 
 def i6_machines_are_as_desired(state: ClusterState, expected: ExpectedState) -> str:
-    """I6, I16: on every cell exactly the machines that users want there."""
+    """I6, I16: each cell runs exactly the machines that users want there."""
     placed = {key: cities_in_use(state, expected, *key) for key in expected.wanted}
     if moving := next((cities for cities in placed.values() if isinstance(cities, str)), None):
         return moving
@@ -174,7 +177,7 @@ def _machines(state: ClusterState, expected: ExpectedState) -> Iterator[tuple[st
 
 
 def i3_every_machine_has_an_owner(state: ClusterState, expected: ExpectedState) -> str:
-    """I3: no machine without a Server of its very uid."""
+    """I3: every machine has a Server with its uid."""
     for cell, machine_id in state.machines():
         namespace, name, uid = machine_id.split("/")
         row = state.rows.get(cell, {}).get(ObjectKey(SERVER.resource, namespace, name))
@@ -186,7 +189,7 @@ def i3_every_machine_has_an_owner(state: ClusterState, expected: ExpectedState) 
 
 
 def i6_workload_counts_are_current(state: ClusterState, expected: ExpectedState) -> str:
-    """I6, I7: every workload says what is true, of its newest generation."""
+    """I6, I7: the status of every workload is correct and about its newest generation."""
     for project in expected.projects:
         plane = project_plane(project)
         rows = {key.name: row for key, row in state.rows_of(plane, WORKLOAD.resource)}
@@ -203,20 +206,20 @@ def i6_workload_counts_are_current(state: ClusterState, expected: ExpectedState)
 def _find_status_problem(row: JsonObject, expected: ExpectedState, wanted: Wanted) -> str:
     if is_terminating(row):
         return "it is terminating"
-    if not expected.is_whole(wanted):
+    if not expected.is_unaffected(wanted):
         return ""
     status = row.get("status", {})
     counts = [status.get(name, 0) for name in _COUNTS]
     replicas = wanted.replicas * len(wanted.cities)
     if counts != [replicas] * len(_COUNTS):
-        return f"it counts {counts}, there are {replicas}"
+        return f"it reports {counts}, and {replicas} replicas exist"
     if status.get("observedGeneration") != row["metadata"]["generation"]:
         return "its status is about an older generation"
     return ""
 
 
 def i6_copies_equal_instances(state: ClusterState, expected: ExpectedState) -> str:
-    """I6: hub and projects show exactly the instances of the cells, equally ready."""
+    """I6: hub and projects show exactly the instances of the cells, with the same readiness."""
     on_cells: dict[str, str] = {}
     for cell in expected.cells:
         if cell not in expected.lost:
@@ -226,10 +229,10 @@ def i6_copies_equal_instances(state: ClusterState, expected: ExpectedState) -> s
         return f"the hub shows {_difference(on_hub, on_cells)}"
     shown: dict[str, str] = {}
     for project in expected.projects:
-        homes = _hub_namespaces(state, project)
+        hub_namespaces = _hub_namespaces(state, project)
         for key, row in state.rows_of(project_plane(project), INSTANCE.resource):
             if not is_of_any(row, expected.lost):
-                shown[f"{homes.get(key.namespace)}/{key.name}"] = _state(row)
+                shown[f"{hub_namespaces.get(key.namespace)}/{key.name}"] = _state(row)
     return "" if shown == on_cells else f"projects show {_difference(shown, on_cells)}"
 
 
@@ -244,7 +247,7 @@ def _instances(
 
 
 def _hub_namespaces(state: ClusterState, project: str) -> dict[str, str]:
-    """Namespaces of a project, and what they are called on hub and cells."""
+    """Return the namespaces of a project with their names on hub and cells."""
     return {
         key.name: f"ns-{row['metadata']['uid']}"
         for key, row in state.rows_of(project_plane(project), "namespaces")
@@ -254,21 +257,21 @@ def _hub_namespaces(state: ClusterState, project: str) -> dict[str, str]:
 def _state(row: JsonObject) -> str:
     ready = condition(row, "Ready")
     image = row["spec"]["runtime"]["sandbox"]["containers"][0]["image"]
-    said = (ready["status"], ready.get("lastTransitionTime")) if ready else None
-    return f"{image} Ready={said}"
+    ready_value = (ready["status"], ready.get("lastTransitionTime")) if ready else None
+    return f"{image} Ready={ready_value}"
 
 
 def _difference(left: Mapping[str, str], right: Mapping[str, str]) -> str:
-    odd = [
+    different = [
         f"{name}: {left.get(name)} instead of {right.get(name)}"
         for name in sorted({*left, *right})
         if left.get(name) != right.get(name)
     ]
-    return "; ".join(odd[:4])
+    return "; ".join(different[:4])
 
 
 def i22_unready_objects_have_a_reason(state: ClusterState, expected: ExpectedState) -> str:
-    """I22: whatever is not as wanted says why."""
+    """I22: every object that is not ready has a condition with reason and message."""
     for project in expected.projects:
         plane = project_plane(project)
         for resource in (WORKLOAD.resource, DEPLOYMENT.resource):
@@ -278,15 +281,15 @@ def i22_unready_objects_have_a_reason(state: ClusterState, expected: ExpectedSta
                     continue
                 found = condition(row, "Available")
                 if found is None or not found.get("reason") or not found.get("message"):
-                    return f"{plane} {resource} {key.name} is not ready and does not say why"
+                    return f"{plane} {resource} {key.name} is not ready and has no reason"
     return ""
 
 
 def i6_hub_shows_which_cells_are_reachable(state: ClusterState, expected: ExpectedState) -> str:
-    """I6, I7: the hub knows which cells answer, and that its copies are with those."""
+    """I6, I7: the hub shows which cells are reachable, and its copies are applied there."""
     for key, row in state.rows_of(HUB, CLUSTER.resource):
         if is_true(row, "Ready") == (key.name in expected.lost):
-            return f"the hub does not know whether {key.name} answers"
+            return f"the hub shows a wrong Ready condition of {key.name}"
     for key, row in state.rows_of(HUB, WORK.resource):
         cell = key.namespace.removeprefix(execution_namespace(""))
         if cell in expected.lost or key.name == _POISON:
@@ -307,14 +310,18 @@ def _copy_of(state: ClusterState, cell: str, work: JsonObject) -> JsonObject | N
 
 
 def i5_no_hub_namespace_outlives_its_source(state: ClusterState, expected: ExpectedState) -> str:
-    """I5: hub and cells hold a namespace, and the hub a policy for it, only as long as the project
-    namespace it stands for is there, or a lost cell may have something of it. A hub that came back
-    empty has forgotten what cells hold."""
+    """I5: hub and cells have a namespace, and the hub a policy for it, only while the source
+    namespace in the project exists or a lost cell may contain part of it. Cells are not checked if
+    the hub was emptied: it has no record of what they contain."""
     sources = {
-        home for project in expected.projects for home in _hub_namespaces(state, project).values()
+        hub_namespace
+        for project in expected.projects
+        for hub_namespace in _hub_namespaces(state, project).values()
     }
     sources |= set(_hub_namespaces_of_lost_cells(state, expected.lost))
-    cells = [] if HUB in state.emptied else [c for c in expected.cells if c not in expected.lost]
+    cells = (
+        [] if HUB in state.emptied_planes else [c for c in expected.cells if c not in expected.lost]
+    )
     for plane in (HUB, *map(cell_plane, cells)):
         for resource in (NAMESPACE.resource, CLUSTER_POLICY.resource):
             for key, _ in state.rows_of(plane, resource):
@@ -324,34 +331,37 @@ def i5_no_hub_namespace_outlives_its_source(state: ClusterState, expected: Expec
 
 
 def _hub_namespaces_of_lost_cells(state: ClusterState, lost: frozenset[str]) -> Iterator[str]:
-    """Those that Works of lost cells stand for."""
-    away = {execution_namespace(cell) for cell in lost}
+    """Yield the namespaces of the Works of lost cells."""
+    lost_namespaces = {execution_namespace(cell) for cell in lost}
     for key, row in state.rows_of(HUB, WORK.resource):
-        if key.namespace in away:
+        if key.namespace in lost_namespaces:
             metadata = row["spec"]["workload"]["manifests"][0]["metadata"]
             yield metadata.get("namespace") or metadata["name"]
 
 
 def i5_no_prefix_outlives_its_network(state: ClusterState, expected: ExpectedState) -> str:
-    """I5: a prefix is on record for a holder that is there, or for what a lost cell may have."""
-    if expected.lost or state.emptied:
+    """I5: every allocated prefix has a holder that exists, or that may exist on a lost cell."""
+    if expected.lost or state.emptied_planes:
         return ""
     held = {row["metadata"]["uid"] for rows in state.rows.values() for row in rows.values()}
     for key, row in state.rows_of(PLATFORM, IP_ALLOCATION.resource):
         if row["spec"]["holderUid"] not in held:
-            return f"{key.name} is on record for a holder that is gone"
+            return f"the holder of {key.name} does not exist"
     return ""
 
 
-Settled = Callable[[ClusterState, ExpectedState], str]
+SettledCheck = Callable[[ClusterState, ExpectedState], str]
 
-_WITH_PLENTY: tuple[Settled, ...] = (i6_machines_are_as_desired, i6_workload_counts_are_current)
-_SHORT_OF_QUOTA: tuple[Settled, ...] = (
+_CHECKS_WITH_ENOUGH_QUOTA: tuple[SettledCheck, ...] = (
+    i6_machines_are_as_desired,
+    i6_workload_counts_are_current,
+)
+_CHECKS_WITH_SCARCE_QUOTA: tuple[SettledCheck, ...] = (
     i2_grants_are_used_up,
     i22_waiting_instances_report_quota,
     i6_workloads_count_what_runs,
 )
-_ALWAYS: tuple[Settled, ...] = (
+_CHECKS: tuple[SettledCheck, ...] = (
     i2_buckets_add_up,
     i2_no_claim_outlives_its_slot,
     i3_every_machine_has_an_owner,
@@ -372,32 +382,36 @@ _ALWAYS: tuple[Settled, ...] = (
 
 
 def find_leftovers(state: ClusterState, expected: ExpectedState) -> str:
-    """I5: deleted workloads leave nothing on any plane, and no machine."""
+    """I5: deleted workloads leave no object on any plane, and no machine."""
     left = [
         f"{cell} {machine_id}"
         for cell, machine_id in state.machines()
         if cell.partition("/")[2] not in expected.lost and f"/{_POISON}" not in machine_id
     ]
-    away = {execution_namespace(cell) for cell in expected.lost}
+    lost_namespaces = {execution_namespace(cell) for cell in expected.lost}
     for plane, rows in state.rows.items():
         if plane.partition("/")[2] in expected.lost and plane.startswith("cell/"):
             continue
         for key, row in rows.items():
-            odd = _POISON in key.name or key.resource.startswith("events")
-            odd = odd or _is_claim_of_lost_cell(row, expected.lost)
-            if not odd and key.namespace not in away and _OF_A_WORKLOAD.search(encode(row)):
+            different = _POISON in key.name or key.resource.startswith("events")
+            different = different or _is_claim_of_lost_cell(row, expected.lost)
+            if (
+                not different
+                and key.namespace not in lost_namespaces
+                and _OF_A_WORKLOAD.search(encode(row))
+            ):
                 left.append(f"{plane} {key.resource} {key.namespace}/{key.name}")
     return ", ".join(sorted(left)[:8])
 
 
 def _is_claim_of_lost_cell(row: JsonObject, lost: frozenset[str]) -> bool:
-    """A quota claim of a lost cell: what it was given for may run on, so it is not given away."""
+    """Its instance may still run, so the quota is not released."""
     cell = row["metadata"].get("labels", {}).get(labels.SOURCE_CLUSTER, "")
     return row.get("kind") == CLAIM.kind and cell in lost
 
 
 def summarize_state(state: ClusterState, expected: ExpectedState) -> tuple[str, ...]:
-    """I21: the final state without what may differ from run to run: ids, versions, times."""
+    """I21: return the final state without values that differ between runs: ids, versions, times."""
     return tuple(sorted(_summary_lines(state, (*map(project_plane, expected.projects), HUB))))
 
 
@@ -411,8 +425,8 @@ def _summary_lines(state: ClusterState, planes: Iterable[str]) -> Iterator[str]:
                 f"{c['type']}={c['status']}/{c['reason']}" for c in status.get("conditions", ())
             )
             counts = [status.get(name, 0) for name in _COUNTS]
-            where = key.namespace if key.namespace == NAMESPACE_NAME else "home"
-            name = _UID_HASH.sub("-*", key.name)  # names of deployments hold a hash of a uid
+            where = key.namespace if key.namespace == NAMESPACE_NAME else "hub namespace"
+            name = _UID_HASH.sub("-*", key.name)  # names of deployments contain a hash of a uid
             yield f"{plane} {key.resource} {where}/{name} {counts} {' '.join(conditions)}"
 
 

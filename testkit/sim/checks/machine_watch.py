@@ -1,8 +1,8 @@
-"""What must become true of machines in time, also when nothing is written: looked at every few
-seconds, in worlds whose cells are sound.
+"""Checks of machines every few seconds, because they are violated when nothing is written.
 
 I7: an instance stays Available for at most AVAILABLE_S after its machine is gone. I19: a cell
-brings a lost machine back by itself, whoever else is away, and lets go of what is deleted there.
+replaces a lost machine and completes a deletion by itself, whatever else is unreachable. Only in
+worlds whose cells are sound.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from testkit.sim.scenario.faults import BurnMachines, Fault, LoseMachine, StopHo
 from testkit.sim.scenario.scenario import CENTRE, MANAGER
 
 LOOK_S = 5.0
-# A cell looks at its machines at least every half minute, give or take a tenth.
+# A cell observes its machines at least every half minute, plus or minus a tenth.
 KNOWN_S = 45.0
 AVAILABLE_S = 5.0
 
 
 def is_watched(faults: Sequence[Fault]) -> bool:
-    """Whether machines die in the world, and nothing keeps its cells from noticing."""
+    """Return True if machines die in the world, and no fault keeps its cells from observing it."""
     return any(isinstance(fault, BurnMachines | LoseMachine) for fault in faults) and all(
-        isinstance(fault, BurnMachines | LoseMachine) or _spares_cells(fault) for fault in faults
+        isinstance(fault, BurnMachines | LoseMachine) or _affects_no_cell(fault) for fault in faults
     )
 
 
-def _spares_cells(fault: Fault) -> bool:
+def _affects_no_cell(fault: Fault) -> bool:
     return isinstance(fault, StopHost) and fault.host in (CENTRE, MANAGER)
 
 
 def find_machine_violation(state: ClusterState) -> str:
-    """The first instance of which something should be known or done by now."""
+    """Return the first instance whose status or machine should have changed by now."""
     now_s, alive = state.now(), _slots_alive(state)
     for slot in alive:
         state.last_alive_s[slot] = now_s
@@ -46,48 +46,49 @@ def find_machine_violation(state: ClusterState) -> str:
         last_s = state.last_alive_s.get(slot)
         if slot in alive or last_s is None:
             continue
-        gone = f"{cell} {key.name}: its machine is gone for {now_s - last_s:.0f} s"
-        # It may have gone just before this look, up to LOOK_S after it was last seen.
+        lost_for = f"{cell} {key.name}: its machine is gone for {now_s - last_s:.0f} s"
+        # The machine may have died right before this check, up to LOOK_S after it was last alive.
         if now_s - last_s > AVAILABLE_S + LOOK_S and is_true(row, "Available"):
-            return f"I7: {gone}, and it is still called Available"
+            return f"I7: {lost_for}, and it is still Available"
         if _lacks_deleted_data(state, cell, key, row):
             state.lacked_data_s[slot] = now_s
         startable_s = max(last_s, state.lacked_data_s.get(slot, last_s))
-        if now_s - startable_s > KNOWN_S and _could_be_back(state, cell) and not _is_held(row):
-            return f"I19: {gone}, and its cell has not brought it back"
-    return _held_back(state, alive)
+        if now_s - startable_s > KNOWN_S and _can_observe(state, cell) and not _is_gated(row):
+            return f"I19: {lost_for}, and its cell has not replaced it"
+    return _find_stuck_deletion(state, alive)
 
 
-def _held_back(state: ClusterState, alive: dict[str, None]) -> str:
-    """The first instance that is deleted, without a machine, and still there after a while."""
+def _find_stuck_deletion(state: ClusterState, alive: dict[str, None]) -> str:
+    """Return the first deleted instance that has no machine and still exists after KNOWN_S."""
     now_s = state.now()
     for cell in state.providers:
         for key, row in state.rows_of(cell, INSTANCE.resource):
             slot = f"{cell} {key.namespace}/{key.name}"
-            leaves = is_terminating(row) and slot not in alive
-            if not leaves:
-                state.leaving_since_s.pop(slot, None)
+            is_deleted = is_terminating(row) and slot not in alive
+            if not is_deleted:
+                state.terminating_since_s.pop(slot, None)
                 continue
             uid = row["metadata"]["uid"]
-            since_s, known = state.leaving_since_s.get(slot, (now_s, uid))
+            since_s, known = state.terminating_since_s.get(slot, (now_s, uid))
             since_s = since_s if known == uid else now_s
-            state.leaving_since_s[slot] = (since_s, uid)
-            if now_s - since_s > KNOWN_S and _could_be_back(state, cell):
-                return f"I19: {cell} {key.name} is deleted and cannot leave for {KNOWN_S:g} s"
+            state.terminating_since_s[slot] = (since_s, uid)
+            if now_s - since_s > KNOWN_S and _can_observe(state, cell):
+                return f"I19: {cell} {key.name} is deleted and still exists after {KNOWN_S:g} s"
     return ""
 
 
-def _is_held(row: JsonObject) -> bool:
-    """A gate keeps it from a machine, such as that of data which only the centre can bring."""
+def _is_gated(row: JsonObject) -> bool:
+    """Return True if a gate holds it back, such as that of data which only the center can
+    provide."""
     return bool(row.get("spec", {}).get("controller", {}).get("schedulingGates"))
 
 
 def _lacks_deleted_data(
     state: ClusterState, cell: PlaneName, key: ObjectKey, row: JsonObject
 ) -> bool:
-    """Whether an operator deleted data on the cell that the instance requires, and it is absent.
+    """Return True if an operator deleted data on the cell that the instance requires.
 
-    A machine starts only with all its required data, and only the centre has another copy.
+    A machine starts only with all its required data, and only the center has another copy.
     """
     rows = state.rows.get(cell, {})
     for reference in references_of(typed(row, Instance).spec):
@@ -98,7 +99,7 @@ def _lacks_deleted_data(
     return False
 
 
-def _could_be_back(state: ClusterState, cell: PlaneName) -> bool:
+def _can_observe(state: ClusterState, cell: PlaneName) -> bool:
     provider = state.providers[cell]
     return provider.lie is None and provider.now() - provider.correct_since_s > KNOWN_S
 
@@ -108,7 +109,7 @@ def _slots_alive(state: ClusterState) -> dict[str, None]:
 
 
 def _instances(state: ClusterState) -> Iterator[tuple[PlaneName, ObjectKey, JsonObject]]:
-    """Those that are to run, and that nobody had a hand in."""
+    """Yield instances that should run and that no operator changed."""
     for cell in state.providers:
         for key, row in state.rows_of(cell, INSTANCE.resource):
             if not is_terminating(row) and (cell, key.name) not in state.tampered:

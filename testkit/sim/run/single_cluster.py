@@ -118,7 +118,7 @@ class SingleClusterWorld:
         begin_s = self._loop.time()
         random = stream(self._seed, "workload")
         operations = [_later(o, begin_s) for o in _by_users(random, self._seed)]
-        acting = self._loop.create_task(self.users.act(operations))
+        acting = self._loop.create_task(self.users.perform_all(operations))
         leaving = self._loop.create_task(self._short_life(random))
         faults = draw_faults(stream(self._seed, "faults"), begin_s)
         raging = self._loop.create_task(self.injector.run(faults))

@@ -230,7 +230,10 @@ class World:
         self._mirrors = self._built_mirrors()
 
     def _is_lost(self, plane: str) -> bool:
-        return host_of_plane(self._scenario.layout, PlaneName(plane)) in self.injector.lost
+        return (
+            host_of_plane(self._scenario.layout, PlaneName(plane))
+            in self.injector.unrecoverable_hosts
+        )
 
     # --- the story
 
@@ -260,7 +263,7 @@ class World:
             self._loop.create_task(mirror.run())
         if is_watched(scenario.faults):
             self._loop.create_task(self._watch_machines())
-        acting = self._loop.create_task(self.users.act(scenario.operations))
+        acting = self._loop.create_task(self.users.perform_all(scenario.operations))
         if scenario.layout.published:
             visitors = Visitors(self.hosts, self.state, self.observer.report_violation, self._count)
             self._loop.create_task(visitors.run(scenario))
@@ -335,7 +338,7 @@ class World:
                 written = "\n".join(self.observer.trace[lines:][:10])
                 raise InvariantBroken(f"I6: writes in a settled system:\n{written}")
         asked = (self.network.requests - requests) / quiet_s / len(self.hosts)
-        if asked > REQUESTS_IN_SILENCE and not self.injector.lost:
+        if asked > REQUESTS_IN_SILENCE and not self.injector.unrecoverable_hosts:
             raise InvariantBroken(f"I20: {asked:.0f} requests a second from each settled host")
         lost = {
             cell_plane(cell) for cell in self._expected().lost
@@ -355,7 +358,7 @@ class World:
 
     def _is_sound(self) -> bool:
         """No cell is lost, and no operator left objects that contradict each other."""
-        return not self.injector.lost and not self.users.tampered
+        return not self.injector.unrecoverable_hosts and not self.users.tampered
 
     async def _start_anew(self) -> None:
         """I24: processes that start on settled stores, as after an upgrade, write nothing."""
@@ -389,7 +392,9 @@ class World:
     def _expected(self) -> ExpectedState:
         layout = self._scenario.layout
         lost = frozenset(
-            cell for cell in layout.cells if host_of_cell(layout, cell) in self.injector.lost
+            cell
+            for cell in layout.cells
+            if host_of_cell(layout, cell) in self.injector.unrecoverable_hosts
         )
         if lost:
             self.sometimes["host lost"] = len(lost)
