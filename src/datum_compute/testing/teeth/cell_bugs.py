@@ -51,7 +51,9 @@ def _lost_answer_creates_twice() -> Iterator[None]:
     with (
         function_replaced(plan_slots, _drawing_names()),
         function_replaced(slots_of, _slots_by_label),
-        attribute_replaced(CachedClient, "_mark_write_unknown", lambda _: lambda _self, _kind: None),
+        attribute_replaced(
+            CachedClient, "_mark_write_unknown", lambda _: lambda _self, _kind: None
+        ),
     ):
         yield
 
