@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 UV_VENV := $(VENV)/lock-tool
 COMPILE = $(UV_VENV)/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate
 
-SIM := $(BIN)/python -m datum_compute.testing.sim
+SIM := $(BIN)/python -m testkit.sim
 SIM_FIRST := $(if $(FIRST),--first $(FIRST))
 SIM_ARGS := $(if $(SEED),--seed $(SEED) $(if $(KEEP),--keep $(KEEP)),$(if $(SCENARIO),--scenario $(SCENARIO),$(if \
 	$(KNOWN),--known $(KNOWN),$(if $(EVERY_COMMIT),--every-commit,--seeds $(SEEDS) $(SIM_FIRST)))))
@@ -21,7 +21,7 @@ SIM_ARGS := $(if $(SEED),--seed $(SEED) $(if $(KEEP),--keep $(KEEP)),$(if $(SCEN
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-TARGETS := help setup up down test lint bench sim sim-fresh sim-campaign sim-teeth crds docs check lock test-teeth test-crash test-e2e test-kubernetes test-karmada test-containers kubectl kube-assets clean
+TARGETS := help setup up down test lint bench sim sim-fresh sim-campaign sim-mutants crds docs check lock test-mutants test-crash test-e2e test-kubernetes test-karmada test-containers kubectl kube-assets clean
 .PHONY: $(TARGETS)
 
 # `make bench hostile store` runs these two benches: every word after bench that is not a target.
@@ -53,7 +53,7 @@ down: setup ## Stop the platform; its state stays
 	$(BIN)/datumctl compute local down
 
 test: setup ## Run all fast tests (no killed processes, no real sockets)
-	$(BIN)/python -m pytest -n auto --maxprocesses=8 -m "not crash and not e2e and not containers and not teeth"
+	$(BIN)/python -m pytest -n auto --maxprocesses=8 -m "not crash and not e2e and not containers and not mutants"
 	@echo "real containers are not part of this: make test-containers"
 
 lint: setup ## Check format, style, types, house rules, documents and generated files
@@ -83,11 +83,11 @@ sim-fresh: setup ## Run 150 seeds derived from the committed tree (FRESH_SEEDS=n
 sim-campaign: setup ## Search fresh seeds for HOURS=h from FIRST=n, and write a report to REPORT=folder
 	$(SIM) --hours $(HOURS) $(SIM_FIRST) --report $(REPORT)
 
-test-teeth: setup ## Plant every known bug, and find it again where it was found before
-	$(BIN)/python -m pytest -n auto --maxprocesses=8 -m teeth
+test-mutants: setup ## Replay the recorded scenario of every mutant; each must be found
+	$(BIN)/python -m pytest -n auto --maxprocesses=8 -m mutants
 
-sim-teeth: setup ## Find a seed for every planted bug, within 1,000 (BUGS="name ..."; long)
-	$(BIN)/python -m datum_compute.testing.teeth.search --findings tests/sim/teeth_findings $(BUGS)
+sim-mutants: setup ## Find a seed for every mutant, within 1,000 (MUTANTS="name ..."; long)
+	$(BIN)/python -m testkit.sim.mutants.search --findings tests/sim/mutant_findings $(MUTANTS)
 
 crds: setup ## Write deploy/ from the kinds, the roles and the catalogue
 	$(BIN)/python -m hack.write_crds deploy/crds
@@ -131,4 +131,4 @@ $(UV_VENV): | $(STAMP)
 
 clean: ## Remove the environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src tests bench hack -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src testkit tests bench hack -name __pycache__ -type d -prune -exec rm -rf {} +

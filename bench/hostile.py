@@ -11,6 +11,8 @@ import asyncio
 import gc
 from collections.abc import Sequence
 
+from bench import unread_watches
+from bench.measurement import Measurement
 from tests.hostile.corpus import CORPUS
 from tests.hostile.logs import LOGS
 from tests.hostile.measure import (
@@ -20,9 +22,6 @@ from tests.hostile.measure import (
     measure_cost,
     measure_log_cost,
 )
-
-from bench import unread_watches
-from bench.measurement import Measurement
 
 RUNS = 3
 

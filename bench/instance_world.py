@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from hack.account_rules import single_cluster_rules
 from prometheus_client import CollectorRegistry
 
 from datum_compute.api.codec import JsonObject
@@ -42,12 +41,12 @@ from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.planes.catalogue import project_objects
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.sqlite import SqliteJournal
+from hack.account_rules import single_cluster_rules
 
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")
 SPACE = "default"
@@ -131,7 +130,7 @@ class World:
 async def new_world(state: Path) -> AsyncIterator[World]:
     written: list[Recorded] = []
     ports = real_ports()
-    async with served(state / "bench.db", ports, registry.NEIGHBOURS) as platform:
+    async with served(state / "bench.db", ports, registry.CLUSTER_CONTROLLERS) as platform:
         sending = InProcessTransport(platform.dispatch)
         transport = RecordingTransport(sending, written)
         await bring_up(platform, written)

@@ -21,12 +21,6 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hack.kube_assets import built_assets
-from tests.e2e.platform import BIN, eventually
-from tests.e2e.single_cluster import DEPLOY, account_kubeconfig, installed, workload
-from tests.kubernetes.programs import started, stop
-from tests.kubernetes.servers import RealPlane, RealServers
-
 from bench.measurement import RESULTS, Measurement
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import CLAIM, INSTANCE, NAMESPACE, SERVER
@@ -36,6 +30,11 @@ from datum_compute.client.client import Client
 from datum_compute.client.connecting import open_transport
 from datum_compute.client.credentials import Outside
 from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
+from hack.kube_assets import built_assets
+from tests.e2e.platform import BIN, eventually
+from tests.e2e.single_cluster import DEPLOY, account_kubeconfig, installed, workload
+from tests.kubernetes.programs import started, stop
+from tests.kubernetes.servers import RealPlane, RealServers
 
 MANY = 1_000
 PATIENCE_S = 900

@@ -9,12 +9,12 @@ import gc
 import time
 
 from bench.measurement import Measurement
-from datum_compute.testing.drawing import CELLS, NAMES
-from datum_compute.testing.faults import IsolateHost
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import CreateWorkload
-from datum_compute.testing.scenario import Scenario, scenario_of
-from datum_compute.testing.world import brought_up, run_scenario
+from testkit.sim.run.world import brought_up, run_scenario
+from testkit.sim.scenario.draw import CELLS, NAMES
+from testkit.sim.scenario.faults import IsolateHost
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.operations import CreateWorkload
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 SEEDS = range(1, 41)
 CHAOS_S = 600.0

@@ -16,7 +16,7 @@ from datum_compute.app.loop import run_loop
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Encode, Store
-from datum_compute.testing.running_store import PLANE, THINGS, running, thing
+from testkit.conformance.plane import PLANE, THINGS, running, thing
 
 BODY_BYTES = 3000
 LISTED = 10_000

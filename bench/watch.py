@@ -9,7 +9,7 @@ from bench.measurement import Measurement
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.store.store import Store
 from datum_compute.store.watchlog import Watch
-from datum_compute.testing.running_store import ENOUGH_S, PLANE, THINGS, body, running, thing
+from testkit.conformance.plane import ENOUGH_S, PLANE, THINGS, body, running, thing
 
 EVENTS = 1000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 500
-FOLDERS = ("src", "tests", "bench", "hack")
+FOLDERS = ("src", "testkit", "tests", "bench", "hack")
 
 
 def oversized(path: Path) -> Iterator[str]:

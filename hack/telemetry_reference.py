@@ -20,8 +20,8 @@ from datum_compute.app.metrics import process_registry
 from datum_compute.app.settings import cell_parser, local_parser, manager_parser
 from datum_compute.app.traffic.metrics import PrometheusWakes
 from datum_compute.app.usagemetrics import UsageMetrics
-from datum_compute.controllers.management.quarantine import quarantine_gauge
-from datum_compute.controllers.notices import ON_THE_WAY, OWN_REASONS
+from datum_compute.controllers.events import ON_THE_WAY, OWN_REASONS
+from datum_compute.controllers.federation.instances import quarantine_gauge
 from datum_compute.runtime.event_recorder import BURST, MESSAGE_BYTES_MAX, REFILL_S, EventRecorder
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics

@@ -1,27 +1,34 @@
-"""The rules of the house as functions: a source file in, sentences about what is wrong out.
+"""The house rules: functions that take a source file and return one sentence per violation.
 
-``test_house.py`` applies them to the whole source and to seeded violations. A rule reads the
-syntax tree only, so an import inside a function counts like one at the top.
+``test_house.py`` applies them to the whole source and to seeded violations. Rules on code read only
+the syntax tree, so an import inside a function counts like an import at the top of a module.
+
+The rules in ``RULES_WITH_EXCEPTIONS`` have violations today. ``house_exceptions.txt`` lists them,
+and the list may only get shorter (see ``house_exceptions.py``).
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-PACKAGE = "datum_compute"
+ROOT_PACKAGE = "datum_compute"
+SOURCE_FOLDER = f"src/{ROOT_PACKAGE}"
+TESTKIT = "testkit"  # beside src, and not in the wheel
 
 _ALL = frozenset(
     {
         *("admission", "api", "app", "cli", "client", "controllers", "dashboard", "drivers"),
-        *("planes", "planning", "runtime", "server", "store", "testing"),
+        *("planes", "planning", "runtime", "server", "store", TESTKIT),
     }
 )
 
-# Which rooms each room may import. This table is the architecture.
+# The packages that each package may import. This table defines the architecture.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "api": frozenset(),
     "planning": frozenset({"api"}),
@@ -34,32 +41,35 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "admission": frozenset({"api", "client"}),
     "controllers": frozenset({"api", "client", "planes", "planning", "drivers", "runtime"}),
     "dashboard": frozenset({"api", "client"}),
-    "cli": frozenset({"api", "client", "planning"}),  # plans and causes are pure functions
-    "app": _ALL - {"cli", "testing"},
-    "testing": _ALL - {"cli"},
+    "cli": frozenset({"api", "client", "planning"}),  # previews and explanations are planned
+    "app": _ALL - {"cli", TESTKIT},
+    TESTKIT: _ALL - {"cli"},
 }
 
-# Single files that may see more than their room.
+# Files that may import more than their package.
 ALSO_MAY_IMPORT = {
     "cli/local.py": frozenset({"app"}),
-    "cli/local_backup.py": frozenset({"app", "store"}),  # reads a store that nobody serves
+    "cli/local_backup.py": frozenset({"app", "store"}),  # reads the store of a stopped server
     "cli/local_processes.py": frozenset({"app"}),
-    "cli/local_wishes.py": frozenset({"app"}),  # what the last run has left in a state directory
-    "cli/platform_process.py": frozenset({"app"}),  # the files of a state directory
-    "cli/cell.py": frozenset({"app"}),  # joining writes the state directory of a cell
+    "cli/local_wishes.py": frozenset({"app"}),  # reads the state directory of the previous run
+    "cli/platform_process.py": frozenset({"app"}),  # reads a state directory
+    "cli/cell.py": frozenset({"app"}),  # writes the state directory of a cell
     "__main__.py": frozenset({"cli"}),
 }
 
-# A leaf that imports nothing of ours; rooms that must do without it.
+# Folders beside ``src`` that are not in the wheel.
+NOT_IN_WHEEL = frozenset({"bench", "examples", "hack", "testkit", "tests"})
+
+# Leaves import no other package. Every package may import them, except WITHOUT_LEAVES.
 LEAVES = frozenset({"telemetry"})
 WITHOUT_LEAVES = frozenset({"api", "planning"})
 
 BANNED_NAMES = frozenset({"utils", "helpers", "common", "misc", "base", "types"})
 
-_CHANGING = frozenset({"asyncio", "time", "logging", "random", "secrets", "os", "socket"})
+_NONDETERMINISTIC = frozenset({"asyncio", "time", "logging", "random", "secrets", "os", "socket"})
 BANNED_MODULES = {
-    "api": _CHANGING | {"subprocess", "threading"},
-    "planning": _CHANGING | {"datetime", "uuid"},
+    "api": _NONDETERMINISTIC | {"subprocess", "threading"},
+    "planning": _NONDETERMINISTIC | {"datetime", "uuid"},
 }
 
 _CLOCK = {
@@ -72,11 +82,11 @@ _CLOCK = {
     "datetime.datetime.today",
     "datetime.date.today",
 }
-_CHANCE = {"os.urandom", "os.getrandom", "uuid.uuid1", "uuid.uuid4", "random.SystemRandom"}
+_RANDOMNESS = {"os.urandom", "os.getrandom", "uuid.uuid1", "uuid.uuid4", "random.SystemRandom"}
 _TASKS = frozenset({"create_task", "ensure_future"})
 
-# What reaches outside of the process, and the rooms and files that are adapters to it. Everybody
-# else takes it as an argument: that is what lets the simulator run all of it in one thread.
+# Effects outside of the process, and the packages and files that are adapters to them. All other
+# code takes the adapter as an argument, so that the simulator can run it in one thread.
 EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     (
         "ends or signals a process",
@@ -90,7 +100,7 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
             "os.exec",
             "signal.",
         ),
-        frozenset({"app", "cli", "testing", "__main__"}),
+        frozenset({"app", "cli", TESTKIT, "__main__"}),
     ),
     (
         "opens a socket",
@@ -102,8 +112,8 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
         frozenset(
             {
                 *("app", "client/http.py", "client/lean.py", "client/oidc.py"),
-                *("drivers/containers/engine.py", "drivers/onlink.py"),
-                *("drivers/containers/hijack.py", "drivers/containers/registry.py"),
+                *("drivers/containers/engine.py", "drivers/local_network.py"),
+                "drivers/containers/registry.py",
             }
         ),
     ),
@@ -115,7 +125,7 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     (
         "starts a thread or a process",
         ("threading.", "concurrent.futures.", "multiprocessing.", "asyncio.to_thread", "_thread."),
-        frozenset({"app", "store/sqlite.py", "testing"}),
+        frozenset({"app", "store/sqlite.py", TESTKIT}),
     ),
     (
         "opens a file",
@@ -125,53 +135,68 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
         ),
     ),
     (
-        "looks at the machine",
+        "reads the state of the machine",
         ("os.getpid", "os.uname", "os.getlogin", "os.cpu_count", "platform.", "getpass."),
-        frozenset({"app", "cli", "testing"}),
+        frozenset({"app", "cli", TESTKIT}),
     ),
 )
 
-ROOMS_WITH_TASKS = frozenset({"runtime", "app", "testing"})
-# Looks after many real things at once; its tasks live in the one group of its ``run``.
-# The second passes on what is typed while it shows what comes back. The third asks beside a stream
-# that is quiet, and ends with it.
+PACKAGES_WITH_TASKS = frozenset({"runtime", "app", TESTKIT})
+# The driver supervises many containers in one task group. An exec session copies input and output
+# at the same time. A watch client probes the server while its stream is idle.
 FILES_WITH_TASKS = frozenset(
     {"drivers/containers/driver.py", "cli/remoteprocess.py", "client/quiet.py"}
 )
-CHANCE_MAKERS = frozenset({"cli/context.py"})
-CLOCK_READERS = frozenset({"testing/sim.py"})  # tells how long a search took
+RANDOMNESS_SOURCES = frozenset({"cli/context.py"})
+CLOCK_READERS = frozenset({"testkit/sim/run/main.py"})  # reports the duration of a search
 ENVIRONMENT_READERS = frozenset({"app/settings.py", "cli/context.py"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """One file of the package; ``path`` is relative to the package, with slashes."""
+    """A parsed file. ``path`` is relative to ``src/datum_compute``.
+
+    The path of a file of the testkit is relative to the repository.
+    """
 
     path: str
     tree: ast.Module
-    nodes: tuple[ast.AST, ...]  # all of the tree: many rules look through them
+    nodes: tuple[ast.AST, ...]  # every node of the tree, because many rules iterate over them
 
     @property
-    def room(self) -> str:
-        """The first folder, or the module's own name for files beside the rooms."""
+    def package(self) -> str:
+        """The first folder, or the module name of a file outside of all packages."""
         first, _, rest = self.path.partition("/")
         return first if rest else first.removesuffix(".py")
 
     @property
     def module(self) -> str:
         parts = PurePosixPath(self.path).with_suffix("").parts
-        return ".".join((PACKAGE, *(part for part in parts if part != "__init__")))
+        return ".".join((*self.root, *(part for part in parts if part != "__init__")))
+
+    @property
+    def root(self) -> tuple[str, ...]:
+        """The packages above the first folder of ``path``."""
+        return () if self.package == TESTKIT else (ROOT_PACKAGE,)
+
+    @property
+    def file(self) -> str:
+        """The path relative to the repository."""
+        return self.path if self.package == TESTKIT else f"{SOURCE_FOLDER}/{self.path}"
 
 
-def parsed(path: str, text: str) -> Source:
+def parse_source(path: str, text: str) -> Source:
     tree = ast.parse(text, filename=path)
     return Source(path, tree, tuple(ast.walk(tree)))
 
 
-def package_sources(package: Path) -> list[Source]:
+def read_sources(root: Path) -> list[Source]:
+    """Parse the product and the testkit of a repository."""
+    package = root / SOURCE_FOLDER
     return [
-        parsed(path.relative_to(package).as_posix(), path.read_text())
-        for path in sorted(package.rglob("*.py"))
+        parse_source(path.relative_to(base).as_posix(), path.read_text())
+        for folder, base in ((package, package), (root / TESTKIT, root))
+        for path in sorted(folder.rglob("*.py"))
     ]
 
 
@@ -179,7 +204,7 @@ def package_sources(package: Path) -> list[Source]:
 
 
 def imported_modules(source: Source) -> Iterator[tuple[int, str]]:
-    """Line and dotted name of everything imported, at any depth, also by import_module."""
+    """Yield line and dotted name of each import, at any depth, including ``import_module``."""
     for node in source.nodes:
         match node:
             case ast.Import(names=names):
@@ -198,97 +223,111 @@ def imported_modules(source: Source) -> Iterator[tuple[int, str]]:
 def _resolved(source: Source, module: str, level: int) -> str:
     if level == 0:
         return module
-    parts = [PACKAGE, *PurePosixPath(source.path).parts]
+    parts = [*source.root, *PurePosixPath(source.path).parts]
     return ".".join([*parts[: len(parts) - level], *([module] if module else [])])
 
 
-def imported_rooms(source: Source) -> Iterator[tuple[int, str]]:
+def imported_packages(source: Source) -> Iterator[tuple[int, str]]:
     for line, name in imported_modules(source):
         head, _, rest = name.partition(".")
-        room = rest.partition(".")[0]
-        if head == PACKAGE and room in _ALL | LEAVES:
-            yield line, room
+        package = rest.partition(".")[0]
+        if head == ROOT_PACKAGE and package in _ALL | LEAVES:
+            yield line, package
 
 
-def import_table(source: Source) -> Iterator[str]:
-    """Rooms import only what the table allows."""
-    if source.room in LEAVES:
-        allowed: frozenset[str] = frozenset({source.room})
+def find_forbidden_imports(source: Source) -> Iterator[str]:
+    """Packages import only what the table allows, and nothing that is not in the wheel."""
+    if source.package in LEAVES:
+        allowed: frozenset[str] = frozenset({source.package})
     else:
-        leaves = frozenset() if source.room in WITHOUT_LEAVES else LEAVES
-        allowed = MAY_IMPORT.get(source.room, frozenset()) | {source.room} | leaves
+        leaves = frozenset() if source.package in WITHOUT_LEAVES else LEAVES
+        allowed = MAY_IMPORT.get(source.package, frozenset()) | {source.package} | leaves
         allowed |= ALSO_MAY_IMPORT.get(source.path, frozenset())
-    for line, room in imported_rooms(source):
-        if room not in allowed:
-            listed = ", ".join(sorted(allowed - {source.room})) or "no other room"
-            yield f"{source.path}:{line}: {source.room} may import {listed}, but not {room}"
-
-
-def declared_room(source: Source) -> Iterator[str]:
-    """Every folder is a room of the table; beside them only the known files."""
-    known = {*MAY_IMPORT, *LEAVES, "__init__", "__main__"}
-    if source.room not in known:
-        yield f"{source.path}: {source.room!r} is no room; declare it in tests/house_rules.py"
-
-
-def banned_module(source: Source) -> Iterator[str]:
-    """api does no I/O; planning is pure."""
-    banned = BANNED_MODULES.get(source.room, frozenset())
+    for line, package in imported_packages(source):
+        if package not in allowed:
+            listed = ", ".join(sorted(allowed - {source.package})) or "no other package"
+            yield (
+                f"{source.path}:{line}: {source.package} imports {package} but may import only "
+                f"{listed}; move the code or pass it as an argument"
+            )
     for line, name in imported_modules(source):
-        if name.partition(".")[0] in banned:
-            yield f"{source.path}:{line}: {source.room} may not import {name.partition('.')[0]}"
+        head = name.partition(".")[0]
+        if head in NOT_IN_WHEEL and source.package != TESTKIT:
+            yield f"{source.path}:{line}: {head} is not in the wheel; move the code below src"
 
 
-def banned_file_name(source: Source) -> Iterator[str]:
+def find_undeclared_package(source: Source) -> Iterator[str]:
+    """Every folder is a package of the table. Outside of packages there are only known files."""
+    known = {*MAY_IMPORT, *LEAVES, "__init__", "__main__"}
+    if source.package not in known:
+        yield f"{source.path}: add {source.package!r} to MAY_IMPORT in tests/house_rules.py"
+
+
+def find_forbidden_modules(source: Source) -> Iterator[str]:
+    """``api`` does no I/O, and ``planning`` is pure."""
+    banned = BANNED_MODULES.get(source.package, frozenset())
+    for line, name in imported_modules(source):
+        module = name.partition(".")[0]
+        if module in banned:
+            yield (
+                f"{source.path}:{line}: {source.package} may not import {module}; "
+                "take the value as an argument"
+            )
+
+
+def find_vague_file_names(source: Source) -> Iterator[str]:
     for part in PurePosixPath(source.path).with_suffix("").parts:
         if part in BANNED_NAMES:
-            yield f"{source.path}: {part!r} says nothing; name the file for the thing it defines"
+            yield f"{source.path}: {part!r} is too vague; name the file after what it defines"
 
 
-# --- what code may do where
+# --- what code may do
 
 
-def async_in_planning(source: Source) -> Iterator[str]:
-    if source.room == "planning":
+def find_async_planning(source: Source) -> Iterator[str]:
+    if source.package == "planning":
         for node in source.nodes:
             if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
-                yield f"{source.path}:{node.lineno}: planners decide, they do not wait"
+                yield (
+                    f"{source.path}:{node.lineno}: planners are synchronous; "
+                    "do the I/O in the controller and pass the result"
+                )
 
 
-def hidden_clock_or_chance(source: Source) -> Iterator[str]:
-    """Clock, ids and randomness are arguments; only app makes them (cli may tell the time)."""
-    if source.room == "app" or source.path in CHANCE_MAKERS:
+def find_clock_or_randomness(source: Source) -> Iterator[str]:
+    """Clock, ids and randomness are arguments. ``app`` creates them; ``cli`` may read the clock."""
+    if source.package == "app" or source.path in RANDOMNESS_SOURCES:
         return
     for line, name in _used_names(source):
-        tells_time = source.room == "cli" or source.path in CLOCK_READERS
-        clock = name in _CLOCK and not tells_time
-        chance = name in _CHANCE or name.startswith("secrets.") or _draws(name)
-        if clock or chance:
-            yield f"{source.path}:{line}: {name} in {source.room}; take it as an argument"
+        may_read_clock = source.package == "cli" or source.path in CLOCK_READERS
+        clock = name in _CLOCK and not may_read_clock
+        randomness = name in _RANDOMNESS or name.startswith("secrets.") or _is_random_draw(name)
+        if clock or randomness:
+            yield f"{source.path}:{line}: {name} in {source.package}; take it as an argument"
     for line, name, arguments in _calls(source):
-        if name == "random.Random" and (source.room != "testing" or not arguments):
-            yield f"{source.path}:{line}: a generator of one's own; take a random.Random argument"
+        if name == "random.Random" and (source.package != TESTKIT or not arguments):
+            yield f"{source.path}:{line}: creates a generator; take a random.Random argument"
 
 
-def hidden_effect(source: Source) -> Iterator[str]:
-    """Sockets, programs, threads, files and the end of the process: adapters only."""
+def find_effects(source: Source) -> Iterator[str]:
+    """Only adapters open sockets and files, start programs and threads, or end the process."""
     used = [*_used_names(source), *_builtin_calls(source)]
     for what, names, adapters in EFFECTS:
-        if source.room in adapters or source.path in adapters:
+        if source.package in adapters or source.path in adapters:
             continue
         for line, name in used:
             if any(_is_of(name, banned) for banned in names):
-                yield f"{source.path}:{line}: {name} {what}; take it as an argument"
+                yield f"{source.path}:{line}: {name} {what}; take an adapter as an argument"
 
 
-def hidden_import(source: Source) -> Iterator[str]:
-    """Names that a reader, and these rules, cannot see."""
+def find_hidden_imports(source: Source) -> Iterator[str]:
+    """Star imports and dynamic code hide names from readers and from these rules."""
     for node in source.nodes:
         match node:
             case ast.ImportFrom(names=[ast.alias(name="*")], module=module):
-                yield f"{source.path}:{node.lineno}: import the names of {module} one by one"
+                yield f"{source.path}:{node.lineno}: import each name of {module}"
             case ast.Call(func=ast.Name(id="__import__" | "eval" | "exec" as name)):
-                yield f"{source.path}:{node.lineno}: {name} hides what is used"
+                yield f"{source.path}:{node.lineno}: {name} hides what is used; import it by name"
 
 
 def _is_of(name: str, banned: str) -> bool:
@@ -303,38 +342,41 @@ def _builtin_calls(source: Source) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
-def _draws(name: str) -> bool:
+def _is_random_draw(name: str) -> bool:
     return name.startswith("random.") and name not in ("random.Random", "random.SystemRandom")
 
 
-def task_outside_runtime(source: Source) -> Iterator[str]:
-    if source.room in ROOMS_WITH_TASKS or source.path in FILES_WITH_TASKS:
+def find_tasks(source: Source) -> Iterator[str]:
+    if source.package in PACKAGES_WITH_TASKS or source.path in FILES_WITH_TASKS:
         return
     for node in source.nodes:
         if isinstance(node, ast.Call) and _last_name(node.func) in _TASKS:
-            yield f"{source.path}:{node.lineno}: {source.room} may not start tasks; runtime does"
+            yield (
+                f"{source.path}:{node.lineno}: {source.package} may not start tasks; "
+                "let a task group of runtime or app run the coroutine"
+            )
 
 
-def environment_read(source: Source) -> Iterator[str]:
+def find_environment_reads(source: Source) -> Iterator[str]:
     if source.path in ENVIRONMENT_READERS:
         return
     for line, name in _used_names(source):
         if name in ("os.environ", "os.environb", "os.getenv", "os.getenvb"):
             listed = " and ".join(sorted(ENVIRONMENT_READERS))
-            yield f"{source.path}:{line}: {name}: only {listed} read the environment"
+            yield f"{source.path}:{line}: only {listed} may use {name}; take a setting"
 
 
-def room_docstring(source: Source) -> Iterator[str]:
-    is_room = source.path == f"{source.room}/__init__.py"
-    if is_room and not (ast.get_docstring(source.tree) or "").strip():
-        yield f"{source.path}: say what the room is for, what may not enter, how to add to it"
+def find_missing_package_docstring(source: Source) -> Iterator[str]:
+    is_package = source.path == f"{source.package}/__init__.py"
+    if is_package and not (ast.get_docstring(source.tree) or "").strip():
+        yield f"{source.path}: write what the package contains, must not contain, how to extend it"
 
 
-# --- lists kept by hand
+# --- lists that are maintained by hand
 
 
-def ends_in(source: Source, name: str) -> bool:
-    """Whether the module assigns ``name`` at its top level."""
+def assigns(source: Source, name: str) -> bool:
+    """Return True if the module assigns ``name`` at its top level."""
     for node in source.tree.body:
         match node:
             case ast.Assign(targets=targets):
@@ -348,10 +390,10 @@ def ends_in(source: Source, name: str) -> bool:
     return False
 
 
-def unlisted(sources: list[Source], name: str, list_path: str) -> list[str]:
-    """Files beside or below the list that end in ``name`` without a line in it.
+def find_unlisted(sources: list[Source], name: str, list_path: str) -> list[str]:
+    """Find files in the folder of the list that assign ``name`` but are not in the list.
 
-    A line is an import of the module, or its name as text (for lists that load lazily).
+    A list contains a module if it imports it, or contains its name as a string (lazy imports).
     """
     by_path = {source.path: source for source in sources}
     if list_path not in by_path:
@@ -364,10 +406,10 @@ def unlisted(sources: list[Source], name: str, list_path: str) -> list[str]:
     }
     folder = PurePosixPath(list_path).parent
     return [
-        f"{source.path} ends in {name} but {list_path} does not list it"
+        f"{source.path} assigns {name}; add it to {list_path}"
         for source in sources
         if PurePosixPath(source.path).is_relative_to(folder)
-        and ends_in(source, name)
+        and assigns(source, name)
         and not _is_mentioned(source, mentioned)
     ]
 
@@ -380,7 +422,7 @@ def _is_mentioned(source: Source, mentioned: set[str]) -> bool:
     )
 
 
-# --- names as they resolve through imports
+# --- names, resolved through imports
 
 
 @cache
@@ -400,7 +442,7 @@ def _aliases(source: Source) -> dict[str, str]:
 
 @cache
 def _used_names(source: Source) -> list[tuple[int, str]]:
-    """Every name that comes out of an import, spelled in full: ``datetime.datetime.now``."""
+    """Return each use of an imported name in full, such as ``datetime.datetime.now``."""
     aliases = _aliases(source)
     found = []
     for node in source.nodes:
@@ -438,3 +480,266 @@ def _last_name(node: ast.expr) -> str:
 
 
 Rule = Callable[[Source], Iterator[str]]
+
+
+# --- rules with exceptions
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One violation. ``house_exceptions.txt`` counts violations by subject and item."""
+
+    subject: str  # a path, relative to the repository, or the name of a class
+    item: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleWithExceptions:
+    """A rule that the code does not fulfill yet. ``advice`` states what to do about a violation."""
+
+    find: Callable[[list[Source], dict[str, str]], Iterator[Finding]]
+    advice: str
+
+
+def _finding(source: Source, line: int, item: str) -> Finding:
+    return Finding(source.file, item, f"{source.file}:{line}")
+
+
+# Words of the old private dialect and words that personify code. They count in identifiers, file
+# names, strings, comments and documents.
+BANNED_WORDS = frozenset(
+    {
+        *("anew", "nobody", "somebody", "whoever", "stranger", "strangers"),  # quoted
+        *("told", "tells", "says", "said", "asks", "heard", "hears"),  # quoted
+        *("wish", "wishes", "forgets", "forgotten", "homes", "companions"),  # quoted
+        *("doorkeeper", "neighbours", "thereof"),  # quoted
+    }
+)
+# Ends a line of Python or YAML that repeats words of others, such as the input of a user.
+QUOTED = "# quoted"
+TEXT_FILES = (
+    *("src/**/*.py", "testkit/**/*.py", "tests/**/*.py", "bench/**/*.py", "hack/**/*.py"),
+    *("examples/**/*.py", "examples/**/*.md", "docs/**/*.md", "*.md"),
+    *("deploy/monitoring/*.yaml", "deploy/monitoring/*.json"),
+)
+# One part of an identifier in snake case or camel case, or one word of prose.
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_FENCED_BLOCK = re.compile(r"^[ ]*```.*?^[ ]*```", re.MULTILINE | re.DOTALL)
+
+
+def read_texts(root: Path) -> dict[str, str]:
+    """Return the content of each file that ``find_banned_words`` checks, by path."""
+    return {
+        path.relative_to(root).as_posix(): path.read_text(encoding="utf-8")
+        for pattern in TEXT_FILES
+        for path in root.glob(pattern)
+    }
+
+
+def find_banned_words(_: list[Source], texts: dict[str, str]) -> Iterator[Finding]:
+    """Quotations do not count: fenced blocks of Markdown, and lines that end in ``# quoted``."""
+    for path, text in texts.items():
+        for word in _WORD.findall(path):
+            if word in BANNED_WORDS:
+                yield Finding(path, word, path)
+        if path.endswith(".md"):
+            text = _FENCED_BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
+        if BANNED_WORDS.isdisjoint(word.lower() for word in set(_WORD.findall(text))):
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
+            if not line.endswith(QUOTED):
+                for word in _WORD.findall(line):
+                    if word.lower() in BANNED_WORDS:
+                        yield Finding(path, word.lower(), f"{path}:{number}")
+
+
+CONTROLLER_REGISTRY = "controllers/registry.py"
+
+
+def find_controller_imports(sources: list[Source], _: dict[str, str]) -> Iterator[Finding]:
+    """Only the registry imports controllers.
+
+    A controller is a module that assigns ``CONTROLLER`` or ``CONTROLLERS``. Code that controllers
+    share is in ``planning`` or directly in ``controllers/``: they do not import helper modules from
+    the folders below it. ``testkit`` may import everything.
+    """
+    by_module = {source.module: source for source in sources}
+    for source in sources:
+        if source.package == TESTKIT or source.path == CONTROLLER_REGISTRY:
+            continue
+        for line, imported in _imported_sources(source, by_module):
+            if imported.package != "controllers" or imported.path.endswith("__init__.py"):
+                continue
+            is_controller = assigns(imported, "CONTROLLER") or assigns(imported, "CONTROLLERS")
+            is_in_subfolder = imported.path.count("/") > 1
+            if is_controller or (source.package == "controllers" and is_in_subfolder):
+                yield _finding(source, line, imported.file)
+
+
+def _imported_sources(source: Source, by_module: dict[str, Source]) -> Iterator[tuple[int, Source]]:
+    """Yield each imported module once, with the line of its first import."""
+    found: dict[str, tuple[int, Source]] = {}
+    for line, name in imported_modules(source):
+        imported = by_module.get(name) or by_module.get(name.rpartition(".")[0])
+        if imported is not None and imported is not source:
+            found.setdefault(imported.path, (line, imported))
+    yield from found.values()
+
+
+_MESSAGE_NAMES = frozenset({"message", "detail"})
+_ERROR_NAMES = frozenset({"error", "err", "exc", "exception", "failure", "problem", "e"})
+_SEARCHES = frozenset(
+    {
+        *("startswith", "endswith", "find", "rfind", "index", "rindex", "count"),
+        *("partition", "rpartition", "split", "rsplit", "removeprefix", "removesuffix"),
+    }
+)
+_MATCHES = frozenset({"search", "match", "fullmatch", "findall", "finditer"})
+_UNCHANGED_TEXT = frozenset({"lower", "upper", "casefold", "strip", "lstrip", "rstrip"})
+
+
+def find_message_comparisons(sources: list[Source], _: dict[str, str]) -> Iterator[Finding]:
+    """Code decides by reasons, codes and typed fields, never by the text of a message.
+
+    Text is what ``message``, ``detail`` and ``str(error)`` contain, and variables that are assigned
+    from them. Formatting is allowed: a search for punctuation, a comparison with the empty string,
+    a tuple that is compared to detect a change.
+    """
+    for source in sources:
+        names = _MESSAGE_NAMES | _message_variables(source)
+        for node in source.nodes:
+            if isinstance(node, ast.Compare | ast.Call | ast.Match) and _compares(node, names):
+                line = node.subject.lineno if isinstance(node, ast.Match) else node.lineno
+                yield _finding(source, line, "comparisons")
+
+
+def _message_variables(source: Source) -> set[str]:
+    found = set()
+    for node in source.nodes:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.NamedExpr(target=ast.Name(id=name), value=value)
+            ) if _is_message(value, _MESSAGE_NAMES):
+                found.add(name)
+    return found
+
+
+def _compares(node: ast.Compare | ast.Call | ast.Match, names: Set[str]) -> bool:
+    match node:
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            operands = [left, *comparators]
+            return any(
+                _compares_pair(before, operator, after, names)
+                for before, operator, after in zip(operands, ops, comparators, strict=False)
+            )
+        case ast.Call(func=ast.Attribute(value=value, attr=attr), args=args):
+            if attr in _SEARCHES and _is_message(value, names):
+                return any(not _is_formatting(arg) for arg in args)
+            return attr in _MATCHES and any(_is_message(arg, names) for arg in args)
+        case ast.Match(subject=subject):
+            return _is_message(subject, names)
+        case _:
+            return False
+
+
+def _compares_pair(left: ast.expr, operator: ast.cmpop, right: ast.expr, names: Set[str]) -> bool:
+    if isinstance(operator, ast.In | ast.NotIn):
+        if _is_message(right, names):
+            return not _is_formatting(left)
+        return _is_message(left, names)
+    if isinstance(operator, ast.Eq | ast.NotEq):
+        is_left = _is_message(left, names)
+        other = right if is_left else left
+        return (is_left or _is_message(right, names)) and not _is_formatting(other)
+    return False
+
+
+def _is_message(node: ast.expr, names: Set[str]) -> bool:
+    match node:
+        case ast.Attribute(attr=name):
+            return name in _MESSAGE_NAMES
+        case ast.Name(id=name):
+            return name in names
+        case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
+            return name in _ERROR_NAMES or name.endswith(("_error", "_exception"))
+        case ast.Call(func=ast.Attribute(value=value, attr=attr)):
+            return attr in _UNCHANGED_TEXT and _is_message(value, names)
+        case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="args")):
+            return name in _ERROR_NAMES
+        case ast.Subscript(value=value):
+            return _is_message(value, names)
+        case _:
+            return False
+
+
+def _is_formatting(node: ast.expr) -> bool:
+    """Return True for bytes, and for a constant without letters and digits."""
+    match node:
+        case ast.Constant(value=str(value)):
+            return not any(char.isalnum() for char in value)
+        case ast.Call(func=ast.Name(id=name)):
+            return name == "bytes"
+        case _:
+            return isinstance(node, ast.Constant)
+
+
+def find_repeated_class_names(sources: list[Source], _: dict[str, str]) -> Iterator[Finding]:
+    """The name of a class is unique, so that a search finds one definition."""
+    classes = [
+        (source, node)
+        for source in sources
+        for node in source.nodes
+        if isinstance(node, ast.ClassDef)
+    ]
+    counts = Counter(node.name for _, node in classes)
+    for source, node in classes:
+        if counts[node.name] > 1:
+            yield Finding(node.name, "definitions", f"{source.file}:{node.lineno}")
+
+
+SMALL_MODULE_LINES = 60
+_LISTED_NAMES = ("KIND", "CONTROLLER", "CONTROLLERS", "COMMAND")
+
+
+def find_small_modules(sources: list[Source], texts: dict[str, str]) -> Iterator[Finding]:
+    """A short module with one importer belongs in that importer.
+
+    Modules that a list imports (kinds, controllers, commands) do not count, nor do modules that an
+    ``__init__.py`` exports.
+    """
+    by_module = {source.module: source for source in sources}
+    importers: dict[str, list[str]] = {}
+    for source in sources:
+        for _, imported in _imported_sources(source, by_module):
+            importers.setdefault(imported.path, []).append(source.path)
+    for source in sources:
+        text = texts.get(source.file, "")
+        found = importers.get(source.path, [])
+        is_short = len(text.splitlines()) < SMALL_MODULE_LINES
+        is_listed = any(assigns(source, name) for name in _LISTED_NAMES)
+        if len(found) == 1 and is_short and not is_listed:
+            is_package = source.path.endswith("__init__.py")
+            if not is_package and not found[0].endswith("__init__.py"):
+                where = f"{source.file}, used by {found[0]}"
+                yield Finding(source.file, "single-importer", where)
+
+
+RULES_WITH_EXCEPTIONS = {
+    "banned-word": RuleWithExceptions(
+        find_banned_words, "replace the word with a plain one (BANNED_WORDS in house_rules.py)"
+    ),
+    "controller-import": RuleWithExceptions(
+        find_controller_imports, "move the shared code to planning or directly into controllers/"
+    ),
+    "message-text": RuleWithExceptions(
+        find_message_comparisons, "compare a reason, a code or a typed field instead of the text"
+    ),
+    "repeated-class": RuleWithExceptions(
+        find_repeated_class_names, "rename the class so that its name is unique below src"
+    ),
+    "small-module": RuleWithExceptions(
+        find_small_modules, "move the module into its only importer, or merge it by concept"
+    ),
+}

@@ -9,8 +9,6 @@ from random import Random
 
 import pytest
 import yaml
-from hack.generated import stale_files, write_files
-from hack.write_reference import command_list, has_commands, heading, reference_files
 
 from datum_compute.api.kinds import KINDS, kind_of
 from datum_compute.api.schema import structural_schema
@@ -21,8 +19,10 @@ from datum_compute.app.metrics import process_registry
 from datum_compute.app.ports import Ports
 from datum_compute.app.settings import cell_parser, local_parser, manager_parser
 from datum_compute.app.wiring import Layout, Platform
-from datum_compute.controllers.notices import ON_THE_WAY, OWN_REASONS
+from datum_compute.controllers.events import ON_THE_WAY, OWN_REASONS
 from datum_compute.store.memory import MemoryJournal
+from hack.generated import stale_files, write_files
+from hack.write_reference import command_list, has_commands, heading, reference_files
 
 ROOT = Path(__file__).resolve().parent.parent
 API_REFERENCE = ROOT / "docs" / "reference" / "api.md"
@@ -31,7 +31,7 @@ CLI_REFERENCE = ROOT / "docs" / "reference" / "cli.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MAKE_TARGETS = {
     *("setup", "up", "down", "test", "lint", "bench", "sim", "crds", "docs", "check", "lock"),
-    *("sim-campaign", "sim-teeth", "test-crash", "test-e2e", "kubectl", "clean"),
+    *("sim-campaign", "sim-mutants", "test-crash", "test-e2e", "kubectl", "clean"),
 }
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hack.generated import stale_files
-from hack.write_webhooks import webhook_files
 
 from datum_compute.admission.chain import CHAIN
 from datum_compute.admission.hookedkinds import hooked_kind, mutated_kinds, validated_kinds
@@ -16,6 +14,8 @@ from datum_compute.admission.reading import READING
 from datum_compute.admission.removing import REMOVING
 from datum_compute.admission.webhook import PATIENCE_S
 from datum_compute.api.kinds import KINDS, WORKLOAD
+from hack.generated import stale_files
+from hack.write_webhooks import webhook_files
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "webhook"
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import yaml
-from hack.generated import stale_files
-from hack.write_crds import crd_files
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.crd import crd_manifest
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, KINDS, NAMESPACE, POLICY
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.schema import structural_schema
+from hack.generated import stale_files
+from hack.write_crds import crd_files
 
 CRDS = Path(__file__).resolve().parents[2] / "deploy" / "crds"
 CUSTOM = [kind for kind in KINDS if not kind.built_in]

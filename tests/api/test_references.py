@@ -9,7 +9,7 @@ from datum_compute.api.instance import InstanceTemplate
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.references import Reference, Source, references, sources
 from datum_compute.api.schema import structural_schema
-from datum_compute.testing.builders import a_template
+from testkit.builders import a_template
 
 FIRST = "spec.runtime.sandbox.containers[0]"
 

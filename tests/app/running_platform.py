@@ -23,10 +23,9 @@ from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import BOOTSTRAP, Layout, Platform
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.store.memory import MemoryJournal
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 FIRST = project_plane("first")
 # The disks of platforms that have just come up, and how many ids they took, by their cells: one

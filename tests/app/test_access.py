@@ -28,7 +28,7 @@ from datum_compute.api.plane import PLATFORM, cell_plane, project_plane
 from datum_compute.api.service import Service, ServiceDependency, ServiceOwner, ServiceSpec
 from datum_compute.api.serviceconsumer import ServiceConsumer
 from datum_compute.api.serviceentitlement import ServiceEntitlement
-from datum_compute.testing.people import Wanted, manifest
+from testkit.sim.actors.users import Wanted, manifest
 from tests.app.running_platform import (
     FIRST,
     Running,

@@ -31,15 +31,13 @@ from datum_compute.api.server import ServerSpec
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import Layout, Platform, Safeguards
-from datum_compute.drivers.driver import PermanentError
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.driver import NO_DATA, MachineData, PermanentError
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.otel import otel_tracer
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.server.running_server import workload
 
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")

@@ -24,7 +24,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, project_plane
-from datum_compute.testing.people import Wanted, manifest
+from testkit.sim.actors.users import Wanted, manifest
 from tests.app.running_platform import (
     FIRST,
     Running,

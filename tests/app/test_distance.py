@@ -8,7 +8,7 @@ from random import Random
 
 from datum_compute.api.exchange import Request, Response
 from datum_compute.app.distance import DistantTransport
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 
 class Plane:

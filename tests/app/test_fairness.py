@@ -13,7 +13,7 @@ from datum_compute.api.plane import PlaneName, cell_plane, member_name
 from datum_compute.client.client import Client
 from datum_compute.store.journal import Entry
 from datum_compute.store.memory import MemoryJournal
-from datum_compute.testing.people import Wanted, manifest
+from testkit.sim.actors.users import Wanted, manifest
 from tests.app.running_platform import (
     FIRST,
     Running,

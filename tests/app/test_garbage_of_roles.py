@@ -32,7 +32,7 @@ from datum_compute.client.client import Client
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.server.authentication import User
 from datum_compute.server.holdings import COLLECTOR
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.app.test_manager_role import SETTLE_S, WIDGET, a_platform
 from tests.server.definitions import definition
 from tests.server.granting import DEFAULT, RBAC, role, rule

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from datum_compute.app.paced import Apart, Paced
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 Write = Callable[[], None]
 

@@ -28,7 +28,7 @@ from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import Layout, Platform
 from datum_compute.client.client import Client
 from datum_compute.store.memory import MemoryJournal
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 FIRST, SHOP = project_plane("first"), project_plane("shop")
 TOKENS = {PLATFORM: "t-platform", FIRST: "t-first", HUB: "t-hub"}

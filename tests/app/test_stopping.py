@@ -12,7 +12,7 @@ from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.plane import cell_plane
 from datum_compute.store.journal import Entry
 from datum_compute.store.memory import MemoryJournal
-from datum_compute.testing.people import Wanted, manifest
+from testkit.sim.actors.users import Wanted, manifest
 from tests.app.running_platform import FIRST, Running, on_a_platform
 
 

@@ -11,7 +11,7 @@ from datum_compute.api.scaletozero import ScaleToZero, Wake
 from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.cli.wakes import wake_document, wake_fields
 from datum_compute.cli.words import instance_health, short_text
-from datum_compute.testing.builders import a_template
+from testkit.builders import a_template
 
 AT = "2026-01-01T00:00:00Z"
 WAKE = Wake(

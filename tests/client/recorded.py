@@ -11,7 +11,7 @@ from datum_compute.api.codec import encode
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
 from datum_compute.client.client import Client
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 R = TypeVar("R")
 

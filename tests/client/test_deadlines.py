@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from datum_compute.client.deadlines import Deadlines
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 
 async def within(deadlines: Deadlines, seconds: float) -> str:

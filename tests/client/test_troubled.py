@@ -18,7 +18,7 @@ from datum_compute.client.troubled import (
     decoded_troubles,
     encoded_troubles,
 )
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 T = TypeVar("T")
 ASK = Request("GET", "/api")

@@ -16,7 +16,7 @@ from datum_compute.app.wiring import build_manager
 from datum_compute.controllers import registry
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.runtime.event_recorder import EventRequest
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.planes_in_process import InProcessPlanes
 
 CORE = "/api/v1/namespaces/default"
@@ -76,7 +76,7 @@ def in_neighbourhood(test: Callable[[Neighbourhood], Coroutine[Any, Any, None]])
         here = Neighbourhood(planes)
         ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
         manager = build_manager(
-            registry.NEIGHBOURS,
+            registry.CLUSTER_CONTROLLERS,
             {},
             ports,
             holdings=planes.server.holdings,

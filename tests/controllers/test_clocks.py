@@ -20,12 +20,12 @@ from datum_compute.api.plane import HUB, PlaneName, cell_plane, path_prefix
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.hub import cluster
-from datum_compute.controllers.management import quarantine
-from datum_compute.planning.quarantine import NO_IDENTITY
+from datum_compute.controllers.federation import instances as quarantine
+from datum_compute.controllers.karmada import clusters as cluster
+from datum_compute.planning.federation.instances import NO_IDENTITY
 from datum_compute.runtime.controller import Controller
-from datum_compute.testing.builders import an_instance
-from datum_compute.testing.virtual_loop import VirtualLoop
+from testkit.builders import an_instance
+from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 CELL = cell_plane("dfw")
@@ -75,7 +75,7 @@ def test_a_silent_cell_is_reported_after_the_clock_is_set_back() -> None:
                 raise Unreachable("the cell is away")
             return None
 
-        async with running(cluster.CONTROLLER, loop, planes, HUB, CELL) as clock:
+        async with running(cluster.CLUSTER_CONTROLLER, loop, planes, HUB, CELL) as clock:
             await asyncio.sleep(15)
             await look()
             planes.intercept = cut
@@ -95,7 +95,7 @@ def test_a_copy_is_quarantined_after_the_clock_is_set_back() -> None:
         copy = msgspec.structs.replace(an_instance(0), metadata=metadata)
         await hub.create(NAMESPACE, a_namespace("ns-u"))
         await hub.create(INSTANCE, copy)
-        async with running(quarantine.CONTROLLER, loop, planes, HUB) as clock:
+        async with running(quarantine.QUARANTINE_CONTROLLER, loop, planes, HUB) as clock:
             await asyncio.sleep(10)
             clock.skew_s = -STEP_S
             await asyncio.sleep(120)

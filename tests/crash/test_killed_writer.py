@@ -16,7 +16,7 @@ import pytest
 from datum_compute.api.codec import decode
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Store
-from datum_compute.testing.running_store import PLANE, THINGS, running
+from testkit.conformance.plane import PLANE, THINGS, running
 from tests.crash.writer import PASSING_PLANE, PASSING_THINGS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Store
-from datum_compute.testing.running_store import PLANE, THINGS, body, running, thing
+from testkit.conformance.plane import PLANE, THINGS, body, running, thing
 
 WRITERS = 8
 PASSING_PLANE = "cell/passing"

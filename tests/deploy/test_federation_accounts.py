@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import yaml
+
 from hack.write_federation import federation_files
 
 ACCOUNTS = {

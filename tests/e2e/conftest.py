@@ -14,8 +14,8 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hack.find_kubectl import NoKubectl, kubectl
 
+from hack.find_kubectl import NoKubectl, kubectl
 from tests.e2e.aftermath import aftermath
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.platform import CITIES, LocalPlatform, allow_on_platform

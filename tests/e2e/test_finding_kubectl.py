@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from hack.find_kubectl import NoKubectl, cached_program, find_kubectl, pinned_version, version_of
 
 

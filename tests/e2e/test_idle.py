@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 
 import pytest
-from bench.federation_world import PROJECT, World, new_world
 
+from bench.federation_world import PROJECT, World, new_world
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.plane import HUB, cell_plane
 

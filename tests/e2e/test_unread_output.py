@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAMS = {
     "datumctl": ("-m", "datumctl", "version"),
@@ -17,7 +20,7 @@ PROGRAMS = {
     "compute-server": ("-m", "datum_compute.app.local_server", "--help"),
     "compute-cell": ("-m", "datum_compute.app.cell_server", "--help"),
     "compute-manager": ("-c", "from datum_compute.app.manager import main; main(['--help'])"),
-    "simulator": ("-m", "datum_compute.testing.sim", "--help"),
+    "simulator": ("-m", "testkit.sim", "--help"),
     "own world": ("-m", "tests.examples.ordered_world", "--seeds", "1"),
 }
 
@@ -32,6 +35,7 @@ def test_a_program_whose_reader_has_gone_says_nothing(name: str, unbuffered: str
             [sys.executable, *PROGRAMS[name]],
             stdout=pipe,
             stderr=subprocess.PIPE,
+            cwd=ROOT,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
             timeout=60,
             check=False,

@@ -10,19 +10,23 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from examples.ordered_set.__main__ import define
-from examples.ordered_set.controllers import controllers
-from examples.ordered_set.kinds import MEMBER, ORDERED_SET
-
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB
 from datum_compute.store.journal import Change, ObjectKey
-from datum_compute.testing.composed_faults import AnswerFromCache
-from datum_compute.testing.faults import DelayWrites, PauseHost, RepeatWrites, StaleLists
-from datum_compute.testing.own_world import WINDOW_S, OwnProgram, User, own_main
-from datum_compute.testing.scenario import Scenario
-from datum_compute.testing.truth import Rows, Truth
+from examples.ordered_set.__main__ import define
+from examples.ordered_set.controllers import controllers
+from examples.ordered_set.kinds import MEMBER, ORDERED_SET
+from testkit.sim.checks.state import Rows, Truth
+from testkit.sim.run.custom_world import WINDOW_S, OwnProgram, User, own_main
+from testkit.sim.scenario.faults import (
+    AnswerFromCache,
+    DelayWrites,
+    PauseHost,
+    RepeatWrites,
+    StaleLists,
+)
+from testkit.sim.scenario.scenario import Scenario
 
 SET = Ref("default", "web")
 # Whoever starts on an old list, or writes late, may do the right thing too late.

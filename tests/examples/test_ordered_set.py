@@ -10,18 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from examples.ordered_set.__main__ import define
-from examples.ordered_set.controllers import controllers
-from examples.ordered_set.kinds import (
-    FINALIZER,
-    MEMBER,
-    ORDERED_SET,
-    Member,
-    MemberStatus,
-    OrderedSet,
-    OrderedSetSpec,
-)
-from examples.ordered_set.plan import Plan, plan_ordered_set
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +26,19 @@ from datum_compute.controllers import registry
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.manager import Manager
-from datum_compute.testing.virtual_loop import HOST, VirtualLoop, run_virtual
+from examples.ordered_set.__main__ import define
+from examples.ordered_set.controllers import controllers
+from examples.ordered_set.kinds import (
+    FINALIZER,
+    MEMBER,
+    ORDERED_SET,
+    Member,
+    MemberStatus,
+    OrderedSet,
+    OrderedSetSpec,
+)
+from examples.ordered_set.plan import Plan, plan_ordered_set
+from testkit.sim.loop import HOST, VirtualLoop, run_virtual
 from tests.runtime.planes_in_process import InProcessPlanes
 
 # --- the planner alone
@@ -178,7 +178,7 @@ class Story:
         await define(client)
         ports = Ports(self.loop.time, lambda: "uid", lambda: "suffix", Random(1))
         neighbours = build_manager(
-            registry.NEIGHBOURS, {}, ports, holdings=self.planes.server.holdings
+            registry.CLUSTER_CONTROLLERS, {}, ports, holdings=self.planes.server.holdings
         )
         neighbours.engage(HUB, client)
         self.loop.create_task(neighbours.run())

@@ -6,11 +6,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
+
 from examples.ordered_set import controllers as tutorial
 from examples.ordered_set.plan import Plan, plan_ordered_set
-
-from datum_compute.testing.own_world import own_main, own_scenario_of, run_own_world
-from datum_compute.testing.world import WorldBroken
+from testkit.sim.run.custom_world import own_main, own_scenario_of, run_own_world
+from testkit.sim.run.world import WorldBroken
 from tests.examples.ordered_world import ORDERED_SETS
 
 SEEDS = range(1, 25)

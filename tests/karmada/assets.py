@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from hack.karmada_assets import found_karmada, karmada_module
 
+from hack.karmada_assets import found_karmada, karmada_module
 from tests.karmada.hub import Karmada
 from tests.kubernetes.servers import RealPlane
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+
 from hack.gobuild import CannotBuild
 from hack.karmada_assets import built_karmada, found_karmada, karmada_module, karmada_programs
-
 from tests.kubernetes.test_assets import go, surroundings
 
 NAMES = sorted(program.name for program in karmada_programs())

@@ -1,6 +1,6 @@
 """The simulated kubelet on a real API server: every pod is bound to its node, gets the status that
-``testing/kubelet.py`` tells, and goes when it is to. Only ``kubelet_of`` makes a node that API
-servers can ask about pods."""
+``testkit/fakes/kubelet.py`` tells, and goes when it is to. Only ``kubelet_of`` makes a node that
+API servers can ask about pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.http import HttpTransport
 from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.transport import Transport
-from datum_compute.testing.kubelet import NODE, play
+from testkit.fakes.kubelet import NODE, play
 from tests.kubernetes.node import METRICS, metrics_of, node, node_port
 
 _TICK_S = 0.1

@@ -26,7 +26,7 @@ from datum_compute.app.files import private_directory
 from datum_compute.app.front.port import Front, listening_socket, tls_of
 from datum_compute.app.tls import ensure_certificate
 from datum_compute.client.websocket import WebSocket, answer_headers
-from datum_compute.testing.kubelet import NODE
+from testkit.fakes.kubelet import NODE
 
 FAILING, FAILED = "fail", 7
 USED = {"cpu": "120345678n", "memory": "70000Ki"}  # 121 millicores, 69 MiB

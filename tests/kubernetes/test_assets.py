@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from hack.gobuild import CannotBuild, path_of
 from hack.kube_assets import built_assets, found_assets, programs
 

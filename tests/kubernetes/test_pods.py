@@ -23,8 +23,8 @@ from datum_compute.client.http import HttpTransport
 from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.drivers.driver import Driver, MachineState, NotObserved, PermanentError
 from datum_compute.drivers.pods.driver import PodsDriver
-from datum_compute.testing.driver_conformance import LIFE, SPEC, Settle
-from tests.drivers.pods.test_making import SAID
+from testkit.conformance.driver import LIFE, SPEC, Settle
+from tests.drivers.pods.test_pod_spec import SAID
 from tests.kubernetes.kubelet import Kubelet
 from tests.kubernetes.servers import RealPlane
 

@@ -21,11 +21,11 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.app.wiring import EVERYTHING
 from datum_compute.client.client import Client
 from datum_compute.controllers.context import Context
-from datum_compute.planning.ordinals import is_ready
+from datum_compute.planning.rollout.slots import is_ready
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.journal import Change
-from datum_compute.testing.single_host import SingleHost, single_host
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
+from testkit.sim.single_host import SingleHost, single_host
 
 T = TypeVar("T")
 

@@ -8,11 +8,10 @@ from datum_compute.api import labels
 from datum_compute.api.errors import ApiError
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import ref_of
-from datum_compute.testing.faults import EmptyHost
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import CreateWorkload, Scale
-from datum_compute.testing.scenario import Scenario
-from datum_compute.testing.world import run_scenario
+from testkit.sim.run.world import run_scenario
+from testkit.sim.scenario.faults import EmptyHost
+from testkit.sim.scenario.operations import CreateWorkload, Scale
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 from tests.regressions.platform import WEB, Platform, on_platform
 
 

@@ -16,11 +16,11 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE
 from datum_compute.api.meta import ObjectMeta, Ref, ref_of
 from datum_compute.app.wiring import EVERYTHING
-from datum_compute.controllers.cell import instance as instance_controller
 from datum_compute.controllers.context import Context
-from datum_compute.planning import gates
-from datum_compute.planning.gates import Decision
-from datum_compute.planning.ordinals import is_ready
+from datum_compute.controllers.workload import instance as instance_controller
+from datum_compute.planning.rollout import gates
+from datum_compute.planning.rollout.gates import Decision
+from datum_compute.planning.rollout.slots import is_ready
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Key, watches
 from datum_compute.runtime.informer import ObjectChange

@@ -7,17 +7,16 @@ import asyncio
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, POLICY, WORK
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import HUB
-from datum_compute.testing import faults as f
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import (
+from testkit.sim.run.world import Outcome, run_scenario
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.operations import (
     AllowFallback,
     ChangeImage,
     CreateWorkload,
     MoveBack,
     Operation,
 )
-from datum_compute.testing.scenario import Scenario
-from datum_compute.testing.world import Outcome, run_scenario
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 from tests.regressions.platform import Platform, on_platform
 
 TWO = WorldLayout("split", ("alpha",), ("dfw", "iad"))

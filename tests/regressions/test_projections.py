@@ -13,11 +13,10 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import HUB, project_plane
 from datum_compute.planes.planes import upstream_key
 from datum_compute.runtime.controller import Key
-from datum_compute.testing import faults as f
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import CreateWorkload, DeleteWorkload, EditObject
-from datum_compute.testing.scenario import Scenario
-from datum_compute.testing.world import run_scenario
+from testkit.sim.run.world import run_scenario
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, EditObject
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 from tests.regressions.platform import WEB, Platform, on_platform
 from tests.regressions.test_partition import first_s
 

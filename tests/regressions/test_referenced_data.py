@@ -33,9 +33,9 @@ from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.api.secret import Secret
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.client.client import Client
-from datum_compute.testing.builders import a_deployment
-from datum_compute.testing.single_host import single_host
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.builders import a_deployment
+from testkit.sim.loop import VirtualLoop, run_virtual
+from testkit.sim.single_host import single_host
 from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 ENV = [

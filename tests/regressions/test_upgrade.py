@@ -23,13 +23,12 @@ from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import Layout, Platform, Safeguards
-from datum_compute.drivers.behaviours import Machine
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.store.dump import undumped
 from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey
 from datum_compute.store.memory import MemoryJournal
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 RECORDS = sorted(Path(__file__).with_name("upgrade").glob("*.gz"))
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")
@@ -69,7 +68,7 @@ _KINDS = {kind.storage: kind for kind in KINDS if not kind.stored_as}
 @dataclass(frozen=True, slots=True)
 class Recorded:
     at_s: float
-    machines: dict[str, Machine]
+    machines: dict[str, SimulatedMachine]
     planes: dict[str, LoadedPlane]
 
     @property
@@ -93,7 +92,7 @@ class NotedJournal(MemoryJournal):
 def read_record(path: Path) -> Recorded:
     head, _, dump = gzip.decompress(path.read_bytes()).partition(b"\n")
     told = decode(head)
-    machines = {name: typed(found, Machine) for name, found in told["machines"].items()}
+    machines = {name: typed(found, SimulatedMachine) for name, found in told["machines"].items()}
     return Recorded(told["at"], machines, undumped(dump))
 
 

@@ -16,7 +16,7 @@ from datum_compute.server.apiserver import ApiServer
 from datum_compute.server.authentication import EVERY_PLANE, User, authenticator_of
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.store.store import Store
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 R = TypeVar("R")
 

@@ -17,7 +17,7 @@ from datum_compute.api.plane import HUB
 from datum_compute.client.transport import is_watch
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import DELETED_UID_KEPT_S, WATCH_CATCH_UP_S, CachedClient
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.client.recorded import Recorded, listed, namespace, status, stream
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 

@@ -12,7 +12,7 @@ from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.controller import Debounce, Key
 from datum_compute.runtime.debounce import ActiveLanes
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.queue_taker import Taker
 
 KEY = Key(HUB, Ref("default", "a"))

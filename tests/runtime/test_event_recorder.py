@@ -29,7 +29,7 @@ from datum_compute.runtime.event_recorder import (
     EventRecorder,
     EventRequest,
 )
-from datum_compute.testing.virtual_loop import VirtualLoop
+from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 WEB = ObjectReference(api_version="v1", kind="Thing", namespace="default", name="web", uid="u-1")

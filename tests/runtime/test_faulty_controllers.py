@@ -28,7 +28,7 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.manager import Manager
-from datum_compute.testing.virtual_loop import VirtualLoop
+from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 ONE = cell_plane("one")

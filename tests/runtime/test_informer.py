@@ -21,7 +21,7 @@ from datum_compute.client.transport import is_watch
 from datum_compute.client.watching import NOT_SERVED_S, OLDER_LISTS
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import PAGE_SIZE, Informer, ObjectChange
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.client.recorded import Answer, Recorded, event, listed, lost, namespace, status, stream
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 

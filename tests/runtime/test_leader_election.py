@@ -27,7 +27,7 @@ from datum_compute.runtime.leader_election import (
     check_all,
     lead_all,
 )
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace
 
 REF = Ref("default", "compute-manager")

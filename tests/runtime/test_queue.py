@@ -17,7 +17,7 @@ from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.controller import Key
 from datum_compute.runtime.queue import SHORT_DELAY_S, TICK_S, DelayTimers, WorkQueue
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.queue_taker import Taker
 
 

@@ -20,7 +20,7 @@ from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from datum_compute.runtime.queue import WorkQueue
 from datum_compute.runtime.worker import RECONCILES_PER_TASK, WorkerPool
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.loop import VirtualLoop, run_virtual
 
 Work = Callable[[Key], Awaitable[None]]
 ABOUT: contextvars.ContextVar[str] = contextvars.ContextVar("ABOUT", default="")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.exchange import MERGE_PATCH
-from datum_compute.testing.virtual_loop import run_virtual
+from testkit.sim.loop import run_virtual
 from tests.server.running_server import WORKLOADS, Events, Server, running_server, workload
 
 NAMES = ("a", "b", "c")

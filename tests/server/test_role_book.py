@@ -20,7 +20,7 @@ from datum_compute.server.authentication import User
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.store.store import Store
-from datum_compute.testing.running_store import running
+from testkit.conformance.plane import running
 
 PLANE = PlaneName("project/a")
 ROLES = "clusterroles.rbac.authorization.k8s.io"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from datum_compute.testing.virtual_loop import run_virtual
+from testkit.sim.loop import run_virtual
 from tests.server.running_server import (
     COMPUTE,
     WORKLOADS,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.testing import faults as f
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import ChangeImage, CreateWorkload, DeleteObject, Operation
-from datum_compute.testing.scenario import Scenario
-from datum_compute.testing.world import Outcome, run_scenario
+from testkit.sim.run.world import Outcome, run_scenario
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.operations import ChangeImage, CreateWorkload, DeleteObject, Operation
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 PLAIN = WorldLayout("split", ("alpha",), ("dfw",))
 JOINED = WorldLayout("split", ("alpha",), ("dfw",), joined=True)

@@ -7,22 +7,24 @@ from dataclasses import replace
 import pytest
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORK
-from datum_compute.testing import composed_faults as c
-from datum_compute.testing import faults as f
-from datum_compute.testing.composed_operations import DeleteAll, DropField, RevokeProject
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import (
+from testkit.sim.loop import stream
+from testkit.sim.run.world import Outcome, run_scenario
+from testkit.sim.scenario import faults as c
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.fault_templates import FAULT_TEMPLATES
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.operations import (
     ChangeImage,
     CreateWorkload,
+    DeleteAll,
     DeleteObject,
     DeleteWorkload,
+    DropField,
     Operation,
+    RevokeProject,
     Scale,
 )
-from datum_compute.testing.scenario import Scenario, scenario_of
-from datum_compute.testing.stories import STORIES
-from datum_compute.testing.streams import stream
-from datum_compute.testing.world import Outcome, run_scenario
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 ONE = WorldLayout("one", ("alpha",), ("dfw",))
 SPLIT = replace(ONE, processes="split")
@@ -139,7 +141,7 @@ def test_names_that_begin_alike_are_told_apart() -> None:
 
 def test_every_story_can_be_told_in_every_world_and_keeps_its_faults_meaningful() -> None:
     for seed in range(1, 60):
-        for number, story in enumerate(STORIES):
+        for number, story in enumerate(FAULT_TEMPLATES):
             scenario = story(stream(seed, "workload", str(number)), scenario_of(seed))
             steps = (*scenario.operations, *scenario.faults)
             assert all(step.at_s <= scenario.chaos_s for step in steps)

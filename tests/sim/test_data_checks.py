@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from datum_compute.api.conditions import TRUE, Verdict
-from datum_compute.planning.references import data_verdict
-from datum_compute.planning.resolution import arrival_verdict, carried
-from datum_compute.testing import faults as f
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import CreateWorkload, Operation, ReferToData, ReplaceData
-from datum_compute.testing.scenario import Scenario, scenario_of
-from datum_compute.testing.teeth.patching import function_replaced
-from datum_compute.testing.world import WorldBroken, run_scenario
+from datum_compute.planning.federation.referenced_objects import arrival_verdict, carried
+from datum_compute.planning.rollout.referenced_data import data_verdict
+from testkit.sim.mutants.mutant import function_replaced
+from testkit.sim.run.world import WorldBroken, run_scenario
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.operations import CreateWorkload, Operation, ReferToData, ReplaceData
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 STORY: tuple[Operation, ...] = (
     CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from random import Random
 
-from datum_compute.testing import faults as f
-from datum_compute.testing import federation_stories as stories
-from datum_compute.testing.operations import AllowFallback, DeleteObject
-from datum_compute.testing.scenario import Scenario, scenario_of
-from datum_compute.testing.stories import Story
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario import feature_templates as stories
+from testkit.sim.scenario.fault_templates import Template
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.operations import AllowFallback, DeleteObject
+from testkit.sim.scenario.scenario import Scenario
 
 SEEDS = range(200)
 
 
-def drawn(story: Story) -> list[Scenario]:
+def drawn(story: Template) -> list[Scenario]:
     return [story(Random(seed), scenario_of(7)) for seed in SEEDS]
 
 

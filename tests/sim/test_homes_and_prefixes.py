@@ -10,20 +10,19 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, IP_ALLOCATION, NAMESPACE
-from datum_compute.drivers.behaviours import Machine
-from datum_compute.drivers.machinetable import MachineTable
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine
+from datum_compute.drivers.simulated.driver import MachineTable
 from datum_compute.store.journal import Change, ObjectKey
-from datum_compute.testing.core import Core
-from datum_compute.testing.faults import StopHost
-from datum_compute.testing.layout import WorldLayout, host_of_cell
-from datum_compute.testing.operations import CreateWorkload, FleetingNamespace
-from datum_compute.testing.prefix_checks import i2_prefix_outlives_its_machines
-from datum_compute.testing.provider import Provider
-from datum_compute.testing.quarantine_checks import i6_homes_say_whose_they_are
-from datum_compute.testing.scenario import Scenario
-from datum_compute.testing.settled import i5_no_home_outlives_its_source
-from datum_compute.testing.truth import Truth
-from datum_compute.testing.world import run_scenario
+from testkit.sim.checks.convergence import i5_no_home_outlives_its_source
+from testkit.sim.checks.expected_state import Core
+from testkit.sim.checks.prefixes import i2_prefix_outlives_its_machines
+from testkit.sim.checks.projects import i6_homes_say_whose_they_are
+from testkit.sim.checks.state import Truth
+from testkit.sim.provider import Provider
+from testkit.sim.run.world import run_scenario
+from testkit.sim.scenario.faults import StopHost
+from testkit.sim.scenario.operations import CreateWorkload, FleetingNamespace
+from testkit.sim.scenario.scenario import Scenario, WorldLayout, host_of_cell
 
 CORE = Core({}, ("alpha",), ("dfw",), frozenset())
 
@@ -72,7 +71,7 @@ def put_labelled(truth: Truth, told: dict[str, str]) -> None:
 
 
 def test_a_prefix_that_a_machine_has_an_address_of_is_found() -> None:
-    machine = Machine(number=1, image="web:1", runs_from_s=0.0, addresses=["10.128.16.2"])
+    machine = SimulatedMachine(number=1, image="web:1", runs_from_s=0.0, addresses=["10.128.16.2"])
     provider = Provider(lambda: 0.0, machines=MachineTable({"ns/web-0/uid": machine}))
     truth = a_truth({"cell/dfw": provider})
     for cidr, expected in (("10.128.16.0/20", "has 10.128.16.2"), ("10.128.32.0/20", "")):

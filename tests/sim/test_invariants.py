@@ -21,15 +21,15 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
-from datum_compute.drivers.simulated import Machine
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.store.journal import Change, LoadedPlane, ObjectKey
-from datum_compute.testing.core import Core
-from datum_compute.testing.invariants import Observer
-from datum_compute.testing.people import Wanted, canary
-from datum_compute.testing.provider import Provider
-from datum_compute.testing.quarantine_checks import i6_strangers_are_set_apart
-from datum_compute.testing.settled import picture, what_is_left, what_is_missing
-from datum_compute.testing.truth import Truth
+from testkit.sim.actors.users import Wanted, canary
+from testkit.sim.checks.convergence import picture, what_is_left, what_is_missing
+from testkit.sim.checks.expected_state import Core
+from testkit.sim.checks.invariants import Observer
+from testkit.sim.checks.projects import i6_strangers_are_set_apart
+from testkit.sim.checks.state import Truth
+from testkit.sim.provider import Provider
 
 CELL = cell_plane("dfw")
 ALPHA, BETA = project_plane("alpha"), project_plane("beta")
@@ -67,7 +67,7 @@ class Scene:
         self.observer.on_commit(1, [Change(plane, self._next(plane), key, None)])
 
     def run_machine(self, name: str, uid: str, image: str = "web:1") -> None:
-        self.provider.machines[f"{HOME}/{name}/{uid}"] = Machine(
+        self.provider.machines[f"{HOME}/{name}/{uid}"] = SimulatedMachine(
             number=1, image=image, runs_from_s=0.0
         )
 

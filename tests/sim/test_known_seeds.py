@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.testing.known_seeds import KnownSeed, read_known_seeds
-from datum_compute.testing.scenario import scenario_of
-from datum_compute.testing.scenario_file import scenario_text
-from datum_compute.testing.trial import Failure, tried
+from testkit.sim.run.trial import Failure, tried
+from testkit.sim.scenario.files import KnownSeed, read_known_seeds, scenario_text
+from testkit.sim.scenario.generate import scenario_of
 
 # All of them in CI; the newest here.
 KNOWN = read_known_seeds(Path(__file__).parent / "known_seeds.txt")[-3:]

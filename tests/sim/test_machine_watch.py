@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE, SECRET
-from datum_compute.testing.machine_watch import KNOWN_S, machines_complaint
+from testkit.sim.checks.machine_watch import KNOWN_S, machines_complaint
 from tests.sim.test_invariants import CELL, Scene, instance_spec
 
 

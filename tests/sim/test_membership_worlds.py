@@ -7,18 +7,20 @@ from random import Random
 import pytest
 
 from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.testing import faults as f
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.membership_operations import LeaveCell, MoveCity, SecondCell
-from datum_compute.testing.membership_stories import COMING_AND_GOING
-from datum_compute.testing.operations import (
+from testkit.sim.run.world import Outcome, run_scenario
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.feature_templates import CELL_TEMPLATES
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.operations import (
     CreateWorkload,
     DeleteObject,
     DeleteWorkload,
+    LeaveCell,
+    MoveCity,
     Operation,
+    SecondCell,
 )
-from datum_compute.testing.scenario import Scenario, scenario_of
-from datum_compute.testing.world import Outcome, run_scenario
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 JOINED = WorldLayout("split", ("alpha",), ("dfw",), joined=True, spares=("dfw-2",))
 OURS = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
@@ -55,7 +57,7 @@ def test_a_city_that_moves_back_before_its_first_cell_has_heard_of_it_settles() 
 
 def test_cells_come_and_go_in_some_worlds_and_nothing_is_lost_for_ever_there() -> None:
     calm, seeds = scenario_of(7), range(9)
-    for world in [story(Random(seed), calm) for story in COMING_AND_GOING for seed in seeds]:
+    for world in [story(Random(seed), calm) for story in CELL_TEMPLATES for seed in seeds]:
         assert world.layout.joined
         assert all(getattr(fault, "for_s", 0.0) != f.FOR_EVER for fault in world.faults)
     assert 1 <= sum(scenario_of(seed).layout.joined for seed in range(1, 200)) < 40

@@ -12,10 +12,9 @@ import pytest
 
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
-from datum_compute.testing.host import SimulatedHost
-from datum_compute.testing.network import TIMEOUT_S, Network
-from datum_compute.testing.pipe import Pipe
-from datum_compute.testing.virtual_loop import VirtualLoop, run_virtual
+from testkit.sim.host import SimulatedHost
+from testkit.sim.loop import VirtualLoop, run_virtual
+from testkit.sim.network import TIMEOUT_S, Network, Pipe
 
 READ = Request("GET", "/planes/hub/api/v1/namespaces")
 WRITE = Request("PUT", "/planes/hub/api/v1/namespaces/one", body=b"{}")

@@ -9,14 +9,14 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.kinds import CONSUMER, ENTITLEMENT, NAMESPACE, PROJECT
 from datum_compute.api.plane import HUB, PLATFORM
-from datum_compute.testing.core import Core
-from datum_compute.testing.project_checks import (
+from testkit.sim.checks.expected_state import Core
+from testkit.sim.checks.projects import (
     i5_deleted_projects_leave_nothing,
     i16_nothing_runs_without_access,
 )
-from datum_compute.testing.project_operations import CreateProject
-from datum_compute.testing.project_stories import NEWCOMER
-from datum_compute.testing.scenario import scenario_of
+from testkit.sim.scenario.feature_templates import NEWCOMER
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.operations import CreateProject
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene
 
 CORE = Core({}, ("alpha",), ("dfw",), frozenset())

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.testing import faults as f
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import CreateWorkload, Operation
-from datum_compute.testing.project_operations import (
+from testkit.sim.run.world import Outcome, run_scenario
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.operations import (
     CreateProject,
+    CreateWorkload,
     Decide,
     DeleteProject,
     DeployIn,
     GateCompute,
+    Operation,
     RenewAccess,
     RequestAccess,
 )
-from datum_compute.testing.scenario import Scenario
-from datum_compute.testing.world import Outcome, run_scenario
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 SPLIT = WorldLayout("split", ("alpha",), ("dfw",))
 MANAGED = WorldLayout("managers", ("alpha",), ("dfw",))

@@ -14,8 +14,7 @@ from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, INSTANCE, NAME
 from datum_compute.api.plane import HUB
 from datum_compute.controllers import registry
 from datum_compute.runtime.controller import Done, Outcome
-from datum_compute.testing.exclusion import exclusion_watched, watched_reconcile
-from datum_compute.testing.hot_loops import WRITES_MAX
+from testkit.sim.checks.invariants import WRITES_MAX, exclusion_watched, watched_reconcile
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, deployment_spec, instance_spec, says
 
 LEAVING = {"deletionTimestamp": "2023-11-14T22:13:20Z"}

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import get_args
 
-from datum_compute.testing.faults import CrashAtCommit, Fault
-from datum_compute.testing.layout import hosts_of, links_of
-from datum_compute.testing.operations import Operation
-from datum_compute.testing.scenario import Scenario, scenario_of
-from datum_compute.testing.sim import SEEDS
-from datum_compute.testing.streams import salted, stream
+from testkit.sim.loop import salted, stream
+from testkit.sim.run.main import SEEDS
+from testkit.sim.scenario.faults import CrashAtCommit, Fault
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.operations import Operation
+from testkit.sim.scenario.scenario import Scenario, hosts_of, links_of
 
 LEAST = 3  # times that each fault and operation comes in the seeds of `make sim`
 SIGNS = (
@@ -34,7 +34,7 @@ def test_every_operation_and_every_fault_is_drawn_in_what_make_sim_runs() -> Non
     assert set(operations) == {kind.__name__ for kind in get_args(Operation)}
     seldom = {name: count for name, count in (faults + operations).items() if count < LEAST}
     assert not seldom, (
-        "give them more weight in the tables of drawing.py, stories.py or scenario.py"
+        "give them more weight in the tables of draw.py, fault_templates.py or generate.py"
     )
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from datum_compute.testing.faults import FOR_EVER, StopHost
-from datum_compute.testing.scenario import scenario_of
-from datum_compute.testing.scenario_file import BadScenario, scenario_from, scenario_text
+from testkit.sim.scenario.faults import FOR_EVER, StopHost
+from testkit.sim.scenario.files import BadScenario, scenario_from, scenario_text
+from testkit.sim.scenario.generate import scenario_of
 
 
 @pytest.mark.parametrize("seeds", [range(1, 100), range(5000, 5100)], ids=["low", "high"])

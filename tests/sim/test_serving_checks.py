@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
-from datum_compute.testing.serving_checks import removal_complaint
+from testkit.sim.checks.serving import removal_complaint
 from tests.sim.test_invariants import CELL, HOME, Scene, deployment_spec, instance_spec, says
 
 LEAVING = {"deletionTimestamp": "2023-11-14T22:13:20Z"}

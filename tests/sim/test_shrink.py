@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from datum_compute.testing.faults import CloseWatches, CrashAtCommit, ForgetHistory
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import CreateWorkload, DeleteWorkload, Scale
-from datum_compute.testing.scenario import Scenario
-from datum_compute.testing.shrink import shrunken
-from datum_compute.testing.trial import Failure, Trial
-from datum_compute.testing.virtual_loop import ALWAYS, NEVER
-from datum_compute.testing.world import Outcome
+from testkit.sim.loop import ALWAYS, NEVER
+from testkit.sim.run.shrink import shrunken
+from testkit.sim.run.trial import Failure, Trial
+from testkit.sim.run.world import Outcome
+from testkit.sim.scenario.faults import CloseWatches, CrashAtCommit, ForgetHistory
+from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, Scale
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 CREATE = CreateWorkload(0.0, "alpha", "web", "web:1", 3, ("DFW", "IAD"))
 SCALE = Scale(2.0, "alpha", "web", 4)

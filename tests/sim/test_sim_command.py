@@ -12,15 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.testing import campaign, every_commit, sim
-from datum_compute.testing.crowd import WorkerLost, in_crowd
-from datum_compute.testing.faults import CrashAtCommit
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import CreateWorkload
-from datum_compute.testing.scenario import Scenario, scenario_of
-from datum_compute.testing.scenario_file import read_scenario, scenario_text
-from datum_compute.testing.shrink import Shrunken
-from datum_compute.testing.trial import Failure, Summary
+from testkit.sim.run import main as campaign
+from testkit.sim.run import main as sim
+from testkit.sim.run import trial as every_commit
+from testkit.sim.run.shrink import Shrunken
+from testkit.sim.run.trial import Failure, Summary
+from testkit.sim.run.worker_pool import WorkerLost, in_crowd
+from testkit.sim.scenario.faults import CrashAtCommit
+from testkit.sim.scenario.files import read_scenario, scenario_text
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.operations import CreateWorkload
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 SMALL = Scenario(
     seed=1,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.testing import single_cluster
-from datum_compute.testing.single_cluster import run_single_cluster
-from datum_compute.testing.streams import stream
+from testkit.sim.loop import stream
+from testkit.sim.run import single_cluster
+from testkit.sim.run.single_cluster import run_single_cluster
 
 
 @pytest.mark.parametrize("seed", range(1, 7))

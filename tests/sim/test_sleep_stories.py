@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from datum_compute.testing import faults as f
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import CreateWorkload
-from datum_compute.testing.scenario import Scenario, scenario_of
-from datum_compute.testing.sleep_operations import LetSleep, Visit
-from datum_compute.testing.world import run_scenario
+from testkit.sim.run.world import run_scenario
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.operations import CreateWorkload, LetSleep, Visit
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 LAYOUT = WorldLayout("split", ("alpha",), ("dfw",), published=True)
 ASLEEP = (

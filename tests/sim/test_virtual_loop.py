@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from datum_compute.testing.virtual_loop import HOST, NEVER, Deadlock, VirtualLoop, run_virtual
+from testkit.sim.loop import HOST, NEVER, Deadlock, VirtualLoop, run_virtual
 
 
 def test_time_jumps_to_the_next_timer() -> None:

@@ -11,13 +11,13 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.planning import federation
-from datum_compute.planning.actions import Plan, drop_finalizer
-from datum_compute.testing import faults as f
-from datum_compute.testing.layout import WorldLayout
-from datum_compute.testing.operations import CreateWorkload, DeleteWorkload, Scale
-from datum_compute.testing.scenario import Scenario, scenario_of
-from datum_compute.testing.world import WorldBroken, run_scenario
+from datum_compute.planning.federation import deployment as federation
+from datum_compute.planning.plan import Plan, drop_finalizer
+from testkit.sim.run.world import WorldBroken, run_scenario
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, Scale
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 ONE = WorldLayout("one", ("alpha",), ("dfw",))
 SPLIT = WorldLayout("split", ("alpha",), ("dfw",))
@@ -125,7 +125,7 @@ def test_seeds_hold(seed: int) -> None:
 
 @pytest.mark.e2e
 def test_a_seed_gives_the_same_trace_in_another_process() -> None:
-    command = [sys.executable, "-m", "datum_compute.testing.sim", "--seed", "9"]
+    command = [sys.executable, "-m", "testkit.sim", "--seed", "9"]
     traces = [
         subprocess.run(
             command,
@@ -141,7 +141,7 @@ def test_a_seed_gives_the_same_trace_in_another_process() -> None:
 
 
 def test_a_finalizer_released_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Teeth: the simulator must notice a planted bug."""
+    """The simulator must notice a mutant."""
 
     def release_at_once(project, deployment, _hub, _now):  # type: ignore[no-untyped-def]
         finalizer = labels.FEDERATOR_FINALIZER

@@ -9,9 +9,10 @@ import pytest
 
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.store.sqlite import SqliteJournal
-from datum_compute.testing import plane_conformance, store_conformance
-from datum_compute.testing.running_store import Check, Disk
-from datum_compute.testing.store_conformance import CHECKS
+from testkit.conformance import plane as plane_conformance
+from testkit.conformance import store as store_conformance
+from testkit.conformance.plane import Check, Disk
+from testkit.conformance.store import CHECKS
 
 
 def memory_disk(folder: Path) -> Disk:

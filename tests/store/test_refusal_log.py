@@ -8,8 +8,8 @@ import pytest
 
 from datum_compute.api.errors import ServiceUnavailable
 from datum_compute.store.memory import MemoryJournal
-from datum_compute.testing.faulty_journal import FaultyJournal
-from datum_compute.testing.running_store import put, refusal, running
+from testkit.conformance.plane import put, refusal, running
+from testkit.fakes.journal import FaultyJournal
 
 
 async def test_one_line_when_writes_begin_to_fail_and_one_when_they_are_taken_again(

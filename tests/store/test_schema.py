@@ -15,7 +15,7 @@ import pytest
 from datum_compute.store.journal import JournalError, LoadedPlane
 from datum_compute.store.schema import STEPS, Step, bring_up_to_date
 from datum_compute.store.sqlite import SqliteJournal
-from datum_compute.testing.running_store import PLANE, contents, put, running, thing
+from testkit.conformance.plane import PLANE, contents, put, running, thing
 
 # Format 1 as release 0.1 wrote it: never to be changed with the code.
 FORMAT_1 = """

@@ -24,7 +24,7 @@ from datum_compute.store.journal import (
 from datum_compute.store.schema import STEPS
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Store
-from datum_compute.testing.running_store import PLANE, contents, put, refusal, running, thing
+from testkit.conformance.plane import PLANE, contents, put, refusal, running, thing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -211,7 +211,7 @@ import asyncio, json, resource, sys
 from pathlib import Path
 from datum_compute.api.errors import ServiceUnavailable
 from datum_compute.store.sqlite import SqliteJournal
-from datum_compute.testing.running_store import contents, put, refusal, running
+from testkit.conformance.plane import contents, put, refusal, running
 
 async def main() -> None:
     acknowledged, refused = [], []
@@ -236,6 +236,7 @@ asyncio.run(main())
 def test_writes_that_hit_the_end_of_the_disk_leave_nothing(tmp_path: Path) -> None:
     finished = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(database(tmp_path))],
+        cwd=ROOT,
         capture_output=True,
         check=False,
     )
@@ -252,7 +253,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from datum_compute.api.errors import ServiceUnavailable
 from datum_compute.store.sqlite import SqliteJournal
-from datum_compute.testing.running_store import contents, put, refusal, running
+from testkit.conformance.plane import contents, put, refusal, running
 
 async def main() -> None:
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -272,6 +273,7 @@ async def test_a_store_that_starts_on_a_full_disk_is_read_and_recovers(tmp_path:
         await put(store, "early")
     started = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", START_ON_A_FULL_DISK, str(database(tmp_path))),
+        cwd=ROOT,
         stderr=asyncio.subprocess.PIPE,
     )
     _, said = await started.communicate()

@@ -17,8 +17,8 @@ from datum_compute.store.memory import MemoryJournal
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import SELECTIONS_MAX, Store
 from datum_compute.store.watchlog import StoreEvent, Watch
-from datum_compute.testing.faulty_journal import FaultyJournal
-from datum_compute.testing.running_store import PLANE, THINGS, Disk, body, running, thing
+from testkit.conformance.plane import PLANE, THINGS, Disk, body, running, thing
+from testkit.fakes.journal import FaultyJournal
 
 NAMES = st.sampled_from(["a", "b", "c"])
 AGES = st.sampled_from(["present", "older", "absent"])

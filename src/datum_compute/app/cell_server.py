@@ -100,7 +100,7 @@ async def _serve(
         ports,
         journal,
         credentials,
-        controllers=(*registry.BESIDE_CELL, *publishing_over(machines)),
+        controllers=(*registry.CELL_PROCESS, *publishing_over(machines)),
         traffic=machines.traffic,
         safeguards=Safeguards(
             authority=certificate.authority.read_text(),

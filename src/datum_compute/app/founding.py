@@ -42,12 +42,15 @@ from datum_compute.client.client import Client
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.lifecycle import PlaneLifecycle
 from datum_compute.planes.planes import Planes
-from datum_compute.planning.actions import Plan, Wait
-from datum_compute.planning.consumers import plan_consumer
-from datum_compute.planning.entitlements import Requested, plan_entitlement
-from datum_compute.planning.organizations import organization_namespace, plan_organization
-from datum_compute.planning.projects import plan_guard, plan_ready
-from datum_compute.planning.services import plan_configuration, plan_service
+from datum_compute.planning.plan import Plan, Wait
+from datum_compute.planning.platform.entitlements import Requested, plan_entitlement
+from datum_compute.planning.platform.projects import (
+    organization_namespace,
+    plan_guard,
+    plan_organization,
+    plan_ready,
+)
+from datum_compute.planning.platform.services import plan_configuration, plan_consumer, plan_service
 from datum_compute.runtime.cached_client import CachedClient
 
 ORGANIZATION_NAME = "default"

@@ -57,8 +57,7 @@ from datum_compute.client.kubeconfig import KubeconfigError, build_client
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
-from datum_compute.drivers.driver import Driver
-from datum_compute.drivers.fenced import FencedDriver
+from datum_compute.drivers.driver import Driver, FencedDriver
 from datum_compute.drivers.pods.driver import PodsDriver
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.event_recorder import EventRecorder
@@ -173,7 +172,7 @@ class _Work:
         await self.manager.wait_for_sync()
         self.synced.set()
 
-    def what_is_missing(self) -> str:
+    def not_ready_reason(self) -> str:
         """One that stands by knows the lease that it waits for; one that leads has seen every
         plane. Once known is enough: the webhook answers while the plane of the lease is away."""
         if not self.begun.is_set():
@@ -286,7 +285,7 @@ def _heartbeats(
 
 async def _open_ports(world: _World, numbers: CollectorRegistry, work: _Work) -> None:
     settings = world.settings
-    health, token = health_pages(work.what_is_missing), settings.metrics_token
+    health, token = health_pages(work.not_ready_reason), settings.metrics_token
     for what, path, address, pages, known_by in (
         ("metrics", "/metrics", settings.metrics_address, metrics_pages(numbers), token),
         ("health", "/readyz", settings.health_address, health, None),
@@ -374,8 +373,8 @@ def _following(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
     if not (settings.management or settings.cell):
         return ()
     if settings.discovery.mode != MILO:
-        return registry.TELL_OF_CITIES if settings.management else ()
-    return registry.FOLLOW_PROJECTS if settings.management else registry.FOLLOW_HOMES
+        return registry.LOCATION_BINDINGS if settings.management else ()
+    return registry.PROJECT_MEMBERSHIP if settings.management else registry.HUB_NAMESPACE_MEMBERSHIP
 
 
 async def _elections(world: _World) -> list[Election]:

@@ -42,10 +42,9 @@ from datum_compute.app.project_planes import untold as untold_projects
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.controllers import registry
-from datum_compute.controllers.context import Context, uncounted
-from datum_compute.controllers.management.quarantine import quarantine_gauge
-from datum_compute.controllers.notices import ambiguous_mapping_event
-from datum_compute.controllers.patience import Patience
+from datum_compute.controllers.context import Context, Patience, uncounted
+from datum_compute.controllers.events import ambiguous_mapping_event
+from datum_compute.controllers.federation.instances import quarantine_gauge
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane, expire_join_tokens
@@ -83,8 +82,8 @@ EVERYTHING = (
     *registry.MANAGEMENT,
     *registry.HUB,
     *registry.CELL,
-    *registry.NEIGHBOURS,
-    *registry.FOLLOW_PROJECTS,
+    *registry.CLUSTER_CONTROLLERS,
+    *registry.PROJECT_MEMBERSHIP,
 )
 _HELD_BACK = finalized_kinds_on("project", EVERYTHING)
 

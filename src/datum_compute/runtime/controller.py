@@ -197,6 +197,8 @@ class Controller(Generic[C]):
     flow_index: str = ""
     # Run only on planes that are engaged as entitled.
     entitled_only: bool = False
+    # The deployment modes in which the controller runs; empty: all of them.
+    modes: tuple[str, ...] = ()
 
     @property
     def kind(self) -> KindInfo[Any] | None:

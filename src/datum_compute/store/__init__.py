@@ -3,5 +3,5 @@
 May not enter: knowledge of any spec field, decisions, HTTP.
 ``Store`` holds all objects as bytes in memory and answers reads from there. A ``Journal`` makes
 writes durable; to add one, implement the protocol in ``journal.py`` and hand it to the
-conformance suite in ``testing/store_conformance.py``.
+conformance suite in ``testkit/conformance/store.py``.
 """

@@ -10,7 +10,7 @@ from typing import Any
 from datum_compute.api.codec import encode
 from datum_compute.app.front.connection import BODY_S, HEAD_S, IDLE_S, SEND_S
 from datum_compute.app.front.port import STOP_S
-from datum_compute.testing.virtual_loop import run_virtual
+from testkit.sim.loop import run_virtual
 from tests.app.front.wire import Wire, front_of, request
 from tests.server.running_server import WORKLOADS, Server, running_server, workload
 

@@ -10,7 +10,7 @@ from datum_compute.app.front.connection import SEND_S
 from datum_compute.app.front.outgoing import WRITE_BYTES_MAX
 from datum_compute.app.front.port import Front
 from datum_compute.app.front.switched import BUFFER_BYTES_MAX
-from datum_compute.testing.virtual_loop import run_virtual
+from testkit.sim.loop import run_virtual
 from tests.app.front.wire import Wire
 
 UPGRADE = b"GET /talk HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n"

@@ -24,7 +24,7 @@ from datum_compute.app.front.outgoing import (
 from datum_compute.app.front.port import Front
 from datum_compute.server.eventlines import EventLines
 from datum_compute.store.record import Record
-from datum_compute.testing.virtual_loop import run_virtual
+from testkit.sim.loop import run_virtual
 from tests.app.front.wire import Wire, request
 from tests.server.granting import ANN, grant, rule, server_with_ann
 from tests.server.running_server import START_S, WORKLOADS, Server, running_server, workload

@@ -18,7 +18,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.server.authentication import User
-from datum_compute.testing.virtual_loop import run_virtual
+from testkit.sim.loop import run_virtual
 from tests.app.gateway.made_up import EVE, a_desk
 from tests.app.gateway.made_up import MadeUpCell as NoCell
 from tests.server.running_server import TOKEN, Server, running_server

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from datum_compute.app.traffic.draining import DRAIN_S, DrainingDriver
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
-from datum_compute.testing.driver_conformance import SPEC
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
+from testkit.conformance.driver import SPEC
 
 
 async def test_a_machine_is_taken_out_at_once_and_stopped_when_its_connections_have_ended() -> None:

@@ -1,0 +1,184 @@
+"""Objects for tests, as short as their difference from the usual."""
+
+from __future__ import annotations
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict, decided
+from datum_compute.api.identity import instance_name
+from datum_compute.api.instance import (
+    AVAILABLE,
+    PROGRAMMED,
+    QUOTA_GRANTED,
+    READY,
+    Container,
+    Instance,
+    InstanceControl,
+    InstanceControlStatus,
+    InstanceSpec,
+    InstanceStatus,
+    InstanceTemplate,
+    Runtime,
+    Sandbox,
+    SchedulingGate,
+    TemplateSpec,
+)
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.meta import ObjectMeta, owner_reference
+from datum_compute.api.reasons import Reason
+from datum_compute.api.workload import Placement, ScaleSettings, Workload, WorkloadSpec
+from datum_compute.api.workloaddeployment import (
+    AttachedPrefix,
+    NetworkAttachment,
+    WorkloadDeployment,
+    WorkloadDeploymentSpec,
+    WorkloadRef,
+)
+from datum_compute.planning.rollout.slots import platform_labels
+from datum_compute.planning.workload.templates import template_hash
+
+NOW = "2026-01-01T00:00:00Z"
+LONG_AGO = "2025-12-31T00:00:00Z"  # ready since then: available by any setting
+
+
+def a_template(image: str = "web:1") -> InstanceTemplate:
+    sandbox = Sandbox(containers=[Container(name="app", image=image)])
+    return InstanceTemplate(spec=TemplateSpec(runtime=Runtime(sandbox=sandbox)))
+
+
+def a_workload(
+    image: str = "web:1",
+    *,
+    cities: tuple[str, ...] = ("DFW",),
+    replicas: int = 1,
+    uid: str = "workload-uid",
+    terminating: bool = False,
+) -> Workload:
+    scale = ScaleSettings(min_replicas=replicas)
+    return Workload(
+        metadata=_meta("web", uid, [labels.WORKLOAD_FINALIZER], terminating),
+        spec=WorkloadSpec(
+            template=a_template(image),
+            placements=[Placement(name="default", city_codes=list(cities), scale_settings=scale)],
+        ),
+    )
+
+
+def a_new_workload(image: str = "web:1", *, replicas: int = 1) -> Workload:
+    """As a user sends it: the server has not seen it yet."""
+    metadata = ObjectMeta(name="web", namespace="default")
+    return msgspec.structs.replace(a_workload(image, replicas=replicas), metadata=metadata)
+
+
+def a_deployment(
+    image: str = "web:1",
+    *,
+    replicas: int = 1,
+    city: str = "DFW",
+    name: str = "web-dfw",
+    finalizers: tuple[str, ...] = (labels.WORKLOAD_FINALIZER,),
+    terminating: bool = False,
+    paused: bool = False,
+    scale: ScaleSettings | None = None,
+    attached: bool = True,
+) -> WorkloadDeployment:
+    """``scale`` instead of ``replicas`` where more than the number matters."""
+    return WorkloadDeployment(
+        metadata=_meta(name, f"uid-of-{name}", list(finalizers), terminating),
+        spec=WorkloadDeploymentSpec(
+            workload_ref=WorkloadRef(name="web", uid="workload-uid"),
+            placement_name="default",
+            city_code=city,
+            template=a_template(image),
+            scale_settings=scale or ScaleSettings(min_replicas=replicas),
+            paused=paused,
+            network_attachment=an_attachment() if attached else None,
+        ),
+    )
+
+
+def an_attachment(
+    prefix: str = "10.128.16.0/20", gateway: str = "10.128.16.1"
+) -> NetworkAttachment:
+    attached = AttachedPrefix(family="IPv4", prefix=prefix, gateway=gateway)
+    return NetworkAttachment(network="default", namespace="default", prefixes=[attached], mtu=1460)
+
+
+def an_instance(
+    number: int,
+    image: str = "web:1",
+    *,
+    deployment: WorkloadDeployment | None = None,
+    ready: bool | None = True,
+    ready_since: str | None = None,
+    terminating: bool = False,
+    finalizers: tuple[str, ...] = (labels.PROVISIONER_FINALIZER,),
+) -> Instance:
+    """``ready=False``: observed as not ready. ``ready=None``: it was ready, and no driver has
+    observed it since a restart. ``ready_since`` is the last transition of Ready."""
+    owner = deployment or a_deployment()
+    current = template_hash(a_template(image))
+    name = instance_name(owner.metadata.name, number)
+    metadata = msgspec.structs.replace(
+        _meta(name, f"uid-of-{name}", list(finalizers), terminating),
+        labels=platform_labels(owner, number),
+        owner_references=[owner_reference(owner, DEPLOYMENT)],
+    )
+    since = ready_since or LONG_AGO
+    verdict = Verdict(TRUE, "Available", "")
+    conditions = [
+        decided(type_, verdict, generation=1, now=since) for type_ in (PROGRAMMED, AVAILABLE, READY)
+    ]
+    if ready is None:
+        unknown = Verdict(UNKNOWN, Reason.NOT_OBSERVED, "No driver has observed the machine")
+        conditions[1:] = [
+            decided(type_, unknown, generation=1, now=since) for type_ in (AVAILABLE, READY)
+        ]
+    elif not ready:
+        starting = Verdict(FALSE, "Starting", "")
+        conditions = [decided(READY, starting, generation=1, now=since)]
+    return Instance(
+        metadata=metadata,
+        spec=InstanceSpec(
+            runtime=a_template(image).spec.runtime,
+            controller=InstanceControl(template_hash=current),
+        ),
+        status=InstanceStatus(
+            conditions=conditions,
+            controller=InstanceControlStatus(
+                observed_template_hash="" if ready is False else current
+            ),
+        ),
+    )
+
+
+def without_status(instance: Instance) -> Instance:
+    """The instance before any controller has recorded a condition."""
+    return msgspec.structs.replace(instance, status=InstanceStatus())
+
+
+def refused_by_quota(instance: Instance) -> Instance:
+    """As it waits for quota, without a machine."""
+    control = msgspec.structs.replace(
+        instance.spec.controller, scheduling_gates=[SchedulingGate(name="Quota")]
+    )
+    verdict = Verdict(FALSE, "QuotaExceeded", "the limit is used up")
+    denied = decided(QUOTA_GRANTED, verdict, generation=1, now=NOW)
+    return msgspec.structs.replace(
+        instance,
+        spec=msgspec.structs.replace(instance.spec, controller=control),
+        status=InstanceStatus(conditions=[denied]),
+    )
+
+
+def _meta(name: str, uid: str, finalizers: list[str], terminating: bool) -> ObjectMeta:
+    return ObjectMeta(
+        name=name,
+        namespace="default",
+        uid=uid,
+        generation=1,
+        resource_version="7",
+        finalizers=finalizers,
+        deletion_timestamp=NOW if terminating else None,
+    )

@@ -1,0 +1,225 @@
+"""What must hold when planes of a store are made and deleted; part of the store's conformance.
+
+A store that runs, and plain things to put into it: what every test of the store begins with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from datum_compute.api.codec import encode
+from datum_compute.api.errors import ApiError, Expired, NotFound, ServiceUnavailable
+from datum_compute.store.journal import Journal, ObjectKey
+from datum_compute.store.record import Record
+from datum_compute.store.store import Encode, Store
+from datum_compute.store.watchlog import StoreEvent, Watch
+from testkit.fakes.journal import FaultyJournal
+
+# Opens a journal over the same durable content each time.
+Disk = Callable[[], Journal]
+Check = Callable[[Disk], Awaitable[None]]
+
+PLANE = "hub"
+THINGS = "things.example.com"
+ENOUGH_S = 30.0  # only a broken store lets a wait for news take this long
+
+
+@asynccontextmanager
+async def running(journal: Journal, *, watch_window: int = 5000) -> AsyncIterator[Store]:
+    """A store over a journal, with the plane of the checks in it; closed at the end."""
+    store = Store(journal, watch_window=watch_window)
+    await store.load()
+    runner = asyncio.create_task(store.run())
+    try:
+        await store.create_plane(PLANE)
+        yield store
+    finally:
+        runner.cancel()
+        await asyncio.wait([runner])
+        await journal.close()
+
+
+def thing(name: str, namespace: str = "default") -> ObjectKey:
+    return ObjectKey(THINGS, namespace, name)
+
+
+def body(name: str, content: object = None) -> Encode:
+    """The encoder of an object that says its own version."""
+
+    def encoded(version: int) -> bytes:
+        metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}
+        return encode({"metadata": metadata, "content": content})
+
+    return encoded
+
+
+async def put(store: Store, name: str, expected: int = 0, content: object = None) -> Record:
+    return await store.put(PLANE, thing(name), expected, body(name, content))
+
+
+async def delete(store: Store, name: str, expected: int) -> Record:
+    return await store.delete(PLANE, thing(name), expected, body(name))
+
+
+async def refusal(call: Awaitable[object]) -> type[ApiError] | None:
+    """The class of the error a call ends in, or None when it succeeds."""
+    try:
+        await call
+    except ApiError as error:
+        return type(error)
+    return None
+
+
+async def read(watch: Watch, count: int) -> list[StoreEvent]:
+    """The next ``count`` events, however they arrive."""
+    events: list[StoreEvent] = []
+    while len(events) < count:
+        news = await watch.next_events(ENOUGH_S)
+        assert news, f"the watch went silent after {len(events)} of {count} events"
+        events += news
+    return events
+
+
+def contents(store: Store, plane: str = PLANE) -> dict[str, tuple[int, bytes]]:
+    return {r.key.name: (r.version, r.body) for r in store.snapshot(plane, THINGS).records}
+
+
+def watch_refusal(store: Store, since: int) -> type[ApiError] | None:
+    try:
+        store.watch(PLANE, THINGS, since)
+    except ApiError as error:
+        return type(error)
+    return None
+
+
+async def check_planes_are_apart(disk: Disk) -> None:
+    async with running(disk()) as store:
+        await store.create_plane("cell/a")
+        mine = await put(store, "thing", content="mine")
+        await put(store, "second")
+        theirs = await store.put("cell/a", thing("thing"), 0, body("thing", "theirs"))
+        assert store.get(PLANE, thing("thing")) == mine
+        assert store.get("cell/a", thing("thing")) == theirs
+        assert (store.version(PLANE), store.version("cell/a")) == (2, 1)
+        assert len(await read(store.watch("cell/a", THINGS, 0), 1)) == 1
+        assert await refusal(store.put("cell/b", thing("thing"), 0, body("thing"))) is NotFound
+    async with running(disk()) as store:
+        assert store.planes() == ["cell/a", PLANE]
+        assert list(contents(store, "cell/a")) == ["thing"]
+
+
+async def check_making_a_plane_twice_changes_nothing(disk: Disk) -> None:
+    async with running(disk()) as store:
+        await put(store, "thing")
+        await asyncio.gather(*(store.create_plane(PLANE) for _ in range(3)))
+        await asyncio.gather(*(store.create_plane("cell/a") for _ in range(3)))
+        assert list(contents(store)) == ["thing"]
+        assert store.planes() == ["cell/a", PLANE]
+
+
+async def check_a_deleted_plane_leaves_nothing(disk: Disk) -> None:
+    async with running(disk()) as store:
+        await store.create_plane("cell/a")
+        await store.put("cell/a", thing("thing"), 0, body("thing"))
+        await put(store, "kept")
+        watch = store.watch("cell/a", THINGS, 1)
+        reader = asyncio.create_task(watch.next_events(ENOUGH_S))
+        await asyncio.sleep(0)
+        await store.delete_plane("cell/a")
+        assert await reader == []
+        assert watch.closed
+        assert store.planes() == [PLANE]
+        assert await refusal(store.put("cell/a", thing("x"), 0, body("x"))) is NotFound
+        await store.delete_plane("cell/a")
+    async with running(disk()) as store:
+        assert store.planes() == [PLANE]
+        assert list(contents(store)) == ["kept"]
+
+
+async def check_a_plane_made_anew_continues_its_versions(disk: Disk) -> None:
+    async with running(disk()) as store:
+        last = (await put(store, "thing")).version
+        await store.delete_plane(PLANE)
+        await store.create_plane(PLANE)
+        assert contents(store) == {}
+        assert watch_refusal(store, last) is Expired, "a watch continued over the deletion"
+        again = (await put(store, "thing")).version
+        assert again > last
+        await store.delete_plane(PLANE)
+    async with running(disk()) as store:
+        assert contents(store) == {}
+        assert (await put(store, "thing")).version > again
+
+
+async def check_a_closing_plane_takes_no_writes(disk: Disk) -> None:
+    journal = FaultyJournal(disk())
+    async with running(journal) as store:
+        first = await put(store, "thing")
+        journal.hold()
+        deleting = asyncio.create_task(store.delete_plane(PLANE))
+        await journal.arrived.wait()
+        assert await refusal(put(store, "new")) is NotFound
+        assert store.get(PLANE, thing("thing")) == first, "reads go on until it is gone"
+        again = asyncio.create_task(store.delete_plane(PLANE))
+        anew = asyncio.create_task(store.create_plane(PLANE))
+        await asyncio.sleep(0)
+        assert not again.done(), "a second deletion is not done before the first"
+        journal.release()
+        await asyncio.gather(deleting, again, anew)
+        assert contents(store) == {}
+        assert await refusal(put(store, "new")) is None
+
+
+async def check_a_deletion_nobody_waits_for_goes_on(disk: Disk) -> None:
+    journal = FaultyJournal(disk())
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async with running(journal) as store:
+        for failing in (True, False):
+            journal.hold()
+            if failing:
+                journal.fail_next()
+            first = asyncio.create_task(store.delete_plane(PLANE))
+            await journal.arrived.wait()
+            second = asyncio.create_task(refusal(store.delete_plane(PLANE)))
+            await asyncio.sleep(0)
+            first.cancel()
+            await asyncio.sleep(0)
+            if failing:
+                second.cancel()
+            journal.release()
+            await asyncio.wait([first, second])
+            await store.create_plane("cell/a")  # a batch later
+            assert store.planes() == (["cell/a", PLANE] if failing else ["cell/a"])
+    assert second.result() is None
+    gc.collect()
+    assert complaints == [], "an error was left for nobody to see"
+
+
+async def check_a_plane_survives_its_refused_deletion(disk: Disk) -> None:
+    journal = FaultyJournal(disk())
+    async with running(journal) as store:
+        await put(store, "thing")
+        journal.fail_next()
+        outcomes = await asyncio.gather(
+            refusal(store.delete_plane(PLANE)), refusal(store.create_plane(PLANE))
+        )
+        assert list(outcomes) == [ServiceUnavailable, None]
+        assert list(contents(store)) == ["thing"]
+        assert await refusal(put(store, "new")) is None
+        await store.delete_plane(PLANE)
+        assert store.planes() == []
+
+
+PLANE_CHECKS: tuple[Check, ...] = (
+    check_planes_are_apart,
+    check_making_a_plane_twice_changes_nothing,
+    check_a_deleted_plane_leaves_nothing,
+    check_a_plane_made_anew_continues_its_versions,
+    check_a_closing_plane_takes_no_writes,
+    check_a_deletion_nobody_waits_for_goes_on,
+    check_a_plane_survives_its_refused_deletion,
+)

@@ -1,0 +1,324 @@
+"""An event loop in virtual time whose interleavings come from a seed.
+
+- Time stands still while anything can run, then jumps to the next timer.
+- Of the callbacks that are ready a seeded choice picks the next, so each seed is a schedule. It can
+  be confined to a part of the time; outside of that the first that is ready comes first.
+- Tasks hash by the order of their creation: sets of tasks iterate alike in every process.
+- Nothing ready and no timer is a deadlock and reported as such.
+- A callback that belongs to a dead host never runs again: that is what a crash is. One of a host
+  that stands still waits until the host goes on.
+
+There are no threads, sockets or signals here; what needs them fails at once.
+
+Random streams by name: one seed, one stream for each purpose.
+
+One more draw for the network does not shift the schedule. A fault that draws while it works has a
+stream of its own, named by its salt, so that leaving one fault out shifts no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import math
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+R = TypeVar("R")
+
+_TIDY_ROUNDS = 5
+_TASKS_FEW = 1000
+
+HOST: contextvars.ContextVar[str] = contextvars.ContextVar("HOST", default="")
+
+
+# From when until when ready callbacks are picked at random.
+Span = tuple[float, float]
+ALWAYS: Span = (0.0, math.inf)
+NEVER: Span = (0.0, 0.0)
+
+
+class Deadlock(Exception):
+    """Everybody waits and no timer will wake anybody."""
+
+
+class Step(msgspec.Struct):
+    """One callback to run, perhaps at a given time; what asyncio calls a handle. Made ten thousand
+    times in a world, and a struct is the quickest to make."""
+
+    callback: Callable[..., object]
+    args: tuple[Any, ...]
+    context: contextvars.Context
+    when_s: float
+    is_cancelled: bool = False
+
+    @property
+    def host(self) -> str:
+        return self.context.get(HOST, "")
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def cancelled(self) -> bool:
+        return self.is_cancelled
+
+    def when(self) -> float:
+        return self.when_s
+
+
+class SequencedTask(asyncio.Task[R]):
+    """A task whose hash does not depend on where it lies in memory."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, R], number: int, **options: Any) -> None:
+        self._number = number
+        context = options.get("context")
+        self.host = HOST.get() if context is None else context.get(HOST, "")
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    def __init__(self, random: Random, shuffled_s: Span = ALWAYS) -> None:
+        self._random = random
+        self._shuffled_from_s, self._shuffled_until_s = shuffled_s
+        self._now_s = 0.0
+        self._ready: list[Step] = []
+        # By time, then by the order in which they were set: tuples compare quickest.
+        self._timers: list[tuple[float, int, Step]] = []
+        self._timers_set = 0
+        self._dead_hosts: set[str] = set()
+        self._standing_still: dict[str, list[Step]] = {}
+        self._passed_over: list[Step] = []  # of dead hosts; they end their tasks when all is over
+        self._tasks: list[SequencedTask[Any]] = []
+        self._tasks_made = 0
+        self._tasks_tidy = _TASKS_FEW
+        self._failure: BaseException | None = None
+
+    def kill(self, host: str) -> None:
+        """Nothing that belongs to the host runs again; nothing of it is tidied up either."""
+        self._dead_hosts.add(host)
+        self._standing_still.pop(host, None)
+
+    def pause(self, host: str) -> None:
+        """Nothing of the host runs until it is resumed; what comes due meanwhile is then late."""
+        self._standing_still.setdefault(host, [])
+
+    def resume(self, host: str) -> None:
+        self._ready += self._standing_still.pop(host, [])
+
+    def tasks_alive(self, host: str) -> int:
+        """How many tasks of the host have not ended."""
+        return sum(1 for task in self._tasks if task.host == host and not task.done())
+
+    def run_until_complete(self, future: Any) -> Any:
+        asyncio.events._set_running_loop(self)
+        with _tasks_unlisted():
+            try:
+                main = self.create_task(future)
+                self._run_until(main.done)
+                failure = self._failure
+            finally:
+                self._tidy_up()
+                asyncio.events._set_running_loop(None)
+        if failure is not None:
+            raise failure
+        return main.result()
+
+    def _tidy_up(self) -> None:
+        """The story is over: let every task, also of dead hosts, end in an orderly way."""
+        self._dead_hosts.clear()
+        self._timers.clear()
+        self._ready += self._passed_over
+        for host in list(self._standing_still):
+            self.resume(host)
+        for _ in range(_TIDY_ROUNDS):
+            left = [task for task in self._tasks if not task.done()]
+            for task in left:
+                task.cancel()
+            while self._ready:
+                self._failure = None  # what fails by now is of no interest
+                self._run_until(lambda: not self._ready)
+        _look_at_errors(self._tasks)
+        # Whatever still leads here must not keep a whole world alive.
+        self._tasks.clear()
+        self._timers.clear()
+
+    def time(self) -> float:
+        return self._now_s
+
+    def call_soon(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Step:
+        if context is None:
+            context = contextvars.copy_context()
+        step = Step(callback, args, context, self._now_s)
+        self._ready.append(step)
+        return step
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Step:
+        if context is None:
+            context = contextvars.copy_context()
+        step = Step(callback, args, context, when)
+        self._timers_set += 1
+        heapq.heappush(self._timers, (when, self._timers_set, step))
+        return step
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> Step:
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, R], **options: Any
+    ) -> SequencedTask[R]:
+        self._tasks_made += 1
+        task = SequencedTask(coro, self._tasks_made, loop=self, **options)
+        # Kept, so that collecting a dead host's tasks cannot run its cleanup code.
+        self._tasks.append(task)
+        if len(self._tasks) > self._tasks_tidy:
+            self._forget_ended_tasks()
+        return task
+
+    def _forget_ended_tasks(self) -> None:
+        _look_at_errors(self._tasks)
+        self._tasks = [task for task in self._tasks if not task.done()]
+        self._tasks_tidy = max(_TASKS_FEW, 2 * len(self._tasks))
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What asyncio would only log is a bug in the product or in the test."""
+        error = context.get("exception")
+        self._failure = self._failure or error or RuntimeError(context["message"])
+
+    # Asked for every future and task that is made: ``bool()`` is the quickest no there is.
+    get_debug = staticmethod(bool)
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def _run_until(self, is_over: Callable[[], bool]) -> None:
+        """Step after step, and jumps in time between them. Everything a world does passes here, so
+        no call is made that need not be."""
+        timers, ready, pick = self._timers, self._ready, self._pick
+        while not is_over() and self._failure is None:
+            while timers and timers[0][0] <= self._now_s:
+                ready.append(heapq.heappop(timers)[2])
+            if not ready:
+                self._jump_to_next_timer()
+                continue
+            step = pick() if len(ready) > 1 else ready.pop()
+            if step.is_cancelled:
+                continue
+            if (self._dead_hosts or self._standing_still) and self._is_kept_back(step):
+                continue
+            step.context.run(step.callback, *step.args)
+
+    def _is_kept_back(self, step: Step) -> bool:
+        """Its host is dead, or stands still."""
+        host = step.host
+        if host in self._dead_hosts:
+            self._passed_over.append(step)
+        elif host in self._standing_still:
+            self._standing_still[host].append(step)
+        else:
+            return False
+        return True
+
+    def _pick(self) -> Step:
+        """Any of several that are ready; the last takes the place of the one that goes."""
+        ready = self._ready
+        if not self._shuffled_from_s <= self._now_s < self._shuffled_until_s:
+            return ready.pop(0)
+        index = int(self._random.random() * len(ready))
+        last = ready.pop()
+        if index == len(ready):
+            return last
+        ready[index], last = last, ready[index]
+        return last
+
+    def _jump_to_next_timer(self) -> None:
+        timers, dead = self._timers, self._dead_hosts
+        while timers and (timers[0][2].is_cancelled or (dead and timers[0][2].host in dead)):
+            heapq.heappop(timers)
+        if not timers:
+            raise Deadlock(f"everybody waits at {self._now_s:.3f} s and no timer is set")
+        self._now_s = max(self._now_s, timers[0][0])
+
+    def _timer_handle_cancelled(self, handle: object) -> None:
+        """A cancelled timer is skipped when its time comes."""
+
+
+@contextmanager
+def _tasks_unlisted() -> Iterator[None]:
+    """asyncio keeps a weak set of all tasks for ``all_tasks()``, which nobody calls in a world, and
+    that costs three callbacks in Python for each task. This loop has a list of its own."""
+    known: Any = asyncio.tasks
+    tasks = known._scheduled_tasks if sys.version_info >= (3, 12) else known._all_tasks
+    tasks.add = _not_listed
+    try:
+        yield
+    finally:
+        del tasks.add
+
+
+def _not_listed(_task: object) -> None:
+    """In place of the ``add`` of the set."""
+
+
+def _look_at_errors(tasks: list[SequencedTask[Any]]) -> None:
+    """Whoever waited for a task has been told; asyncio shall not complain about the others."""
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()
+
+
+def run_virtual(
+    random: Random,
+    main: Callable[[VirtualLoop], Coroutine[Any, Any, R]],
+    shuffled_s: Span = ALWAYS,
+) -> R:
+    """Run ``main`` to its end in a new virtual loop."""
+    loop = VirtualLoop(random, shuffled_s)  # type: ignore[abstract]  # the rest is not to be had here
+    result: R = loop.run_until_complete(main(loop))
+    return result
+
+
+Purpose = Literal["schedule", "network", "disk", "faults", "workload", "ids", "layout", "adoption"]
+
+
+def stream(seed: int, purpose: Purpose, part: str = "") -> Random:
+    return Random(f"{seed}/{purpose}/{part}")  # noqa: S311 - reproducible on purpose
+
+
+def salted(salt: int) -> Random:
+    """The stream of one fault."""
+    return Random(f"salt/{salt}")  # noqa: S311 - reproducible on purpose

@@ -1,0 +1,465 @@
+"""Requests between hosts, and everything that can happen to them on the way.
+
+Links are directed: ``(source, target)`` carries the questions of source to target and the answers
+of source to what target asked, so one direction can fail alone. A host reaches its own planes by
+a link to itself, which is never slow by nature but can be bent like any other.
+
+Rules it keeps: a request that got no answer raises Unreachable, whether it had its effect or not;
+a watch (``pipe.py``) dies with the host that serves it; what a link does is decided when a request
+or an event passes, by whatever bends it at that time.
+
+Open watches: what passes between the host that serves one and the host that reads it.
+
+Between two hosts a pump on the serving host sends the lines on their way, and dies with that host.
+Each arrives after those before it. A host that watches itself reads its own stream; what bends the
+link to itself bends that, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from msgspec.structs import replace
+
+from datum_compute.api.codec import decode, encode
+from datum_compute.api.errors import (
+    ApiError,
+    ServiceUnavailable,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    to_status,
+)
+from datum_compute.api.exchange import ByteStream, Request, Response
+from datum_compute.api.plane import PlaneName, split_path
+from datum_compute.client.transport import Transport, is_watch
+
+if TYPE_CHECKING:
+    from testkit.sim.host import SimulatedHost
+
+
+TIMEOUT_S = 5.0
+LATENCY_S = (0.001, 0.02)
+# What takes longer than that to arrive lags.
+LATE_S = 1.0
+
+Link = tuple[str, str]
+# Put around a link, below whatever tries again.
+Around = Callable[[Transport], Transport]
+Chance = Callable[[], bool]
+
+
+@dataclass(slots=True)
+class Bends:
+    """What is wrong with one link at this moment. Every list holds one entry for each fault."""
+
+    cut: int = 0
+    lost_before: list[Chance] = field(default_factory=list)
+    lost_after: list[Chance] = field(default_factory=list)
+    throttled: list[Chance] = field(default_factory=list)
+    delayed: list[tuple[Chance, float]] = field(default_factory=list)
+    repeated: list[tuple[Chance, float]] = field(default_factory=list)
+    stale_s: list[float] = field(default_factory=list)
+    broken_pages: int = 0
+    slow_watch_s: list[float] = field(default_factory=list)
+    lag_s: list[float] = field(default_factory=list)
+    replays: list[Chance] = field(default_factory=list)
+    deletes_lost: int = 0
+    slowness: list[float] = field(default_factory=list)
+    unauthorized: int = 0
+    watches_refused: int = 0
+    cached_s: list[float] = field(default_factory=list)  # lists only, and those so old
+
+
+class Network:
+    def __init__(
+        self,
+        random: Callable[[str], Random],
+        version_before: Callable[[PlaneName, float], int],
+        sometimes: Callable[[str], None],
+    ) -> None:
+        self.hosts: dict[str, SimulatedHost] = {}
+        self.requests = 0
+        self.on_the_way = 0  # writes that their senders gave up and that will still arrive
+        self.sometimes = sometimes
+        self.on_send: Callable[[str, Request], None] | None = None
+        self._random = random
+        self._randoms: dict[Link, Random] = {}
+        self._bends: dict[Link, Bends] = {}
+        self._pipes: dict[Pipe, None] = {}
+        self._opening: dict[object, Link] = {}  # watches that take long to open
+        self._version_before = version_before
+
+    def bends(self, source: str, target: str) -> Bends:
+        link = (source, target)
+        found = self._bends.get(link)
+        if found is None:
+            found = self._bends[link] = Bends()
+        return found
+
+    def transport(self, source: str, target: str) -> LinkTransport:
+        return LinkTransport(self, source, target)
+
+    def pipes(self, source: str, target: str) -> list[Pipe]:
+        """The watches that source has open at target."""
+        return [p for p in self._pipes if (p.source, p.target) == (source, target)]
+
+    def what_is_stalled(self) -> str:
+        """A watch that went silent and whose reader has not noticed yet, which takes a minute; one
+        that has yet to bring old news, or that still opens."""
+        late_s = asyncio.get_running_loop().time() + LATE_S
+        for pipe in self._pipes:
+            if pipe.half_open:
+                return f"a watch of {pipe.source} at {pipe.target} is silent"
+            if pipe.arrives_s > late_s:
+                return f"a watch of {pipe.source} at {pipe.target} lags"
+        for source, target in self._opening.values():
+            return f"a watch of {source} at {target} still opens"
+        return ""
+
+    def backlog_arrives_s(self) -> float:
+        """When the last event that is on its way arrives, or has arrived."""
+        return max((pipe.arrives_s for pipe in self._pipes), default=0.0)
+
+    def forget_host(self, host: str) -> None:
+        """The process died: its connections break, and those to it are closed."""
+        for pipe in list(self._pipes):
+            if host in (pipe.source, pipe.target):
+                pipe.close()
+        # Tasks of a dead host never run again, so they do not remove their entries themselves.
+        for opening, (source, _) in list(self._opening.items()):
+            if source == host:
+                del self._opening[opening]
+
+    def dropped(self, pipe: Pipe) -> None:
+        self._pipes.pop(pipe, None)
+
+    def latency_s(self, source: str, target: str) -> float:
+        if source == target:
+            return 0.0
+        link = (source, target)
+        random = self._randoms.get(link)
+        if random is None:
+            random = self._randoms[link] = self._random(f"{source}-{target}")
+        return random.uniform(*LATENCY_S)
+
+    async def send(self, source: str, target: str, request: Request) -> Response:
+        there, back = self.bends(source, target), self.bends(target, source)
+        self.requests += 1
+        if self.on_send is not None:
+            self.on_send(source, request)
+        await self._travel(source, target, there)
+        if _strikes(there.throttled):
+            self.sometimes("throttled")
+            return _refusal(TooManyRequests("slow down", retry_after_s=1))
+        if there.unauthorized:
+            self.sometimes("token expired")
+            return _refusal(Unauthorized("the token has expired"))
+        if there.cached_s and (is_watch(request) or not _is_list(request)):
+            self.sometimes("only the cache answers")
+            return _refusal(ServiceUnavailable("the store does not answer"))
+        if _strikes(there.lost_before):
+            self.sometimes("lost before apply")
+            raise await _no_answer()
+        if is_watch(request):
+            return await self._open_watch(source, target, request, there)
+        if request.method == "GET":
+            return await self._read(source, target, request, there, back)
+        return await self._write(source, target, request, there, back)
+
+    async def _travel(self, source: str, target: str, bends: Bends) -> None:
+        delay_s = self.latency_s(source, target) + sum(bends.slowness)
+        if delay_s:
+            await asyncio.sleep(delay_s)
+        if bends.cut:
+            self.sometimes("cut")
+            raise await _no_answer()
+
+    async def _read(
+        self, source: str, target: str, request: Request, there: Bends, back: Bends
+    ) -> Response:
+        if there.broken_pages and "continue" in request.query:
+            self.sometimes("list broken off")
+            raise await _no_answer()
+        if there.broken_pages and "limit" in request.query:
+            # A server may answer less than was asked for.
+            request = replace(request, query={**request.query, "limit": "2"})
+        if (ages := (*there.stale_s, *there.cached_s)) and _is_list(request):
+            request = self._older(request, max(ages))
+        response = await self._deliver(target, request)
+        if response.status == 410 and "resourceVersionMatch" in request.query:
+            response = await self._deliver(target, _plain_list(request))
+        await self._travel(target, source, back)
+        return response
+
+    async def _write(
+        self, source: str, target: str, request: Request, there: Bends, back: Bends
+    ) -> Response:
+        for chance, delay_s in there.delayed:
+            if chance():
+                self.sometimes("write delayed")
+                self._deliver_later(target, request, delay_s)
+                raise await _no_answer()
+        for chance, delay_s in there.repeated:
+            if chance():
+                self.sometimes("write repeated")
+                self._deliver_later(target, request, delay_s)
+        response = await self._deliver(target, request)
+        if _strikes(there.lost_after):
+            self.sometimes("lost after apply")
+            raise await _no_answer()
+        await self._travel(target, source, back)
+        return response
+
+    async def _open_watch(
+        self, source: str, target: str, request: Request, there: Bends
+    ) -> Response:
+        if there.watches_refused:
+            raise await _no_answer()
+        if there.slow_watch_s:
+            self.sometimes("watch opened slowly")
+            await self._open_slowly((source, target), max(there.slow_watch_s))
+        response = await self._deliver(target, request)
+        if response.stream is None:
+            return response
+        pipe = self._pipe(source, target, response.stream)
+        self._pipes[pipe] = None
+        return replace(response, stream=pipe)
+
+    async def _open_slowly(self, link: Link, delay_s: float) -> None:
+        opening = object()
+        self._opening[opening] = link
+        try:
+            await asyncio.sleep(delay_s)
+        finally:
+            self._opening.pop(opening, None)
+
+    def _pipe(self, source: str, target: str, stream: ByteStream) -> Pipe:
+        if source == target and isinstance(stream, Stoppable):
+            return PipeWithinHost(self, source, stream)
+        pipe = PipeBetweenHosts(self, source, target)
+        self.hosts[target].spawn(pipe.pump(stream))
+        return pipe
+
+    async def _deliver(self, target: str, request: Request) -> Response:
+        return await self.hosts[target].answer(request)
+
+    def _deliver_later(self, target: str, request: Request, delay_s: float) -> None:
+        self.on_the_way += 1
+
+        async def late() -> None:
+            await asyncio.sleep(delay_s)
+            try:
+                await self._deliver(target, request)
+            except Unreachable:
+                return
+            finally:
+                self.on_the_way -= 1
+
+        # On its way it belongs to nobody: it arrives even if the sender is dead by then.
+        asyncio.get_running_loop().create_task(late(), context=contextvars.Context())
+
+    def _older(self, request: Request, age_s: float) -> Request:
+        """The same list as of an older version of the plane."""
+        version = self._version_before(split_path(request.path)[0], age_s)
+        if not version:
+            return request
+        self.sometimes("list from the past")
+        query = {"resourceVersion": str(version), "resourceVersionMatch": "Exact"}
+        return replace(request, query={**request.query, **query})
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTransport:
+    network: Network
+    source: str
+    target: str
+
+    async def send(self, request: Request) -> Response:
+        return await self.network.send(self.source, self.target, request)
+
+
+def _strikes(chances: list[Chance]) -> bool:
+    """Every one is asked, so that each draws alike whatever the others do."""
+    return bool(chances) and sum([chance() for chance in chances]) > 0
+
+
+def _is_list(request: Request) -> bool:
+    """A read of a collection, not of one object; only those of the first page can be old."""
+    if request.query.get("continue") or "/namespaces/default" in request.path[-20:]:
+        return False
+    parts = [part for part in split_path(request.path)[1].split("/") if part]
+    rest = parts[2:] if parts[:1] == ["api"] else parts[3:]
+    return len(rest) == 1 or (len(rest) == 3 and rest[0] == "namespaces")
+
+
+def _plain_list(request: Request) -> Request:
+    query = {k: v for k, v in request.query.items() if not k.startswith("resourceVersion")}
+    return replace(request, query=query)
+
+
+def _refusal(error: ApiError) -> Response:
+    retry_after_s = getattr(error, "retry_after_s", None)
+    headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
+    return Response(error.code, encode(to_status(error)), headers=headers)
+
+
+async def _no_answer() -> Unreachable:
+    await asyncio.sleep(TIMEOUT_S)
+    return Unreachable("no answer came")
+
+
+_REPLAYED = 4  # how many of the latest events a watch tells again
+
+
+@runtime_checkable
+class Stoppable(ByteStream, Protocol):
+    def stop(self) -> None:
+        """End, also while somebody waits for the next line."""
+
+
+class Pipe(ABC):
+    """One open watch, for its reader and for those who bend it."""
+
+    def __init__(self, network: Network, source: str, target: str) -> None:
+        self.source = source
+        self.target = target
+        self.half_open = False
+        self.arrives_s = 0.0  # the last line that is on its way
+        self._network = network
+        self._asked = network.bends(source, target)
+        self._answered = network.bends(target, source)
+        self._lines: deque[bytes] = deque()
+        self._latest: deque[bytes] = deque(maxlen=_REPLAYED)
+        self._closed = False
+        self._news: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> Pipe:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._lines:
+            if self._closed:
+                raise StopAsyncIteration
+            await self._more()
+        return self._lines.popleft()
+
+    async def aclose(self) -> None:
+        """The reader leaves."""
+        self.close()
+        self._lines.clear()
+
+    def close(self) -> None:
+        self._closed = True
+        self._network.dropped(self)
+        self._wake()
+
+    def expire(self) -> None:
+        """End with the word that the history is gone (410)."""
+        status = {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410}
+        self._put(encode({"type": "ERROR", "object": {**status, "message": "compacted"}}) + b"\n")
+        self.close()
+
+    @abstractmethod
+    async def _more(self) -> None:
+        """Wait for a line, or for the end."""
+
+    async def _wait(self) -> None:
+        self._news = asyncio.get_running_loop().create_future()
+        await self._news
+
+    def _take(self, line: bytes | None) -> None:
+        """What has come over the link, None at its end."""
+        if self._closed:
+            return
+        if line is None:
+            if not self.half_open:  # else its reader never hears that it has ended
+                self.close()
+            return
+        if self._answered.cut and not self.half_open:
+            self._network.sometimes("watch cut")
+            self.half_open = True
+        if not self.half_open:
+            self._pass(line)
+
+    def _pass(self, line: bytes) -> None:
+        if self._asked.deletes_lost and _is_deletion(line):
+            self._network.sometimes("delete event lost")
+            return
+        self._put(line)
+        self._latest.append(line)
+        replays = self._asked.replays
+        if replays and sum([chance() for chance in replays]):
+            self._network.sometimes("events told again")
+            *past, newest = self._latest  # and not how it ended, which would put it right at once
+            for line in past or (newest,):
+                self._put(line)
+
+    def _put(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+
+class PipeBetweenHosts(Pipe):
+    def __init__(self, network: Network, source: str, target: str) -> None:
+        super().__init__(network, source, target)
+        self._on_the_way: deque[bytes | None] = deque()
+
+    async def _more(self) -> None:
+        await self._wait()
+
+    async def pump(self, stream: ByteStream) -> None:
+        async for line in stream:
+            latency_s = self._network.latency_s(self.target, self.source)
+            self._send(line, latency_s + sum(self._asked.lag_s))
+            if self._closed:
+                break
+        await stream.aclose()
+        self._send(None, 0.0)
+
+    def _send(self, line: bytes | None, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._on_the_way.append(line)
+        self.arrives_s = max(self.arrives_s, loop.time()) + delay_s
+        loop.call_at(self.arrives_s, self._arrive)
+
+    def _arrive(self) -> None:
+        self._take(self._on_the_way.popleft())
+
+
+class PipeWithinHost(Pipe):
+    def __init__(self, network: Network, host: str, stream: Stoppable) -> None:
+        super().__init__(network, host, host)
+        self._stream = stream
+        self._has_ended = False
+
+    def close(self) -> None:
+        super().close()
+        self._stream.stop()
+
+    async def _more(self) -> None:
+        if self._has_ended:
+            await self._wait()
+            return
+        line = await anext(self._stream, None)
+        self._has_ended = line is None
+        if self._asked.lag_s:
+            lag_s = sum(self._asked.lag_s)
+            self.arrives_s = asyncio.get_running_loop().time() + lag_s
+            await asyncio.sleep(lag_s)
+        self._take(line)
+
+
+def _is_deletion(line: bytes) -> bool:
+    return b'"DELETED"' in line[:40] and decode(line).get("type") == "DELETED"

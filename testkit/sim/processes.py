@@ -1,0 +1,202 @@
+"""Cells that have joined, as ``compute-server`` and ``compute-cell`` work with them: the centre
+follows the Clusters of its hub, and a cell reaches its slice of hub and projects with its
+certificate. Keys are made from names, so that a replay has the same; the certificates are real.
+
+A manager that runs only while it leads; several of them run side by side, as several
+``compute-manager`` do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from random import Random
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from msgspec.structs import replace
+
+from datum_compute.api.cellidentity import cell_user_of
+from datum_compute.api.celljoin import CellJoinSpec
+from datum_compute.api.errors import Unreachable
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.kinds import INSTANCE
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import HUB, PlaneName, cell_plane, path_prefix
+from datum_compute.app.heartbeat import Heartbeat
+from datum_compute.app.members import Members
+from datum_compute.app.ports import Ports
+from datum_compute.app.tls import authority_of, certified_by, request_of
+from datum_compute.app.upstream import UpstreamProjects
+from datum_compute.app.wiring import MANAGER_AGENT, Platform, build_manager
+from datum_compute.client.client import Client
+from datum_compute.client.connection import Connection
+from datum_compute.client.transport import Transport
+from datum_compute.controllers.context import Context
+from datum_compute.planes.planes import hub_label_scope
+from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.leader_election import (
+    Election,
+    FencedTransport,
+    LeaseConfig,
+    check_all,
+    lead_all,
+)
+from datum_compute.server.access.certificates import Requested
+from datum_compute.server.access.joining import Certified, Certify
+from testkit.sim.scenario.scenario import city_of
+
+if TYPE_CHECKING:
+    from testkit.sim.network import Around
+
+HUB_TOKEN = "token-of-hub-on-cells"  # noqa: S105 - also a canary: it must turn up nowhere
+HEARTBEAT_S = 4.0  # what it says of the cell is said before anybody looks for silence
+_LIFETIME = timedelta(days=30)
+
+Beside = Callable[[], Awaitable[None]]
+
+
+def key_of(name: str) -> ec.EllipticCurvePrivateKey:
+    number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "big")
+    return ec.derive_private_key(number + 1, ec.SECP256R1())
+
+
+@lru_cache(maxsize=64)
+def join_spec(cell: str, city: str, incarnation: int) -> CellJoinSpec:
+    """What a cell says when it joins; one that was wiped has another key."""
+    return CellJoinSpec(
+        cell=cell,
+        city=city,
+        endpoint=f"https://cell-{cell}{path_prefix(cell_plane(cell))}",
+        authority="the authority of the cell",
+        hub_token=HUB_TOKEN,
+        request=request_of(key_of(f"{cell}/{incarnation}"), cell_user_of(cell)),
+    )
+
+
+@lru_cache(maxsize=1)
+def _authority() -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    key = key_of("authority")
+    return key, authority_of(key, datetime.fromtimestamp(0, UTC))
+
+
+def certifier(unix_s: Callable[[], float]) -> Certify:
+    def certify(requested: Requested, user: str, groups: tuple[str, ...]) -> Certified:
+        now = datetime.fromtimestamp(unix_s(), UTC)
+        return certified_by(*_authority(), requested, user, groups, now, _LIFETIME)
+
+    return certify
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateTransport:
+    """Sends along what the TLS port would have seen."""
+
+    inner: Transport
+    certificate: Callable[[], str]
+
+    async def send(self, request: Request) -> Response:
+        return await self.inner.send(replace(request, certificate_pem=self.certificate()))
+
+
+def beside_centre(
+    platform: Platform, ports: Ports, reach: Callable[[PlaneName], Transport]
+) -> Sequence[Beside]:
+    random = Random(ports.random.getrandbits(64))  # noqa: S311 - reproducible on purpose
+
+    def opened(connection: Connection) -> AbstractAsyncContextManager[Transport]:
+        @asynccontextmanager
+        async def opening() -> AsyncIterator[Transport]:
+            yield reach(cell_plane(connection.context))
+
+        return opening()
+
+    hub = platform.bootstrap_client(HUB)
+    return (Members(hub, platform, platform.offer, opened, random).run,)
+
+
+def beside_cell(
+    cell: str,
+    platform: Platform,
+    ports: Ports,
+    reach: Callable[[PlaneName], Transport],
+    certificate: Callable[[], str],
+) -> Sequence[Beside]:
+    def client_of(plane: PlaneName) -> Client:
+        transport = CertificateTransport(reach(plane), certificate)
+        return Client(transport, prefix=path_prefix(plane), token="", agent=MANAGER_AGENT)
+
+    random = Random(ports.random.getrandbits(64))  # noqa: S311 - reproducible on purpose
+    plane, hub = cell_plane(cell), client_of(HUB)
+    own = platform.bootstrap_client(plane)
+
+    async def work_with_hub() -> None:
+        platform.engage(HUB, hub, hub_label_scope(cell, city_of(cell)))
+
+    heartbeat = Heartbeat(
+        hub,
+        cell,
+        HEARTBEAT_S,
+        ports.unix_s,
+        {},
+        lambda: {"instances": str(platform.count(plane, INSTANCE))},
+    )
+    projects = UpstreamProjects(cell, own, platform, client_of, random)
+    return (work_with_hub, projects.run, heartbeat.run)
+
+
+LEASE_NAMESPACE = "kube-system"
+# As compute-manager names them: one for each group of controllers.
+LEADER_LEASES = ("compute-manager-management", "compute-manager-propagator")
+
+
+@dataclass(frozen=True, slots=True)
+class LeadingProcess:
+    """One life of a manager that waits to lead, works, and ends when it has lost a lease."""
+
+    life: str
+    controllers: Sequence[Controller[Context]]
+    planes: Sequence[PlaneName]
+    token: str
+    ports: Ports
+    reach: Callable[[PlaneName, Around], Transport]
+
+    async def dispatch(self, request: Request) -> Response:
+        raise Unreachable(f"{self.life} serves nothing: {request.path}")
+
+    async def run(self) -> None:
+        elections = [self._election(name) for name in LEADER_LEASES]
+        check = check_all(election.fence for election in elections)
+
+        async def fenced(plane: PlaneName) -> Client:
+            return self._client(plane, lambda inner: FencedTransport(inner, check))
+
+        manager = build_manager(self.controllers, {}, self.ports, fence=check, reach=fenced)
+        for plane in self.planes:
+            manager.engage(plane, await fenced(plane))
+        await lead_all(elections, manager.run)
+
+    def is_ready(self) -> bool:
+        return True
+
+    def _election(self, name: str) -> Election:
+        return Election(
+            self._client(HUB, lambda inner: inner),
+            LeaseConfig(Ref(LEASE_NAMESPACE, name), self.life),
+            clock=self.ports.elapsed_s,
+            unix_s=self.ports.unix_s,
+            random=self.ports.random,
+        )
+
+    def _client(self, plane: PlaneName, around: Around) -> Client:
+        return Client(
+            self.reach(plane, around),
+            prefix=path_prefix(plane),
+            token=self.token,
+            agent=MANAGER_AGENT,
+        )

@@ -1,0 +1,212 @@
+"""The provider behind a cell: machines that outlive every process, and an interface that may lie.
+
+The table of machines is the ground truth. What controllers are shown goes through a lens: a machine
+may be accepted and never come, be reported gone and live on, or be there twice (F33).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from datum_compute.api.scaletozero import SleepMode
+from datum_compute.api.server import ServerSpec
+from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.drivers.driver import (
+    NO_DATA,
+    MachineData,
+    Observation,
+    TransientError,
+    missing_observation,
+)
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine, machine_state
+from datum_compute.drivers.simulated.driver import (
+    MachineTable,
+    SimulatedDriver,
+    no_adoption_delay_s,
+)
+
+_ADOPTION_S = (0.0, 0.5, 3.0, 40.0)
+
+
+def ignore_removal(_machine_id: str) -> None:
+    """Nobody checks."""
+
+
+Lie = Literal["never-there", "still-alive", "there-twice"]
+
+
+def adoption_times(random: Random) -> Callable[[], float]:
+    """How long each machine that a process adopts stays unobserved: mostly a moment, now and then
+    longer than a recorded state stays valid."""
+
+    def draw_s() -> float:
+        longest_s = random.choice(_ADOPTION_S)
+        return random.uniform(0.0, longest_s)
+
+    return draw_s
+
+
+@dataclass(slots=True)
+class Provider:
+    """All machines of one cell. Its clock is the true one, whatever its hosts believe."""
+
+    now: Callable[[], float]
+    boot_s: float = 0.2
+    stop_s: float = 0.1
+    remove_s: float = 0.0  # how long it takes before it even begins to remove a machine
+    # Called for each machine that a new life of a host adopts: how long to its first observation.
+    adoption_s: Callable[[], float] = no_adoption_delay_s
+    observed_from_s: float = 0.0  # by then every adopted machine has been observed
+    machines: MachineTable = field(default_factory=MachineTable)
+    lie: Lie | None = None
+    away: int = 0  # how many faults keep it from answering
+    hidden: dict[str, None] = field(default_factory=dict)
+    lied_about: dict[str, None] = field(default_factory=dict)
+    honest_since_s: float = 0.0
+    overlaps: list[str] = field(default_factory=list)  # machines that were woken twice at once
+    # Machines that served when a fault killed them, until one of the same id is started and serves.
+    killed: dict[str, None] = field(default_factory=dict)
+    on_remove: Callable[[str], None] = ignore_removal  # called before a machine is removed
+
+    def alive(self) -> dict[str, SimulatedMachine]:
+        """What really runs or is about to, lies or not."""
+        now = self.now()
+        return {
+            machine_id: machine
+            for machine_id, machine in self.machines.items()
+            if machine.gone_from_s is None or machine.gone_from_s > now
+        }
+
+    def kill(self, machine_id: str) -> None:
+        """A machine dies, and nothing reports it."""
+        if self.serves(machine_id):
+            self.killed[machine_id] = None
+        self.machines.pop(machine_id)
+
+    def machine_of(self, slot: str) -> str:
+        """The machine of a slot (namespace/name) that is not being removed; empty if none is."""
+        found = [
+            machine_id
+            for machine_id in self.machines.list_ids(f"{slot}/")
+            if self.machines[machine_id].gone_from_s is None
+        ]
+        return found[0] if found else ""
+
+    def serves(self, machine_id: str, for_s: float = 0.0) -> bool:
+        """Whether the machine takes requests, and did so ``for_s`` ago."""
+        machine = self.machines.get(machine_id)
+        if machine is None or machine.gone_from_s is not None:
+            return False
+        now_s = self.now()
+        if now_s - for_s < machine.runs_from_s:
+            return False
+        states = (machine_state(machine, now_s), machine_state(machine, now_s - for_s))
+        up = all(s.phase == "Sleeping" or (s.phase == "Running" and not s.reason) for s in states)
+        if up:
+            self.killed.pop(machine_id, None)
+        return up
+
+    def served_for_s(self, machine_id: str) -> float:
+        """How long it has been taking requests; 0 if it does not."""
+        if not self.serves(machine_id):
+            return 0.0
+        started_at = machine_state(self.machines[machine_id], self.now()).started_at
+        return self.now() - parse_timestamp(started_at) if started_at else 0.0
+
+    def tell_the_truth(self) -> None:
+        self.lie = None
+        self.hidden.clear()
+        self.honest_since_s = self.now()
+
+    def _draw_adoption_s(self) -> float:
+        delay_s = self.adoption_s()
+        self.observed_from_s = max(self.observed_from_s, self.now() + delay_s)
+        return delay_s
+
+    def driver(self) -> ProviderDriver:
+        """What one life of a host talks to."""
+        driver = SimulatedDriver(
+            self.machines,
+            now=self.now,
+            boot_s=self.boot_s,
+            stop_s=self.stop_s,
+            adoption_s=self._draw_adoption_s,
+        )
+        return ProviderDriver(self, driver)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderDriver:
+    provider: Provider
+    inner: SimulatedDriver
+    waking: dict[str, None] = field(default_factory=dict)  # by this life of a host
+    # Machines whose observation the provider did not answer, and since when.
+    unanswered_since_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.inner.is_simulated
+
+    async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
+        self._answer()
+        known = machine_id in self.provider.machines
+        if self.provider.lie == "never-there" and not known:
+            self.provider.lied_about[machine_id] = None
+            return
+        await self.inner.start(machine_id, spec, data)
+        if self.provider.lie == "there-twice" and not known:
+            namespace, name, uid = machine_id.split("/")
+            twin = f"{namespace}/{name}/twin-of-{uid}"
+            self.provider.lied_about[twin] = None
+            await self.inner.start(twin, spec, data)
+
+    async def remove(self, machine_id: str) -> None:
+        self._answer()
+        if self.provider.lie == "still-alive" and machine_id in self.provider.machines:
+            self.provider.hidden[machine_id] = None
+            self.provider.lied_about[machine_id] = None
+            return
+        if self.provider.remove_s:
+            await asyncio.sleep(self.provider.remove_s)
+        self.provider.on_remove(machine_id)
+        await self.inner.remove(machine_id)
+
+    async def observe(self, machine_id: str) -> Observation:
+        if self.provider.away:
+            now_s = self.provider.now()
+            since_s = self.unanswered_since_s.setdefault(machine_id, now_s)
+            return missing_observation(now_s - since_s, "the engine does not answer")
+        self.unanswered_since_s.pop(machine_id, None)
+        if machine_id in self.provider.hidden:
+            return None
+        return await self.inner.observe(machine_id)
+
+    async def machines(self, name: str = "") -> list[str]:
+        self._answer()
+        found = await self.inner.machines(name)
+        return [machine_id for machine_id in found if machine_id not in self.provider.hidden]
+
+    async def sleep(self, machine_id: str, mode: SleepMode) -> None:
+        self._answer()
+        await self.inner.sleep(machine_id, mode)
+
+    async def wake(self, machine_id: str) -> float:
+        self._answer()
+        if machine_id in self.waking:
+            self.provider.overlaps.append(machine_id)
+        self.waking[machine_id] = None
+        try:
+            return await self.inner.wake(machine_id)
+        finally:
+            self.waking.pop(machine_id, None)
+
+    def changes(self) -> AsyncIterator[str]:
+        return self.inner.changes()
+
+    def _answer(self) -> None:
+        if self.provider.away:
+            raise TransientError("the engine does not answer")

@@ -1,0 +1,326 @@
+"""A world for controllers of your own: the planes on one host, your process on another, and between
+them the network, disks, deaths and faults of the simulator.
+
+    KEEPER = OwnProgram(controllers, prepare, act, missing, tidy_up, left, complaint)
+    run_own_world(KEEPER, own_scenario_of(42))     # raises WorldBroken, with the trace
+    sys.exit(own_main(KEEPER))                     # --seeds 50, or --seed 42 for a trace
+
+A run has the phases of every other: chaos, in which ``act`` plays the users and faults happen;
+calm, after which ``missing`` must find nothing and nothing may be written any more; and the end,
+when ``tidy_up`` has deleted everything. What must hold at every commit is ``complaint``. All of
+them look at committed rows, never at what the program believes. Begin complaints with a number
+(``I1: ...``): shrinking goes by it. An error that the runtime logs and that is none of the API is
+one of them (I20).
+
+``tests/examples/ordered_world.py`` is one from end to end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+from datum_compute.api.errors import AlreadyExists, ApiError, Unreachable
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix
+from datum_compute.app.ports import Ports
+from datum_compute.client.client import Client
+from datum_compute.client.retrying import RetryingTransport
+from datum_compute.client.transport import Transport
+from datum_compute.controllers import registry
+from datum_compute.planes.planes import Planes
+from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.manager import Manager
+from datum_compute.store.journal import Change, Entry
+from datum_compute.telemetry.unread import quiet_when_unread
+from testkit.sim.actors.fault_injector import Chaos
+from testkit.sim.checks.client_view import Listening
+from testkit.sim.checks.invariants import InvariantBroken, Observer
+from testkit.sim.checks.state import Rows, Truth
+from testkit.sim.disk import Disk
+from testkit.sim.host import Duties, SimulatedHost, Surroundings, credentials_of
+from testkit.sim.loop import VirtualLoop, run_virtual, stream
+from testkit.sim.network import Around, Network
+from testkit.sim.run.shrink import shrunken
+from testkit.sim.run.trial import Failure, tried
+from testkit.sim.run.world import Outcome, WorldBroken
+from testkit.sim.scenario.draw import MEDIUM, draw_faults
+from testkit.sim.scenario.faults import AnswerFromCache, ExpireToken, Fault, LoseHistory
+from testkit.sim.scenario.scenario import CENTRE, MANAGER, USER, Scenario, WorldLayout
+
+# The cell is only there because faults are drawn for worlds with cells; those are left out.
+LAYOUT = WorldLayout("managers", ("alpha",), ("dfw",))
+WINDOW_S, TAIL_S = 30.0, 10.0
+CONVERGE_S, QUIET_S = 300.0, 120.0
+RECHECK_S = 35.0  # what was waited for is looked at once more
+
+_PLANES = (PLATFORM, HUB)
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks for things on the plane, until they are answered."""
+
+    client: Client
+    random: Random
+
+    async def insist(self, ask: Callable[[], Awaitable[object]]) -> None:
+        while True:
+            try:
+                await ask()
+            except AlreadyExists:
+                return
+            except (ApiError, Unreachable):
+                await asyncio.sleep(0.3)
+            else:
+                return
+
+
+def _no_complaint(_truth: Truth, _before: Rows, _change: Change, _scenario: Scenario) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProgram:
+    """Controllers of role ``hub``, who uses them, and what must come of it. ``act`` and ``tidy_up``
+    insist; ``missing`` and ``left`` say in what the rows are not as they should be, or nothing."""
+
+    controllers: Callable[[Ports], Sequence[Controller[Planes]]]
+    prepare: Callable[[Client], Awaitable[None]]  # teaches the plane the kinds
+    act: Callable[[User], Coroutine[Any, Any, None]]
+    missing: Callable[[Truth], str]
+    tidy_up: Callable[[User], Awaitable[None]]
+    left: Callable[[Truth], str]
+    # After every commit: the truth, the rows of the hub before, what changed, what is played.
+    complaint: Callable[[Truth, Rows, Change, Scenario], str] = _no_complaint
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnProcess:
+    """One life of the program."""
+
+    ports: Ports
+    reach: Callable[[PlaneName], Transport]
+    program: OwnProgram
+
+    async def dispatch(self, request: Request) -> Response:
+        raise Unreachable(f"nothing is served here: {request.path}")
+
+    async def run(self) -> None:
+        controllers = self.program.controllers(self.ports)
+        manager = Manager(
+            controllers, lambda made: Planes(made.cached_client, made.engaged), self.ports.random
+        )
+        manager.engage(HUB, _client_of(self.reach(HUB)))
+        await manager.run()
+
+    def is_ready(self) -> bool:
+        return True
+
+
+def _client_of(transport: Transport) -> Client:
+    return Client(transport, prefix=path_prefix(HUB), token=f"token-of-{HUB}", agent="test")
+
+
+def own_scenario_of(seed: int) -> Scenario:
+    """Faults that ``make sim`` draws, as far as they are about the two hosts."""
+    drawn = [
+        fault
+        for part in range(8)
+        for fault in draw_faults(stream(seed, "faults", str(part)), LAYOUT, MEDIUM, WINDOW_S)
+        if "dfw" not in repr(fault)
+    ]
+    random = stream(seed, "faults", "blind")
+    at_s = round(random.uniform(0, WINDOW_S), 2)
+    link = (at_s, round(random.uniform(2, 10), 2), MANAGER, CENTRE)
+    blind = random.choice((LoseHistory(*link), ExpireToken(*link), AnswerFromCache(*link, 5.0)))
+    faults: tuple[Fault, ...] = (*drawn[: seed % 6], blind)
+    return Scenario(seed, LAYOUT, (), faults, chaos_s=WINDOW_S + TAIL_S)
+
+
+class _OwnWorld:
+    def __init__(self, loop: VirtualLoop, program: OwnProgram, scenario: Scenario) -> None:
+        self._loop = loop
+        self._program = program
+        self._scenario = scenario
+        seed = scenario.seed
+        self._truth = Truth({}, loop.time)
+        self.observer = Observer(self._truth, ())
+        self.observer.on_broken = self._stop
+        self._seen: Counter[str] = Counter()
+        self._network = Network(
+            lambda part: stream(seed, "network", part), self._truth.version_before, self._count
+        )
+        self._build_hosts()
+        client = _client_of(self._network.transport(USER, CENTRE))
+        self._user = User(client, stream(seed, "workload"))
+        self._chaos = Chaos(
+            loop=loop,
+            layout=LAYOUT,
+            network=self._network,
+            hosts=self._network.hosts,
+            providers={},
+            operator=lambda _plane: client,
+            say=self.observer.say,
+            forget=self._truth.forget,
+            restored=self._truth.restore,
+            tamper=lambda _plane, _ref: None,
+        )
+
+    async def run(self) -> Outcome:
+        program, user = self._program, self._user
+        for host in self._network.hosts.values():
+            host.start()
+        await user.insist(lambda: program.prepare(user.client))
+        acting = self._loop.create_task(program.act(user))
+        raging = self._loop.create_task(self._chaos.reign(self._scenario.faults))
+        await asyncio.sleep(self._scenario.chaos_s)
+        self._chaos.heal()
+        self.observer.say("calm")
+        await acting
+        if raging.done():
+            await raging
+        await self._settles(program.missing)
+        self.observer.say("settled; everything is deleted")
+        await program.tidy_up(user)
+        await self._settles(program.left)
+        return Outcome(
+            commits=self._truth.writes,
+            crashes=sum(host.crashed for host in self._network.hosts.values()),
+            virtual_s=self._loop.time(),
+            trace=self.observer.trace,
+            sometimes=dict(self._seen),
+            final=(),
+        )
+
+    async def _settles(self, missing: Callable[[Truth], str]) -> None:
+        """As it is wanted in time, and then silent."""
+        deadline_s = self._loop.time() + CONVERGE_S
+        while left := missing(self._truth) or ("late" if self._network.on_the_way else ""):
+            if self._loop.time() > deadline_s:
+                raise InvariantBroken(f"I6: not converged: {left}")
+            await asyncio.sleep(1)
+        await asyncio.sleep(RECHECK_S)
+        writes = self._truth.writes
+        await asyncio.sleep(QUIET_S)
+        if self._truth.writes != writes:
+            last = self.observer.trace[-3:]
+            raise InvariantBroken(f"I6: a settled world writes: {last}")
+
+    def _build_hosts(self) -> None:
+        around = Surroundings(
+            loop=self._loop,
+            credentials=credentials_of(_PLANES),
+            providers={},
+            reach=self._reach,
+            on_commit=self._on_commit,
+            on_death=self._network.forget_host,
+            on_exit=self._on_exit,
+            on_answer=lambda _request, _response: None,
+        )
+        neighbours = tuple(c for c in registry.CLUSTER_CONTROLLERS if c.role in ("hub", "platform"))
+        process = partial(_OwnProcess, program=self._program)
+        cast = (
+            Duties(CENTRE, _PLANES, True, neighbours, ()),
+            Duties(MANAGER, (), False, (), (HUB,), process=process),
+        )
+        for number, duties in enumerate(cast):
+            disk = Disk(stream(self._scenario.seed, "disk", duties.name))
+            ids = stream(self._scenario.seed, "ids", duties.name)
+            self._network.hosts[duties.name] = SimulatedHost(duties, around, disk, ids, number)
+
+    def _reach(self, source: str, _plane: PlaneName, around: Around) -> Transport:
+        link = around(self._network.transport(source, CENTRE))
+        random = stream(self._scenario.seed, "network", f"retries-{source}")
+        return link if source == CENTRE else RetryingTransport(link, random)
+
+    def _on_commit(self, number: int, batch: Sequence[Entry]) -> None:
+        before = dict(self._truth.rows.get(HUB, {}))
+        self.observer.on_commit(number, batch)
+        for entry in batch:
+            if isinstance(entry, Change):
+                complaint = self._program.complaint(self._truth, before, entry, self._scenario)
+                if complaint:
+                    self.observer.complain(complaint)
+
+    def _on_exit(self, host: str, error: BaseException) -> None:
+        if not self._network.hosts[host].disk.failed:
+            self.observer.complain(f"{host} ended: {error!r}")
+
+    def _stop(self, error: InvariantBroken) -> None:
+        self._loop.call_exception_handler({"message": str(error), "exception": error})
+
+    def _count(self, sign: str) -> None:
+        self._seen[sign] += 1
+
+
+def run_own_world(program: OwnProgram, scenario: Scenario) -> Outcome:
+    """Raises WorldBroken with the trace so far if a rule breaks."""
+    traces: list[Sequence[str]] = [()]
+
+    async def main(loop: VirtualLoop) -> Outcome:
+        world = _OwnWorld(loop, program, scenario)
+        traces[0] = world.observer.trace
+        with Listening(world.observer.complain):
+            return await world.run()
+
+    gc.disable()  # finalisers shall not come in between
+    try:
+        return run_virtual(stream(scenario.seed, "schedule"), main, scenario.shuffled_s)
+    except Exception as error:
+        raise WorldBroken(error, traces[0]) from error
+    finally:
+        gc.enable()
+
+
+# --- from a command line
+
+
+@quiet_when_unread
+def own_main(program: OwnProgram, arguments: Sequence[str] | None = None) -> int:
+    """Search seeds and shrink what fails, or replay one with its trace."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=50, help="how many seeds to run (50)")
+    parser.add_argument("--first", type=int, default=1, help="the first seed (1)")
+    parser.add_argument("--seed", type=int, help="replay one seed and print its trace")
+    options = parser.parse_args(arguments)
+    run = partial(run_own_world, program)
+    if options.seed is not None:
+        return _replay(run, own_scenario_of(options.seed))
+    for seed in range(options.first, options.first + options.seeds):
+        found = tried(own_scenario_of(seed), run)
+        if isinstance(found, Failure):
+            _say_shrunken(run, found)
+            return 1
+    _say(f"{options.seeds} seeds from {options.first} on: every rule held")
+    return 0
+
+
+def _replay(run: Callable[[Scenario], Outcome], scenario: Scenario) -> int:
+    """Equal for two runs of one seed, in any process."""
+    found = tried(scenario, run)
+    failed = isinstance(found, Failure)
+    told = f"broke {found.message}" if isinstance(found, Failure) else "every rule held"
+    for line in (*scenario.lines(), *found.trace, f"seed {scenario.seed}: {told}"):
+        _say(line)
+    return 1 if failed else 0
+
+
+def _say_shrunken(run: Callable[[Scenario], Outcome], failure: Failure) -> None:
+    _say(f"seed {failure.scenario.seed} broke {failure.message}")
+    small = shrunken(failure, trial=lambda scenario: tried(scenario, run))
+    _say(f"shrunken in {small.runs} runs: {small.failure.message}")
+    for line in (*small.failure.scenario.lines(), *small.failure.trace):
+        _say(f"  {line}")
+    _say(f"replay it whole: --seed {failure.scenario.seed}")
+
+
+def _say(line: str) -> None:
+    print(line)  # noqa: T201

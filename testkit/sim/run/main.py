@@ -1,0 +1,359 @@
+"""``python -m testkit.sim``: run many seeds, replay one, or search for hours.
+
+Output about a run contains no wall-clock time, so two replays of a seed compare equal. The duration
+of a search goes to standard error.
+
+Fresh seeds are derived from the git tree (``--tree``): every commit runs seeds that no earlier one
+ran, and a clone of that commit runs exactly the same ones.
+
+A long search on fresh seeds, and the report of it: JSON for programs, text for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TextIO
+
+from datum_compute.telemetry.unread import quiet_when_unread
+from testkit.sim.run.shrink import Shrunken, shrunken
+from testkit.sim.run.trial import Failure, Summary, crash_points, summary_of, tried
+from testkit.sim.run.worker_pool import in_crowd
+from testkit.sim.run.world import Outcome, begins_as, brought_up
+from testkit.sim.scenario.files import BadScenario, read_known_seeds, read_scenario, scenario_text
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
+
+SHRUNKEN_MAX = 20  # failures beyond these are only named: one bug breaks many seeds
+
+
+@dataclass(slots=True)
+class Report:
+    """What was searched and found so far; also complete when the search is interrupted."""
+
+    first_seed: int
+    seeds: int = 0
+    virtual_s: float = 0.0
+    commits: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    sometimes: Counter[str] = field(default_factory=Counter)
+    failures: list[Failure] = field(default_factory=list)
+    shrunken: list[Shrunken] = field(default_factory=list)
+
+    def add(self, summary: Summary) -> None:
+        self.seeds += 1
+        self.virtual_s += summary.virtual_s
+        self.commits += summary.commits
+        self.faults.update(summary.faults)
+        self.sometimes.update(summary.sometimes)
+        if summary.failure is not None:
+            self.failures.append(summary.failure)
+
+
+def run_seed(seed: int) -> Summary:
+    scenario = scenario_of(seed)
+    return summary_of(scenario, tried(scenario))
+
+
+def prepare_seed(seed: int) -> None:
+    brought_up(scenario_of(seed).layout)
+
+
+def search(first_seed: int, jobs: int, *, goes_on: Callable[[], bool]) -> Iterator[Report]:
+    """The report after every seed, as long as ``goes_on`` says so."""
+    report = Report(first_seed)
+
+    def seeds() -> Iterator[int]:
+        seed = first_seed
+        while goes_on():
+            yield seed
+            seed += 1
+
+    for summary in in_crowd(run_seed, seeds(), jobs, prepare_seed):
+        report.add(summary)
+        yield report
+
+
+def shrink_failures(report: Report, jobs: int) -> None:
+    """The first of each invariant, then others, up to SHRUNKEN_MAX."""
+    firsts = {failure.invariant: failure for failure in reversed(report.failures)}
+    others = [f for f in report.failures if f is not firsts[f.invariant]]
+    chosen = [*firsts.values(), *others][:SHRUNKEN_MAX]
+    report.shrunken = list(in_crowd(shrunken, chosen, jobs))
+
+
+def write_report(report: Report, folder: Path) -> Path:
+    """report.json, report.txt, and one scenario file for each shrunken failure."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for found in report.shrunken:
+        (folder / _file_name(found)).write_text(scenario_text(found.failure.scenario))
+    (folder / "report.json").write_text(json.dumps(_plain(report), indent=2) + "\n")
+    (folder / "report.txt").write_text("\n".join(_lines(report)) + "\n")
+    return folder / "report.txt"
+
+
+def _file_name(found: Shrunken) -> str:
+    failure = found.failure
+    return f"seed-{failure.scenario.seed}-{failure.invariant}.json"
+
+
+def _plain(report: Report) -> dict[str, object]:
+    return {
+        "firstSeed": report.first_seed,
+        "seeds": report.seeds,
+        "virtualSeconds": round(report.virtual_s),
+        "commits": report.commits,
+        "faults": dict(sorted(report.faults.items())),
+        "sometimes": dict(sorted(report.sometimes.items())),
+        "failures": [
+            {"seed": f.scenario.seed, "invariant": f.invariant, "message": f.message}
+            for f in report.failures
+        ],
+        "shrunken": [
+            {
+                "seed": s.failure.scenario.seed,
+                "invariant": s.failure.invariant,
+                "message": s.failure.message,
+                "runs": s.runs,
+                "file": _file_name(s),
+            }
+            for s in report.shrunken
+        ],
+    }
+
+
+def _lines(report: Report) -> Iterator[str]:
+    last = report.first_seed + report.seeds - 1
+    yield f"seeds {report.first_seed} to about {last}: {report.seeds} run"
+    years = report.virtual_s / (365.25 * 24 * 3600)
+    yield f"virtual time: {report.virtual_s:.0f} s ({years:.3f} years), commits: {report.commits}"
+    yield f"failures: {len(report.failures)}"
+    for failure in report.failures:
+        seed, message = failure.scenario.seed, failure.message.splitlines()[0]
+        yield f"  seed {seed}: {message}    (make sim SEED={seed})"
+    for found in report.shrunken:
+        yield ""
+        yield f"shrunken to {_file_name(found)}: {found.failure.message.splitlines()[0]}"
+        yield from (f"  {line}" for line in found.failure.scenario.lines())
+    for title, counts in (("faults met", report.faults), ("sometimes", report.sometimes)):
+        yield ""
+        yield f"{title}:"
+        yield from (f"  {count:8} {name}" for name, count in sorted(counts.items()))
+
+
+SEEDS = 500
+FRESH_SEEDS_START = 1_000_000_000
+Batch = tuple[Scenario, ...]
+_BATCH = 6  # scenarios, for one worker to run one after the other
+_TOLD_EVERY_S = 10.0
+_SHRUNKEN_AT_MOST = 3  # after a search; a campaign shrinks more
+
+
+@quiet_when_unread
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    if options.seed is not None:
+        if options.keep is not None:
+            options.keep.write_text(scenario_text(scenario_of(options.seed)))
+        return _replay(scenario_of(options.seed))
+    if options.scenario is not None:
+        return _replay_file(options.scenario)
+    if options.hours is not None:
+        return _campaign(options)
+    if options.every_commit:
+        return _search(((point,) for point in crash_points()), None, options.jobs)
+    if options.known is not None:
+        known = [known.scenario for known in read_known_seeds(options.known)]
+        return _search(batches(known), len(known), options.jobs)
+    first = options.first if options.tree is None else first_fresh_seed(options.tree)
+    seeds = range(first, first + options.seeds)
+    if options.tree is not None:
+        _say(f"fresh seeds {seeds[0]} to {seeds[-1]}, derived from tree {options.tree}")
+    return _search(batches(map(scenario_of, seeds)), len(seeds), options.jobs)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m testkit.sim")
+    add = parser.add_argument
+    add("--seeds", type=int, default=SEEDS, help=f"how many seeds to run ({SEEDS})")
+    add("--first", type=int, default=1, help="the first seed (1)")
+    add("--tree", type=_tree_hash, metavar="HASH", help="derive the first seed from a git tree")
+    add("--seed", type=int, help="replay one seed and print its scenario and trace")
+    add("--keep", type=Path, metavar="FILE", help="and write the scenario of the seed to a file")
+    add("--scenario", type=Path, metavar="FILE", help="replay a scenario from a file")
+    add("--known", type=Path, metavar="FILE", help="run the seeds that a file lists")
+    add("--every-commit", action="store_true", help="crash around every commit of a small story")
+    add("--hours", type=float, help="search for so long, and write a report")
+    add("--report", type=Path, default=Path("sim-reports"), metavar="FOLDER", help="where to")
+    add("--jobs", type=int, default=os.cpu_count() or 1, help="processes to use (all cores)")
+    return parser
+
+
+def _tree_hash(text: str) -> str:
+    if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text) is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a git tree; pass the output of: git rev-parse 'HEAD^{{tree}}'"
+        )
+    return text
+
+
+def first_fresh_seed(tree: str) -> int:
+    """Return a seed above those that are numbered by hand, the same for the same tree."""
+    return FRESH_SEEDS_START + int(tree[:10], 16)
+
+
+# --- one run
+
+
+def _replay_file(path: Path) -> int:
+    try:
+        return _replay(read_scenario(path))
+    except (OSError, BadScenario) as error:
+        _say(f"{path} cannot be replayed: {error}", sys.stderr)
+        return 2
+
+
+def _replay(scenario: Scenario) -> int:
+    """Equal for two runs of one scenario, in any process."""
+    for line in scenario.lines():
+        _say(line)
+    trial = tried(scenario)
+    for line in trial.trace:
+        _say(line)
+    if isinstance(trial, Failure):
+        _say(f"seed {scenario.seed} broke {trial.invariant}: {trial.message}")
+        return 1
+    _say(_told(scenario.seed, trial))
+    return 0
+
+
+def _told(seed: int, outcome: Outcome) -> str:
+    return (
+        f"seed {seed}: {outcome.commits} commits, {outcome.crashes} crashes, "
+        f"{outcome.virtual_s:.0f} virtual seconds, fingerprint {outcome.fingerprint[:16]}; "
+        "every invariant held"
+    )
+
+
+# --- many runs
+
+
+def batches(scenarios: Iterable[Scenario]) -> list[Batch]:
+    """Those that begin alike together: their platform is brought up once. The layouts that most
+    have come last, so that no worker is left with a long batch at the end."""
+    by_layout: dict[WorldLayout, list[Scenario]] = {}
+    for scenario in scenarios:
+        by_layout.setdefault(begins_as(scenario.layout), []).append(scenario)
+    return [
+        tuple(group[first : first + _BATCH])
+        for group in sorted(by_layout.values(), key=len)
+        for first in range(0, len(group), _BATCH)
+    ]
+
+
+def run_batch(batch: Batch) -> list[Summary]:
+    return [summary_of(scenario, tried(scenario)) for scenario in batch]
+
+
+def prepare_batch(batch: Batch) -> None:
+    """Bring up what its worlds begin with, which they have in common with many others."""
+    for scenario in batch:
+        if not scenario.fresh:
+            brought_up(scenario.layout)
+
+
+def _search(found: Iterable[Batch], count: int | None, jobs: int) -> int:
+    """Run all, tell of failures as they come; an interrupt ends it with what is known so far."""
+    done, failures, interrupted = 0, [], False
+    progress = _Progress(count, time.monotonic)
+    try:
+        for summary in chain.from_iterable(in_crowd(run_batch, found, jobs, prepare_batch)):
+            done += 1
+            if summary.failure is not None:
+                failures.append(summary.failure)
+                _say(f"seed {summary.seed} broke {_first_line(summary.failure)}")
+            progress.tell(done, len(failures))
+    except KeyboardInterrupt:
+        interrupted = True
+    _say(f"{done - len(failures)} passed, {len(failures)} failed" + " (interrupted)" * interrupted)
+    progress.end(done)
+    if interrupted:
+        return 130
+    for failure in failures[:_SHRUNKEN_AT_MOST]:
+        _tell_shrunken(failure)
+    return 1 if failures else 0
+
+
+def _tell_shrunken(failure: Failure) -> None:
+    found = shrunken(failure)
+    seed = failure.scenario.seed
+    _say(f"\nseed {seed}, shrunken in {found.runs} runs: {_first_line(found.failure)}")
+    for line in found.failure.scenario.lines():
+        _say(f"  {line}")
+    if failure.scenario == scenario_of(seed):
+        _say(f"replay it whole: make sim SEED={seed}")
+    _say(
+        f"replay it shrunken, from a file with this: make sim SCENARIO=<file>\n"
+        f"{scenario_text(found.failure.scenario)}"
+    )
+
+
+class _Progress:
+    """A line now and then on standard error."""
+
+    def __init__(self, count: int | None, clock: Callable[[], float]) -> None:
+        self._of = f" of {count}" if count is not None else ""
+        self._clock = clock
+        self._began_s = self._told_s = clock()
+
+    def tell(self, done: int, failed: int) -> None:
+        if self._clock() - self._told_s >= _TOLD_EVERY_S:
+            self._told_s = self._clock()
+            _say(f"... {done}{self._of}, {failed} failed", sys.stderr)
+
+    def end(self, done: int) -> None:
+        took_s = self._clock() - self._began_s
+        _say(f"{took_s:.0f} s, {done / max(took_s, 0.001):.1f} seeds/s", sys.stderr)
+
+
+# --- for hours
+
+
+def _campaign(options: argparse.Namespace) -> int:
+    clock = time.monotonic
+    ends_s = clock() + options.hours * 3600
+    progress = _Progress(None, clock)
+    report = Report(options.first)
+    try:
+        searched = search(options.first, options.jobs, goes_on=lambda: clock() < ends_s)
+        for report in searched:
+            progress.tell(report.seeds, len(report.failures))
+    except KeyboardInterrupt:
+        _say("interrupted; the report tells what was done", sys.stderr)
+    shrink_failures(report, options.jobs)
+    written = write_report(report, options.report)
+    _say(f"{report.seeds} seeds, {len(report.failures)} failed; the report is in {written}")
+    progress.end(report.seeds)
+    return 1 if report.failures else 0
+
+
+def _first_line(failure: Failure) -> str:
+    first = failure.message.splitlines()[0] if failure.message else ""
+    return first if first.startswith(failure.invariant) else f"{failure.invariant}: {first}"
+
+
+def _say(text: str, to: TextIO | None = None) -> None:
+    print(text, file=to or sys.stdout, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

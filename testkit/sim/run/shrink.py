@@ -1,0 +1,193 @@
+"""Makes a failing scenario small: few faults, few operations, no chance in who comes first, a
+small world, short times.
+
+Rules it keeps:
+- What is left breaks the same invariant; another failure on the way is not followed.
+- Every candidate is a scenario like any other, so the result replays with one command.
+- It runs a bounded number of scenarios, and gives the smallest found so far when those are used up.
+
+Order: faults (ddmin), operations (ddmin), faults again, then the schedule: first come, first
+served, if it fails like that, else shuffled for as short as it takes. Then simpler worlds and
+values. To add a way to simplify: a function in ``_SIMPLER`` that gives candidates, the boldest
+first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from testkit.sim.loop import NEVER, Span
+from testkit.sim.run.trial import Failure, Try, tried
+from testkit.sim.scenario.scenario import Scenario
+
+T = TypeVar("T")
+
+RUNS_MAX = 150
+_CALM_S = 30.0  # of the calm, in which the schedule may still matter
+_SPAN_LEAST_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunken:
+    failure: Failure
+    runs: int
+
+
+def shrunken(
+    failure: Failure,
+    *,
+    runs_max: int = RUNS_MAX,
+    trial: Try = tried,
+    keep_shuffled: bool = False,
+) -> Shrunken:
+    """``keep_shuffled`` is for those who try what is left under other schedules."""
+    search = _Search(failure, runs_max, trial)
+    search.without_some("faults")
+    search.without_some("operations")
+    search.without_some("faults")
+    if not keep_shuffled:
+        search.shuffle_less()
+    while search.took_one_simpler():
+        pass
+    return Shrunken(search.failure, search.runs)
+
+
+class _Search:
+    """The smallest failure so far, and how many runs it took."""
+
+    def __init__(self, failure: Failure, runs_max: int, trial: Try) -> None:
+        self.failure = failure
+        self.runs = 0
+        self._runs_max = runs_max
+        self._trial = trial
+        self._tried: dict[Scenario, None] = {}
+
+    def takes(self, candidate: Scenario) -> bool:
+        """Whether the candidate still fails in the same way; then it is the new smallest."""
+        if candidate in self._tried or candidate == self.failure.scenario:
+            return False
+        if self.runs >= self._runs_max:
+            return False
+        self.runs += 1
+        self._tried[candidate] = None
+        found = self._trial(candidate)
+        if not isinstance(found, Failure) or found.invariant != self.failure.invariant:
+            return False
+        self.failure = found
+        return True
+
+    def without_some(self, part: str) -> None:
+        """ddmin: ever smaller pieces are left out, as long as it still fails."""
+        present: Sequence[Any] = getattr(self.failure.scenario, part)
+        size = len(present)
+        while size >= 1:
+            smaller = False
+            for kept in _left_out(present, size):
+                changed: Any = {part: kept}
+                if self.takes(replace(self.failure.scenario, **changed)):
+                    present, smaller = kept, True
+                    break
+            size = min(size, len(present)) if smaller else size // 2
+
+    def shuffle_less(self) -> None:
+        """Not at all; else the span is halved, from its end or its beginning, while it fails."""
+        if self.failure.scenario.shuffled_s == NEVER or self._shuffles_only(NEVER):
+            return
+        begins_s, ends_s = 0.0, self.failure.scenario.chaos_s + _CALM_S
+        if not self._shuffles_only((begins_s, ends_s)):
+            return
+        while ends_s - begins_s > _SPAN_LEAST_S:
+            middle_s = round((begins_s + ends_s) / 2, 2)
+            if self._shuffles_only((begins_s, middle_s)):
+                ends_s = middle_s
+            elif self._shuffles_only((middle_s, ends_s)):
+                begins_s = middle_s
+            else:
+                return
+
+    def _shuffles_only(self, span: Span) -> bool:
+        return self.takes(replace(self.failure.scenario, shuffled_s=span))
+
+    def took_one_simpler(self) -> bool:
+        scenario = self.failure.scenario
+        return any(self.takes(c) for simpler in _SIMPLER for c in simpler(scenario))
+
+
+def _left_out(present: Sequence[T], size: int) -> Iterator[tuple[T, ...]]:
+    for start in range(0, len(present), size):
+        yield (*present[:start], *present[start + size :])
+
+
+# --- simpler worlds and values
+
+
+def _fewer_cells(scenario: Scenario) -> Iterator[Scenario]:
+    """Without the last cell, if nobody names it."""
+    *cells, last = scenario.layout.cells
+    if cells and not _is_named(scenario, last):
+        yield replace(scenario, layout=replace(scenario.layout, cells=tuple(cells)))
+
+
+def _fewer_projects(scenario: Scenario) -> Iterator[Scenario]:
+    *projects, last = scenario.layout.projects
+    if projects and not _is_named(scenario, last):
+        yield replace(scenario, layout=replace(scenario.layout, projects=tuple(projects)))
+
+
+def _one_process(scenario: Scenario) -> Iterator[Scenario]:
+    """Only where no fault names a host of its own."""
+    if scenario.layout.processes != "one" and not scenario.faults:
+        yield replace(scenario, layout=replace(scenario.layout, processes="one"))
+
+
+def _fewer_replicas(scenario: Scenario) -> Iterator[Scenario]:
+    for index, operation in enumerate(scenario.operations):
+        for replicas in range(1, getattr(operation, "replicas", 1)):
+            changed = _changed(operation, replicas=replicas)
+            yield replace(scenario, operations=_with(scenario.operations, index, changed))
+
+
+def _fewer_cities(scenario: Scenario) -> Iterator[Scenario]:
+    for index, operation in enumerate(scenario.operations):
+        cities = getattr(operation, "cities", ())
+        for city in cities if len(cities) > 1 else ():
+            changed = _changed(operation, cities=(city,))
+            yield replace(scenario, operations=_with(scenario.operations, index, changed))
+
+
+def _less_chaos(scenario: Scenario) -> Iterator[Scenario]:
+    begins_s = max((s.at_s for s in (*scenario.operations, *scenario.faults)), default=0.0)
+    for chaos_s in (begins_s + 1.0, begins_s + 10.0):
+        if chaos_s < scenario.chaos_s:
+            yield replace(scenario, chaos_s=round(chaos_s, 2))
+
+
+def _brought_up_before(scenario: Scenario) -> Iterator[Scenario]:
+    if scenario.fresh:
+        yield replace(scenario, fresh=False)
+
+
+_SIMPLER: tuple[Callable[[Scenario], Iterator[Scenario]], ...] = (
+    _less_chaos,
+    _brought_up_before,
+    _fewer_projects,
+    _one_process,
+    _fewer_cities,
+    _fewer_cells,
+    _fewer_replicas,
+)
+
+
+def _is_named(scenario: Scenario, name: str) -> bool:
+    steps = (*scenario.operations, *scenario.faults)
+    return any(name.lower() in repr(step).lower() for step in steps)
+
+
+def _changed(operation: Any, **values: Any) -> Any:
+    return replace(operation, **values)
+
+
+def _with(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
+    return (*items[:index], item, *items[index + 1 :])

@@ -1,0 +1,354 @@
+"""Worlds in single-cluster mode: an API server, a manager beside it, and machines.
+
+The same people, faults and checks as in the worlds of ``world.py``, on two hosts. Checks know the
+planes of a federation, so every row is shown to them on the plane it would be on there: what users
+write on the project, what controllers make of it on the cell. ``python -m
+testkit.sim.run.single_cluster [FIRST] [SEEDS]`` searches seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+
+import msgspec
+
+from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from datum_compute.api.kinds import (
+    BUCKET,
+    CLAIM,
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    DEPLOYMENT,
+    INSTANCE,
+    NAMESPACE,
+    NETWORK_BINDING,
+    SERVER,
+    WORKLOAD,
+)
+from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, project_plane
+from datum_compute.api.quotametrics import INSTANCES, QUOTA_NAMESPACE
+from datum_compute.client.client import Client
+from datum_compute.client.retrying import RetryingTransport
+from datum_compute.client.transport import Transport
+from datum_compute.controllers import registry
+from datum_compute.planes.catalogue import project_objects
+from datum_compute.planes.roles import MANAGER_USER, RBAC
+from datum_compute.store.journal import Change, Entry, ObjectKey
+from datum_compute.telemetry.unread import quiet_when_unread
+from hack.account_rules import single_cluster_rules
+from testkit.sim.actors.fault_injector import Chaos
+from testkit.sim.actors.users import People, Wanted, manifest
+from testkit.sim.checks.invariants import InvariantBroken, Observer, exclusion_watched
+from testkit.sim.checks.state import Truth
+from testkit.sim.disk import Disk
+from testkit.sim.host import EPOCH_S, Duties, SimulatedHost, Surroundings, credentials_of
+from testkit.sim.loop import VirtualLoop, run_virtual, stream
+from testkit.sim.network import Around, Network
+from testkit.sim.provider import Provider
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.draw import MEDIUM, draw_data, draw_operations
+from testkit.sim.scenario.operations import ByUser, Operation
+from testkit.sim.scenario.scenario import USER, WorldLayout
+from testkit.sim.single_host import HostTransport
+
+SERVER_HOST, MANAGER_HOST = "server", "manager"
+PROJECT, CELL_NAME = "alpha", "dfw"
+CELL = cell_plane(CELL_NAME)
+ALLOWED = 6  # instances; soon not enough
+CHAOS_S, CONVERGE_S, QUIET_S = 25.0, 300.0, 120.0
+SHORT_LIVED = "short-lived"
+
+_LAYOUT = WorldLayout("one", (PROJECT,), (CELL_NAME,))
+_ON_CELL = frozenset(k.resource for k in (DEPLOYMENT, INSTANCE, SERVER, NAMESPACE))
+_LEAVING = (WORKLOAD, CLAIM, NETWORK_BINDING, DEPLOYMENT, INSTANCE, SERVER)
+
+
+def run_single_cluster(seed: int) -> Counter[str]:
+    """Raises InvariantBroken if a rule breaks; answers which faults happened."""
+
+    async def main(loop: VirtualLoop) -> Counter[str]:
+        world = SingleClusterWorld(loop, seed)
+        with exclusion_watched(world.observer.complain):
+            return await world.run()
+
+    return run_virtual(stream(seed, "schedule"), main)
+
+
+class SingleClusterWorld:
+    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+        self._loop, self._seed = loop, seed
+        self.sometimes: Counter[str] = Counter()
+        self.provider = Provider(lambda: EPOCH_S + loop.time())
+        self.truth = Truth({CELL: self.provider}, loop.time)
+        self.observer = Observer(self.truth, (PROJECT,))
+        self.network = Network(
+            lambda part: stream(seed, "network", part),
+            lambda _plane, _age_s: 0,
+            lambda sign: self.sometimes.update([sign]),
+        )
+        self.hosts = self._built_hosts()
+        self.people = People(self.client, self.observer.say, (project_plane(PROJECT),))
+        self.chaos = Chaos(
+            loop=loop,
+            layout=_LAYOUT,
+            network=self.network,
+            hosts=self.hosts,
+            providers={CELL: self.provider},
+            operator=self.client,
+            say=self.observer.say,
+            forget=self.truth.forget,
+            restored=self.truth.restore,
+            tamper=self.people.tamper,
+        )
+
+    # --- the story
+
+    async def run(self) -> Counter[str]:
+        for host in self.hosts.values():
+            host.start()
+        await self._bring_up()
+        begin_s = self._loop.time()
+        random = stream(self._seed, "workload")
+        operations = [_later(o, begin_s) for o in _by_users(random, self._seed)]
+        acting = self._loop.create_task(self.people.act(operations))
+        leaving = self._loop.create_task(self._short_life(random))
+        faults = draw_faults(stream(self._seed, "faults"), begin_s)
+        raging = self._loop.create_task(self.chaos.reign(faults))
+        await asyncio.sleep(CHAOS_S)
+        self.chaos.heal()
+        self.observer.say("calm")
+        await self._until(lambda: "" if acting.done() and leaving.done() else "people insist")
+        for task in (acting, leaving, *([raging] if raging.done() else ())):
+            await task
+        await self._until(lambda: self._what_is_missing(self.people.wanted))
+        await self._be_quiet()
+        await self.people.delete_everything()
+        await self._until(lambda: self._what_is_missing({}) or self._what_is_left())
+        await self._be_quiet()
+        return self.sometimes
+
+    async def _bring_up(self) -> None:
+        """As the files in deploy/single-cluster do it."""
+        operator = Client(
+            HostTransport(self.hosts[SERVER_HOST].answer_operator), prefix="", token="", agent="op"
+        )
+        await asyncio.sleep(10.0)
+        assert self.hosts[SERVER_HOST].is_up, "the API server did not come up"
+        role = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": "compute-manager"}}
+        await operator.create_plain(
+            CLUSTER_ROLE, {**role, "kind": "ClusterRole", "rules": list(single_cluster_rules())}
+        )
+        reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "compute-manager"}
+        subjects = [{"apiGroup": RBAC, "kind": "User", "name": MANAGER_USER}]
+        binding = {"kind": "ClusterRoleBinding", "roleRef": reference, "subjects": subjects}
+        await operator.create_plain(CLUSTER_ROLE_BINDING, {**role, **binding})
+        quota = Namespace(metadata=ObjectMeta(name=QUOTA_NAMESPACE))
+        await operator.create(NAMESPACE, quota)
+        limits = {**_LAYOUT.limits, INSTANCES.resource_type: ALLOWED}
+        for kind, obj in project_objects(project_plane(PROJECT), (CELL,), limits):
+            await operator.create(kind, obj)
+
+    async def _short_life(self, random: Random) -> None:
+        """A namespace that is deleted with everything that runs in it, at any moment."""
+        user, name = self.client(PLATFORM), SHORT_LIVED
+        body = manifest((PROJECT, "brief"), Wanted("brief:1", random.randint(1, 3), ("DFW",)))
+        body["metadata"]["namespace"] = name
+        await asyncio.sleep(random.uniform(0, 5))
+        namespace = Namespace(metadata=ObjectMeta(name=name))
+        await _insist(lambda: user.create(NAMESPACE, namespace))
+        await _insist(lambda: user.create_plain(WORKLOAD, body))
+        await asyncio.sleep(random.uniform(0, 12))
+        self.observer.say(f"delete namespace {name}")
+        await _insist(lambda: user.delete(NAMESPACE, Ref("", name)))
+
+    async def _until(self, missing: Callable[[], str]) -> None:
+        deadline_s = self._loop.time() + CONVERGE_S
+        while left := missing():
+            self._fail_if_broken()
+            if self._loop.time() > deadline_s:
+                raise InvariantBroken(f"I6: not converged after {CONVERGE_S:g} s: {left}")
+            await asyncio.sleep(1.0)
+        self._fail_if_broken()
+
+    async def _be_quiet(self) -> None:
+        await asyncio.sleep(5.0)
+        writes, lines = self.truth.writes, len(self.observer.trace)
+        await asyncio.sleep(QUIET_S)
+        self._fail_if_broken()
+        if self.truth.writes != writes:
+            written = "\n".join(self.observer.trace[lines:][:10])
+            raise InvariantBroken(f"I6: writes in a settled system:\n{written}")
+
+    def _fail_if_broken(self) -> None:
+        if self.observer.broken is not None:
+            raise self.observer.broken
+
+    # --- what must hold after the calm
+
+    def _what_is_missing(self, wanted: dict[tuple[str, str], Wanted]) -> str:
+        """As many machines as are wanted and allowed, each of a wanted image, and counts that say
+        so."""
+        machines = Counter(self._image(machine_id) for machine_id in self.provider.alive())
+        asked = {want.image: 0 for want in wanted.values()}
+        for want in wanted.values():
+            asked[want.image] += want.replicas
+        total, most = machines.total(), sum(asked.values())
+        if total != min(most, ALLOWED) or any(machines[i] > asked.get(i, 0) for i in machines):
+            return f"machines of {dict(machines)} run, {asked} are wanted, {ALLOWED} allowed"
+        ready = 0
+        for _, row in self.truth.of_resource(f"project/{PROJECT}", WORKLOAD.resource):
+            ready += (row.get("status") or {}).get("readyReplicas", 0)
+        return "" if ready == total else f"workloads call {ready} ready, {total} machines run"
+
+    def _image(self, machine_id: str) -> str:
+        namespace, name, _ = machine_id.split("/")
+        rows = self.truth.rows.get(CELL, {})
+        row = rows.get(ObjectKey(SERVER.resource, namespace, name))
+        return str(row["spec"]["containers"][0]["image"]) if row is not None else machine_id
+
+    def _what_is_left(self) -> str:
+        for plane in (f"project/{PROJECT}", CELL):
+            for kind in _LEAVING:
+                for key, _ in self.truth.of_resource(plane, kind.resource):
+                    return f"{kind.kind} {key.namespace}/{key.name} is left"
+        for _, row in self.truth.of_resource(f"project/{PROJECT}", BUCKET.resource):
+            if (row.get("status") or {}).get("allocated", 0):
+                return f"{row['spec']['resourceType']} is still used"
+        return ""
+
+    # --- construction
+
+    def _built_hosts(self) -> dict[str, SimulatedHost]:
+        around = Surroundings(
+            loop=self._loop,
+            credentials=credentials_of((PLATFORM, HUB)),
+            providers={CELL: self.provider},
+            reach=self._reach,
+            on_commit=self._on_commit,
+            on_death=self._on_death,
+            on_exit=lambda _host, _error: None,
+            on_answer=lambda _request, _response: None,
+        )
+        names = (PLATFORM, project_plane(PROJECT), CELL)
+        controllers = registry.single_cluster(PROJECT)
+        for number, duties in enumerate(
+            (
+                Duties(SERVER_HOST, (PLATFORM, HUB), True, registry.CLUSTER_CONTROLLERS, ()),
+                Duties(MANAGER_HOST, (), False, controllers, names, single_project=PROJECT),
+            )
+        ):
+            disk, ids = (stream(self._seed, purpose, duties.name) for purpose in ("disk", "ids"))
+            self.network.hosts[duties.name] = SimulatedHost(duties, around, Disk(disk), ids, number)
+        return self.network.hosts
+
+    def _reach(self, source: str, _plane: PlaneName, around: Around) -> Transport:
+        link = around(self.network.transport(source, SERVER_HOST))
+        if source == SERVER_HOST:
+            return link
+        return RetryingTransport(link, stream(self._seed, "network", f"retries-{source}"))
+
+    def client(self, _plane: PlaneName) -> Client:
+        """The administrator of the only API server."""
+        transport = self.network.transport(USER, SERVER_HOST)
+        return Client(transport, prefix="", token=f"token-of-{PLATFORM}", agent="simulated-user")
+
+    def _on_death(self, host: str) -> None:
+        self.observer.say(f"{host} died")
+        self.network.forget_host(host)
+
+    def _on_commit(self, number: int, batch: Sequence[Entry]) -> None:
+        self.observer.on_commit(number, [_shown(entry) for entry in batch])
+
+
+def _shown(entry: Entry) -> Entry:
+    """On the plane of a federation that would hold it."""
+    if not isinstance(entry, Change) or entry.plane != PLATFORM:
+        return entry
+    on_cell = entry.key.resource in _ON_CELL
+    return msgspec.structs.replace(entry, plane=CELL if on_cell else project_plane(PROJECT))
+
+
+def _by_users(random: Random, seed: int) -> list[ByUser]:
+    drawn = draw_operations(random, _LAYOUT, MEDIUM, CHAOS_S / 2)
+    if seed % 2 == 0:
+        drawn = draw_data(stream(seed, "workload", "data"), _LAYOUT, drawn, CHAOS_S / 2)
+    return [operation for operation in drawn if isinstance(operation, ByUser)]
+
+
+def _later(operation: Operation, by_s: float) -> Operation:
+    return replace(operation, at_s=operation.at_s + by_s)
+
+
+async def _insist(ask: Callable[[], object]) -> None:
+    while True:
+        try:
+            await ask()  # type: ignore[misc]
+        except (AlreadyExists, NotFound):
+            return
+        except (ApiError, Unreachable):
+            await asyncio.sleep(0.3)
+        else:
+            return
+
+
+def draw_faults(random: Random, begin_s: float) -> tuple[f.Fault, ...]:
+    """Of two hosts, one link and the machines; the disk is the other worlds' business."""
+    link = (MANAGER_HOST, SERVER_HOST)
+    found: list[f.Fault] = []
+    for _ in range(random.randint(0, 6)):
+        at_s = begin_s + round(random.uniform(0, CHAOS_S * 0.7), 2)
+        for_s, salt = random.choice((1.0, 4.0, 12.0)), random.getrandbits(32)
+        host = random.choice((SERVER_HOST, MANAGER_HOST, MANAGER_HOST))
+        percent = random.choice((20, 60))
+        found.append(
+            random.choice(
+                (
+                    f.StopHost(at_s, for_s, host),
+                    f.StopHost(at_s, 0.5, MANAGER_HOST),
+                    f.CrashAtCommit(at_s, SERVER_HOST, random.randint(1, 40), durable=percent > 50),
+                    f.PauseHost(at_s, for_s, MANAGER_HOST),
+                    f.CutLink(at_s, for_s, *link),
+                    f.LoseRequests(at_s, for_s, *link, percent, applied=bool(salt % 2), salt=salt),
+                    f.DelayWrites(at_s, for_s, *link, percent, 3.0, salt),
+                    f.RepeatWrites(at_s, for_s, *link, percent, 2.0, salt),
+                    f.Throttle(at_s, for_s, *link, percent, salt),
+                    f.CloseWatches(at_s, *link),
+                    f.LagWatches(at_s, for_s, *link, 2.0),
+                    f.LoseDeletes(at_s, for_s, *link),
+                    f.ForgetHistory(at_s, SERVER_HOST),
+                    f.ProviderAway(at_s, for_s, CELL_NAME),
+                    f.LoseMachine(at_s, CELL_NAME, salt % 100),
+                )
+            )
+        )
+    return tuple(sorted(found, key=lambda fault: fault.at_s))
+
+
+@quiet_when_unread
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m testkit.sim.run.single_cluster")
+    parser.add_argument("first", nargs="?", type=int, default=1, help="the first seed (1)")
+    parser.add_argument("seeds", nargs="?", type=int, default=50, help="how many (50)")
+    options = parser.parse_args(arguments)
+    first, seeds = options.first, options.seeds
+    failed = 0
+    for seed in range(first, first + seeds):
+        try:
+            run_single_cluster(seed)
+        except Exception as error:  # also a bug, in the product or here
+            failed += 1
+            sys.stdout.write(f"seed {seed}: {error!r}\n")
+    sys.stdout.write(f"{seeds - failed} of {seeds} seeds hold\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""One scenario tried: what it showed, or which rule it broke.
+
+One small story, and a crash around each of its commits: small worlds searched exhaustively.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from testkit.sim.run.world import Outcome, WorldBroken, run_scenario
+from testkit.sim.scenario.faults import CrashAtCommit
+from testkit.sim.scenario.operations import ChangeImage, CreateWorkload, DeleteWorkload, Scale
+from testkit.sim.scenario.scenario import Scenario, WorldLayout, hosts_of
+
+_NUMBERED = re.compile(r"I\d+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """``invariant`` is its number, or the name of the error for what has none."""
+
+    scenario: Scenario
+    invariant: str
+    message: str
+    trace: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What is kept of a run among thousands: no trace, which can be had again from the seed."""
+
+    seed: int
+    faults: tuple[str, ...]  # by name
+    commits: int = 0
+    virtual_s: float = 0.0
+    sometimes: Mapping[str, int] = field(default_factory=dict)
+    failure: Failure | None = None
+
+
+Trial = Outcome | Failure
+Try = Callable[[Scenario], Trial]
+
+
+def tried(scenario: Scenario, run: Callable[[Scenario], Outcome] = run_scenario) -> Trial:
+    try:
+        return run(scenario)
+    except WorldBroken as broken:
+        return Failure(scenario, _invariant_of(broken.cause), str(broken), broken.trace)
+
+
+def summary_of(scenario: Scenario, trial: Trial) -> Summary:
+    faults = tuple(type(fault).__name__ for fault in scenario.faults)
+    if isinstance(trial, Failure):
+        return Summary(scenario.seed, faults, failure=replace(trial, trace=()))
+    return Summary(scenario.seed, faults, trial.commits, trial.virtual_s, trial.sometimes)
+
+
+def _invariant_of(cause: BaseException) -> str:
+    numbered = _NUMBERED.match(str(cause))
+    return numbered.group() if numbered else type(cause).__name__
+
+
+_LAYOUTS = (
+    WorldLayout("one", ("alpha",), ("dfw",)),
+    WorldLayout("split", ("alpha",), ("dfw",)),
+)
+
+
+def small_story(layout: WorldLayout) -> Scenario:
+    """A whole life: deploy, change the image, scale, destroy."""
+    return Scenario(
+        seed=1,
+        layout=layout,
+        operations=(
+            CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),
+            ChangeImage(6.0, "alpha", "web", "web:2"),
+            Scale(12.0, "alpha", "web", 1),
+            DeleteWorkload(18.0, "alpha", "web"),
+        ),
+        faults=(),
+        chaos_s=24.0,
+    )
+
+
+def small_stories() -> list[Scenario]:
+    return [small_story(layout) for layout in _LAYOUTS]
+
+
+def crash_points() -> Iterator[Scenario]:
+    """For each layout and host every commit, dead before it is durable and right after."""
+    for story in small_stories():
+        commits = run_scenario(story).commits
+        for host in hosts_of(story.layout):
+            for number in range(1, _last_commit(story, host, commits) + 1):
+                for durable in (False, True):
+                    yield _with_crash(story, host, number, durable=durable)
+
+
+def _with_crash(story: Scenario, host: str, number: int, *, durable: bool) -> Scenario:
+    return replace(story, faults=(CrashAtCommit(0.0, host, number, durable),))
+
+
+def _last_commit(story: Scenario, host: str, commits: int) -> int:
+    """How often the host commits, of ``commits`` by all: by trying at which it still crashes."""
+    low, high = 0, commits
+    if len(hosts_of(story.layout)) == 1:
+        return commits
+    while low < high:
+        middle = (low + high + 1) // 2
+        if run_scenario(_with_crash(story, host, middle, durable=True)).crashes:
+            low = middle
+        else:
+            high = middle - 1
+    return low

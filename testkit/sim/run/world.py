@@ -1,0 +1,527 @@
+"""Runs one scenario: chaos, then calm, then an end in which nothing may be left.
+
+Chaos: people act and faults happen; what must always hold is checked at every commit. Calm: what
+can heal has healed; within CONVERGE_S desired equals actual, then nothing is written for a while
+(QUIET_S). At the end users delete everything, and the same holds for an empty world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import TypeVar
+
+from datum_compute.api.errors import ApiError
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
+from datum_compute.api.plane import (
+    HUB,
+    PLATFORM,
+    PlaneName,
+    cell_plane,
+    path_prefix,
+    project_plane,
+)
+from datum_compute.client.backoff import Backoff
+from datum_compute.client.client import Client
+from datum_compute.client.retrying import RetryingTransport
+from datum_compute.client.transport import Transport
+from datum_compute.drivers.simulated.driver import no_adoption_delay_s
+from datum_compute.runtime.leader_election import LeadershipLost
+from datum_compute.store.journal import JournalBroken
+from datum_compute.store.memory import MemoryJournal
+from testkit.sim.actors.fault_injector import Chaos
+from testkit.sim.actors.operators import join
+from testkit.sim.actors.users import People
+from testkit.sim.actors.visitors import Visitors
+from testkit.sim.checks.client_view import Listening, Mirror, broken_promises
+from testkit.sim.checks.convergence import picture, what_is_left, what_is_missing
+from testkit.sim.checks.expected_state import Core
+from testkit.sim.checks.invariants import (
+    InvariantBroken,
+    Observer,
+    exclusion_watched,
+    usurper_complaint,
+)
+from testkit.sim.checks.machine_watch import LOOK_S, is_watched, machines_complaint
+from testkit.sim.checks.serving import removal_complaint
+from testkit.sim.checks.state import Truth
+from testkit.sim.disk import Disk
+from testkit.sim.host import (
+    EPOCH_S,
+    CellMachines,
+    SimulatedHost,
+    Surroundings,
+    credentials_of,
+    duties_of,
+)
+from testkit.sim.loop import VirtualLoop, run_virtual, stream
+from testkit.sim.network import Around, Network
+from testkit.sim.provider import Provider, adoption_times
+from testkit.sim.scenario.faults import (
+    DelayWrites,
+    EmptyHost,
+    LoseMachine,
+    LyingProvider,
+    ProviderAway,
+    RepeatWrites,
+    RestorePlane,
+    SkewClock,
+    Throttle,
+)
+from testkit.sim.scenario.feature_templates import NEWCOMER
+from testkit.sim.scenario.operations import AllowFallback, LeaveCell
+from testkit.sim.scenario.scenario import (
+    USER,
+    Scenario,
+    WorldLayout,
+    city_of,
+    host_of_cell,
+    host_of_plane,
+)
+
+T = TypeVar("T")
+
+CONVERGE_S = 300.0
+SETTLE_S = 5.0
+# A key that failed again and again in a throttled world is retried after this time at the latest.
+RETRY_MAX_S = Backoff().most_s
+ADOPTION_REPORTED_S = 2.0
+# Longer than nearly everything in the product waits before it looks again (a minute); in every n-th
+# world also longer than what looks again after five.
+QUIET_S = 70.0
+_LONG_QUIET_EVERY, _LONG_QUIET_S = 20, 340.0
+# Asked for in silence: probes, bookmarks and looks at machines, for each host and second.
+REQUESTS_IN_SILENCE = 20.0
+TASKS_MORE = 5  # a watch may be just about to be opened anew
+# By host: its rows, how many ids it has made for them, and the certificate of a cell.
+Disks = dict[str, tuple[MemoryJournal, int, str]]
+# In every n-th world everybody starts anew when it has settled (I24).
+_STARTED_ANEW_EVERY, _STARTED_ANEW_AT = 10, 5
+_BRING_UP_S = 35.0
+_COMPARED_EVERY = 10  # every n-th seed is also run without faults, and must end alike (I21)
+
+
+class WorldBroken(AssertionError):
+    """A run broke a rule; carries what it was and the trace that led there."""
+
+    def __init__(self, cause: BaseException, trace: Sequence[str]) -> None:
+        super().__init__(str(cause) or repr(cause))
+        self.cause = cause
+        self.trace = tuple(trace)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run showed. Equal scenarios give equal outcomes, in any process."""
+
+    commits: int
+    crashes: int
+    virtual_s: float
+    trace: Sequence[str]
+    sometimes: dict[str, int]  # which fault met which state, how often
+    final: tuple[str, ...]  # the settled world, without ids, versions and times
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
+
+
+def run_scenario(scenario: Scenario) -> Outcome:
+    """Raises WorldBroken with the trace so far if a rule breaks."""
+    outcome = _run(scenario, World.run)
+    if scenario.faults and scenario.seed % _COMPARED_EVERY == 0:
+        _compare(scenario, outcome)
+    return outcome
+
+
+def _compare(scenario: Scenario, outcome: Outcome) -> None:
+    """I21: how it ends does not depend on what went wrong on the way."""
+    if any(sign == "host lost" for sign in outcome.sometimes) or scenario.layout.is_tight:
+        return  # who gets what is left to chance
+    if any(isinstance(operation, AllowFallback) for operation in scenario.operations):
+        return  # nor is anything to move without faults
+    calm = _run(replace(scenario, faults=()), until=World.settle)
+    differing = sorted(set(calm) ^ set(outcome.final))
+    if differing:
+        cause = InvariantBroken("I21: ends otherwise than without faults: " + differing[0])
+        raise WorldBroken(cause, (*outcome.trace, *differing))
+
+
+def _run(scenario: Scenario, until: Callable[[World, Disks], Awaitable[T]]) -> T:
+    traces: list[Sequence[str]] = [()]
+    disks = {} if scenario.fresh else brought_up(scenario.layout)
+
+    async def main(loop: VirtualLoop) -> T:
+        world = World(loop, scenario)
+        traces[0] = world.observer.trace
+        with world.listening(), exclusion_watched(world.observer.complain):
+            return await until(world, disks)
+
+    try:
+        with _garbage_kept():
+            return run_virtual(stream(scenario.seed, "schedule"), main, scenario.shuffled_s)
+    except Exception as error:  # also a bug, in the product or here: the trace tells where
+        raise WorldBroken(error, traces[0]) from error
+
+
+@contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """A world is garbage only as a whole, and finalisers shall not come in between."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+class World:
+    def __init__(self, loop: VirtualLoop, scenario: Scenario) -> None:
+        layout = scenario.layout
+        self._loop = loop
+        self._scenario = scenario
+        self.sometimes: Counter[str] = Counter()
+        self.providers = {cell_plane(cell): Provider(self._unix_s) for cell in layout.all_cells}
+        self.truth = Truth(self.providers, loop.time)
+        self.truth.only_machines_fail = all(
+            isinstance(fault, LyingProvider | ProviderAway | LoseMachine)
+            for fault in scenario.faults
+        )
+        self.truth.writes_come_late = any(
+            isinstance(fault, DelayWrites | RepeatWrites) for fault in scenario.faults
+        )
+        self.truth.clocks_jump = any(isinstance(fault, SkewClock) for fault in scenario.faults)
+        for cell, provider in self.providers.items():
+            provider.on_remove = partial(self._on_remove, cell)
+            provider.adoption_s = adoption_times(stream(scenario.seed, "adoption", cell))
+        self.observer = Observer(self.truth, (*layout.projects, NEWCOMER))
+        self.observer.on_broken = self._stop
+        self.network = Network(
+            lambda part: stream(scenario.seed, "network", part),
+            self.truth.version_before,
+            self._count,
+        )
+        if layout.managers > 1:
+            self.network.on_send = self._on_send
+        self._credentials = credentials_of(layout.planes)
+        self.hosts = self._built_hosts()
+        machines = CellMachines(self.hosts, self.providers, self.truth.forget, self.client)
+        self.people = People(self.client, self.observer.say, layout.planes, machines)
+        self.truth.tampered = self.people.tampered
+        self.chaos = Chaos(
+            loop=loop,
+            layout=layout,
+            network=self.network,
+            hosts=self.hosts,
+            providers=self.providers,
+            operator=self.client,
+            say=self.observer.say,
+            forget=self.truth.forget,
+            restored=self.truth.restore,
+            tamper=self.people.tamper,
+        )
+        self.people.is_lost = self._is_lost
+        self._mirrors = self._built_mirrors()
+
+    def _is_lost(self, plane: str) -> bool:
+        return host_of_plane(self._scenario.layout, PlaneName(plane)) in self.chaos.lost
+
+    # --- the story
+
+    async def run(self, disks: Disks) -> Outcome:
+        final, busy = await self.settle(disks), self._tasks_alive()
+        if self._scenario.seed % _STARTED_ANEW_EVERY == _STARTED_ANEW_AT and self._is_sound():
+            await self._start_anew()
+        self.observer.say("the end: everything is deleted")
+        await self.people.delete_everything()
+        await self._until(lambda: what_is_left(self.truth, self._core()))
+        await self._be_quiet()
+        self._check_tasks(busy)
+        return Outcome(
+            commits=sum(host.disk.commits for host in self.hosts.values()),
+            crashes=sum(host.crashed for host in self.hosts.values()),
+            virtual_s=self._loop.time(),
+            trace=self.observer.trace,
+            sometimes=dict(sorted(self.sometimes.items())),
+            final=final,
+        )
+
+    async def settle(self, disks: Disks) -> tuple[str, ...]:
+        """Chaos, then calm until all is as it is wanted and stays so: the picture of that."""
+        await self._bring_up(disks)
+        scenario = self._scenario
+        for mirror in self._mirrors:
+            self._loop.create_task(mirror.run())
+        if is_watched(scenario.faults):
+            self._loop.create_task(self._watch_machines())
+        acting = self._loop.create_task(self.people.act(scenario.operations))
+        if scenario.layout.published:
+            visitors = Visitors(self.hosts, self.truth, self.observer.complain, self._count)
+            self._loop.create_task(visitors.come(scenario))
+        raging = self._loop.create_task(self.chaos.reign(scenario.faults))
+        await asyncio.sleep(scenario.chaos_s)
+        self.chaos.heal()
+        self.observer.say("calm")
+        await self._until(lambda: "" if acting.done() else "people still insist")
+        await acting
+        await self._until(lambda: "late writes arrive" if self.network.on_the_way else "")
+        if raging.done():
+            await raging
+        # A backlog of events arrives at a known time; the product can only react to it after that.
+        await self._until(self.network.what_is_stalled, from_s=self.network.backlog_arrives_s())
+        await self._until(self._what_is_adopted)
+        await self._until(lambda: what_is_missing(self.truth, self._core()))
+        await self._be_quiet()
+        return picture(self.truth, self._core())
+
+    async def _bring_up(self, disks: Disks) -> None:
+        for name, (image, ids, certificate) in disks.items():
+            host = self.hosts[name]
+            host.disk.journal = image.copy()
+            host.certificate = certificate
+            host.continue_ids(ids)
+            self.truth.take_over(await image.load())
+        for host in self.hosts.values():
+            host.start()
+        await self.join_cells()
+
+    async def join_cells(self) -> None:
+        """Those that are there from the first moment of a world whose cells join."""
+        for cell in self._scenario.layout.cells if self._scenario.layout.joined else ():
+            if not self.hosts[f"cell-{cell}"].certificate:
+                await join(self.people, cell)
+            self.people.serving[city_of(cell)] = cell
+
+    async def _watch_machines(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if complaint := machines_complaint(self.truth):
+                self.observer.complain(complaint)
+
+    async def _until(self, missing: Callable[[], str], *, from_s: float = 0.0) -> None:
+        """Wait until ``missing`` returns the empty string; before, it returns what is missing.
+        CONVERGE_S counts from ``from_s``, or from now if that is later."""
+        deadline_s, wait_s = max(self._loop.time(), from_s) + CONVERGE_S, 0.5
+        while left := missing():
+            self._fail_if_broken()
+            if self._loop.time() > deadline_s:
+                raise InvariantBroken(f"I6: not converged after {CONVERGE_S:g} s: {left}")
+            await asyncio.sleep(wait_s)
+            wait_s = min(5.0, wait_s * 1.2)
+        self._fail_if_broken()
+
+    async def _be_quiet(self) -> None:
+        """I6, I20: a settled system writes nothing and asks for little."""
+        throttled = any(isinstance(fault, Throttle) for fault in self._scenario.faults)
+        await asyncio.sleep(SETTLE_S + (RETRY_MAX_S if throttled else 0.0))
+        quiet_s = self._quiet_s()
+        while True:
+            writes, lines = self.truth.writes, len(self.observer.trace)
+            requests, late = self.network.requests, self.truth.count_late_rollouts()
+            await asyncio.sleep(quiet_s)
+            self._fail_if_broken()
+            if self.truth.writes == writes:
+                break
+            # A clock that was set forward passes a deadline, which the next check reports.
+            if not self.truth.clocks_jump or self.truth.count_late_rollouts() <= late:
+                written = "\n".join(self.observer.trace[lines:][:10])
+                raise InvariantBroken(f"I6: writes in a settled system:\n{written}")
+        asked = (self.network.requests - requests) / quiet_s / len(self.hosts)
+        if asked > REQUESTS_IN_SILENCE and not self.chaos.lost:
+            raise InvariantBroken(f"I20: {asked:.0f} requests a second from each settled host")
+        lost = {cell_plane(cell) for cell in self._core().lost}  # nobody is there to tell the rest
+        for mirror in self._mirrors:
+            if mirror.plane not in lost and (missing := mirror.what_is_missing()):
+                raise InvariantBroken(missing)
+
+    def _tasks_alive(self) -> dict[str, int]:
+        return {host.life: self._loop.tasks_alive(host.life) for host in self.hosts.values()}
+
+    def _check_tasks(self, before: dict[str, int]) -> None:
+        """I20: who has removed everything has no more to do than before."""
+        for life, count in self._tasks_alive().items():
+            if count > before.get(life, count) + TASKS_MORE:
+                raise InvariantBroken(f"I20: {life} has {count} tasks, {before[life]} before")
+
+    def _is_sound(self) -> bool:
+        """No cell is lost, and no operator left objects that contradict each other."""
+        return not self.chaos.lost and not self.people.tampered
+
+    async def _start_anew(self) -> None:
+        """I24: processes that start on settled stores, as after an upgrade, write nothing."""
+        self.observer.say("everybody starts anew")
+        writes, lines = self.truth.writes, len(self.observer.trace)
+        for provider in self.providers.values():
+            provider.adoption_s = no_adoption_delay_s  # what takes too long is reported as Unknown
+        for host in self.hosts.values():
+            host.crash(down_s=0.1)
+        await asyncio.sleep(QUIET_S)
+        self._fail_if_broken()
+        if self.truth.writes != writes:
+            written = "\n".join(self.observer.trace[lines:][:10])
+            raise InvariantBroken(f"I24: a new start on settled stores wrote:\n{written}")
+
+    def _what_is_adopted(self) -> str:
+        """Machines that a process has adopted and not observed yet; it reports them a moment
+        later."""
+        for cell, provider in self.providers.items():
+            if provider.now() < provider.observed_from_s + ADOPTION_REPORTED_S:
+                return f"{cell} observes the machines that it has adopted"
+        return ""
+
+    def _quiet_s(self) -> float:
+        return QUIET_S if self._scenario.seed % _LONG_QUIET_EVERY else _LONG_QUIET_S
+
+    def _fail_if_broken(self) -> None:
+        if self.observer.broken is not None:
+            raise self.observer.broken
+
+    def _core(self) -> Core:
+        layout = self._scenario.layout
+        lost = frozenset(
+            cell for cell in layout.cells if host_of_cell(layout, cell) in self.chaos.lost
+        )
+        if lost:
+            self.sometimes["host lost"] = len(lost)
+        left = tuple(name for name in layout.projects if name not in self.people.revoked)
+        there = (*left, *self.people.newcomers)
+        wanted, serving = self.people.wanted, self.people.serving
+        return Core(wanted, there, layout.all_cells, lost, layout.instances, serving)
+
+    # --- what happens around hosts
+
+    def _unix_s(self) -> float:
+        return EPOCH_S + self._loop.time()
+
+    def _stop(self, error: InvariantBroken) -> None:
+        """What comes after a broken rule proves nothing: the loop ends here."""
+        self._loop.call_exception_handler({"message": str(error), "exception": error})
+
+    def _count(self, sign: str) -> None:
+        self.sometimes[sign] += 1
+
+    def _on_exit(self, host: str, error: BaseException) -> None:
+        """A process ends by itself only if its disk gives it a reason."""
+        self.observer.say(f"{host} ended: {error!r}")
+        self._count("process ended by itself")
+        if isinstance(error, LeadershipLost):
+            self._count("leadership lost")
+            return
+        if not _is_of_the_disk(error) or not self.hosts[host].disk.failed:
+            self.observer.complain(f"{host} ended: {error!r} {getattr(error, 'exceptions', '')}")
+
+    def _on_send(self, source: str, request: Request) -> None:
+        if complaint := usurper_complaint(self.truth, source, request):
+            self.observer.complain(complaint)
+
+    def _on_death(self, host: str) -> None:
+        self.observer.say(f"{host} died")
+        self.network.forget_host(host)
+
+    def _on_remove(self, cell: PlaneName, machine_id: str) -> None:
+        if complaint := removal_complaint(self.truth, cell, machine_id):
+            self.observer.complain(complaint)
+
+    def _on_answer(self, request: Request, response: Response) -> None:
+        for complaint in broken_promises(self.truth, request, response):
+            self.observer.complain(complaint)
+
+    # --- construction
+
+    def _built_hosts(self) -> dict[str, SimulatedHost]:
+        seed = self._scenario.seed
+        around = Surroundings(
+            loop=self._loop,
+            credentials=self._credentials,
+            providers=self.providers,
+            limits=self._scenario.layout.limits,
+            reach=self._reach,
+            on_commit=self.observer.on_commit,
+            on_death=self._on_death,
+            on_exit=self._on_exit,
+            on_answer=self._on_answer,
+        )
+        for number, duties in enumerate(duties_of(self._scenario.layout)):
+            disk = Disk(stream(seed, "disk", duties.name))
+            ids = stream(seed, "ids", duties.name)
+            self.network.hosts[duties.name] = SimulatedHost(duties, around, disk, ids, number)
+        return self.network.hosts
+
+    def _reach(self, source: str, plane: PlaneName, around: Around) -> Transport:
+        target = host_of_plane(self._scenario.layout, plane)
+        link = around(self.network.transport(source, target))
+        if source == target:
+            return link
+        random = stream(self._scenario.seed, "network", f"retries-{source}-{target}")
+        return RetryingTransport(link, random)
+
+    def client(self, plane: PlaneName, token: str = "") -> Client:
+        """Somebody outside: the host may die between request and answer, the link is sound. Whoever
+        made a project reaches it."""
+        target, known = host_of_plane(self._scenario.layout, plane), self._credentials.planes
+        return Client(
+            self.network.transport(USER, target),
+            prefix=path_prefix(plane),
+            token=token or known.get(plane) or known[PLATFORM],
+            agent="simulated-user",
+        )
+
+    def _built_mirrors(self) -> list[Mirror]:
+        steps = (*self._scenario.faults, *self._scenario.operations)
+        if any(isinstance(step, EmptyHost | RestorePlane | LeaveCell) for step in steps):
+            return []  # versions begin anew there, or rows go without an event
+        layout = self._scenario.layout
+        project, cell = project_plane(layout.projects[0]), cell_plane(layout.cells[0])
+        choices = (
+            ((HUB, WORK), (cell, INSTANCE)),
+            ((project, WORKLOAD), (HUB, INSTANCE)),
+            ((project, DEPLOYMENT), (cell, SERVER)),
+        )
+        return [
+            Mirror(self.client(plane), plane, kind, self.truth, self.observer.complain)
+            for plane, kind in choices[self._scenario.seed % len(choices)]
+        ]
+
+    def listening(self) -> Listening:
+        return Listening(self.observer.complain)
+
+
+def brought_up(layout: WorldLayout) -> Disks:
+    """The disks of a platform that has just come up, which many worlds have in common."""
+    return _brought_up(begins_as(layout))
+
+
+def begins_as(layout: WorldLayout) -> WorldLayout:
+    """Equal for layouts whose worlds begin alike, and differ only in what people do later."""
+    return replace(layout, revocable=(), published=False)
+
+
+@lru_cache(maxsize=64)
+def _brought_up(layout: WorldLayout) -> Disks:
+
+    async def main(loop: VirtualLoop) -> Disks:
+        world = World(loop, Scenario(0, layout, (), (), 0.0, fresh=True))
+        for host in world.hosts.values():
+            host.start()
+        await world.join_cells()
+        await asyncio.sleep(_BRING_UP_S)
+        assert all(host.is_up for host in world.hosts.values()), "a host did not come up"
+        return {
+            host.name: (host.disk.journal, host.ids_made, host.certificate)
+            for host in world.hosts.values()
+        }
+
+    with _garbage_kept():
+        return run_virtual(stream(0, "schedule"), main)
+
+
+def _is_of_the_disk(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_of_the_disk(inner) for inner in error.exceptions)
+    return isinstance(error, JournalBroken | ApiError)

@@ -1,0 +1,415 @@
+"""Draws what rarely comes together by chance: a few operations and faults that need each other.
+
+Every third world or so tells one of these stories on top of what it has drawn by itself, or, if a
+rule can only be looked at where nothing else goes wrong, instead of it; ``scenario.py`` says how
+often. To add one: a function of a random stream and a scenario that answers the scenario with the
+story in it, and its line in ``FAULT_TEMPLATES``.
+
+Stories of processes that restart, or find something else than they left.
+
+Most are rollouts that meet a restart of the cell process, the centre or the engine. Most of those
+roll out an image that never serves, or only after a while, so that the rollout stands half way when
+somebody restarts. In the end an image comes that serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORK
+from datum_compute.api.plane import HUB, cell_plane, project_plane
+from testkit.sim.scenario import faults as c
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.draw import CELL_KINDS, HUB_KINDS
+from testkit.sim.scenario.operations import (
+    ChangeImage,
+    CreateWorkload,
+    DeleteAll,
+    DeleteObject,
+    DeleteWorkload,
+    DropField,
+    EditObject,
+    FleetingNamespace,
+    Operation,
+    RevokeProject,
+    RollCarefully,
+    Scale,
+)
+from testkit.sim.scenario.scenario import (
+    MANAGERS,
+    Scenario,
+    host_of_cell,
+    host_of_plane,
+    hosts_of,
+    links_of,
+)
+
+Template = Callable[[Random, "Scenario"], "Scenario"]
+
+_TAIL_S = 10.0
+# By then a hub that lost sight of a cell has written to it again.
+_COPY_S = 30.0
+
+
+def with_story(random: Random, scenario: Scenario) -> Scenario:
+    return random.choice(FAULT_TEMPLATES)(random, scenario)
+
+
+# --- what views miss
+
+
+def _blind_spell(random: Random, scenario: Scenario) -> Scenario:
+    """Somebody sees nothing of what people do, and then only how it ended."""
+    link = random.choice(links_of(scenario.layout))
+    at_s = _moment(random, scenario)
+    return with_steps(scenario, (), (c.LoseHistory(at_s, _lasting(random), *link),))
+
+
+def _recreated_unseen(random: Random, scenario: Scenario) -> Scenario:
+    """An object on the hub is replaced by one of its name while a cell does not look."""
+    scenario = split(scenario)
+    cell, at_s = random.choice(scenario.layout.cells), _moment(random, scenario)
+    link = (host_of_cell(scenario.layout, cell), hosts_of(scenario.layout)[0])
+    deleted = DeleteObject(round(at_s + 0.5, 2), HUB, DEPLOYMENT.resource, random.randrange(100))
+    return with_steps(scenario, (deleted,), (c.LoseHistory(at_s, _lasting(random), *link),))
+
+
+def _restart_onto_a_cache(random: Random, scenario: Scenario) -> Scenario:
+    """Created, and deleted again while the centre starts on lists from before."""
+    scenario = split(scenario)
+    project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
+    at_s = round(random.uniform(3, 6), 2)
+    create = CreateWorkload(0.0, project, "db", "db:1", 2, (cell.upper(),))
+    delete = DeleteWorkload(round(at_s + random.uniform(0.1, 1), 2), project, "db")
+    host = host_of_cell(scenario.layout, cell)
+    fault = c.AnswerFromCache(at_s, _lasting(random), hosts_of(scenario.layout)[0], host, 20.0)
+    return with_steps(replace(scenario, operations=()), (create, delete), (fault,))
+
+
+def _replayed(random: Random, scenario: Scenario) -> Scenario:
+    link = random.choice(links_of(scenario.layout))
+    at_s, percent = _moment(random, scenario), random.choice((10, 50))
+    fault = f.RepeatEvents(at_s, _lasting(random), *link, percent, random.getrandbits(32))
+    return with_steps(scenario, (), (fault,))
+
+
+# --- what happens to writes
+
+
+def _trouble_with_writes(random: Random, scenario: Scenario) -> Scenario:
+    """A rollout and a scale-down, while a host has trouble with its own planes."""
+    cell = random.choice(scenario.layout.cells)
+    host = random.choice((host_of_cell(scenario.layout, cell), hosts_of(scenario.layout)[0]))
+    at_s, for_s, salt = round(random.uniform(3, 6), 2), 20.0, random.getrandbits(32)
+    fault = random.choice(
+        (
+            f.Throttle(at_s, for_s, host, host, 80, salt),
+            f.RepeatWrites(at_s, for_s, host, host, 30, 3.0, salt),
+            f.DelayWrites(0.0, for_s, host, host, 30, 20.0, salt),
+            f.Throttle(at_s, for_s, host, host, 60, salt),
+        )
+    )
+    project = random.choice(scenario.layout.projects)
+    rolled = random.random() < 0.5 and isinstance(fault, f.RepeatWrites | f.DelayWrites)
+    change_s = round(at_s + 1, 2)
+    told: tuple[Operation, ...] = (
+        CreateWorkload(0.0, project, "db", "db:1", 2, (cell.upper(),)),
+        ChangeImage(change_s, project, "db", "db:2")
+        if rolled
+        else Scale(change_s, project, "db", 1),
+    )
+    return with_steps(replace(scenario, operations=()), told, (fault,))
+
+
+def _expired_token(random: Random, scenario: Scenario) -> Scenario:
+    link = random.choice(links_of(scenario.layout))
+    fault = c.ExpireToken(_moment(random, scenario), _lasting(random), *link)
+    return with_steps(scenario, (), (fault,))
+
+
+def _new_namespace_deleted(random: Random, scenario: Scenario) -> Scenario:
+    host = random.choice([h for h in hosts_of(scenario.layout) if h not in MANAGERS])
+    return with_steps(scenario, (), (c.DeleteNewNamespace(0.0, host),))
+
+
+# --- what happens to planes
+
+
+def _lost_with_a_copy(random: Random, scenario: Scenario) -> Scenario:
+    """A cell comes back empty, and is lost as soon as it has something again."""
+    scenario = split(scenario)
+    host = host_of_cell(scenario.layout, random.choice(scenario.layout.cells))
+    at_s = round(random.uniform(3, 8), 2)
+    return with_steps(scenario, (), (f.EmptyHost(at_s, host), c.DieWithCopy(at_s, host)))
+
+
+def _restored(random: Random, scenario: Scenario) -> Scenario:
+    plane = random.choice((HUB, *map(cell_plane, scenario.layout.cells)))
+    fault = c.RestorePlane(_moment(random, scenario), _lasting(random), plane)
+    return with_steps(scenario, (), (fault,))
+
+
+def _migrated(random: Random, scenario: Scenario) -> Scenario:
+    """Every row is written anew, perhaps while each commit takes long."""
+    plane, at_s = random.choice(scenario.layout.planes), _moment(random, scenario)
+    faults: tuple[f.Fault, ...] = (c.TouchEverything(at_s, plane),)
+    if random.random() < 0.5:
+        host = host_of_plane(scenario.layout, plane)
+        faults += (c.SlowDisk(at_s, _lasting(random), host, random.choice((10.0, 50.0))),)
+    return with_steps(scenario, (), faults)
+
+
+def _no_centre(random: Random, scenario: Scenario) -> Scenario:
+    """I19: the centre is away for long, and cells lose machines meanwhile."""
+    scenario = replace(split(scenario), faults=())
+    at_s, for_s = _moment(random, scenario), round(random.uniform(60, 120), 2)
+    lost = [
+        f.LoseMachine(round(at_s + random.uniform(0, 10), 2), cell, random.randrange(100))
+        for cell in scenario.layout.cells
+    ]
+    return with_steps(scenario, (), (f.StopHost(at_s, for_s, hosts_of(scenario.layout)[0]), *lost))
+
+
+def _burnt(random: Random, scenario: Scenario) -> Scenario:
+    """The machines of a cell are gone, and it takes long until there are others."""
+    at_s, cell = _moment(random, scenario), random.choice(scenario.layout.cells)
+    fault = c.BurnMachines(at_s, round(random.uniform(60, 120), 2), cell)
+    return with_steps(replace(scenario, faults=()), (), (fault,))
+
+
+def _two_leaders(random: Random, scenario: Scenario) -> Scenario:
+    """F16: whoever leads stands still past its lease, with work at hand, and then goes on."""
+    layout = replace(scenario.layout, processes="managers", managers=2)
+    at_s = _moment(random, scenario)
+    scenario = replace(scenario, layout=layout, faults=(), operations=())
+    managers = MANAGERS if random.random() < 0.3 else random.sample(MANAGERS, 1)
+    paused = [f.PauseHost(at_s, round(random.uniform(18, 40), 2), host) for host in managers]
+    project = random.choice(layout.projects)
+    change = ChangeImage(round(at_s + 0.3, 2), project, "db", "db:2")
+    create = CreateWorkload(0.0, project, "db", "db:1", 2, (layout.cells[0].upper(),))
+    return with_steps(scenario, (create, change), tuple(paused))
+
+
+# --- what people do
+
+
+def _too_much_deleted(random: Random, scenario: Scenario) -> Scenario:
+    """F12, F34."""
+    plane, kinds = random.choice(((HUB, HUB_KINDS), (_a_cell(random, scenario), CELL_KINDS)))
+    prefix = random.choice(("", "", "w", "db"))
+    at_s = _moment(random, scenario)
+    operation = DeleteAll(at_s, plane, random.choice(kinds).resource, prefix)
+    return with_steps(scenario, (operation,), ())
+
+
+def _old_writer(random: Random, scenario: Scenario) -> Scenario:
+    """F31."""
+    plane, kind = random.choice(
+        (
+            (HUB, DEPLOYMENT),
+            (HUB, WORK),
+            (_a_cell(random, scenario), DEPLOYMENT),
+            (_a_cell(random, scenario), INSTANCE),
+            (project_plane(scenario.layout.projects[0]), INSTANCE),
+        )
+    )
+    at_s = _moment(random, scenario)
+    drops = tuple(
+        DropField(round(at_s + step, 2), plane, kind.resource, random.randrange(100))
+        for step in range(3)
+    )
+    return with_steps(scenario, drops, ())
+
+
+def _names_alike(random: Random, scenario: Scenario) -> Scenario:
+    """F34: one name begins as another ends; what is done to one leaves the other alone."""
+    project, cities = random.choice(scenario.layout.projects), _a_city(random, scenario)
+    at_s = round(random.uniform(3, 6), 2)
+    told = (
+        CreateWorkload(0.0, project, "web", "web:1", 2, cities),
+        CreateWorkload(0.0, project, "web-0", "web:2", 2, cities),
+        random.choice(
+            (
+                DeleteWorkload(at_s, project, "web"),
+                DeleteWorkload(at_s, project, "web-0"),
+                Scale(at_s, project, "web", 1),
+                ChangeImage(at_s, project, "web", "web:3"),
+            )
+        ),
+    )
+    return with_steps(replace(scenario, operations=()), told, ())
+
+
+def _revoked(random: Random, scenario: Scenario) -> Scenario:
+    """A project is revoked while workloads of it run."""
+    layout = replace(scenario.layout, projects=("alpha", "beta"), revocable=("beta",))
+    scenario = replace(scenario, layout=layout)
+    replicas, cities = random.choice((1, 1, 2)), _a_city(random, scenario)
+    create = CreateWorkload(0.0, "beta", "db", "db:1", replicas, cities)
+    revoke = RevokeProject(round(random.uniform(2, 8), 2), "beta")
+    return with_steps(scenario, (create, revoke), ())
+
+
+FAULT_TEMPLATES: tuple[Template, ...] = (
+    _blind_spell,
+    _recreated_unseen,
+    _restart_onto_a_cache,
+    _replayed,
+    _trouble_with_writes,
+    _trouble_with_writes,
+    _expired_token,
+    _new_namespace_deleted,
+    _lost_with_a_copy,
+    _restored,
+    _migrated,
+    _no_centre,
+    _burnt,
+    _two_leaders,
+    _too_much_deleted,
+    _old_writer,
+    _names_alike,
+    _revoked,
+    _revoked,
+)
+
+
+# --- parts of them
+
+
+def with_steps(
+    scenario: Scenario, operations: tuple[Operation, ...], faults: tuple[f.Fault, ...]
+) -> Scenario:
+    """The story in its world, whose chaos lasts until the story has been told."""
+    ends_s = [s.at_s + _lasts_s(s) + _TAIL_S for s in (*operations, *faults)]
+    told = (*scenario.operations, *operations)
+    bent = (*_meaningful(scenario), *faults)
+    return replace(
+        scenario,
+        operations=tuple(sorted(told, key=lambda step: step.at_s)),
+        faults=tuple(sorted(bent, key=lambda step: step.at_s)),
+        chaos_s=round(max([scenario.chaos_s, *ends_s]), 2),
+    )
+
+
+def _lasts_s(step: Operation | f.Fault) -> float:
+    if isinstance(step, c.DieWithCopy):
+        return _COPY_S
+    for_s = float(getattr(step, "for_s", 0.0))
+    return 0.0 if for_s == f.FOR_EVER else for_s
+
+
+def _meaningful(scenario: Scenario) -> tuple[f.Fault, ...]:
+    """Faults that name a host which this layout does not have are left out."""
+    hosts = hosts_of(scenario.layout)
+    named = ("host", "source", "target")
+    return tuple(
+        fault
+        for fault in scenario.faults
+        if all(getattr(fault, name, hosts[0]) in hosts for name in named)
+    )
+
+
+def split(scenario: Scenario) -> Scenario:
+    if scenario.layout.processes == "split":
+        return scenario
+    return replace(scenario, layout=replace(scenario.layout, processes="split"))
+
+
+def _moment(random: Random, scenario: Scenario) -> float:
+    """Shortly before somebody does something."""
+    times = [operation.at_s for operation in scenario.operations if operation.at_s >= 1]
+    at_s = random.choice(times) if times else 5.0
+    return round(max(0.0, at_s - random.uniform(0, 0.5)), 2)
+
+
+def _lasting(random: Random) -> float:
+    return round(random.uniform(2, 10), 2)
+
+
+def _a_cell(random: Random, scenario: Scenario) -> str:
+    return cell_plane(random.choice(scenario.layout.cells))
+
+
+def _a_city(random: Random, scenario: Scenario) -> tuple[str, ...]:
+    return (random.choice(scenario.layout.cells).upper(),)
+
+
+# Registries whose images behave in ways of their own (drivers/behaviours.py); "" is the usual one.
+_REGISTRIES = (
+    *("", "crash.example/", "fail.example/", "stuck.example/", "exit.example/"),
+    *("flaky.example/", "slow.example/"),
+)
+_NAME = "db"
+
+
+def with_restart_story(random: Random, scenario: Scenario) -> Scenario:
+    return random.choice(RESTART_TEMPLATES)(random, replace(scenario, operations=(), faults=()))
+
+
+def _interrupted_rollout(random: Random, scenario: Scenario) -> Scenario:
+    """Processes or the engine restart while a rollout is half way."""
+    layout = scenario.layout
+    project, cell = random.choice(layout.projects), random.choice(layout.cells)
+    at_s = round(random.choice((random.uniform(0.3, 2), random.uniform(3, 6))), 2)
+    told: list[Operation] = [
+        CreateWorkload(0.0, project, _NAME, "db:1", random.choice((2, 2, 2, 3)), (cell.upper(),)),
+        ChangeImage(at_s, project, _NAME, f"{random.choice(_REGISTRIES)}db:2"),
+    ]
+    if random.random() < 0.4:
+        min_ready_s, most = random.choice((0, 2, 10)), random.choice((1, 1, 2))
+        told.append(RollCarefully(0.2, project, _NAME, min_ready_s, most))
+    restarts = [
+        _restart(random, scenario, cell, round(at_s + random.uniform(0.05, late_s), 2))
+        for late_s in random.choice(((1.0,), (1.0, 1.0), (1.0, 40.0), (40.0,)))
+    ]
+    over_s = max(fault.at_s + getattr(fault, "for_s", 0.0) for fault in restarts)
+    told.append(ChangeImage(round(over_s + random.uniform(1, 60), 2), project, _NAME, "db:3"))
+    return with_steps(scenario, tuple(told), tuple(restarts))
+
+
+def _edited_while_lost(random: Random, scenario: Scenario) -> Scenario:
+    """Somebody edits a Server whose machine has just died, so that the edit starts the next one."""
+    project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
+    at_s = round(random.uniform(3, 8), 2)
+    create = CreateWorkload(0.0, project, _NAME, "db:1", 1, (cell.upper(),))
+    edit = EditObject(
+        round(at_s + random.uniform(0.1, 5), 2), cell_plane(cell), SERVER.resource, "spec", 0
+    )
+    return with_steps(scenario, (create, edit), (f.LoseMachine(at_s, cell, 0),))
+
+
+def _emptied_with_news(random: Random, scenario: Scenario) -> Scenario:
+    """A cell returns empty, and gets a new namespace before the hub watches it again."""
+    scenario = split(scenario)
+    project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
+    at_s, city = round(random.uniform(3, 15), 2), (cell.upper(),)
+    create = CreateWorkload(0.0, project, _NAME, "db:1", 1, city)
+    change = ChangeImage(round(at_s + random.uniform(5, 15), 2), project, _NAME, "db:2")
+    home = FleetingNamespace(
+        round(at_s - random.uniform(0, 0.1), 2), project, "fleeting-0", city, 20.0
+    )
+    emptied = f.EmptyHost(at_s, host_of_cell(scenario.layout, cell))
+    return with_steps(scenario, (create, home, change), (emptied,))
+
+
+def _restart(random: Random, scenario: Scenario, cell: str, at_s: float) -> f.Fault:
+    """Of the process that owns the driver, mostly."""
+    owner = host_of_cell(scenario.layout, cell)
+    host = random.choice((owner, owner, owner, random.choice(hosts_of(scenario.layout))))
+    return random.choice(
+        (
+            f.StopHost(at_s, round(random.uniform(0.2, 5), 2), host),
+            f.StopHost(at_s, round(random.uniform(0.2, 5), 2), host),
+            f.CrashAtCommit(at_s, host, random.randint(1, 12), random.random() < 0.5),
+            f.ProviderAway(at_s, round(random.uniform(1, 60), 2), cell),
+        )
+    )
+
+
+RESTART_TEMPLATES: tuple[Template, ...] = (
+    *(_interrupted_rollout,) * 6,
+    _edited_while_lost,
+    _emptied_with_news,
+)

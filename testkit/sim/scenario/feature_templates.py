@@ -1,0 +1,488 @@
+"""Stories of many planes: cells that must do without the centre, and what they owe it then.
+
+Applied on top of the templates of ``fault_templates.py``, from a stream of their own. To add one: a
+function as there, and its line in ``FEDERATION_TEMPLATES``.
+
+Stories about the cells themselves: drained while people go on, leaving, joining again.
+
+They draw from streams of their own, so that no scenario that was recorded before changes. To add
+one: a function as here, and its line in ``CELL_TEMPLATES``.
+
+Draws what happens to projects while the world runs: one more of them, its access, its end.
+
+Told on top of whatever else a world has drawn, from a stream of its own.
+
+Somebody edits the labels of namespaces on the hub, which say whose everything in them is.
+
+From a stream of its own, on top of whatever else is told.
+
+Deletes with ``--cascade=orphan``: those that a world has drawn, and one or two more.
+
+From a stream of its own, on top of whatever else is told.
+
+The story of a quota that several wait for: what is given back is enough for one of them only.
+
+It draws from a stream of its own, and is told in worlds whose quota is tight.
+
+Stories of sleep: visitors come and go while instances fall asleep, and other things happen.
+
+They draw from a stream of their own. To add one: a function, and its line in ``SLEEP_TEMPLATES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any, Literal
+
+from datum_compute.api.kinds import BINDING, DEPLOYMENT, INSTANCE, NAMESPACE
+from datum_compute.api.meta import KindInfo
+from datum_compute.api.plane import HUB, cell_plane, project_plane
+from datum_compute.api.scaletozero import SleepMode
+from testkit.sim.scenario import faults as f
+from testkit.sim.scenario.draw import (
+    CELLS,
+    LARGE,
+    MANY_CELLS,
+    MEDIUM,
+    SMALL,
+    draw_faults,
+    draw_operations,
+    draw_partitions,
+)
+from testkit.sim.scenario.fault_templates import Template, split, with_steps
+from testkit.sim.scenario.faults import EmptyHost, RestorePlane
+from testkit.sim.scenario.operations import (
+    AllowFallback,
+    ChangeImage,
+    CreateProject,
+    CreateWorkload,
+    Decide,
+    DeleteObject,
+    DeleteProject,
+    DeleteWorkload,
+    DeployIn,
+    DrainCell,
+    EditObject,
+    GateCompute,
+    LeaveCell,
+    LetSleep,
+    MoveBack,
+    MoveCity,
+    Operation,
+    RenewAccess,
+    RequestAccess,
+    Scale,
+    SecondCell,
+    Visit,
+)
+from testkit.sim.scenario.scenario import CENTRE, Scenario, host_of_cell, hosts_of
+
+MANY_PERCENT = 8  # of partitioned worlds: those have twenty cells, and take their time
+
+
+def with_federation_story(random: Random, scenario: Scenario) -> Scenario:
+    return random.choice(FEDERATION_TEMPLATES)(random, scenario)
+
+
+def _left_alone(random: Random, scenario: Scenario) -> Scenario:
+    """I19: the centre is away; meanwhile machines die and somebody deletes instances on the cell,
+    which go and come back without anybody's consent."""
+    scenario = replace(split(scenario), faults=(), operations=())
+    project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
+    create = CreateWorkload(0.0, project, "db", "db:1", 2, (cell.upper(),))
+    at_s, for_s = round(random.uniform(3, 6), 2), round(random.uniform(70, 120), 2)
+    deleted = [
+        DeleteObject(
+            round(at_s + random.uniform(1, 10), 2), cell_plane(cell), INSTANCE.resource, pick
+        )
+        for pick in range(random.randint(1, 2))
+    ]
+    lost = f.LoseMachine(round(at_s + random.uniform(0, 10), 2), cell, random.randrange(100))
+    stop = f.StopHost(at_s, for_s, hosts_of(scenario.layout)[0])
+    return with_steps(scenario, (create, *deleted), (stop, lost))
+
+
+def _debts_of_the_dead(random: Random, scenario: Scenario) -> Scenario:
+    """Instances leave their cell while the centre is away, and the cell is killed before it could
+    say so. The centre has other ideas when it is back."""
+    scenario = replace(split(scenario), faults=(), operations=())
+    layout = scenario.layout
+    project, cell = random.choice(layout.projects), random.choice(layout.cells)
+    at_s, for_s = round(random.uniform(4, 6), 2), round(random.uniform(10, 40), 2)
+    told = (
+        CreateWorkload(0.0, project, "db", "db:1", 3, (cell.upper(),)),
+        Scale(round(at_s - random.uniform(0, 0.2), 2), project, "db", 1),
+        DeleteObject(
+            round(at_s + 1, 2), cell_plane(cell), INSTANCE.resource, random.randrange(100)
+        ),
+    )
+    killed_s = round(at_s + random.uniform(0.2, 4), 2)
+    faults = (
+        f.StopHost(at_s, for_s, hosts_of(layout)[0]),
+        f.StopHost(killed_s, round(random.uniform(0.1, 5), 2), host_of_cell(layout, cell)),
+    )
+    return with_steps(scenario, told, faults)
+
+
+def _fallen_back(random: Random, scenario: Scenario) -> Scenario:
+    """I16: a city fails for a while or for good, and others take its share; perhaps one of those
+    fails as well, and perhaps somebody moves it back."""
+    scenario = replace(split(scenario), faults=(), operations=())
+    layout = replace(scenario.layout, cells=CELLS)
+    scenario = replace(scenario, layout=layout)
+    first, *rest = random.sample(layout.cells, len(layout.cells))
+    project, cities = random.choice(layout.projects), tuple(cell.upper() for cell in rest)
+    at_s = round(random.uniform(4, 8), 2)
+    told: tuple[Operation, ...] = (
+        CreateWorkload(0.0, project, "db", "db:1", random.randint(1, 2), (first.upper(),)),
+        AllowFallback(0.5, project, "db", cities, 30),
+    )
+    for_s = random.choice((round(random.uniform(20, 200), 2), f.FOR_EVER))
+    fault = random.choice((f.StopHost, f.IsolateHost))
+    faults: tuple[f.Fault, ...] = (fault(at_s, for_s, host_of_cell(layout, first)),)
+    if random.random() < 0.4:
+        also_s = round(at_s + random.uniform(0, 90), 2)
+        lasts_s = round(random.uniform(20, 120), 2)
+        faults += (f.StopHost(also_s, lasts_s, host_of_cell(layout, rest[0])),)
+    back_s = round(at_s + (for_s if for_s != f.FOR_EVER else 100.0) + random.uniform(5, 60), 2)
+    if random.random() < 0.8:
+        told += (MoveBack(back_s, project, "db"),)
+    return with_steps(scenario, told, faults)
+
+
+def _partitioned(random: Random, scenario: Scenario) -> Scenario:
+    """Three cells, or twenty now and then, and planes that do not hear each other in several ways
+    at once while users work on workloads in many cities."""
+    many = random.random() * 100 < MANY_PERCENT
+    layout = replace(scenario.layout, processes="split", cells=MANY_CELLS if many else CELLS)
+    window_s = random.choice((12.0, 40.0))
+    size = LARGE if many else MEDIUM
+    told = draw_operations(random, layout, size, window_s)
+    faults = draw_partitions(random, layout, random.randint(3, 8), window_s)
+    plain = replace(scenario, layout=layout, operations=(), faults=())
+    return with_steps(plain, told, faults)
+
+
+FEDERATION_TEMPLATES: tuple[Template, ...] = (
+    _left_alone,
+    _debts_of_the_dead,
+    _fallen_back,
+    _partitioned,
+)
+
+
+def with_membership_story(random: Random, scenario: Scenario) -> Scenario:
+    return random.choice(DRAIN_TEMPLATES)(random, scenario)
+
+
+def _drained(random: Random, scenario: Scenario) -> Scenario:
+    """Before, while and after workloads come to its city, and whatever else goes wrong."""
+    layout = scenario.layout
+    cell, project = random.choice(layout.cells), random.choice(layout.projects)
+    at_s = round(random.uniform(1, 6), 2)
+    during_s, for_s = round(at_s + random.uniform(0, 5), 2), round(random.uniform(2, 15), 2)
+    told: tuple[Operation, ...] = (
+        CreateWorkload(0.0, project, "kept", "kept:1", random.randint(1, 2), (cell.upper(),)),
+        DrainCell(at_s, cell, for_s),
+        Scale(during_s, project, "kept", random.randint(1, 3)),
+        ChangeImage(round(during_s + 1, 2), project, "kept", "kept:2"),
+        CreateWorkload(during_s, project, "held", "held:1", 1, (cell.upper(),)),
+    )
+    return with_steps(scenario, told, ())
+
+
+DRAIN_TEMPLATES: tuple[Template, ...] = (_drained,)
+
+
+# --- cells that come and go
+
+
+def with_cells_that_come_and_go(random: Random, scenario: Scenario) -> Scenario:
+    return random.choice(CELL_TEMPLATES)(random, scenario)
+
+
+def _leaving(random: Random, scenario: Scenario) -> Scenario:
+    """A cell leaves while people work on what is there, and it or another one joins."""
+    scenario, cell, spare = _joined(random, scenario)
+    at_s, forced = round(random.uniform(1, 12), 2), random.random() < 0.5
+    heir = random.choice((cell, spare))
+    away_s = round(random.choice((0.0, random.uniform(0, 6), random.uniform(20, 60))), 2)
+    told = LeaveCell(at_s, cell, heir, away_s, forced, random.random() < 0.5)
+    return with_steps(scenario, (told,), _silence(random, cell, at_s) if forced else ())
+
+
+def _second(random: Random, scenario: Scenario) -> Scenario:
+    """A city has two cells for a while."""
+    scenario, _, spare = _joined(random, scenario)
+    at_s, for_s = round(random.uniform(1, 8), 2), round(random.uniform(0, 12), 2)
+    told = SecondCell(at_s, spare, for_s, random.random() < 0.5)
+    return with_steps(scenario, (told,), ())
+
+
+def _there_and_back(random: Random, scenario: Scenario) -> Scenario:
+    """A city goes to another cell and back, perhaps while the first does not hear of it."""
+    scenario, cell, spare = _joined(random, scenario)
+    at_s, for_s = round(random.uniform(1, 8), 2), round(random.uniform(0, 40), 2)
+    told = MoveCity(at_s, spare, for_s)
+    silent = _silence(random, cell, at_s) if random.random() < 0.7 else ()
+    return with_steps(scenario, (told,), silent)
+
+
+def _joined(random: Random, scenario: Scenario) -> tuple[Scenario, str, str]:
+    """A world whose cells have joined, one of them, and a spare for its city. Nothing goes wrong
+    there that nobody could tell from a cell that has left."""
+    cell = random.choice(scenario.layout.cells)
+    spare = f"{cell}-2"
+    layout = replace(scenario.layout, processes="split", managers=1, joined=True, spares=(spare,))
+    size = MEDIUM if random.random() < 0.2 else SMALL
+    window_s = random.choice((4.0, 12.0))
+    told = draw_operations(random, layout, size, window_s)
+    bent = [x for x in draw_faults(random, layout, size, window_s) if not _is_fatal(x)]
+    scenario = replace(scenario, layout=layout, operations=told, faults=tuple(bent))
+    return replace(scenario, chaos_s=window_s + 10.0), cell, spare
+
+
+def _is_fatal(fault: f.Fault) -> bool:
+    """For ever; or a disk is wiped; or certificates are not valid yet, or any more."""
+    if isinstance(fault, f.EmptyHost):
+        return True
+    skewed = isinstance(fault, f.SkewClock) and fault.host == CENTRE
+    return skewed or getattr(fault, "for_s", 0.0) == f.FOR_EVER
+
+
+def _silence(random: Random, cell: str, at_s: float) -> tuple[f.Fault, ...]:
+    """Of the cell, from before to some time after."""
+    begins_s = round(max(0.0, at_s - random.uniform(0, 5)), 2)
+    return (f.IsolateHost(begins_s, round(random.uniform(5, 90), 2), f"cell-{cell}"),)
+
+
+CELL_TEMPLATES: tuple[Template, ...] = (_leaving, _leaving, _second, _there_and_back)
+
+
+NEWCOMER = "gamma"
+_PROJECT_TAIL_S = 15.0
+_Against = Literal["Denied", "Suspended", "Removed"]
+_AGAINST: tuple[_Against, ...] = ("Denied", "Suspended", "Removed")
+
+
+def with_newcomer(random: Random, scenario: Scenario) -> Scenario:
+    """Not where a plane goes back to a backup: nobody can tell there what was let go since. Nor
+    where a cell comes back empty: with what newcomers write its versions are soon as high as those
+    that readers remember, and nobody can tell that it is another one."""
+    if any(isinstance(fault, RestorePlane | EmptyHost) for fault in scenario.faults):
+        return scenario
+    told = _life(random, scenario)
+    return replace(
+        scenario,
+        operations=tuple(sorted((*scenario.operations, *told), key=lambda step: step.at_s)),
+        chaos_s=round(max(scenario.chaos_s, told[-1].at_s + _PROJECT_TAIL_S), 2),
+    )
+
+
+def _turn(
+    random: Random, later: Callable[[], float], deployed: Callable[[], DeployIn]
+) -> list[Operation]:
+    """Access is taken away and perhaps given back, or asked for anew."""
+    turn = random.random()
+    if turn < 0.25:
+        return []
+    if turn < 0.5:
+        return [RenewAccess(later(), NEWCOMER), deployed()]
+    against = random.choice(_AGAINST)
+    told: list[Operation] = [Decide(later(), NEWCOMER, against)]
+    if turn < 0.85:
+        told.append(Decide(later(), NEWCOMER, "Resumed" if against == "Suspended" else "Approved"))
+        told.append(deployed())
+    return told
+
+
+def _life(random: Random, scenario: Scenario) -> list[Operation]:
+    at_s, gated = round(random.uniform(0, 3), 2), random.random() < 0.5
+
+    def later() -> float:
+        nonlocal at_s
+        at_s = round(at_s + random.uniform(0.2, 4), 2)
+        return at_s
+
+    def deployed() -> DeployIn:
+        city = random.choice(scenario.layout.cells).upper()
+        return DeployIn(later(), NEWCOMER, random.choice(("db", "api")), 1, (city,))
+
+    told: list[Operation] = [CreateProject(at_s, NEWCOMER)]
+    if gated:
+        told.append(GateCompute(later(), NEWCOMER, True))
+    told.append(RequestAccess(later(), NEWCOMER))
+    if gated:
+        told.append(Decide(later(), NEWCOMER, random.choice(("Approved", "Approved", "Denied"))))
+    told.append(deployed())
+    told += _turn(random, later, deployed)
+    if random.random() < 0.5:
+        told.append(DeleteProject(later(), NEWCOMER))
+        if random.random() < 0.5:
+            told += [CreateProject(later(), NEWCOMER), RequestAccess(later(), NEWCOMER), deployed()]
+    return told
+
+
+TOLD_PERCENT = 4  # of scenarios
+
+
+def with_mislabelled_homes(random: Random, scenario: Scenario) -> Scenario:
+    if random.random() * 100 >= TOLD_PERCENT:
+        return scenario
+    # Most namespaces of a hub are no homes, and some edits meet those.
+    edits = tuple(
+        EditObject(
+            round(random.uniform(1, 10), 2),
+            HUB,
+            NAMESPACE.resource,
+            "label",
+            random.randrange(100),
+        )
+        for _ in range(random.randint(3, 6))
+    )
+    return with_steps(scenario, edits, ())
+
+
+def with_orphans(random: Random, scenario: Scenario) -> Scenario:
+    told = tuple(_orphaned(random, operation) for operation in scenario.operations)
+    return with_steps(replace(scenario, operations=told), _more(random, scenario), ())
+
+
+def _orphaned(random: Random, operation: Operation) -> Operation:
+    if isinstance(operation, DeleteWorkload | DeleteObject) and random.random() < 0.7:
+        return replace(operation, orphan=True)
+    return operation
+
+
+def _more(random: Random, scenario: Scenario) -> tuple[Operation, ...]:
+    """A workload of its own is deleted so, perhaps made again; and something that is owned."""
+    layout, at_s = scenario.layout, round(random.uniform(1, 8), 2)
+    project, city = random.choice(layout.projects), random.choice(layout.cells).upper()
+    first = CreateWorkload(0.0, project, "gone", "gone:1", random.randint(1, 2), (city,))
+    deleted = DeleteWorkload(at_s, project, "gone", orphan=True)
+    told: tuple[Operation, ...] = (first, deleted)
+    if random.random() < 0.5:
+        again_s = round(at_s + random.uniform(0, 3), 2)
+        told += (replace(first, at_s=again_s, image="gone:2"),)
+    places: list[tuple[str, KindInfo[Any]]] = [
+        (HUB, DEPLOYMENT),
+        (HUB, BINDING),
+        *((project_plane(name), DEPLOYMENT) for name in layout.projects),
+        *((cell_plane(c), kind) for c in layout.cells for kind in (DEPLOYMENT, INSTANCE)),
+    ]
+    if random.random() < 0.6:
+        plane, kind = random.choice(places)
+        also_s = round(random.uniform(1, 8), 2)
+        told += (DeleteObject(also_s, plane, kind.resource, random.randrange(100), orphan=True),)
+    return told
+
+
+_HOLDER, _WAITING = "first", ("next", "last")
+
+
+def with_contenders(random: Random, scenario: Scenario) -> Scenario:
+    """One workload has all there is and gives one back, while two others wait."""
+    layout = scenario.layout
+    project, allowed = random.choice(layout.projects), layout.instances
+    cities = (random.choice(layout.cells).upper(),)
+    waiting = (
+        CreateWorkload(round(random.uniform(3, 5), 2), project, name, f"{name}:1", 1, cities)
+        for name in _WAITING
+    )
+    at_s = round(random.uniform(7, 12), 2)
+    gives_back: Operation = DeleteWorkload(at_s, project, _HOLDER)
+    if allowed > 1:
+        gives_back = Scale(at_s, project, _HOLDER, allowed - 1)
+    holder = CreateWorkload(0.0, project, _HOLDER, f"{_HOLDER}:1", allowed, cities)
+    told = (holder, *waiting, gives_back)
+    return with_steps(replace(scenario, operations=()), told, ())
+
+
+# Shorter than what a world is given to settle: it sleeps before silence is asked of it.
+IDLE_MS = (500, 1000, 2000)
+
+
+Sleepers = tuple[CreateWorkload, LetSleep]
+
+
+def with_sleep_story(random: Random, scenario: Scenario) -> Scenario:
+    if scenario.layout.joined:
+        return scenario
+    return random.choice(SLEEP_TEMPLATES)(random, scenario)
+
+
+def _come_and_go(random: Random, scenario: Scenario) -> Scenario:
+    """Whatever else goes wrong."""
+    scenario, told = _sleepers(random, scenario)
+    return with_steps(scenario, (*told, *_visits(random, told, 3.0, 20.0)), ())
+
+
+def _left_idle(random: Random, scenario: Scenario) -> Scenario:
+    """I19: the centre is away, and sleepers wake all the same."""
+    scenario = replace(split(scenario), faults=(), operations=())
+    scenario, told = _sleepers(random, scenario)
+    at_s, for_s = round(random.uniform(6, 9), 2), round(random.uniform(20, 60), 2)
+    stop = f.StopHost(at_s, for_s, hosts_of(scenario.layout)[0])
+    visits = _visits(random, told, at_s, at_s + for_s)
+    return with_steps(scenario, (*told, *visits), (stop,))
+
+
+def _killed_asleep(random: Random, scenario: Scenario) -> Scenario:
+    """The process of the cell dies while its machines sleep, wake or fall asleep."""
+    scenario, told = _sleepers(random, replace(scenario, faults=()))
+    host = host_of_cell(scenario.layout, told[0].cities[0].lower())
+    stops = tuple(
+        f.StopHost(round(random.uniform(4, 20), 2), round(random.uniform(0.1, 3), 2), host)
+        for _ in range(random.randint(1, 3))
+    )
+    return with_steps(scenario, (*told, *_visits(random, told, 3.0, 25.0)), stops)
+
+
+def _rolled_asleep(random: Random, scenario: Scenario) -> Scenario:
+    """Sleepers are replaced, scaled and visited meanwhile."""
+    scenario, told = _sleepers(random, replace(scenario, faults=(), operations=()))
+    project = told[0].project
+    changes: tuple[Operation, ...] = (
+        ChangeImage(round(random.uniform(6, 14), 2), project, "idle", "idle:3"),
+        Scale(round(random.uniform(6, 20), 2), project, "idle", random.randint(1, 3)),
+    )
+    return with_steps(scenario, (*told, *changes, *_visits(random, told, 3.0, 22.0)), ())
+
+
+def _sleepers(random: Random, scenario: Scenario) -> tuple[Scenario, Sleepers]:
+    """A workload that sleeps, in a world in which cells publish ports."""
+    scenario = replace(scenario, layout=replace(scenario.layout, published=True))
+    layout = scenario.layout
+    project, cell = random.choice(layout.projects), random.choice(layout.cells)
+    mode: SleepMode = random.choice(("pause", "stop"))
+    return scenario, (
+        CreateWorkload(0.0, project, "idle", "idle:1", random.randint(1, 2), (cell.upper(),)),
+        LetSleep(0.3, project, "idle", "idle:2", random.choice(IDLE_MS), mode),
+    )
+
+
+def _visits(random: Random, told: Sleepers, from_s: float, until_s: float) -> tuple[Visit, ...]:
+    return tuple(
+        _visit(random, told, round(random.uniform(from_s, until_s), 2))
+        for _ in range(random.randint(3, 8))
+    )
+
+
+def _visit(random: Random, told: Sleepers, at_s: float) -> Visit:
+    """Alone, many at once, or again and again in the very moment of falling asleep."""
+    create, sleep = told
+    stays_s = random.choice((0.0, 0.2, 0.2, 3.0))
+    again_s = sleep.idle_ms / 1000 + stays_s + random.choice((0.0, 0.02, 0.05, 0.08))
+    return Visit(
+        at_s,
+        create.cities[0].lower(),
+        random.randrange(100),
+        random.choice((1, 5, 5, 15)),
+        round(random.choice((0.0, 0.3, again_s, again_s)), 3),
+        stays_s,
+    )
+
+
+SLEEP_TEMPLATES: tuple[Template, ...] = (_come_and_go, _left_idle, _killed_asleep, _rolled_asleep)

@@ -1,0 +1,131 @@
+"""Scenarios as small JSON files: what a shrunken failure is kept and sent around as.
+
+One line for each operation and fault, so that a line can be struck out by hand. Every class of
+``Operation`` and ``Fault`` can be written without a word here; a file that names one that is gone,
+or a field that has changed, is refused with the reason.
+
+Seeds that once found something: a file with one on each line, and what it was.
+
+# a comment
+417   the projector forgot a projection when its deployment came back
+
+What a seed means changes with the tables of ``draw.py``. So its scenario is kept as well, in a
+folder beside the file that is called like it: ``known_seeds/417.json``, which ``make sim SEED=417
+KEEP=<file>`` writes. Without one the seed is drawn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from testkit.sim.loop import ALWAYS
+from testkit.sim.scenario.faults import Fault
+from testkit.sim.scenario.generate import scenario_of
+from testkit.sim.scenario.operations import Operation
+from testkit.sim.scenario.scenario import Scenario, WorldLayout
+
+_OPERATIONS = {model.__name__: model for model in get_args(Operation)}
+_FAULTS = {model.__name__: model for model in get_args(Fault)}
+_FOR_EVER = "for ever"  # JSON has no infinity
+_LISTED = ("operations", "faults")
+
+
+class BadScenario(ValueError):
+    """The text is no scenario; the message says why."""
+
+
+def scenario_text(scenario: Scenario) -> str:
+    plain = {
+        field.name: msgspec.to_builtins(getattr(scenario, field.name))
+        for field in fields(scenario)
+        if field.name not in _LISTED and not _is_usual(scenario, field.name)
+    }
+    parts = [f"{json.dumps(name)}: {_dumped(value)}" for name, value in plain.items()]
+    for name in _LISTED:
+        steps = [f"  {_dumped(_step_text(step))}" for step in getattr(scenario, name)]
+        parts.append(f'"{name}": [' + (("\n" + ",\n".join(steps) + "\n") if steps else "") + "]")
+    return "{" + ",\n".join(parts) + "}\n"
+
+
+def _is_usual(scenario: Scenario, name: str) -> bool:
+    """What is left out of files, because it is the same in nearly all."""
+    return name == "shuffled_s" and scenario.shuffled_s == ALWAYS
+
+
+def scenario_from(text: str) -> Scenario:
+    try:
+        found = json.loads(text)
+        known = {**found, "layout": msgspec.convert(found["layout"], WorldLayout)}
+        known["operations"] = _steps(found["operations"], _OPERATIONS)
+        known["faults"] = _steps(found["faults"], _FAULTS)
+        begins_s, ends_s = found.get("shuffled_s", ALWAYS)
+        known["shuffled_s"] = (begins_s, math.inf if ends_s == _FOR_EVER else ends_s)
+        return Scenario(**known)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadScenario(f"not a scenario of this version: {error!r}") from error
+
+
+def read_scenario(path: Path) -> Scenario:
+    return scenario_from(path.read_text())
+
+
+def _step_text(step: Any) -> list[Any]:
+    """As [class, {field: value}]: short, and easy to read."""
+    return [type(step).__name__, msgspec.to_builtins(step)]
+
+
+def _steps(listed: Iterable[Any], models: dict[str, Any]) -> tuple[Any, ...]:
+    found = []
+    for name, values in listed:
+        if name not in models:
+            raise BadScenario(f"there is no {name}; there are: {', '.join(sorted(models))}")
+        known = {key: math.inf if v == _FOR_EVER else v for key, v in values.items()}
+        found.append(msgspec.convert(known, models[name]))
+    return tuple(found)
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float() if math.isinf(value):
+            return _FOR_EVER
+        case dict():
+            return {key: _finite(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_finite(inner) for inner in value]
+        case _:
+            return value
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSeed:
+    seed: int
+    found: str
+    scenario: Scenario
+
+
+def read_known_seeds(path: Path) -> list[KnownSeed]:
+    return [
+        _known(path, number, line)
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if line.strip() and not line.startswith("#")
+    ]
+
+
+def _known(path: Path, number: int, line: str) -> KnownSeed:
+    seed, _, found = line.strip().partition(" ")
+    if not seed.isdecimal() or not found.strip():
+        raise ValueError(f"{path}:{number}: a line is a seed and what it once found, not {line!r}")
+    kept = path.with_suffix("") / f"{seed}.json"
+    scenario = read_scenario(kept) if kept.exists() else scenario_of(int(seed))
+    return KnownSeed(int(seed), found.strip(), scenario)

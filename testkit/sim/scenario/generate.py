@@ -1,0 +1,119 @@
+"""Generates the scenario of a seed: ``scenario_of(seed)``.
+
+The layout, the operations and the faults are drawn from tables, each from a random stream of its
+own. On top of them most scenarios apply a template: operations and faults that need each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+from testkit.sim.loop import stream
+from testkit.sim.scenario.draw import (
+    Table,
+    draw_data,
+    draw_faults,
+    draw_fleeting,
+    draw_layout,
+    draw_operations,
+    draw_size,
+    draw_window_s,
+    weighted,
+)
+from testkit.sim.scenario.fault_templates import Template, with_restart_story, with_story
+from testkit.sim.scenario.feature_templates import (
+    with_cells_that_come_and_go,
+    with_contenders,
+    with_federation_story,
+    with_membership_story,
+    with_mislabelled_homes,
+    with_newcomer,
+    with_orphans,
+    with_sleep_story,
+)
+from testkit.sim.scenario.scenario import Scenario
+
+# After the last operation and fault have begun; what lasts longer is healed.
+_TAIL_S = 10.0
+# In every n-th world users soon ask for more instances than their project may have.
+_TIGHT_EVERY, _TIGHT = 6, (1, 2)
+# In every n-th world, one of those, several wait for what others give back.
+_CONTENDED_EVERY, _CONTENDED = 30, 18
+# In every n-th world workloads refer to ConfigMaps and Secrets.
+_DATA_EVERY, _DATA = 8, 3
+# In every n-th world namespaces of projects come and go.
+_FLEETING_EVERY, _FLEETING = 12, 1
+# Every n-th world is about restarts.
+_RESTARTS_EVERY, _RESTARTS = 9, 4
+# Every n-th world begins with empty disks.
+_FRESH_EVERY, _FRESH = 20, 6
+
+
+def _plain(_random: Random, scenario: Scenario) -> Scenario:
+    return scenario
+
+
+# What a world tells on top of what it has drawn by itself, with the name of its stream and how
+# often of a hundred. One tale at a time: it shows what it is about, and worlds stay small.
+TALES: Table[tuple[str, Template]] = (
+    (("", _plain), 38),
+    (("story", with_story), 34),
+    (("federation", with_federation_story), 5),
+    (("projects", with_newcomer), 8),
+    (("membership", with_membership_story), 3),
+    (("cells", with_cells_that_come_and_go), 5),
+    (("orphans", with_orphans), 3),
+    (("sleep", with_sleep_story), 4),
+)
+_ALONE_PERCENT = {"projects": 75, "membership": 75, "orphans": 60, "sleep": 75}
+# Of a hundred worlds, so many tell a second one.
+_SECOND_PERCENT = 6
+
+
+def scenario_of(seed: int) -> Scenario:
+    size = draw_size(stream(seed, "layout", "size"))
+    layout = draw_layout(stream(seed, "layout"), size)
+    if seed % _TIGHT_EVERY == 0:
+        layout = replace(layout, instances=_TIGHT[seed // _TIGHT_EVERY % len(_TIGHT)])
+    window_s = draw_window_s(stream(seed, "layout", "window"))
+    operations = draw_operations(stream(seed, "workload"), layout, size, window_s)
+    if seed % _DATA_EVERY == _DATA:
+        operations = draw_data(stream(seed, "workload", "data"), layout, operations, window_s)
+    if seed % _FLEETING_EVERY == _FLEETING:
+        operations += draw_fleeting(stream(seed, "workload", "namespaces"), layout, window_s)
+    scenario = Scenario(
+        seed=seed,
+        layout=layout,
+        operations=operations,
+        faults=draw_faults(stream(seed, "faults"), layout, size, window_s),
+        chaos_s=window_s + _TAIL_S,
+        fresh=seed % _FRESH_EVERY == _FRESH,
+    )
+    if seed % _CONTENDED_EVERY == _CONTENDED:
+        return with_contenders(stream(seed, "workload", "contenders"), scenario)
+    if seed % _RESTARTS_EVERY == _RESTARTS:
+        return with_restart_story(stream(seed, "workload", "restarts"), scenario)
+    for name, tale in _tales_of(seed):
+        scenario = _told_on(scenario, name, tale)
+    return with_mislabelled_homes(stream(seed, "workload", "homes"), scenario)
+
+
+def _told_on(scenario: Scenario, name: str, tale: Template) -> Scenario:
+    """A tale with workloads of its own is mostly told where people do nothing else."""
+    seed = scenario.seed
+    alone = stream(seed, "workload", "alone").random() * 100 < _ALONE_PERCENT.get(name, 0)
+    told = tale(
+        stream(seed, "workload", name), replace(scenario, operations=()) if alone else scenario
+    )
+    return told if told.operations else scenario
+
+
+def _tales_of(seed: int) -> Iterator[tuple[str, Template]]:
+    """In the order of the table, whichever was drawn first: cells join before anything sleeps."""
+    random = stream(seed, "workload", "tales")
+    drawn = [weighted(random, TALES)]
+    if random.random() * 100 < _SECOND_PERCENT:
+        drawn.append(weighted(random, TALES))
+    return (tale for tale, _ in TALES if tale in drawn)

@@ -1,0 +1,78 @@
+"""Published ports of a simulated host: the product's own balance and sleepers, without sockets.
+
+A connection is only possible to a machine that runs, as its provider knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from datum_compute.api.plane import PlaneName
+from datum_compute.app.traffic.balance import Balance, Port, Reached
+from datum_compute.app.traffic.sleepers import Sleepers
+from datum_compute.app.traffic.wakes import WakeBook
+from datum_compute.app.traffic.wrapping import with_traffic
+from datum_compute.drivers.driver import Driver
+from datum_compute.drivers.simulated.behaviors import machine_state
+from datum_compute.drivers.traffic import Backend
+from testkit.sim.provider import Provider, ProviderDriver
+
+_FIRST_PORT = 30_000
+
+
+class SimulatedTraffic:
+    """One life of it."""
+
+    def __init__(
+        self,
+        drivers: Mapping[PlaneName, ProviderDriver],
+        providers: Mapping[PlaneName, Provider],
+        unix_s: Callable[[], float],
+        elapsed_s: Callable[[], float],
+    ) -> None:
+        self._providers = providers
+        self._ports: dict[tuple[str, str], tuple[Port, int]] = {}
+        book = WakeBook(unix_s, elapsed_s)
+        sleepers = Sleepers(drivers, elapsed_s, book)
+        self.balance: Balance[Backend] = Balance(sleepers, book, self._connect, elapsed_s)
+        self.drivers: dict[PlaneName, Driver] = with_traffic(
+            drivers, self.balance.take_out, book, elapsed_s
+        )
+
+    async def publish(
+        self, owner: str, name: str, backends: Sequence[Backend], last_port: int
+    ) -> tuple[str, int]:
+        known = self._ports.get((owner, name))
+        if known is None:
+            taken = {number for _, number in self._ports.values()}
+            free = next(n for n in range(_FIRST_PORT, 2**16) if n not in taken)
+            number = last_port if last_port and last_port not in taken else free
+            known = self._ports[owner, name] = (Port(), number)
+        self.balance.set_backends(known[0], backends)
+        self._forget_the_gone()
+        return "127.0.0.1", known[1]
+
+    async def withdraw(self, owner: str, kept: Collection[str] = ()) -> None:
+        for key in [k for k in self._ports if k[0] == owner and k[1] not in kept]:
+            del self._ports[key]
+        self._forget_the_gone()
+
+    def ports_of(self, plane: PlaneName) -> list[Port]:
+        """Those of a cell that anybody is behind."""
+        mine = sorted(key for key in self._ports if key[0].split(" ")[0] == plane)
+        return [self._ports[key][0] for key in mine if self._ports[key][0].backends]
+
+    async def reach(self, port: Port) -> Reached[Backend] | None:
+        return await self.balance.reach(port)
+
+    def runs(self, backend: Backend) -> bool:
+        """Whether its machine executes, whatever anybody believes."""
+        provider = self._providers[backend.cell]
+        machine = provider.alive().get(backend.machine_id)
+        return machine is not None and machine_state(machine, provider.now()).phase == "Running"
+
+    async def _connect(self, backend: Backend) -> Backend | None:
+        return backend if self.runs(backend) else None
+
+    def _forget_the_gone(self) -> None:
+        self.balance.keep_only(port for port, _ in self._ports.values())
