@@ -1,4 +1,4 @@
-"""Who the planes are: how controllers find the hub, a project or a cell, and what each starts with.
+"""The planes: access to the engaged ones, their membership, roles and initial objects.
 
-May not enter: reconciling.
+It does not reconcile. Start with ``planes.py`` (lookup), then ``roles.py`` and ``bootstrap.py``.
 """

@@ -1,13 +1,13 @@
-"""What a plane holds from its first moment. Idempotent: run at every start.
+"""Bootstrap: creates the initial objects of a plane. Idempotent, run at every start.
 
-The client must be allowed everything: there are no roles yet that could let anybody in.
-
-Join tokens that nobody can use any more leave the hub a day after they have expired.
+The client needs full access, because the roles do not exist yet. ``expire_join_tokens`` removes
+expired join tokens from the hub.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 from datum_compute.api import labels
@@ -31,32 +31,34 @@ from datum_compute.planes.role_objects import ensure_roles
 
 T = TypeVar("T", bound=ApiObject)
 
+JOIN_TOKEN_KEPT_S = 24 * 3600.0
+
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-_OF_ROLE = {"project": ("milo-system",), "hub": ("karmada-system", "karmada-cluster")}
+_NAMESPACES_BY_ROLE = {"project": ("milo-system",), "hub": ("karmada-system", "karmada-cluster")}
 
 
 async def ensure_plane(
-    client: Client, plane: PlaneName, holds: ExistenceCheck = assume_missing
+    client: Client, plane: PlaneName, exists: ExistenceCheck = assume_missing
 ) -> None:
-    """The roles, and the namespaces and sizes that clients and controllers expect to find."""
-    await ensure_roles(client, plane, holds)
+    """Create roles, and the namespaces and instance types that clients and controllers expect."""
+    await ensure_roles(client, plane, exists)
     role = plane_role(plane)
-    for name in (*_NAMESPACES, *_OF_ROLE.get(role, ())):
-        marked = role == "project" and name == "default"
-        marks = {labels.PROJECT_DEFAULT: "true"} if marked else {}
-        namespace = Namespace(metadata=ObjectMeta(name=name, labels=marks))
-        await _ensure(client, NAMESPACE, namespace, holds)
+    for name in (*_NAMESPACES, *_NAMESPACES_BY_ROLE.get(role, ())):
+        is_default = role == "project" and name == "default"
+        namespace_labels = {labels.PROJECT_DEFAULT: "true"} if is_default else {}
+        namespace = Namespace(metadata=ObjectMeta(name=name, labels=namespace_labels))
+        await _ensure(client, NAMESPACE, namespace, exists)
     for kind, size in built_in_sizes():
-        await _ensure(client, kind, size, holds)
+        await _ensure(client, kind, size, exists)
 
 
 def built_in_sizes() -> list[tuple[KindInfo[InstanceType], InstanceType]]:
+    """Return the instance types of every plane. Operators may deprecate or disable them."""
     sizes = BUILT_IN_SIZES.items()
-    return [(INSTANCE_TYPE, _size(name, cpu, memory)) for name, (cpu, memory) in sizes]
+    return [(INSTANCE_TYPE, _instance_type(name, cpu, memory)) for name, (cpu, memory) in sizes]
 
 
-def _size(name: str, cpu: str, memory: str) -> InstanceType:
-    """A size that operators may deprecate or remove the use of, but that is there at first."""
+def _instance_type(name: str, cpu: str, memory: str) -> InstanceType:
     return InstanceType(
         metadata=ObjectMeta(name=name),
         spec=InstanceTypeSpec(
@@ -67,14 +69,14 @@ def _size(name: str, cpu: str, memory: str) -> InstanceType:
 
 
 async def ensure_cells(
-    hub: Client, cells: Iterable[PlaneName], holds: ExistenceCheck = assume_missing
+    hub: Client, cells: Iterable[PlaneName], exists: ExistenceCheck = assume_missing
 ) -> None:
-    """Register the cells of this process with the hub, each for the city of its name."""
+    """Register the cells of this process with the hub. The name of a cell is its city."""
     for cell in cells:
         name = member_name(cell)
         namespace = Namespace(metadata=ObjectMeta(name=execution_namespace(name)))
-        await _ensure(hub, NAMESPACE, namespace, holds)
-        await _ensure(hub, CLUSTER, _cluster(name, path_prefix(cell)), holds)
+        await _ensure(hub, NAMESPACE, namespace, exists)
+        await _ensure(hub, CLUSTER, _cluster(name, path_prefix(cell)), exists)
 
 
 def _cluster(name: str, endpoint: str) -> Cluster:
@@ -84,22 +86,16 @@ def _cluster(name: str, endpoint: str) -> Cluster:
     )
 
 
-async def _ensure(client: Client, kind: KindInfo[T], obj: T, holds: ExistenceCheck) -> None:
-    if holds(kind, ref_of(obj)):
+async def _ensure(client: Client, kind: KindInfo[T], obj: T, exists: ExistenceCheck) -> None:
+    if exists(kind, ref_of(obj)):
         return
-    try:
+    with suppress(AlreadyExists):
         await client.create(kind, obj)
-    except AlreadyExists:
-        return
-
-
-KEPT_S = 24 * 3600.0
 
 
 async def expire_join_tokens(hub: Client, now_s: float) -> None:
+    """Delete the join tokens that expired more than JOIN_TOKEN_KEPT_S ago."""
     for token in (await hub.list(JOIN_TOKEN)).items:
-        if parse_timestamp(token.spec.expires_at) + KEPT_S < now_s:
-            try:
+        if parse_timestamp(token.spec.expires_at) + JOIN_TOKEN_KEPT_S < now_s:
+            with suppress(NotFound, Conflict):
                 await hub.delete(JOIN_TOKEN, ref_of(token), uid=token.metadata.uid)
-            except (NotFound, Conflict):
-                continue

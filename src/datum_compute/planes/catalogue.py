@@ -1,7 +1,7 @@
-"""What the platform offers from the first moment, and what every project starts with.
+"""Catalogue: the initial objects of the platform and of each project.
 
-Made when absent and kept when edited: an operator may raise a grant, take a location away from a
-project by hand for as long as the process runs, or describe the service in other words.
+Existing objects are not changed: an operator may raise a grant or edit the description of the
+service. A location that an operator removed from a project returns with the next start.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from datum_compute.api import labels
 from datum_compute.api.codec import plain
-from datum_compute.api.conditions import TRUE, Verdict, decided, is_true
+from datum_compute.api.conditions import TRUE, Verdict, decided
 from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
 from datum_compute.api.fields import CITY_CODE_KEY, KindReference, LocalReference, LocationClass
 from datum_compute.api.identity import encoded_cluster, normalized_city
@@ -69,9 +69,8 @@ from datum_compute.planes.planes import ExistenceCheck, assume_missing
 T = TypeVar("T", bound=ApiObject)
 
 DEFAULT_GRANT = "compute-default"
-_CLASS: LocationClass = "datum-managed"
-_PROJECTS = KindReference(api_group=RESOURCE_MANAGER, kind=PROJECT_KIND)
-
+_LOCATION_CLASS: LocationClass = "datum-managed"
+_PROJECT_KIND_REFERENCE = KindReference(api_group=RESOURCE_MANAGER, kind=PROJECT_KIND)
 
 KindAndObject = tuple[KindInfo[Any], ApiObject]
 
@@ -79,7 +78,7 @@ KindAndObject = tuple[KindInfo[Any], ApiObject]
 def platform_objects(
     cells: Iterable[PlaneName], limits: Mapping[str, int] = DEFAULT_LIMITS
 ) -> list[KindAndObject]:
-    """What ``ensure_platform`` makes, for planes that somebody else brings up."""
+    """Return the objects that ``ensure_platform`` creates, for planes of other servers."""
     return [
         *((LOCATION, _location(city)) for city in cities_of(cells)),
         *((REGISTRATION, registration_of(metric)) for metric in METRICS),
@@ -91,7 +90,7 @@ def platform_objects(
 def project_objects(
     plane: PlaneName, cells: Iterable[PlaneName], limits: Mapping[str, int] = DEFAULT_LIMITS
 ) -> list[KindAndObject]:
-    """What a project that may use compute has, for planes where nobody keeps entitlements."""
+    """Return the objects of an entitled project, for planes without entitlement controllers."""
     return [
         (NETWORK, default_network()),
         *((LOCATION_BINDING, _location_binding(city)) for city in cities_of(cells)),
@@ -104,17 +103,19 @@ async def ensure_platform(
     cells: Iterable[PlaneName],
     now: str,
     limits: Mapping[str, int],
-    holds: ExistenceCheck = assume_missing,
+    exists: ExistenceCheck = assume_missing,
 ) -> None:
-    """The places of the cells, the compute service, and what is counted for it. ``limits`` are what
-    the service gives to every project, by resource type."""
+    """Create the locations of the cells, the compute service and its quota registrations.
+
+    ``limits`` are the default quota of a project by resource type.
+    """
     for kind, obj in platform_objects(cells, limits):
-        held = holds(kind, ref_of(obj))
+        is_present = exists(kind, ref_of(obj))
         if kind is LOCATION:
-            made = await _ensured(platform, kind, obj, held=held)
-            await _ensure_condition(platform, LOCATION, made, ("Ready", "ServedByCell"), now)
-        elif not held:
-            await _ensured(platform, kind, obj)
+            location = await _ensure(platform, kind, obj, is_present=is_present)
+            await _ensure_condition(platform, LOCATION, location, ("Ready", "ServedByCell"), now)
+        elif not is_present:
+            await _ensure(platform, kind, obj)
 
 
 async def ensure_project(
@@ -124,56 +125,53 @@ async def ensure_project(
     now: str,
     limits: Mapping[str, int] = DEFAULT_LIMITS,
 ) -> None:
-    """All of ``project_objects``."""
-    about = ("Available", "AllGatesOpen")
+    """Create the objects of an entitled project."""
+    condition = ("Available", "AllGatesOpen")
     for kind, obj in project_objects(plane, cells, limits):
-        made = await _ensured(project, kind, obj)
+        created = await _ensure(project, kind, obj)
         if kind is LOCATION_BINDING:
-            await _ensure_condition(project, LOCATION_BINDING, made, about, now)
+            await _ensure_condition(project, LOCATION_BINDING, created, condition, now)
 
 
-async def ensure_network(project: Client, holds: ExistenceCheck = assume_missing) -> None:
-    """The network that every project has."""
+async def ensure_network(project: Client, exists: ExistenceCheck = assume_missing) -> None:
+    """Create the default network of a project."""
     network = default_network()
-    if not holds(NETWORK, ref_of(network)):
-        await _ensured(project, NETWORK, network)
+    if not exists(NETWORK, ref_of(network)):
+        await _ensure(project, NETWORK, network)
 
 
 async def release_project(platform: Client, hub: Client, plane: PlaneName) -> None:
-    """Let go of what other planes hold for a project that is gone with all its objects.
+    """Remove what the platform and the hub hold for a deleted project.
 
-    Its deployments leave the hub, and by that the cells. Homes and prefixes are only marked: their
-    controllers remove them when nothing that may still run needs them."""
+    Deployments are deleted from the hub, which removes them from the cells. Namespaces, policies
+    and prefixes are only marked: controllers delete them when no instance can still use them.
+    """
     project = member_name(plane)
-    whose = {labels.UPSTREAM_CLUSTER: encoded_cluster(project)}
+    of_project = {labels.UPSTREAM_CLUSTER: encoded_cluster(project)}
     await _mark_removed(platform, IP_ALLOCATION, {labels.HOLDER_PROJECT: project})
     for kind in (NAMESPACE, CLUSTER_POLICY):
-        await _mark_removed(hub, kind, whose)
-    for deployment in (await hub.list(DEPLOYMENT, labels=whose)).items:
-        try:
+        await _mark_removed(hub, kind, of_project)
+    for deployment in (await hub.list(DEPLOYMENT, labels=of_project)).items:
+        with suppress(NotFound):
             await hub.delete(DEPLOYMENT, ref_of(deployment), uid=deployment.metadata.uid)
-        except NotFound:
-            continue
 
 
-async def _mark_removed(client: Client, kind: KindInfo[Any], whose: Mapping[str, str]) -> None:
-    for obj in (await client.list(kind, labels=whose)).items:
+async def _mark_removed(client: Client, kind: KindInfo[Any], selector: Mapping[str, str]) -> None:
+    for obj in (await client.list(kind, labels=selector)).items:
         metadata = {"uid": obj.metadata.uid, "labels": {labels.PROJECT_REMOVED: "true"}}
-        try:
+        with suppress(NotFound, Conflict):  # Conflict: the name has another uid now
             await client.patch(kind, ref_of(obj), {"metadata": metadata})
-        except (NotFound, Conflict):
-            continue  # it is gone, or another of its name came
 
 
 def cities_of(cells: Iterable[PlaneName]) -> Sequence[str]:
-    """Each city once: two cells of one city are one place."""
+    """Return the cities of the cells. Two cells of one city are one location."""
     return sorted({normalized_city(member_name(cell)) for cell in cells})
 
 
 def _location(city: str) -> Location:
     return Location(
         metadata=ObjectMeta(name=city.lower()),
-        spec=LocationSpec(location_class_name=_CLASS, topology={CITY_CODE_KEY: city}),
+        spec=LocationSpec(location_class_name=_LOCATION_CLASS, topology={CITY_CODE_KEY: city}),
     )
 
 
@@ -182,7 +180,7 @@ def _location_binding(city: str) -> LocationBinding:
         metadata=ObjectMeta(name=city.lower()),
         spec=LocationBindingSpec(
             location_ref=LocalReference(name=city.lower()),
-            location_class_name=_CLASS,
+            location_class_name=_LOCATION_CLASS,
             display_name=city,
             topology={CITY_CODE_KEY: city},
         ),
@@ -190,7 +188,7 @@ def _location_binding(city: str) -> LocationBinding:
 
 
 def default_network() -> Network:
-    """IPv4, which every driver can give to its machines."""
+    """Return the default network. Every driver supports IPv4."""
     return Network(
         metadata=ObjectMeta(
             name="default", namespace="default", finalizers=[labels.NETWORK_FINALIZER]
@@ -216,14 +214,14 @@ def registration_of(metric: QuotaMetric) -> ResourceRegistration:
     return ResourceRegistration(
         metadata=ObjectMeta(name=f"{SERVICE_OBJECT}-{metric.name}"),
         spec=ResourceRegistrationSpec(
-            consumer_type=_PROJECTS,
+            consumer_type=_PROJECT_KIND_REFERENCE,
             type=metric.type,
             resource_type=metric.resource_type,
             description=metric.description,
             base_unit=metric.base_unit,
             display_unit=metric.display_unit,
             unit_conversion_factor=metric.factor,
-            claiming_resources=[_PROJECTS],
+            claiming_resources=[_PROJECT_KIND_REFERENCE],
         ),
     )
 
@@ -259,7 +257,7 @@ def _configuration(limits: Mapping[str, int]) -> ServiceConfiguration:
                 limits=[_limit(m, limits.get(m.resource_type, m.default_limit)) for m in METRICS],
                 metric_rules=_rules(),
             ),
-            locations=ServiceLocations(supported_classes=[_CLASS]),
+            locations=ServiceLocations(supported_classes=[_LOCATION_CLASS]),
         ),
     )
 
@@ -269,41 +267,42 @@ def _limit(metric: QuotaMetric, default: int) -> QuotaLimit:
         name=metric.name,
         display_name=metric.title,
         metric=metric.resource_type,
-        consumer_type=_PROJECTS,
+        consumer_type=_PROJECT_KIND_REFERENCE,
         unit=metric.base_unit,
         default_limit=default,
     )
 
 
 def _rules() -> list[MetricRule]:
-    """What can be said of every object of a kind; processors and memory depend on its size."""
-    counted = (("Workload", WORKLOADS), ("Instance", INSTANCES))
+    """Return the metrics with a fixed cost for each object. CPU and memory depend on the size."""
+    metric_by_kind = (("Workload", WORKLOADS), ("Instance", INSTANCES))
     return [
         MetricRule(
             selector=KindReference(api_group=SERVICE_NAME, kind=kind),
             metric_costs={metric.resource_type: 1},
         )
-        for kind, metric in counted
+        for kind, metric in metric_by_kind
     ]
 
 
-async def _ensured(client: Client, kind: KindInfo[T], obj: T, *, held: bool = False) -> T:
-    if not held:
+async def _ensure(client: Client, kind: KindInfo[T], obj: T, *, is_present: bool = False) -> T:
+    """Create the object unless it exists. Return the stored object."""
+    if not is_present:
         with suppress(AlreadyExists):
             return await client.create(kind, obj)
     return await client.get(kind, ref_of(obj))
 
 
 async def _ensure_condition(
-    client: Client, kind: KindInfo[Any], obj: ApiObject, about: tuple[str, str], now: str
+    client: Client, kind: KindInfo[Any], obj: ApiObject, condition: tuple[str, str], now: str
 ) -> None:
-    """True from the start; whoever says otherwise later is not contradicted."""
-    type_, reason = about
+    """Set the condition to True if the object has no conditions yet."""
+    type_, reason = condition
     conditions = getattr(obj, "status").conditions  # noqa: B009 - both kinds have one
-    if conditions or is_true(conditions, type_):
+    if conditions:
         return
     verdict = Verdict(TRUE, reason, "A cell of this platform serves the city")
-    condition = decided(type_, verdict, generation=obj.metadata.generation, now=now)
-    status = {"conditions": [plain(condition)]}
+    initial = decided(type_, verdict, generation=obj.metadata.generation, now=now)
+    status = {"conditions": [plain(initial)]}
     version = obj.metadata.resource_version
     await client.patch_status(kind, ref_of(obj), status, version=version)

@@ -1,11 +1,7 @@
-"""The seam to whoever keeps the planes of projects: the embedded server, or a simulated one.
+"""Lifecycle of the planes of projects: the interface that creates them, and draining.
 
-On real planes, such as Milo's, somebody else makes them, and the controller that needs this does
-not run. Everything here may be asked again and again.
-
-Empties a plane that is being revoked of what controllers hold back there.
-
-Asks the plane itself, not a cache: what is held may belong to controllers of another process.
+Draining reads from the plane, not from a cache: objects with finalizers may belong to controllers
+of another process.
 """
 
 from __future__ import annotations
@@ -25,64 +21,66 @@ from datum_compute.runtime.controller import Controller
 
 
 class PlaneLifecycle(Protocol):
+    """Implemented by the embedded server and the simulator. Milo manages its own planes.
+
+    All methods are idempotent.
+    """
+
     async def create(self, plane: PlaneName, owner: str) -> None:
-        """The plane is there, with all that a project has from its first moment; ``owner`` is the
-        user who administers it, or empty."""
+        """Create the plane with its initial objects. ``owner``, if not empty, administers it."""
 
     async def drain(self, plane: PlaneName) -> Sequence[str]:
-        """Everything that is held back in the plane is asked to go; names what is still there."""
+        """Delete the objects with finalizers. Return descriptions of those that still exist."""
 
     async def delete(self, plane: PlaneName) -> None:
-        """The plane is gone with all its data, and other planes know that."""
+        """Delete the plane with its data, and mark what other planes hold for it as removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalizedKinds:
-    """Kinds whose objects controllers hold back on planes of a role, and with what."""
+    """Kinds to which controllers add finalizers on planes of a role, and these finalizers."""
 
     kinds: tuple[KindInfo[Any], ...]
     finalizers: frozenset[str]
 
-    def holds(self, obj: ApiObject) -> bool:
+    def has_finalizer(self, obj: ApiObject) -> bool:
         return not self.finalizers.isdisjoint(obj.metadata.finalizers)
 
 
 def finalized_kinds_on(role: str, controllers: Sequence[Controller[Any]]) -> FinalizedKinds:
-    holding = [c for c in controllers if c.role == role and c.finalizers]
-    kinds = {c.kind.resource: c.kind for c in holding if c.kind is not None}
-    return FinalizedKinds(
-        tuple(kinds.values()), frozenset(f for c in holding for f in c.finalizers)
-    )
+    finalizing = [c for c in controllers if c.role == role and c.finalizers]
+    kinds = {c.kind.resource: c.kind for c in finalizing if c.kind is not None}
+    finalizers = frozenset(name for c in finalizing for name in c.finalizers)
+    return FinalizedKinds(tuple(kinds.values()), finalizers)
 
 
 async def mark_revoked(client: Client, *, revoked: bool) -> None:
-    """Tell those who make things anew, in whatever process, to leave that; or to go on."""
-    mark = {"metadata": {"annotations": {labels.REVOKED: "true" if revoked else None}}}
+    """Annotate the plane, so that controllers of all processes stop creating objects on it."""
+    patch = {"metadata": {"annotations": {labels.REVOKED: "true" if revoked else None}}}
     with suppress(NotFound):
-        await client.patch(NAMESPACE, Ref("", "default"), mark)
+        await client.patch(NAMESPACE, Ref("", "default"), patch)
 
 
 async def list_objects(
     client: Client, kinds: Sequence[KindInfo[Any]]
 ) -> list[tuple[KindInfo[Any], ApiObject]]:
-    """All objects of the kinds, each with its kind."""
     return [(kind, obj) for kind in kinds for obj in (await client.list(kind)).items]
 
 
 async def delete_objects(
     client: Client, objects: Sequence[tuple[KindInfo[Any], ApiObject]]
 ) -> None:
-    """Delete exactly these objects, not others that have their names by now."""
+    """Delete the objects with these uids. Newer objects of the same names stay."""
     for kind, obj in objects:
         await _delete(client, kind, obj)
 
 
-async def delete_held_objects(client: Client, held_back: FinalizedKinds) -> list[str]:
-    """Delete whatever is held back on the plane; names what is there still."""
+async def delete_held_objects(client: Client, finalized: FinalizedKinds) -> list[str]:
+    """Delete the objects with finalizers. Return descriptions of those that existed."""
     found = []
-    for kind in held_back.kinds:
+    for kind in finalized.kinds:
         for obj in (await client.list(kind)).items:
-            if held_back.holds(obj):
+            if finalized.has_finalizer(obj):
                 found.append(f"{kind.kind} {ref_of(obj)}")
                 await _delete(client, kind, obj)
     return found
@@ -91,7 +89,5 @@ async def delete_held_objects(client: Client, held_back: FinalizedKinds) -> list
 async def _delete(client: Client, kind: KindInfo[Any], obj: ApiObject) -> None:
     if obj.is_terminating:
         return
-    try:
+    with suppress(NotFound, Conflict):
         await client.delete(kind, ref_of(obj), uid=obj.metadata.uid)
-    except (NotFound, Conflict):
-        return  # the next look sees what is there now

@@ -1,8 +1,8 @@
-"""Which planes of projects the controllers of this process work on.
+"""Membership: which planes of projects are engaged in this process, and which are entitled.
 
-A project is engaged while there is one, so that its namespaces, networks and entitlements are kept;
-controllers that are for entitled projects only see it while it is entitled. To change between the
-two is to disengage and to engage: whatever the controllers knew is read anew.
+A project is engaged while it exists, so that its namespaces, networks and entitlements are
+reconciled. Controllers with ``entitled_only`` run on it only while it is entitled. A change of
+entitlement disengages and engages the plane, so that all its caches are filled again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Reach = Callable[[PlaneName], Awaitable[Client]]
 
 
 class ProjectMembership:
-    """``reach`` gives the client with which controllers work on a plane."""
+    """``reach`` returns the client with which controllers access a plane."""
 
     def __init__(self, manager: Manager[Any], reach: Reach) -> None:
         self._manager = manager
@@ -26,7 +26,7 @@ class ProjectMembership:
 
     @property
     def uses_entitlement(self) -> bool:
-        """Whether controllers of this process care who is entitled."""
+        """True if a controller of this process runs only on entitled planes."""
         return self._manager.uses_entitlement
 
     def is_engaged(self, plane: PlaneName) -> bool:
@@ -36,19 +36,19 @@ class ProjectMembership:
         return self._manager.is_entitled(plane)
 
     async def engage(self, plane: PlaneName, *, entitled: bool) -> None:
-        """From now on, in this way; nothing changes if it is so already."""
-        if self._is_so(plane, entitled=entitled):
+        """Engage the plane with this entitlement. A no-op if it is engaged so already."""
+        if self._is_engaged_as(plane, entitled=entitled):
             return
         client = await self._reach(plane)
-        if self._is_so(plane, entitled=entitled):
-            return  # somebody else was quicker
+        if self._is_engaged_as(plane, entitled=entitled):
+            return  # a concurrent call was faster
         self._manager.disengage(plane)
         self._manager.engage(plane, client, entitled=entitled)
 
     def disengage(self, plane: PlaneName) -> None:
         self._manager.disengage(plane)
 
-    def _is_so(self, plane: PlaneName, *, entitled: bool) -> bool:
+    def _is_engaged_as(self, plane: PlaneName, *, entitled: bool) -> bool:
         if not self.is_engaged(plane):
             return False
         return not self.uses_entitlement or self.is_entitled(plane) == entitled

@@ -1,15 +1,10 @@
-"""The planes that are engaged now, by role.
+"""The engaged planes by role, and what controllers derive from the identity of a plane.
 
-From what lies on the hub back to the project it is from, by the two identity labels.
-
-The part of the hub and of a project that a joined cell looks at, told by labels.
-
-The server lets a cell see nothing else (server/access/slices.py); a hub that is not ours is asked
-for no more than that all the same.
-
-Whether a plane holds an object, as whoever serves the plane knows without a request.
-
-At every start each plane is asked for dozens of objects that nearly always are there.
+- ``upstream_key`` maps the identity labels of an object on the hub to the object of its project.
+- A label scope selects the part of the hub or of a project that a joined cell reads. Our server
+  enforces it (server/access/slices.py); other API servers do not, so the cell requests no more.
+- An ``ExistenceCheck`` saves requests at startup: a process that serves a plane can look up whether
+  an object exists.
 """
 
 from __future__ import annotations
@@ -27,15 +22,22 @@ from datum_compute.runtime.cached_client import CachedClient, LabelScope
 from datum_compute.runtime.controller import Key
 from datum_compute.runtime.event_recorder import EventRequest
 
+ExistenceCheck = Callable[[KindInfo[Any], Ref], bool]
 
-def discard_event(_notice: EventRequest) -> None:
-    """Nobody records events."""
+
+def assume_missing(_kind: KindInfo[Any], _ref: Ref) -> bool:
+    """Return False: the check for planes of other servers, where a create detects the conflict."""
+    return False
+
+
+def discard_event(_request: EventRequest) -> None:
+    """Drop the event: the default if there is no recorder."""
 
 
 class Planes:
-    """Lookups never fall back to another plane than the one that was named.
+    """Access to the engaged planes. Lookups never fall back to another plane.
 
-    ``record_event`` takes what users of a plane should know; it never waits and never fails.
+    ``record_event`` records an event for users; it never waits and never fails.
     ``unmanaged_finalizers`` are not added, because no controller here would remove them.
     """
 
@@ -52,19 +54,19 @@ class Planes:
         self.unmanaged_finalizers = unmanaged_finalizers
 
     def engaged(self) -> Sequence[PlaneName]:
-        """Those that there are at this moment, in order."""
+        """Return the names of the engaged planes in sorted order."""
         return self._engaged()
 
     def get(self, plane: PlaneName) -> CachedClient | None:
-        assert plane, "the empty name is no plane"
+        assert plane, "the name of the plane is empty"
         return self._cached_client(plane)
 
     def require(self, plane: PlaneName) -> CachedClient:
-        """The plane; one that is not engaged is no reason to act, only to look again."""
-        view = self.get(plane)
-        if view is None:
+        """Return the client of the plane. Raise NotSynced if the plane is not engaged."""
+        client = self.get(plane)
+        if client is None:
             raise NotSynced(f"{plane} is not engaged")
-        return view
+        return client
 
     @property
     def hub(self) -> CachedClient:
@@ -78,7 +80,10 @@ class Planes:
 
 
 def upstream_key(identity: Mapping[str, str], name: str) -> Key | None:
-    """The object of that name in the project and namespace the labels speak of, if they do."""
+    """Return the key of the object ``name`` in the project and namespace of the identity labels.
+
+    Return None if a label is missing or invalid.
+    """
     project = decoded_project(identity.get(labels.UPSTREAM_CLUSTER, ""))
     namespace = identity.get(labels.UPSTREAM_NAMESPACE)
     if not project or not namespace:
@@ -95,11 +100,3 @@ def hub_label_scope(cell: str, city: str) -> LabelScope:
 
 def project_label_scope(cell: str) -> LabelScope:
     return {CLAIM.resource: {labels.SOURCE_CLUSTER: cell}}
-
-
-ExistenceCheck = Callable[[KindInfo[Any], Ref], bool]
-
-
-def assume_missing(_kind: KindInfo[Any], _ref: Ref) -> bool:
-    """For planes that are served elsewhere: whatever is there already shows when it is made."""
-    return False

@@ -1,14 +1,14 @@
-"""The roles every plane starts with, and who holds them: plain data, one place.
+"""The initial roles of every plane and their subjects, as data.
 
-A role has the same name on every plane; what ``manager`` and ``cell`` may do depends on what
-the plane is for. Users only read what controllers own (WorkloadDeployments, Instances): their
-roles name each resource, because a star would let them write those too.
+- A role has the same name on every plane. The rules of ``manager`` and ``cell`` depend on the role
+  of the plane.
+- Users only read the objects that controllers own (WorkloadDeployments, Instances). Their roles
+  list each resource, because a wildcard would also let them write these.
+- Two verbs exist for admission only: ``use`` on a network allows attaching a workload to it, and
+  ``control`` allows writing objects that belong to controllers.
 
-Two verbs are asked by admission only: ``use`` on a network lets a workload be attached to it, and
-``control`` marks those who may write what belongs to controllers.
-
-To give a controller a new verb: add it to ``_MANAGER`` under the role of the plane it works on.
-To give users a new kind: add its plural to the role of those who need it.
+To give a controller a new verb, add it to ``_MANAGER_RULES`` under the role of its plane. To give
+users a new kind, add its plural to their role.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ OPERATOR_USER = "system:operator"
 
 READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
-OWN = ("create", "patch", "delete")  # what controllers do with objects they own
-CONTROL = "control"  # who has it on a resource that controllers write counts as one of them
-# To take away finalizers of the platform (admission/finalizers.py): never for users.
+OWN = ("create", "patch", "delete")  # for objects that a controller owns
+CONTROL = "control"  # identifies controllers to admission (admission/ownership.py)
+# Allows removing finalizers of the platform (admission/finalizers.py). Never for users.
 RELEASE = "release"
 
 
 def admin_user(plane: PlaneName) -> str:
-    """The user behind the token of a plane in the kubeconfig."""
+    """Return the user of the token of a plane in the kubeconfig."""
     return f"admin:{plane}"
 
 
 def cell_user(plane: PlaneName) -> str:
-    """The user a cell has joined as; a member of the group of all cells."""
+    """Return the user of a joined cell. It is a member of the group of all cells."""
     return cell_user_of(member_name(plane))
 
 
@@ -61,12 +61,12 @@ def rule_on(group: str, resources: tuple[str, ...], *verbs: str) -> JsonObject:
     return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
 
 
-def _seen(group: str, *resources: str) -> tuple[JsonObject, ...]:
-    """Read in every way there is: what belongs to an object can only be got."""
-    whole = tuple(resource for resource in resources if "/" not in resource)
-    parts = tuple(resource for resource in resources if "/" in resource)
-    found = (rule_on(group, whole, *READ),)
-    return (*found, rule_on(group, parts, "get")) if parts else found
+def _read_rules(group: str, *resources: str) -> tuple[JsonObject, ...]:
+    """Return rules to read resources. Subresources support ``get`` only."""
+    plain = tuple(resource for resource in resources if "/" not in resource)
+    subresources = tuple(resource for resource in resources if "/" in resource)
+    rules = (rule_on(group, plain, *READ),)
+    return (*rules, rule_on(group, subresources, "get")) if subresources else rules
 
 
 def _paths(*paths: str) -> JsonObject:
@@ -80,23 +80,29 @@ _PLATFORM_ADMIN = (
     {"nonResourceURLs": ["*"], "verbs": ["*"]},
 )
 
-_OWNED_BY_CONTROLLERS = (
+_CONTROLLER_COMPUTE_RESOURCES = (
     *("workloaddeployments", "workloaddeployments/status", "workloaddeployments/scale"),
     *("instances", "instances/status"),
     *("workloadrevisions", "instancetypes"),
 )
-_OF_THE_GATEWAY = ("instances/log", "instances/usage", "instances/crashes")
-_INSIDE_INSTANCES = "instances/exec"  # to run commands in them
+_GATEWAY_RESOURCES = ("instances/log", "instances/usage", "instances/crashes")
+_EXEC = "instances/exec"
 _WORKLOADS = ("workloads",)
 _NETWORKS = ("networks",)
-_NETWORKS_OF_CONTROLLERS = (
+_CONTROLLER_NETWORK_RESOURCES = (
     *("networkbindings", "networkcontexts", "subnets", "subnetclaims"),
     *("locations", "locationbindings"),
 )
 
 _PROJECT_VIEWER = (
-    *_seen(COMPUTE, *_WORKLOADS, "workloads/status", *_OWNED_BY_CONTROLLERS, *_OF_THE_GATEWAY),
-    rule_on(NETWORKING, (*_NETWORKS, *_NETWORKS_OF_CONTROLLERS), *READ),
+    *_read_rules(
+        COMPUTE,
+        *_WORKLOADS,
+        "workloads/status",
+        *_CONTROLLER_COMPUTE_RESOURCES,
+        *_GATEWAY_RESOURCES,
+    ),
+    rule_on(NETWORKING, (*_NETWORKS, *_CONTROLLER_NETWORK_RESOURCES), *READ),
     rule_on(
         QUOTA,
         ("resourceregistrations", "resourcegrants", "resourceclaims", "allowancebuckets"),
@@ -107,23 +113,23 @@ _PROJECT_VIEWER = (
         ("services", "serviceentitlements", "serviceconsumers", "serviceconfigurations"),
         *READ,
     ),
-    *_seen("", "namespaces", "namespaces/status", "configmaps", "events", "serviceaccounts"),
-    rule_on("", ("services",), *READ),  # there are none: api/nothinghere.py
+    *_read_rules("", "namespaces", "namespaces/status", "configmaps", "events", "serviceaccounts"),
+    rule_on("", ("services",), *READ),  # always empty, see api/nothinghere.py
     rule_on("events.k8s.io", ("events",), *READ),
     rule_on(COORDINATION, ("leases",), *READ),
-    *_seen(DEFINITIONS, "customresourcedefinitions", "customresourcedefinitions/status"),
+    *_read_rules(DEFINITIONS, "customresourcedefinitions", "customresourcedefinitions/status"),
 )
 
 _PROJECT_EDITOR = (
     *_PROJECT_VIEWER,
     rule_on(COMPUTE, _WORKLOADS, *WRITE),
     rule_on(NETWORKING, _NETWORKS, *WRITE, "use"),
-    # Programs of the project report what happens, and agree on who leads.
+    # Programs of the project write events and elect leaders.
     rule_on("", ("configmaps", "events"), *WRITE),
     rule_on("events.k8s.io", ("events",), *WRITE),
     rule_on(COORDINATION, ("leases",), *WRITE),
     rule_on("", ("secrets",), *READ, *WRITE),
-    rule_on(COMPUTE, (_INSIDE_INSTANCES,), "create"),
+    rule_on(COMPUTE, (_EXEC,), "create"),
 )
 
 _PROJECT_ADMIN = (
@@ -133,7 +139,7 @@ _PROJECT_ADMIN = (
     rule_on("", ("serviceaccounts/token",), "create"),
     rule_on(SERVICES, ("serviceentitlements",), *WRITE),
     rule_on(DEFINITIONS, ("customresourcedefinitions",), *WRITE),
-    # Inside namespaces only: the roles of the whole plane keep the platform itself working.
+    # Only namespaced ones: the platform depends on the roles of the plane.
     rule_on(RBAC, ("roles", "rolebindings"), *READ, *WRITE),
     rule_on(RBAC, ("clusterroles", "clusterrolebindings"), *READ),
     rule_on(
@@ -141,15 +147,15 @@ _PROJECT_ADMIN = (
     ),
 )
 
-# Who runs the platform, on a project's plane: what the project may use, and nothing of its own.
+# Operators of the platform, on the plane of a project: quota, and nothing that belongs to it.
 _QUOTA_OPERATOR = (
     rule_on(QUOTA, ("resourcegrants",), *READ, *WRITE),
     rule_on(QUOTA, ("resourceregistrations", "resourceclaims", "allowancebuckets"), *READ),
     rule_on("", ("namespaces", "events"), *READ),
 )
 
-# On the platform: whoever makes organizations and projects for others, and whoever provides a
-# service and decides who may use it. Nobody holds them at first.
+# On the platform: administrators of organizations and projects, and providers that grant access to
+# their service. Initially without subjects.
 _ORGANIZATION_ADMIN = (
     rule_on(RESOURCE_MANAGER, ("organizations", "projects"), *READ, *WRITE),
     rule_on(RESOURCE_MANAGER, ("organizations/status", "projects/status"), "get"),
@@ -158,7 +164,7 @@ _SERVICE_PROVIDER = (
     rule_on(SERVICES, ("services", "serviceconfigurations", "serviceconsumers"), *READ),
     rule_on(SERVICES, ("serviceconsumers",), "update", "patch", "delete"),
 )
-# What everybody may know before they have access to anything.
+# Readable by every authenticated user, also without access to a project.
 _CATALOGUE_VIEWER = (
     rule_on(SERVICES, ("services",), *READ),
     rule_on(QUOTA, ("resourceregistrations",), *READ),
@@ -168,26 +174,26 @@ _CATALOGUE_VIEWER = (
 
 
 def _owned(group: str, *resources: str) -> tuple[JsonObject, ...]:
-    """A controller makes, changes and removes these objects, and writes their status."""
+    """Return rules for a controller that owns the objects and writes their status."""
     statuses = tuple(f"{resource}/status" for resource in resources)
     return (rule_on(group, resources, *OWN), rule_on(group, statuses, "patch"))
 
 
 def _controlled(*resources: str) -> tuple[JsonObject, ...]:
-    """The same of what users see and only controllers write (admission/ownership.py)."""
+    """Return rules for objects that users read and only controllers write."""
     return (*_owned(COMPUTE, *resources), rule_on(COMPUTE, resources, CONTROL))
 
 
-# What is done on every plane: the garbage collector follows owners of any kind, a namespace gets
-# what every namespace has and is emptied of whatever is in it, and definitions are told what has
-# become of them. Owners and finalizers of any kind are taken away by the server itself
-# (server/holdings.py), so nothing here may change what it does not own.
-_KEEP_HOUSE = (
+# Controllers on every plane: the garbage collector reads owners of any kind, the namespace
+# controllers create the initial objects of a namespace and delete its contents, and definitions
+# receive a status. The server itself removes owner references and finalizers of any kind
+# (server/holdings.py), so these rules do not allow patching arbitrary objects.
+_HOUSEKEEPING = (
     rule_on("*", ("*",), *READ, "delete", RELEASE),
     rule_on("", ("serviceaccounts", "configmaps"), "create"),
     rule_on("", ("configmaps", "namespaces/status"), "patch"),
     rule_on("", ("namespaces/finalize",), "update"),
-    # Controllers tell users what happens, and agree on who leads.
+    # Events and leader election.
     rule_on("", ("events",), "create", "patch"),
     rule_on(COORDINATION, ("leases",), "create", "patch"),
     rule_on(
@@ -195,17 +201,17 @@ _KEEP_HOUSE = (
     ),
 )
 
-_MANAGER: dict[str, tuple[JsonObject, ...]] = {
+_MANAGER_RULES: dict[str, tuple[JsonObject, ...]] = {
     "platform": (
-        *_KEEP_HOUSE,
+        *_HOUSEKEEPING,
         rule_on(IPAM, ("ipallocations",), *OWN),
         rule_on(QUOTA, ("resourceregistrations/status",), "patch"),
         rule_on(COMPUTE, ("instancetypes/status",), "patch"),
         rule_on(NETWORKING, ("locations/status",), "patch"),
     ),
     "project": (
-        *_KEEP_HOUSE,
-        # The webhook asks whether users may use what their workloads name.
+        *_HOUSEKEEPING,
+        # The webhook checks that users may use the networks of their workloads.
         rule_on("authorization.k8s.io", ("subjectaccessreviews",), "create"),
         rule_on(COMPUTE, ("workloads",), "patch"),
         rule_on(COMPUTE, ("workloads/status",), "patch"),
@@ -220,7 +226,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         *_owned(QUOTA, "resourceclaims", "allowancebuckets"),
     ),
     "hub": (
-        *_KEEP_HOUSE,
+        *_HOUSEKEEPING,
         rule_on("", ("namespaces",), *OWN),
         *_controlled("workloaddeployments", "instances"),
         rule_on("", ("configmaps", "secrets"), *OWN),
@@ -229,7 +235,7 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
         rule_on("cluster.karmada.io", ("clusters", "clusters/status"), "patch"),
     ),
     "cell": (
-        *_KEEP_HOUSE,
+        *_HOUSEKEEPING,
         rule_on("", ("namespaces",), *OWN),
         *_controlled("workloaddeployments", "instances"),
         *_owned(REGION, "servers"),
@@ -239,8 +245,8 @@ _MANAGER: dict[str, tuple[JsonObject, ...]] = {
 }
 
 
-# What the stand-ins for Milo do (controllers/platform); on real planes Milo itself does.
-_STAND_IN: dict[str, tuple[JsonObject, ...]] = {
+# For the controllers that stand in for Milo (controllers/platform). Real planes do not need them.
+_MILO_STAND_IN_RULES: dict[str, tuple[JsonObject, ...]] = {
     "platform": (
         rule_on("", ("namespaces",), "create"),
         rule_on(RESOURCE_MANAGER, ("projects", "projects/status", "organizations/status"), "patch"),
@@ -257,15 +263,14 @@ _STAND_IN: dict[str, tuple[JsonObject, ...]] = {
 
 
 def rules_beyond_housekeeping(role: str) -> list[JsonObject]:
-    """What the manager writes on planes of this role, where others do the housekeeping."""
-    return [rule for rule in _MANAGER[role] if rule not in _KEEP_HOUSE]
+    """Return the rules of the manager for API servers that do their own housekeeping."""
+    return [rule for rule in _MANAGER_RULES[role] if rule not in _HOUSEKEEPING]
 
 
-# A cell that joins: its controllers on its own plane, and what it reports to the hub. On the hub
-# and in projects this is what cells do at all; which objects a cell may do it to is its slice
-# (server/access/slices.py).
+# A joined cell: its controllers on its own plane, and its access to the hub and to projects. There
+# its slice (server/access/slices.py) further limits the rules to its own objects.
 CELL_RULES: dict[str, tuple[JsonObject, ...]] = {
-    # The quota claims of its instances.
+    # Quota claims of its instances.
     "project": (rule_on(QUOTA, ("resourceclaims",), *READ, *OWN, RELEASE),),
     "hub": (
         rule_on(COMPUTE, ("workloaddeployments", "instances"), *READ),
@@ -290,24 +295,23 @@ CELL_RULES: dict[str, tuple[JsonObject, ...]] = {
     ),
 }
 
-# The hub on the plane of a cell, by the token that the cell gave it: what it propagates, and to see
-# that the cell answers; and through its gateway what users ask about their instances. Our
-# propagator patches, Karmada updates.
+# The hub on the plane of a cell, with the token of the cell: propagation, probes, and the requests
+# of users that the gateway relays. Our propagator patches, Karmada updates.
 HUB_ON_CELL_RULES = (
     rule_on("", ("namespaces", "configmaps", "secrets"), *READ, *OWN, "update"),
     rule_on(COMPUTE, ("workloaddeployments",), *READ, *OWN, "update", CONTROL),
     rule_on(COMPUTE, ("instancetypes",), *READ, "create", "patch"),
-    rule_on(COMPUTE, ("instances", *_OF_THE_GATEWAY), "get"),
-    rule_on(COMPUTE, (_INSIDE_INSTANCES,), "create"),
+    rule_on(COMPUTE, ("instances", *_GATEWAY_RESOURCES), "get"),
+    rule_on(COMPUTE, (_EXEC,), "create"),
 )
-# Who holds a join token and is nobody yet.
+# Holders of a join token.
 _JOINER = (rule_on(COMPUTE, ("celljoins",), "create"),)
 
-# --- everybody
+# --- all users
 
 _HEALTH = ("/healthz", "/livez", "/readyz", "/version", "/version/")
 _PUBLIC = (_paths(*_HEALTH),)
-# For whoever collects metrics; the platform plane serves them, about the whole process.
+# For Prometheus: the platform plane serves the metrics of the process.
 _METRICS_READER = (_paths("/metrics"),)
 _DISCOVERY = (_paths("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", *_HEALTH),)
 _BASIC_USER = (
@@ -320,7 +324,7 @@ _BASIC_USER = (
 )
 
 
-_OF_PLATFORM = {
+_PLATFORM_ROLES = {
     "metrics-reader": _METRICS_READER,
     "organization-admin": _ORGANIZATION_ADMIN,
     "service-provider": _SERVICE_PROVIDER,
@@ -329,20 +333,20 @@ _OF_PLATFORM = {
 
 
 def rules_by_role(plane: PlaneName) -> dict[str, tuple[JsonObject, ...]]:
-    """The rules of every role a plane starts with."""
+    """Return the rules of every initial role of a plane."""
     return rules_on(plane_role(plane))
 
 
 def rules_on(role: str) -> dict[str, tuple[JsonObject, ...]]:
-    """The same for every plane of a role."""
+    """Return the rules of every initial role of planes of a role."""
     return {
         "platform-admin": _PLATFORM_ADMIN,
         "project-admin": _PROJECT_ADMIN,
         "project-editor": _PROJECT_EDITOR,
         "project-viewer": _PROJECT_VIEWER,
-        "manager": (*_MANAGER[role], *_STAND_IN.get(role, ())),
+        "manager": (*_MANAGER_RULES[role], *_MILO_STAND_IN_RULES.get(role, ())),
         "cell": CELL_RULES.get(role, ()),
-        **(_OF_PLATFORM if role == "platform" else {}),
+        **(_PLATFORM_ROLES if role == "platform" else {}),
         **({"quota-operator": _QUOTA_OPERATOR} if role == "project" else {}),
         **({"joiner": _JOINER} if role == "hub" else {}),
         **({"hub": HUB_ON_CELL_RULES} if role == "cell" else {}),
@@ -353,31 +357,31 @@ def rules_on(role: str) -> dict[str, tuple[JsonObject, ...]]:
 
 
 def subjects_by_role(plane: PlaneName) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Who holds which role from the start, as (kind, name)."""
+    """Return the initial subjects of roles as (kind, name)."""
     role = plane_role(plane)
-    everybody = ("Group", "system:authenticated")
+    authenticated = ("Group", "system:authenticated")
     admins = "project-admin" if role == "project" else "platform-admin"
-    found: dict[str, tuple[tuple[str, str], ...]] = {
+    subjects: dict[str, tuple[tuple[str, str], ...]] = {
         admins: (("User", admin_user(plane)),),
         "manager": (("User", MANAGER_USER),),
-        "system:public-info-viewer": (everybody, ("Group", "system:unauthenticated")),
-        "system:discovery": (everybody,),
-        "system:basic-user": (everybody,),
+        "system:public-info-viewer": (authenticated, ("Group", "system:unauthenticated")),
+        "system:discovery": (authenticated,),
+        "system:basic-user": (authenticated,),
     }
     if role == "platform":
-        found["catalogue-viewer"] = (everybody,)
+        subjects["catalogue-viewer"] = (authenticated,)
     if role == "project":
-        found["quota-operator"] = (("User", OPERATOR_USER),)
+        subjects["quota-operator"] = (("User", OPERATOR_USER),)
     if role in ("hub", "project"):
-        found["cell"] = (("Group", CELLS_GROUP),)
+        subjects["cell"] = (("Group", CELLS_GROUP),)
     if role == "cell":
-        found["cell"] = (("User", cell_user(plane)),)
-        found["hub"] = (("User", HUB_USER),)
+        subjects["cell"] = (("User", cell_user(plane)),)
+        subjects["hub"] = (("User", HUB_USER),)
     if role == "hub":
-        found["joiner"] = (("Group", JOINERS_GROUP),)
-    return found
+        subjects["joiner"] = (("Group", JOINERS_GROUP),)
+    return subjects
 
 
 def is_aggregated(role: str) -> bool:
-    """Whether the role also holds the rules of roles labelled for it."""
+    """Return True if the role also has the rules of roles labeled for it."""
     return role.startswith("project-") or role == "manager"
