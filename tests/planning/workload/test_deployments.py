@@ -15,6 +15,7 @@ from datum_compute.api.conditions import (
     FALSE,
     TRUE,
     Condition,
+    ConditionStatus,
     ConditionValue,
     find_condition,
     make_condition,
@@ -242,7 +243,10 @@ def test_desired_is_what_the_workload_asks_for_whatever_cities_report() -> None:
 
 
 def reporting(
-    deployment: WorkloadDeployment, reason: str, status: str = TRUE, message: str = ""
+    deployment: WorkloadDeployment,
+    reason: str,
+    status: ConditionStatus = TRUE,
+    message: str = "",
 ) -> WorkloadDeployment:
     """The deployment of a city whose rollout says so, about the current template."""
     said = make_condition(
