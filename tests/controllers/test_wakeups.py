@@ -121,8 +121,8 @@ def test_claims_are_woken_by_the_change_that_lets_go_of_their_slots_and_by_the_l
 
 
 def test_a_server_is_news_once_a_driver_has_looked_at_it() -> None:
-    assert not provisioner.is_news(a_server())
-    assert provisioner.is_news(a_server("Running"))
+    assert not provisioner.has_machine_report(a_server())
+    assert provisioner.has_machine_report(a_server("Running"))
 
 
 def test_a_driver_is_asked_again_until_its_machine_is_settled() -> None:

@@ -10,7 +10,7 @@ from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, SECRET
 from datum_compute.api.meta import KindInfo, Ref, ref_of
 from datum_compute.api.references import Reference, Source, references, sources
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.rollout.referenced_data import Held, ObservedSources
+from datum_compute.planning.rollout.referenced_data import ObservedSources, SourceObject
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Edge, Key, MapFunction, watches
@@ -22,7 +22,7 @@ KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (CONFIG_MAP, SECR
 def observe_sources(
     view: CachedClient, namespace: str, wanted: Sequence[Reference]
 ) -> ObservedSources:
-    held: dict[Source, Held] = {}
+    held: dict[Source, SourceObject] = {}
     for source in sources(wanted):
         found = view.read(KINDS[source.kind]).get(Ref(namespace, source.name))
         if found is not None:
@@ -34,7 +34,7 @@ async def read_sources(
     view: CachedClient, namespace: str, wanted: Sequence[Reference]
 ) -> ObservedSources:
     """From the plane itself: what is there now, whatever a cache still shows."""
-    held: dict[Source, Held] = {}
+    held: dict[Source, SourceObject] = {}
     denied: set[Source] = set()
     for source in sources(wanted):
         try:

@@ -24,7 +24,7 @@ from datum_compute.planning.plan import PatchStatus, RemoveItems
 from datum_compute.planning.rollout import gates
 from datum_compute.planning.rollout.gates import (
     Decision,
-    first_gates,
+    initial_gates,
     observed_ready,
     plan_readiness,
 )
@@ -88,7 +88,7 @@ def test_a_gate_that_nobody_knows_stays_whatever_is_decided() -> None:
 
 
 def recorded_earlier(instance: Instance, *decisions: Decision) -> Instance:
-    conditions = gates.recorded(instance, decisions, NOW)
+    conditions = gates.conditions_with_decisions(instance, decisions, NOW)
     status = msgspec.structs.replace(instance.status, conditions=conditions)
     return msgspec.structs.replace(instance, status=status)
 
@@ -101,7 +101,7 @@ def test_a_crash_between_condition_and_gate_is_made_good_by_the_next_pass() -> N
 def test_what_was_granted_stays_granted() -> None:
     """An outage of the quota service must not take down what runs."""
     running = recorded_earlier(an_instance(0), GRANTED)
-    conditions = gates.recorded(running, [DENIED], NOW)
+    conditions = gates.conditions_with_decisions(running, [DENIED], NOW)
     found = find_condition(conditions, "QuotaGranted")
     assert found is not None
     assert (found.status, found.reason) == (TRUE, "QuotaAvailable")
@@ -111,7 +111,7 @@ def test_a_gate_that_is_gone_costs_no_write_when_the_generation_moves() -> None:
     earlier = recorded_earlier(an_instance(0), GRANTED)
     metadata = msgspec.structs.replace(earlier.metadata, generation=9)
     moved = msgspec.structs.replace(earlier, metadata=metadata)
-    assert gates.recorded(moved, [GRANTED], NOW) == earlier.status.conditions
+    assert gates.conditions_with_decisions(moved, [GRANTED], NOW) == earlier.status.conditions
 
 
 def test_a_terminating_instance_keeps_its_gates() -> None:
@@ -123,8 +123,8 @@ def test_a_terminating_instance_keeps_its_gates() -> None:
 
 def test_a_new_instance_gets_the_gates_that_apply_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = (("Network", lambda _: True), ("ReferencedData", lambda _: False))
-    monkeypatch.setattr(gates, "ON_NEW_INSTANCES", listed)
-    assert [gate.name for gate in first_gates(a_deployment())] == ["Network"]
+    monkeypatch.setattr(gates, "INITIAL_GATES", listed)
+    assert [gate.name for gate in initial_gates(a_deployment())] == ["Network"]
 
 
 def test_an_instance_without_control_fields_has_no_gates() -> None:

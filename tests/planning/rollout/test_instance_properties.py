@@ -14,8 +14,18 @@ from datum_compute.api.plane import cell_plane
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.plan import Create, Delete, Plan, is_skipped
-from datum_compute.planning.rollout.instances import can_return, plan_instances, quota_waiters
-from datum_compute.planning.rollout.slots import MinReady, Slots, serves, slots_of, unavailable_max
+from datum_compute.planning.rollout.instances import (
+    can_be_recreated,
+    plan_instances,
+    slots_waiting_for_quota,
+)
+from datum_compute.planning.rollout.slots import (
+    MinReady,
+    Slots,
+    is_serving,
+    slots_of,
+    unavailable_max,
+)
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota, without_status
 
 CELL = cell_plane("dfw")
@@ -122,7 +132,7 @@ def test_a_rollout_keeps_to_its_budget(
     that are not available yet count as out of service."""
     wanted = deployment.spec.scale_settings.min_replicas
     before = instances_of(world)
-    waiting = quota_waiters(deployment, slots(before), wanted)
+    waiting = slots_waiting_for_quota(deployment, slots(before), wanted)
     in_service = {n for n, found in world.items() if n < wanted and found.is_in_service}
     allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(waiting))
     out_of_service = wanted - len(waiting) - len(in_service)
@@ -147,11 +157,11 @@ def test_what_serves_is_rolled_though_others_wait_for_quota(
     """Whoever is left serves or waits for quota: then one of the old ones goes, if one can."""
     wanted = deployment.spec.scale_settings.min_replicas
     found = instances_of(world)
-    waiting = quota_waiters(deployment, slots(found), wanted)
+    waiting = slots_waiting_for_quota(deployment, slots(found), wanted)
     in_service = {n for n, instance in world.items() if instance.is_in_service}
     idle = set(range(wanted)) - in_service - waiting
     old = [n for n in in_service if n < wanted and world[n].image == "web:0"]
-    movable = [n for n in old if can_return(deployment, n, waiting)]
+    movable = [n for n in old if can_be_recreated(deployment, n, waiting)]
     if idle or not movable or deployment.spec.paused:
         return
     assert max(movable) in removed(deployment, found)
@@ -176,7 +186,7 @@ def test_a_size_that_quota_refuses_costs_no_more_than_the_budget(
     instances = [an_instance(n) for n in range(wanted)]
     for _ in range(20):
         instances = [
-            i if serves(i) else refused_by_quota(i)
+            i if is_serving(i) else refused_by_quota(i)
             for i in after(changed, instances)
             if not i.is_terminating
         ]
@@ -238,7 +248,7 @@ def test_following_the_plan_converges_and_then_rests(
         instances = settled(after(deployment, instances))
     names = sorted(i.metadata.name for i in instances)
     assert names == [f"web-dfw-{n}" for n in range(scale.min_replicas)]
-    assert all(serves(i) and i.spec.controller.template_hash == CURRENT for i in instances)
+    assert all(is_serving(i) and i.spec.controller.template_hash == CURRENT for i in instances)
     assert plan(deployment, instances).is_settled
 
 

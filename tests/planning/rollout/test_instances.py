@@ -346,13 +346,13 @@ def test_labels_that_are_right_are_left_alone_whatever_else_is_there() -> None:
 
 
 def test_what_stands_in_no_slot_is_removed_at_once() -> None:
-    strays = [
+    unslotted = [
         edited(an_instance(0), name="web-dfw-x", uid="1"),
         edited(an_instance(0), name="web-dfw-00", uid="2"),
         edited(an_instance(0), name="other-0", uid="3"),
         edited(an_instance(0), name="web-dfw-99999999999999999999", uid="4"),
     ]
-    actions = plan_instances(CELL, a_deployment(), [an_instance(0), *strays]).actions
+    actions = plan_instances(CELL, a_deployment(), [an_instance(0), *unslotted]).actions
     deletes = [a for a in actions if isinstance(a, Delete)]
     assert sorted(a.uid for a in deletes) == ["1", "2", "3", "4"]
     assert not [a for a in actions if is_skipped(a)]

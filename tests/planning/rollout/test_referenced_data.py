@@ -13,12 +13,12 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.reasons import Reason
 from datum_compute.api.references import Reference, Source
 from datum_compute.api.secret import Secret
-from datum_compute.planning.rollout.gates import first_gates
+from datum_compute.planning.rollout.gates import initial_gates
 from datum_compute.planning.rollout.referenced_data import (
     SOURCE_BYTES_MAX,
     ObservedSources,
     data_verdict,
-    pinned,
+    pinned_versions,
     size_bytes,
 )
 from testkit.builders import a_deployment
@@ -46,7 +46,9 @@ def test_what_is_there_is_pinned_by_version() -> None:
     observed = ObservedSources({WEB: a_config_map(), DB: a_secret(password=PASSWORD)})
     verdict = data_verdict([WHOLE, KEY], observed)
     assert (verdict.status, verdict.reason) == (TRUE, Reason.READY)
-    pins = [(p.kind, p.name, p.resource_version) for p in pinned([WHOLE, KEY, KEY], observed)]
+    pins = [
+        (p.kind, p.name, p.resource_version) for p in pinned_versions([WHOLE, KEY, KEY], observed)
+    ]
     assert pins == [("ConfigMap", "web", "12"), ("Secret", "db", "13")]
 
 
@@ -54,8 +56,8 @@ def test_every_source_that_is_missing_is_named_with_who_asks() -> None:
     verdict = data_verdict([WHOLE, KEY], ObservedSources())
     assert (verdict.status, verdict.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
     assert verdict.message == (
-        "ConfigMap/web does not exist (asked for by spec.volumes[0].configMap); "
-        "Secret/db does not exist (asked for by env[0])"
+        "ConfigMap/web does not exist (referenced by spec.volumes[0].configMap); "
+        "Secret/db does not exist (referenced by env[0])"
     )
 
 
@@ -92,7 +94,7 @@ def test_optional_sources_hold_nothing_and_are_left_out_if_they_cannot_be_taken(
     assert data_verdict(optional, ObservedSources(denied=frozenset({DB}))).status == TRUE
     large = ObservedSources({WEB: a_config_map(SOURCE_BYTES_MAX + 1)})
     assert data_verdict(optional, large).status == TRUE
-    assert pinned(optional, large) == []
+    assert pinned_versions(optional, large) == []
 
 
 def optional_form(reference: Reference) -> Reference:
@@ -106,7 +108,7 @@ def test_sizes_are_those_of_what_is_delivered() -> None:
 
 def test_only_templates_that_refer_to_data_get_the_gate() -> None:
     plain = a_deployment()
-    assert [gate.name for gate in first_gates(plain)] == ["Network", "Quota"]
+    assert [gate.name for gate in initial_gates(plain)] == ["Network", "Quota"]
     container = msgspec.structs.replace(
         plain.spec.template.spec.runtime.sandbox.containers[0],
         env_from=[EnvFromSource(config_map_ref=WholeSource(name="web"))],
@@ -120,4 +122,4 @@ def test_only_templates_that_refer_to_data_get_the_gate() -> None:
     using = msgspec.structs.replace(
         plain, spec=msgspec.structs.replace(plain.spec, template=template)
     )
-    assert [gate.name for gate in first_gates(using)] == ["Network", "Quota", "ReferencedData"]
+    assert [gate.name for gate in initial_gates(using)] == ["Network", "Quota", "ReferencedData"]

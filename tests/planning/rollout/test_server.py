@@ -44,10 +44,11 @@ from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.quota.claims import Size
 from datum_compute.planning.rollout.server import (
     Match,
-    belongs,
-    claims_of,
+    accepts_connections,
     find_owner,
+    instance_references,
     instance_tag,
+    is_server_of,
     last_ports,
     machine_verdicts,
     plan_endpoints,
@@ -55,7 +56,6 @@ from datum_compute.planning.rollout.server import (
     provisioned_status,
     published_ports,
     refs_to_reconcile,
-    takes_connections,
 )
 from testkit.builders import NOW, a_deployment, a_template, an_attachment, an_instance
 
@@ -501,12 +501,12 @@ CHAIN = [
 )
 def test_each_step_of_the_chain_finds_the_instance(server: Server, match: Match) -> None:
     assert find_owner(server, among(FIRST, SECOND), [server]).match is match
-    assert belongs(server, FIRST)
+    assert is_server_of(server, FIRST)
     assert refs_to_reconcile(server, lambda _ref: True) == [ref_of(FIRST)]
 
 
 def test_the_tag_comes_first() -> None:
-    assert [claim.match for claim in claims_of(OWN)] == [
+    assert [reference.match for reference in instance_references(OWN)] == [
         Match.HIT,
         Match.HIT_BY_OWNER,
         Match.HIT_BY_LABEL,
@@ -517,7 +517,7 @@ def test_the_tag_comes_first() -> None:
 def test_a_tag_of_an_instance_that_is_gone_gives_way_to_the_owner() -> None:
     server = a_server_ownership("default/web-dfw-0/gone", owner=owned_by(FIRST))
     assert find_owner(server, among(FIRST), [server]).match is Match.HIT_BY_OWNER
-    assert belongs(server, FIRST)
+    assert is_server_of(server, FIRST)
 
 
 def test_an_owner_of_another_kind_is_no_step_of_the_chain() -> None:
@@ -550,7 +550,7 @@ EARLIER = [
 def test_the_server_of_an_earlier_instance_of_the_name_is_not_taken_over(server: Server) -> None:
     later = replaced(FIRST)
     assert find_owner(server, among(later), [server]).match is Match.UNKNOWN_OWNER
-    assert not belongs(server, later)
+    assert not is_server_of(server, later)
 
 
 def test_a_tag_that_names_another_instance_is_ambiguous_and_takes_nothing_away() -> None:
@@ -561,13 +561,13 @@ def test_a_tag_that_names_another_instance_is_ambiguous_and_takes_nothing_away()
     assert owner.match is Match.AMBIGUOUS
     assert str(ref_of(FIRST)) in owner.message
     assert str(ref_of(SECOND)) in owner.message
-    assert belongs(server, FIRST)
+    assert is_server_of(server, FIRST)
     assert refs_to_reconcile(server, lambda _ref: True) == [ref_of(SECOND), ref_of(FIRST)]
 
 
 def test_the_instance_of_the_servers_name_keeps_it_whatever_else_the_server_names() -> None:
     server = a_server_ownership(instance_tag(SECOND))
-    assert belongs(server, FIRST)
+    assert is_server_of(server, FIRST)
     assert refs_to_reconcile(server, lambda _ref: True) == [ref_of(SECOND), ref_of(FIRST)]
 
 
@@ -613,12 +613,12 @@ def unobserved(instance: Instance, reason: str = "NotObserved") -> Instance:
 
 def test_an_instance_that_is_not_observed_now_keeps_its_connections() -> None:
     """An engine that is away has stopped nothing; one that was never set up serves nobody."""
-    assert takes_connections(an_instance(0))
-    assert takes_connections(unobserved(an_instance(0)))
-    assert not takes_connections(an_instance(0, ready=False))
-    assert not takes_connections(unobserved(an_instance(0, ready=False)))
-    assert not takes_connections(unobserved(an_instance(0), reason="Pending"))
-    assert not takes_connections(an_instance(0, terminating=True))
+    assert accepts_connections(an_instance(0))
+    assert accepts_connections(unobserved(an_instance(0)))
+    assert not accepts_connections(an_instance(0, ready=False))
+    assert not accepts_connections(unobserved(an_instance(0, ready=False)))
+    assert not accepts_connections(unobserved(an_instance(0), reason="Pending"))
+    assert not accepts_connections(an_instance(0, terminating=True))
 
 
 WEB = ContainerPort(name="http", port=8080)

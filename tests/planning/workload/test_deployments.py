@@ -253,7 +253,7 @@ def reporting(
         "Progressing",
         ConditionValue(status, reason, message),
         generation=1,
-        now=NOW,  # type: ignore[arg-type]
+        now=NOW,
     )
     source = ObservedSource(generation=1, template_hash=template_hash(deployment.spec.template))
     return msgspec.structs.replace(
@@ -292,7 +292,7 @@ def test_a_city_that_is_silent_about_the_template_leaves_the_rollout_unknown() -
     status = workload_status(workload, [reporting(dfw, "RolloutComplete"), silent], NOW)
     progress = find_condition(status.conditions, "Progressing")
     assert progress is not None
-    assert (progress.status, progress.message) == ("Unknown", "No news yet from ORD")
+    assert (progress.status, progress.message) == ("Unknown", "No report yet from ORD")
 
 
 def test_blocked_replicas_add_up_over_cities_by_reason() -> None:

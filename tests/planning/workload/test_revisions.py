@@ -14,7 +14,7 @@ from datum_compute.api.plane import project_plane
 from datum_compute.api.workload import Workload
 from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.planning.plan import Create, Delete
-from datum_compute.planning.workload.revisions import KEPT, plan_revisions
+from datum_compute.planning.workload.revisions import REVISIONS_KEPT, plan_revisions
 
 PLANE = project_plane("shop")
 
@@ -100,8 +100,8 @@ def test_going_back_names_what_was_gone_back_to() -> None:
 
 
 def test_only_so_many_are_kept_and_numbers_go_on() -> None:
-    history = recorded(*(workload(f"web:{n}") for n in range(KEPT + 5)))
-    assert [revision.spec.revision for revision in history] == list(range(6, KEPT + 6))
+    history = recorded(*(workload(f"web:{n}") for n in range(REVISIONS_KEPT + 5)))
+    assert [revision.spec.revision for revision in history] == list(range(6, REVISIONS_KEPT + 6))
 
 
 def test_records_of_an_earlier_workload_of_that_name_are_neither_touched_nor_reused() -> None:

@@ -46,7 +46,7 @@ from datum_compute.planning.federation.referenced_objects import (
     resolve,
     resolved,
 )
-from datum_compute.planning.rollout.referenced_data import Held, is_companion
+from datum_compute.planning.rollout.referenced_data import SourceObject, is_object_copy
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
@@ -97,27 +97,27 @@ def _observe_hub(hub: CachedClient, kind: KindInfo[Any], key: Key, uid: str) -> 
     )
 
 
-def _companions_of(hub: CachedClient, kind: KindInfo[Any], key: Key) -> list[Held]:
+def _companions_of(hub: CachedClient, kind: KindInfo[Any], key: Key) -> list[SourceObject]:
     """By the identity that they carry, in whichever hub namespace they are."""
     cluster = encoded_cluster(member_name(key.plane))
     return [
         companion
         for companion in hub.read(kind).indexed(COMPANIONS, f"{cluster}/{key.ref}")
-        if is_companion(companion)
+        if is_object_copy(companion)
     ]
 
 
-def identity_of(companion: Held) -> Iterable[str]:
+def identity_of(companion: SourceObject) -> Iterable[str]:
     """Where a copy is found: under the source that it says it is of."""
     marks = companion.metadata.labels
-    if is_companion(companion):
+    if is_object_copy(companion):
         source = Ref(marks.get(labels.UPSTREAM_NAMESPACE, ""), companion.metadata.name)
         yield f"{marks.get(labels.UPSTREAM_CLUSTER, '')}/{source}"
 
 
 def _from_companion(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     metadata = change.latest.metadata
-    key = upstream_key(metadata.labels, metadata.name) if is_companion(change.latest) else None
+    key = upstream_key(metadata.labels, metadata.name) if is_object_copy(change.latest) else None
     return [key] if key else []
 
 
@@ -241,13 +241,13 @@ def _held_back_by(
         f"{kind.kind}/{companion.metadata.name}"
         for kind in KINDS.values()
         for companion in context.planes.hub.read(kind).in_namespace(target)
-        if is_companion(companion) and name in referenced_by(companion)
+        if is_object_copy(companion) and name in referenced_by(companion)
     ]
 
 
 def from_companion(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """The deployments that a copy was there for, and is not any more."""
-    if change.old is None or not is_companion(change.old):
+    if change.old is None or not is_object_copy(change.old):
         return
     kept = referenced_by(change.new) if change.new is not None else []
     for released in referenced_by(change.old):

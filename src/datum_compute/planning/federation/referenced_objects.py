@@ -67,12 +67,12 @@ from datum_compute.planning.plan import (
 )
 from datum_compute.planning.rollout.referenced_data import (
     SOURCE_BYTES_MAX,
-    Held,
     ObservedSources,
+    SourceObject,
     data_verdict,
-    is_companion,
+    delivered_sources,
+    is_object_copy,
     size_bytes,
-    taken,
     version_of,
 )
 from datum_compute.planning.workload.templates import template_hash
@@ -112,7 +112,7 @@ def resolve(deployment: WorkloadDeployment, observed: ObservedSources) -> Resolv
     verdict = _name_verdict(wanted) or data_verdict(wanted, observed)
     if verdict.status != TRUE:
         return Resolved(template_hash=current, reason=str(verdict.reason), message=verdict.message)
-    held = taken(wanted, observed)
+    held = delivered_sources(wanted, observed)
     versions = {str(source): obj.metadata.resource_version for source, obj in held.items()}
     return Resolved(template_hash=current, versions=versions)
 
@@ -208,7 +208,7 @@ def arrival_verdict(
     return data_verdict(wanted, observed)
 
 
-def _is_as_new(held: Held | None, version: str) -> bool:
+def _is_as_new(held: SourceObject | None, version: str) -> bool:
     if held is None:
         return False
     arrived = version_of(held)
@@ -227,8 +227,8 @@ class CompanionState:
     whichever namespace; ``taken`` is whatever has the companion's name where it belongs."""
 
     namespace: Namespace | None
-    companions: Sequence[Held]
-    taken: Held | None
+    companions: Sequence[SourceObject]
+    taken: SourceObject | None
     policy: PropagationPolicy | None
 
 
@@ -238,7 +238,7 @@ def referrers(deployments: Sequence[WorkloadDeployment]) -> list[WorkloadDeploym
     return [d for d in deployments if mark in d.metadata.finalizers and not d.is_terminating]
 
 
-def referenced_by(companion: Held) -> list[str]:
+def referenced_by(companion: SourceObject) -> list[str]:
     """The deployments, as namespace/name in the project."""
     try:
         found = decode(companion.metadata.annotations.get(labels.REFERENCED_BY, "").encode())
@@ -251,7 +251,7 @@ def plan_companion(
     kind: KindInfo[Any],
     key: tuple[PlaneName, Ref],
     namespace: Namespace | None,
-    source: Held | None,
+    source: SourceObject | None,
     deployments: Sequence[WorkloadDeployment],
     hub: CompanionState,
 ) -> Plan:
@@ -265,7 +265,7 @@ def plan_companion(
         return Plan((*actions, *_policy_removal(hub.policy)))
     if hub.namespace is not None and hub.namespace.is_terminating:
         return Plan((*actions, Wait(f"hub namespace {target} is being removed")), RECHECK_S)
-    if hub.taken is not None and not is_companion(hub.taken):
+    if hub.taken is not None and not is_object_copy(hub.taken):
         waiting = Wait(f"the hub has a {kind.kind} {ref.name} of its own")
         return Plan((*actions, waiting), RECHECK_S)
     home = hub_namespace(project, namespace)
@@ -279,9 +279,9 @@ def plan_companion(
 def _upsert(
     kind: KindInfo[Any],
     home: Namespace,
-    source: Held | None,
+    source: SourceObject | None,
     counted: Sequence[WorkloadDeployment],
-    observed: Held | None,
+    observed: SourceObject | None,
 ) -> list[Action]:
     if source is not None and _is_deliverable(source):
         content, version = source, source.metadata.resource_version
@@ -295,18 +295,18 @@ def _upsert(
     return plan_mirror(HUB, kind, desired, observed, "copy of the project's", recreate=recreate)
 
 
-def _is_deliverable(source: Held) -> bool:
+def _is_deliverable(source: SourceObject) -> bool:
     small = size_bytes(source) <= SOURCE_BYTES_MAX and len(source.metadata.name) <= NAME_MAX
     return small and not source.is_terminating
 
 
-def _type(held: Held) -> str:
+def _type(held: SourceObject) -> str:
     return held.type if isinstance(held, Secret) else ""
 
 
 def _companion(
-    home: Namespace, content: Held, version: str, counted: Sequence[WorkloadDeployment]
-) -> Held:
+    home: Namespace, content: SourceObject, version: str, counted: Sequence[WorkloadDeployment]
+) -> SourceObject:
     names = sorted(str(ref_of(deployment)) for deployment in counted)
     mark = Marks(
         {**home.metadata.labels, labels.REFERENCED_DATA: "true"},

@@ -34,8 +34,12 @@ from datum_compute.api.server import Phase, Server, ServerStatus
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.jitter import spread
 from datum_compute.planning.plan import Plan, add_finalizer, drop_finalizer
-from datum_compute.planning.rollout.referenced_data import ObservedSources, data_verdict, pinned
-from datum_compute.planning.rollout.server import belongs
+from datum_compute.planning.rollout.referenced_data import (
+    ObservedSources,
+    data_verdict,
+    pinned_versions,
+)
+from datum_compute.planning.rollout.server import is_server_of
 from datum_compute.planning.rollout.slots import has_gates, is_observed_not_ready
 
 # Events of the driver arrive at once. These delays repair an event that was lost.
@@ -138,10 +142,12 @@ def status_before_start(
     verdict = data_verdict(wanted, observed)
     if verdict.status != TRUE:
         return _without_machine(server, "Pending", verdict.reason, verdict.message)
-    pins = pinned(wanted, observed)
+    pins = pinned_versions(wanted, observed)
     if server.status.referenced_data == pins:
         return None
-    starting = _without_machine(server, "Pending", Reason.STARTING, "taking its data")
+    starting = _without_machine(
+        server, "Pending", Reason.STARTING, "reading its ConfigMaps and Secrets"
+    )
     return msgspec.structs.replace(starting, referenced_data=pins)
 
 
@@ -193,7 +199,7 @@ def needs_confirmation(instance: Instance, server: Server) -> bool:
     """Return True if the instance is recorded as not ready and its machine may have recovered."""
     if has_gates(instance) or instance.is_terminating or not is_observed_not_ready(instance):
         return False
-    return belongs(server, instance) and not server.is_terminating
+    return is_server_of(server, instance) and not server.is_terminating
 
 
 def confirms_not_ready(instance: Instance, state: MachineReport | None) -> bool:
