@@ -180,7 +180,7 @@ def test_a_workload_that_others_hold_tells_the_truth_while_it_goes(answering: bo
         await platform.project.delete(WORKLOAD, WEB)
         if answering:
             told = await platform.until_reason("Removing")
-            assert "DFW has to confirm" in told.message
+            assert "waiting for DFW to confirm" in told.message
             status = (await platform.workload()).status
             assert (status.replicas, status.ready_replicas) == (1, 0)
         told = await platform.until_reason("HeldByFinalizer")

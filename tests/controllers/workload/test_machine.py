@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class ScriptedDriver:
-    """Reports what a test has put into ``observed``."""
+    """A driver that reports the value of ``observed``."""
 
     is_simulated = True
 
@@ -147,9 +147,8 @@ def test_a_machine_that_is_unknown_keeps_its_addresses_and_recovers() -> None:
     beside(driver, story)
 
 
-def test_a_server_without_a_machine_is_not_called_unknown() -> None:
-    """Nothing was recorded, so nothing is in doubt; the machine is started when the driver knows
-    that there is none."""
+def test_a_server_without_a_machine_does_not_become_unknown() -> None:
+    """It has no record to invalidate. The machine is started when the driver reports none."""
     driver = ScriptedDriver(UNKNOWN)
 
     async def story(client: Client) -> None:
@@ -163,7 +162,7 @@ def test_a_server_without_a_machine_is_not_called_unknown() -> None:
 
 
 class WithoutStart(ScriptedDriver):
-    """Cannot start a machine."""
+    """A driver that cannot start a machine."""
 
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         await super().start(machine_id, spec, data)
@@ -189,7 +188,7 @@ def test_a_lost_machine_of_an_unknown_server_is_reported_while_its_start_fails()
     beside(driver, story)
 
 
-def test_a_server_that_goes_waits_for_a_machine_that_is_not_observed() -> None:
+def test_a_deleted_server_waits_for_an_unobserved_machine() -> None:
     driver = ScriptedDriver(NOT_OBSERVED)
 
     async def story(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""What can be taken is pinned; what cannot is named, and nothing of its content."""
+"""Sources that can be delivered are pinned by version. Others are reported without their values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def a_secret(**data: str) -> Secret:
     )
 
 
-def test_what_is_there_is_pinned_by_version() -> None:
+def test_present_sources_are_pinned_by_version() -> None:
     observed = ObservedSources({WEB: a_config_map(), DB: a_secret(password=PASSWORD)})
     verdict = data_verdict([WHOLE, KEY], observed)
     assert (verdict.status, verdict.reason) == (TRUE, Reason.READY)
@@ -52,7 +52,7 @@ def test_what_is_there_is_pinned_by_version() -> None:
     assert pins == [("ConfigMap", "web", "12"), ("Secret", "db", "13")]
 
 
-def test_every_source_that_is_missing_is_named_with_who_asks() -> None:
+def test_every_missing_source_is_named_with_its_field() -> None:
     verdict = data_verdict([WHOLE, KEY], ObservedSources())
     assert (verdict.status, verdict.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
     assert verdict.message == (
@@ -61,27 +61,27 @@ def test_every_source_that_is_missing_is_named_with_who_asks() -> None:
     )
 
 
-def test_a_missing_key_is_named_and_the_other_values_are_not_told() -> None:
+def test_a_missing_key_is_named_without_values() -> None:
     verdict = data_verdict([KEY], ObservedSources({DB: a_secret(user=PASSWORD)}))
     assert (verdict.status, verdict.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
     assert "Secret/db has no key password" in verdict.message
     assert PASSWORD not in verdict.message
 
 
-def test_a_source_that_may_not_be_read_says_so_before_one_that_is_missing() -> None:
+def test_an_unreadable_source_is_reported_before_a_missing_one() -> None:
     verdict = data_verdict([WHOLE, KEY], ObservedSources(denied=frozenset({DB})))
     assert verdict.reason == Reason.SOURCE_UNAUTHORIZED
     assert "ConfigMap/web does not exist" in verdict.message
 
 
-def test_a_source_that_is_too_large_is_refused_with_the_numbers() -> None:
+def test_a_source_that_is_too_large_is_reported_with_its_size() -> None:
     observed = ObservedSources({WEB: a_config_map(SOURCE_BYTES_MAX + 1)})
     verdict = data_verdict([WHOLE], observed)
     assert verdict.reason == Reason.SOURCE_TOO_LARGE
     assert f"{SOURCE_BYTES_MAX + 1} bytes" in verdict.message
 
 
-def test_many_sources_that_are_too_large_together_are_refused() -> None:
+def test_sources_that_are_too_large_in_total_are_reported() -> None:
     names = [f"web-{number}" for number in range(5)]
     wanted = [Reference("ConfigMap", name, name) for name in names]
     held = {Source("ConfigMap", name): a_config_map(SOURCE_BYTES_MAX) for name in names}
@@ -89,7 +89,7 @@ def test_many_sources_that_are_too_large_together_are_refused() -> None:
     assert data_verdict(wanted, ObservedSources(held)).reason == Reason.SOURCE_TOO_LARGE
 
 
-def test_optional_sources_hold_nothing_and_are_left_out_if_they_cannot_be_taken() -> None:
+def test_optional_sources_that_cannot_be_delivered_are_left_out() -> None:
     optional = [optional_form(WHOLE), optional_form(KEY)]
     assert data_verdict(optional, ObservedSources(denied=frozenset({DB}))).status == TRUE
     large = ObservedSources({WEB: a_config_map(SOURCE_BYTES_MAX + 1)})
@@ -101,12 +101,12 @@ def optional_form(reference: Reference) -> Reference:
     return Reference(reference.kind, reference.name, reference.field, True, reference.keys)
 
 
-def test_sizes_are_those_of_what_is_delivered() -> None:
+def test_sizes_are_those_of_the_delivered_values() -> None:
     assert size_bytes(a_secret(password=PASSWORD)) == len(b"hunter2")
     assert size_bytes(a_config_map(5)) == 5
 
 
-def test_only_templates_that_refer_to_data_get_the_gate() -> None:
+def test_only_templates_with_references_get_the_data_gate() -> None:
     plain = a_deployment()
     assert [gate.name for gate in initial_gates(plain)] == ["Network", "Quota"]
     container = msgspec.structs.replace(
