@@ -11,7 +11,7 @@ import pytest
 
 from datum_compute.api.conditions import TRUE, ConditionValue
 from datum_compute.planning.federation.referenced_objects import arrival_verdict, carried
-from datum_compute.planning.rollout.referenced_data import data_verdict
+from datum_compute.planning.rollout.referenced_data import check_sources
 from testkit.sim.mutants.mutant import function_replaced
 from testkit.sim.run.world import WorldBroken, run_scenario
 from testkit.sim.scenario import faults as f
@@ -55,7 +55,7 @@ def gate_opened_and_nothing_asked() -> Iterator[None]:
     def make(_original: Any) -> Any:
         return lambda *_arguments: ConditionValue(TRUE, "Ready", "")
 
-    with function_replaced(data_verdict, make), function_replaced(arrival_verdict, make):
+    with function_replaced(check_sources, make), function_replaced(arrival_verdict, make):
         yield
 
 

@@ -95,7 +95,7 @@ def _observe_quota(context: Context, key: Key, instance: Instance) -> ObservedQu
 
 
 def clears_quota_gate(decision: Decision) -> bool:
-    return decision.gate == QUOTA and decision.verdict.status == TRUE
+    return decision.gate == QUOTA and decision.value.status == TRUE
 
 
 async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
@@ -195,10 +195,10 @@ def decide_network(context: Context, key: Key, instance: Instance) -> Decision |
         if addresses is not None:
             interfaces = [interface_of(instance, attachment, addresses)]
             records = {"networkInterfaces": plain(interfaces)}
-    verdict = network_verdict(instance, attachment, interfaces)
-    recheck_s = None if verdict.status == TRUE else RECHECK_S
+    value = network_verdict(instance, attachment, interfaces)
+    recheck_s = None if value.status == TRUE else RECHECK_S
     fields = location_fields(instance, attachment)
-    return Decision(NETWORK, NETWORK_READY, verdict, recheck_s, records, fields)
+    return Decision(NETWORK, NETWORK_READY, value, recheck_s, records, fields)
 
 
 def from_network_attachment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
@@ -227,14 +227,14 @@ def decide_data(context: Context, key: Key, instance: Instance) -> Decision | No
     unread = unreadable_kinds(view, references_of(instance.spec))
     if unread and instance_age_s(instance, context.unix_s()) >= FIRST_SYNC_S:
         message = f"The platform cannot read {' and '.join(unread)} on this plane"
-        verdict = ConditionValue(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
+        value = ConditionValue(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
     else:
-        verdict = _data_verdict(view, instance)
-    recheck_s = None if verdict.status == TRUE else RECHECK_S
-    return Decision(REFERENCED_DATA, REFERENCED_DATA_READY, verdict, recheck_s)
+        value = _data_value(view, instance)
+    recheck_s = None if value.status == TRUE else RECHECK_S
+    return Decision(REFERENCED_DATA, REFERENCED_DATA_READY, value, recheck_s)
 
 
-def _data_verdict(view: CachedClient, instance: Instance) -> ConditionValue:
+def _data_value(view: CachedClient, instance: Instance) -> ConditionValue:
     namespace, wanted = instance.metadata.namespace, references_of(instance.spec)
     owner = Ref(namespace, instance.metadata.labels.get(labels.DEPLOYMENT_NAME, ""))
     deployment = view.read(DEPLOYMENT).get(owner)

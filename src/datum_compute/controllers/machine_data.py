@@ -36,7 +36,7 @@ def machine_data(
 
     The caller has checked that all required sources exist.
     """
-    values = {source: _values(held) for source, held in delivered_sources(wanted, observed).items()}
+    values = {source: _values(obj) for source, obj in delivered_sources(wanted, observed).items()}
 
     def read(source: Source) -> Values:
         return values.get(source, {})
@@ -51,11 +51,11 @@ def machine_data(
     )
 
 
-def _values(held: SourceObject) -> Values:
-    if isinstance(held, Secret):
-        return {key: _decoded(value) for key, value in held.data.items()}
-    texts = {key: text.encode() for key, text in held.data.items()}
-    return {**texts, **{key: _decoded(value) for key, value in held.binary_data.items()}}
+def _values(obj: SourceObject) -> Values:
+    if isinstance(obj, Secret):
+        return {key: _decoded(value) for key, value in obj.data.items()}
+    texts = {key: text.encode() for key, text in obj.data.items()}
+    return {**texts, **{key: _decoded(value) for key, value in obj.binary_data.items()}}
 
 
 def _decoded(value: str) -> bytes:

@@ -72,8 +72,8 @@ def test_all_clear_gates_are_removed_in_one_pass() -> None:
 
 @pytest.mark.parametrize("status", [FALSE, UNKNOWN])
 def test_a_decision_that_is_not_true_keeps_the_gate_and_is_rechecked(status: str) -> None:
-    verdict = ConditionValue(status, "QuotaExceeded", "11 of 10")  # type: ignore[arg-type]
-    plan = plan_readiness(CELL, gated("Quota"), [replace(DENIED, verdict=verdict)], NOW)
+    value = ConditionValue(status, "QuotaExceeded", "11 of 10")  # type: ignore[arg-type]
+    plan = plan_readiness(CELL, gated("Quota"), [replace(DENIED, value=value)], NOW)
     assert not [a for a in plan.actions if isinstance(a, RemoveItems)]
     assert plan.requeue_after_s == pytest.approx(15.0, rel=0.1)
 
@@ -134,10 +134,10 @@ GOOD = ConditionValue(TRUE, "Fine", "")
 PENDING = ConditionValue(UNKNOWN, "Pending", "")
 
 
-def with_conditions(gates: tuple[str, ...] = (), /, **verdicts: ConditionValue) -> Instance:
+def with_conditions(gates: tuple[str, ...] = (), /, **values: ConditionValue) -> Instance:
     bare = an_instance(0)
     found: list[Condition] = [
-        make_condition(type_, v, generation=1, now=NOW) for type_, v in verdicts.items()
+        make_condition(type_, v, generation=1, now=NOW) for type_, v in values.items()
     ]
     control = InstanceControl(scheduling_gates=[SchedulingGate(name=name) for name in gates])
     return msgspec.structs.replace(

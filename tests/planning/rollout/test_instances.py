@@ -445,9 +445,9 @@ def test_a_wait_for_a_stopping_instance_names_its_grace_period() -> None:
 def test_an_instance_is_replaced_as_not_ready_only_while_it_is_not_ready() -> None:
     """The version makes the deletion fail if the instance has become ready."""
     instance = an_instance(0, "web:0")
-    verdict = ConditionValue("False", "Starting", "")
+    value = ConditionValue("False", "Starting", "")
     status = msgspec.structs.replace(
-        instance.status, conditions=[make_condition(READY, verdict, generation=1, now=NOW)]
+        instance.status, conditions=[make_condition(READY, value, generation=1, now=NOW)]
     )
     unready = edited(msgspec.structs.replace(instance, status=status), resource_version="7")
     deployment = a_deployment("web:1", replicas=2)

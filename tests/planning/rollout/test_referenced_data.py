@@ -17,7 +17,7 @@ from datum_compute.planning.rollout.gates import initial_gates
 from datum_compute.planning.rollout.referenced_data import (
     SOURCE_BYTES_MAX,
     ObservedSources,
-    data_verdict,
+    check_sources,
     pinned_versions,
     size_bytes,
 )
@@ -44,8 +44,8 @@ def a_secret(**data: str) -> Secret:
 
 def test_present_sources_are_pinned_by_version() -> None:
     observed = ObservedSources({WEB: a_config_map(), DB: a_secret(password=PASSWORD)})
-    verdict = data_verdict([WHOLE, KEY], observed)
-    assert (verdict.status, verdict.reason) == (TRUE, Reason.READY)
+    value = check_sources([WHOLE, KEY], observed)
+    assert (value.status, value.reason) == (TRUE, Reason.READY)
     pins = [
         (p.kind, p.name, p.resource_version) for p in pinned_versions([WHOLE, KEY, KEY], observed)
     ]
@@ -53,47 +53,47 @@ def test_present_sources_are_pinned_by_version() -> None:
 
 
 def test_every_missing_source_is_named_with_its_field() -> None:
-    verdict = data_verdict([WHOLE, KEY], ObservedSources())
-    assert (verdict.status, verdict.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
-    assert verdict.message == (
+    value = check_sources([WHOLE, KEY], ObservedSources())
+    assert (value.status, value.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
+    assert value.message == (
         "ConfigMap/web does not exist (referenced by spec.volumes[0].configMap); "
         "Secret/db does not exist (referenced by env[0])"
     )
 
 
 def test_a_missing_key_is_named_without_values() -> None:
-    verdict = data_verdict([KEY], ObservedSources({DB: a_secret(user=PASSWORD)}))
-    assert (verdict.status, verdict.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
-    assert "Secret/db has no key password" in verdict.message
-    assert PASSWORD not in verdict.message
+    value = check_sources([KEY], ObservedSources({DB: a_secret(user=PASSWORD)}))
+    assert (value.status, value.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
+    assert "Secret/db has no key password" in value.message
+    assert PASSWORD not in value.message
 
 
 def test_an_unreadable_source_is_reported_before_a_missing_one() -> None:
-    verdict = data_verdict([WHOLE, KEY], ObservedSources(denied=frozenset({DB})))
-    assert verdict.reason == Reason.SOURCE_UNAUTHORIZED
-    assert "ConfigMap/web does not exist" in verdict.message
+    value = check_sources([WHOLE, KEY], ObservedSources(denied=frozenset({DB})))
+    assert value.reason == Reason.SOURCE_UNAUTHORIZED
+    assert "ConfigMap/web does not exist" in value.message
 
 
 def test_a_source_that_is_too_large_is_reported_with_its_size() -> None:
     observed = ObservedSources({WEB: a_config_map(SOURCE_BYTES_MAX + 1)})
-    verdict = data_verdict([WHOLE], observed)
-    assert verdict.reason == Reason.SOURCE_TOO_LARGE
-    assert f"{SOURCE_BYTES_MAX + 1} bytes" in verdict.message
+    value = check_sources([WHOLE], observed)
+    assert value.reason == Reason.SOURCE_TOO_LARGE
+    assert f"{SOURCE_BYTES_MAX + 1} bytes" in value.message
 
 
 def test_sources_that_are_too_large_in_total_are_reported() -> None:
     names = [f"web-{number}" for number in range(5)]
     wanted = [Reference("ConfigMap", name, name) for name in names]
     held = {Source("ConfigMap", name): a_config_map(SOURCE_BYTES_MAX) for name in names}
-    assert data_verdict(wanted[:4], ObservedSources(held)).status == TRUE
-    assert data_verdict(wanted, ObservedSources(held)).reason == Reason.SOURCE_TOO_LARGE
+    assert check_sources(wanted[:4], ObservedSources(held)).status == TRUE
+    assert check_sources(wanted, ObservedSources(held)).reason == Reason.SOURCE_TOO_LARGE
 
 
 def test_optional_sources_that_cannot_be_delivered_are_left_out() -> None:
     optional = [optional_form(WHOLE), optional_form(KEY)]
-    assert data_verdict(optional, ObservedSources(denied=frozenset({DB}))).status == TRUE
+    assert check_sources(optional, ObservedSources(denied=frozenset({DB}))).status == TRUE
     large = ObservedSources({WEB: a_config_map(SOURCE_BYTES_MAX + 1)})
-    assert data_verdict(optional, large).status == TRUE
+    assert check_sources(optional, large).status == TRUE
     assert pinned_versions(optional, large) == []
 
 

@@ -45,7 +45,7 @@ from datum_compute.planning.rollout.server import (
     instance_tag,
     is_server_of,
     last_ports,
-    machine_verdicts,
+    machine_conditions,
     plan_endpoints,
     plan_provisioning,
     provisioned_status,
@@ -87,10 +87,10 @@ def a_server(
 
 
 def status_of(instance: Instance, server: Server | None) -> InstanceStatus:
-    return provisioned_status(instance, server, machine_verdicts(instance, server), NOW)
+    return provisioned_status(instance, server, machine_conditions(instance, server), NOW)
 
 
-def verdict_of(status: InstanceStatus, type_: str) -> ConditionValue:
+def condition_value(status: InstanceStatus, type_: str) -> ConditionValue:
     condition = find_condition(status.conditions, type_)
     assert condition is not None
     return ConditionValue(condition.status, condition.reason, condition.message)
@@ -132,8 +132,8 @@ def test_conditions_follow_the_machine(
     phase: Phase, reason: str, programmed: tuple[str, str], available: tuple[str, str]
 ) -> None:
     status = status_of(an_instance(0), a_server(phase, reason=reason))
-    assert programmed == verdict_of(status, "Programmed")[:2]
-    assert available == verdict_of(status, "Available")[:2]
+    assert programmed == condition_value(status, "Programmed")[:2]
+    assert available == condition_value(status, "Available")[:2]
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_crash_is_reported_with_exit_code_restarts_and_last_lines() -> None:
         last_lines=["loading", "out of memory"],
         observed_generation=1,
     )
-    available = verdict_of(status_of(an_instance(0), a_server(status=crashed)), "Available")
+    available = condition_value(status_of(an_instance(0), a_server(status=crashed)), "Available")
     assert available == (
         "False",
         "InstanceCrashing",
@@ -226,7 +226,7 @@ def test_restarts_are_described_in_words(restarts: int, message: str) -> None:
     crashed = ServerStatus(
         phase="Failed", reason="InstanceCrashing", restarts=restarts, observed_generation=1
     )
-    available = verdict_of(status_of(an_instance(0), a_server(status=crashed)), "Available")
+    available = condition_value(status_of(an_instance(0), a_server(status=crashed)), "Available")
     assert available == ("False", "InstanceCrashing", message)
 
 
@@ -234,7 +234,9 @@ def test_a_long_message_is_truncated() -> None:
     endless = ServerStatus(
         phase="Failed", message="x", last_lines=["y" * 5000], observed_generation=1
     )
-    message = verdict_of(status_of(an_instance(0), a_server(status=endless)), "Available").message
+    message = condition_value(
+        status_of(an_instance(0), a_server(status=endless)), "Available"
+    ).message
     assert len(message) == 1024
 
 
@@ -253,7 +255,7 @@ def test_a_denied_quota_is_reported_in_every_condition_until_it_is_granted() -> 
         "QuotaGranted", ConditionValue("False", "QuotaExceeded", "11 of 10"), generation=1, now=NOW
     )
     status = status_of(gated(denied), None)
-    assert verdict_of(status, "Available") == ("False", "PendingQuota", "11 of 10")
+    assert condition_value(status, "Available") == ("False", "PendingQuota", "11 of 10")
     granted = make_condition(
         "QuotaGranted", ConditionValue("True", "QuotaAvailable", ""), generation=1, now=NOW
     )
@@ -261,8 +263,8 @@ def test_a_denied_quota_is_reported_in_every_condition_until_it_is_granted() -> 
         an_instance(0),
         status=msgspec.structs.replace(status, conditions=[*status.conditions[1:], granted]),
     )
-    assert verdict_of(status_of(free, None), "Available").reason == "Pending"
-    assert verdict_of(status_of(free, None), "Programmed").reason == "Pending"
+    assert condition_value(status_of(free, None), "Available").reason == "Pending"
+    assert condition_value(status_of(free, None), "Programmed").reason == "Pending"
 
 
 def test_a_new_instance_causes_no_write_before_its_machine_is_observed() -> None:
@@ -319,7 +321,7 @@ def test_a_server_without_references_is_adopted_by_its_name() -> None:
 @pytest.mark.parametrize("phase", ["Running", "Sleeping"])
 def test_an_instance_is_not_available_while_its_server_is_being_removed(phase: Phase) -> None:
     status = status_of(an_instance(0), a_server(phase, terminating=True))
-    assert verdict_of(status, "Available")[:2] == ("False", "Stopping")
+    assert condition_value(status, "Available")[:2] == ("False", "Stopping")
 
 
 def test_an_instance_is_released_only_after_its_server_is_gone() -> None:

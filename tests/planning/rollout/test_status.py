@@ -37,8 +37,8 @@ def at(seconds: int) -> str:
 
 def failing(number: int, reason: str, message: str = "", *, image: str = "web:1") -> Instance:
     instance = an_instance(number, image)
-    verdict = ConditionValue(FALSE, reason, message)
-    ready = make_condition("Ready", verdict, generation=1, now=NOW)
+    value = ConditionValue(FALSE, reason, message)
+    ready = make_condition("Ready", value, generation=1, now=NOW)
     status = msgspec.structs.replace(instance.status, conditions=[ready])
     return msgspec.structs.replace(instance, status=status)
 

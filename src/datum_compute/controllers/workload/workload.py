@@ -137,7 +137,7 @@ async def reconcile_revision(context: Context, key: Key) -> Outcome:
     if workload is None:
         return Done()
     if labels.WORKLOAD_FINALIZER not in workload.metadata.finalizers:
-        return Done()  # the finalizer comes first: it removes the revisions
+        return Done()  # the finalizer is added first, because it removes the revisions
     found = view.read(REVISION)
     revisions = select_revisions(
         workload,

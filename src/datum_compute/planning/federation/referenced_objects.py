@@ -69,7 +69,7 @@ from datum_compute.planning.rollout.referenced_data import (
     SOURCE_BYTES_MAX,
     ObservedSources,
     SourceObject,
-    data_verdict,
+    check_sources,
     delivered_sources,
     is_object_copy,
     size_bytes,
@@ -109,7 +109,7 @@ def resolved(deployment: WorkloadDeployment) -> Resolved | None:
 
 def resolve(deployment: WorkloadDeployment, observed: ObservedSources) -> Resolved:
     wanted, current = references(deployment.spec.template), template_hash(deployment.spec.template)
-    verdict = _name_verdict(wanted) or data_verdict(wanted, observed)
+    verdict = _name_verdict(wanted) or check_sources(wanted, observed)
     if verdict.status != TRUE:
         return Resolved(template_hash=current, reason=str(verdict.reason), message=verdict.message)
     held = delivered_sources(wanted, observed)
@@ -190,7 +190,7 @@ def arrival_verdict(
     if deployment is None:
         return _NOT_LOOKED
     if labels.SOURCE_GENERATION not in deployment.metadata.annotations:
-        return data_verdict(wanted, observed)
+        return check_sources(wanted, observed)
     found = resolved(deployment)
     if found is None or found.template_hash != template:
         return _NOT_LOOKED
@@ -200,12 +200,12 @@ def arrival_verdict(
         str(source)
         for source in sources(wanted)
         if (version := found.versions.get(str(source)))
-        and not _is_as_new(observed.held.get(source), version)
+        and not _is_as_new(observed.present.get(source), version)
     ]
     if missing:
         message = f"Waiting for the cell to get {', '.join(missing)}"
         return ConditionValue(FALSE, Reason.AWAITING_PROPAGATION, message[:1024])
-    return data_verdict(wanted, observed)
+    return check_sources(wanted, observed)
 
 
 def _is_as_new(held: SourceObject | None, version: str) -> bool:

@@ -70,7 +70,7 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.initial_status import should_defer
 from datum_compute.planning.jitter import spread
 from datum_compute.planning.plan import Action, ListItem, PatchStatus, Plan, RemoveItems
-from datum_compute.planning.rollout.stopping import stopping_verdict
+from datum_compute.planning.rollout.stopping import stopping_value
 
 # Gates that the platform decides.
 NETWORK, QUOTA, REFERENCED_DATA = "Network", "Quota", "ReferencedData"
@@ -105,14 +105,14 @@ class Decision(msgspec.Struct, frozen=True):
 
     gate: str
     condition: str
-    verdict: ConditionValue
+    value: ConditionValue
     recheck_s: float | None = None
     records: Mapping[str, Any] = {}
     fields: Mapping[str, Any] = {}
 
     @property
     def is_clear(self) -> bool:
-        return self.verdict.status == TRUE
+        return self.value.status == TRUE
 
 
 def initial_gates(deployment: WorkloadDeployment) -> list[SchedulingGate]:
@@ -158,9 +158,7 @@ def conditions_with_decisions(
     for decision in decisions:
         if decision.gate in present or not _is_superseded(conditions, decision):
             generation = instance.metadata.generation
-            new = make_condition(
-                decision.condition, decision.verdict, generation=generation, now=now
-            )
+            new = make_condition(decision.condition, decision.value, generation=generation, now=now)
             conditions = with_condition(conditions, new)
     return conditions
 
@@ -170,7 +168,7 @@ def _is_superseded(conditions: Sequence[Condition], decision: Decision) -> bool:
     old = find_condition(conditions, decision.condition)
     if old is None:
         return False
-    unchanged = (old.status, old.reason, old.message) == decision.verdict
+    unchanged = (old.status, old.reason, old.message) == decision.value
     return unchanged or (old.status == TRUE and not decision.is_clear)
 
 
@@ -201,7 +199,7 @@ def should_defer_gates(instance: Instance, decision: Decision, now: str) -> bool
 
     They are then recorded in one write, when all of them are decided.
     """
-    undecided = decision.verdict.status == UNKNOWN and decision.gate in gate_names(instance)
+    undecided = decision.value.status == UNKNOWN and decision.gate in gate_names(instance)
     return undecided and should_defer(instance, (), now)
 
 
@@ -267,11 +265,8 @@ def _needs_no_write(instance: Instance, conditions: Sequence[Condition]) -> bool
 def ready_condition(
     instance: Instance, conditions: Sequence[Condition], gates: Sequence[str], now: str
 ) -> Condition:
-    if instance.is_terminating:
-        verdict = stopping_verdict(instance)
-    else:
-        verdict = ready_verdict(conditions, gates)
-    return make_condition(READY, verdict, generation=instance.metadata.generation, now=now)
+    value = stopping_value(instance) if instance.is_terminating else ready_value(conditions, gates)
+    return make_condition(READY, value, generation=instance.metadata.generation, now=now)
 
 
 def observed_ready(instance: Instance, now: str) -> Condition:
@@ -279,7 +274,7 @@ def observed_ready(instance: Instance, now: str) -> Condition:
     return ready_condition(instance, instance.status.conditions, gate_names(instance), now)
 
 
-def ready_verdict(conditions: Sequence[Condition], gates: Sequence[str]) -> ConditionValue:
+def ready_value(conditions: Sequence[Condition], gates: Sequence[str]) -> ConditionValue:
     if gates:
         message = f"Scheduling gates present: {', '.join(gates)}"
         gated = ConditionValue(FALSE, Reason.SCHEDULING_GATES_PRESENT, message)
@@ -298,10 +293,10 @@ def ready_verdict(conditions: Sequence[Condition], gates: Sequence[str]) -> Cond
 def _not_programmed(
     conditions: Sequence[Condition], programmed: Condition | None
 ) -> ConditionValue:
-    verdict = ConditionValue(FALSE, Reason.PENDING_PROGRAMMING, "Instance has not been programmed")
+    value = ConditionValue(FALSE, Reason.PENDING_PROGRAMMING, "Instance has not been programmed")
     candidates = [*_other_causes(conditions)]
     if programmed is None or programmed.reason in _PENDING_REASONS:
-        return _highest_ranked(verdict, -1, candidates)
+        return _highest_ranked(value, -1, candidates)
     return _highest_ranked(
         _condition_value(programmed), 0, [*candidates, _condition_value(programmed)]
     )

@@ -36,7 +36,7 @@ from datum_compute.planning.jitter import spread
 from datum_compute.planning.plan import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.rollout.referenced_data import (
     ObservedSources,
-    data_verdict,
+    check_sources,
     pinned_versions,
 )
 from datum_compute.planning.rollout.server import is_server_of
@@ -139,9 +139,9 @@ def status_before_start(
     server: Server, wanted: Sequence[Reference], observed: ObservedSources
 ) -> ServerStatus | None:
     """Return the status to record before the machine may be started; None if it may start now."""
-    verdict = data_verdict(wanted, observed)
-    if verdict.status != TRUE:
-        return _without_machine(server, "Pending", verdict.reason, verdict.message)
+    value = check_sources(wanted, observed)
+    if value.status != TRUE:
+        return _without_machine(server, "Pending", value.reason, value.message)
     pins = pinned_versions(wanted, observed)
     if server.status.referenced_data == pins:
         return None

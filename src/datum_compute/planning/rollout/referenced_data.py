@@ -39,14 +39,14 @@ _ORDER = (Reason.SOURCE_UNAUTHORIZED, Reason.SOURCE_NOT_FOUND, Reason.SOURCE_TOO
 class ObservedSources:
     """The sources that exist, and those that may not be read. All others do not exist."""
 
-    held: Mapping[Source, SourceObject] = field(default_factory=dict, repr=False)
+    present: Mapping[Source, SourceObject] = field(default_factory=dict, repr=False)
     denied: frozenset[Source] = frozenset()
 
 
-def data_verdict(wanted: Sequence[Reference], observed: ObservedSources) -> ConditionValue:
+def check_sources(wanted: Sequence[Reference], observed: ObservedSources) -> ConditionValue:
     """Return True if all required sources can be delivered, otherwise all problems."""
     problems = [p for r in wanted if not r.optional for p in _problems(r, observed)]
-    total = sum(size_bytes(held) for held in delivered_sources(wanted, observed).values())
+    total = sum(size_bytes(obj) for obj in delivered_sources(wanted, observed).values())
     if total > TOTAL_BYTES_MAX:
         message = f"all sources together have {total} bytes, more than {TOTAL_BYTES_MAX}"
         problems.append(ConditionValue(FALSE, Reason.SOURCE_TOO_LARGE, message))
@@ -64,40 +64,40 @@ def delivered_sources(
 ) -> dict[Source, SourceObject]:
     """Return the sources to deliver, including optional ones that exist."""
     return {
-        source: held
+        source: obj
         for source in sources(wanted)
-        if (held := observed.held.get(source)) is not None
+        if (obj := observed.present.get(source)) is not None
         and source not in observed.denied
-        and size_bytes(held) <= SOURCE_BYTES_MAX
+        and size_bytes(obj) <= SOURCE_BYTES_MAX
     }
 
 
 def pinned_versions(wanted: Sequence[Reference], observed: ObservedSources) -> list[PinnedData]:
     return [
-        PinnedData(kind=source.kind, name=source.name, resource_version=version_of(held))
-        for source, held in delivered_sources(wanted, observed).items()
+        PinnedData(kind=source.kind, name=source.name, resource_version=version_of(obj))
+        for source, obj in delivered_sources(wanted, observed).items()
     ]
 
 
-def version_of(held: SourceObject) -> str:
+def version_of(obj: SourceObject) -> str:
     """Return the version of the source. A copy records it in an annotation."""
-    metadata = held.metadata
-    source = metadata.annotations.get(labels.SOURCE_VERSION, "") if is_object_copy(held) else ""
+    metadata = obj.metadata
+    source = metadata.annotations.get(labels.SOURCE_VERSION, "") if is_object_copy(obj) else ""
     return source if 0 < len(source) <= VERSION_MAX else metadata.resource_version
 
 
-def is_object_copy(held: SourceObject) -> bool:
+def is_object_copy(obj: SourceObject) -> bool:
     """Return True for a copy on the hub or on a cell.
 
     In a project the label has no meaning, because users can set it.
     """
-    return held.metadata.labels.get(labels.REFERENCED_DATA) == "true"
+    return obj.metadata.labels.get(labels.REFERENCED_DATA) == "true"
 
 
-def size_bytes(held: SourceObject) -> int:
+def size_bytes(obj: SourceObject) -> int:
     """Return the total size of the values as delivered."""
-    encoded = held.data.values() if isinstance(held, Secret) else held.binary_data.values()
-    texts = () if isinstance(held, Secret) else held.data.values()
+    encoded = obj.data.values() if isinstance(obj, Secret) else obj.binary_data.values()
+    texts = () if isinstance(obj, Secret) else obj.data.values()
     return sum(len(text.encode()) for text in texts) + sum(map(_decoded_bytes, encoded))
 
 
@@ -105,8 +105,8 @@ def _decoded_bytes(base64: str) -> int:
     return len(base64) * 3 // 4 - base64[-2:].count("=")
 
 
-def keys_of(held: SourceObject) -> set[str]:
-    return set(held.data) if isinstance(held, Secret) else {*held.data, *held.binary_data}
+def keys_of(obj: SourceObject) -> set[str]:
+    return set(obj.data) if isinstance(obj, Secret) else {*obj.data, *obj.binary_data}
 
 
 def _problems(reference: Reference, observed: ObservedSources) -> Iterator[ConditionValue]:
@@ -115,15 +115,15 @@ def _problems(reference: Reference, observed: ObservedSources) -> Iterator[Condi
         message = f"{source} may not be read by the platform (referenced by {place})"
         yield ConditionValue(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
         return
-    held = observed.held.get(source)
-    if held is None:
+    obj = observed.present.get(source)
+    if obj is None:
         message = f"{source} does not exist (referenced by {place})"
         yield ConditionValue(FALSE, Reason.SOURCE_NOT_FOUND, message)
         return
-    missing = [key for key in reference.keys if key not in keys_of(held)]
+    missing = [key for key in reference.keys if key not in keys_of(obj)]
     if missing:
         message = f"{source} has no key {', '.join(missing)} (referenced by {place})"
         yield ConditionValue(FALSE, Reason.SOURCE_NOT_FOUND, message)
-    if (size := size_bytes(held)) > SOURCE_BYTES_MAX:
+    if (size := size_bytes(obj)) > SOURCE_BYTES_MAX:
         message = f"{source} has {size} bytes, more than {SOURCE_BYTES_MAX}"
         yield ConditionValue(FALSE, Reason.SOURCE_TOO_LARGE, message)

@@ -62,7 +62,7 @@ FindInstance = Callable[[Ref], Instance | None]
 
 
 class Match(StrEnum):
-    """The result of a lookup; the values of ``reverse_map_total{outcome}``."""
+    """The result of a lookup; its values are the outcomes of ``reverse_map_total``."""
 
     HIT = "hit"
     HIT_BY_OWNER = "hit_by_owner"
@@ -224,8 +224,8 @@ def plan_provisioning(
         actions.append(Wait(f"another server has the name {instance.metadata.name}"))
     elif not instance.spec.controller.scheduling_gates:
         actions += _upsert(plane, instance, own, size)
-    verdicts = NAME_CONFLICT if foreign else machine_verdicts(instance, own)
-    status = provisioned_status(instance, own, verdicts, now)
+    values = NAME_CONFLICT if foreign else machine_conditions(instance, own)
+    status = provisioned_status(instance, own, values, now)
     if status != instance.status and not instance.spec.controller.scheduling_gates:
         status = _with_ready(instance, status, now)
     return Plan(
@@ -235,18 +235,18 @@ def plan_provisioning(
 
 
 def provisioned_status(
-    instance: Instance, server: Server | None, verdicts: MachineConditions, now: str
+    instance: Instance, server: Server | None, values: MachineConditions, now: str
 ) -> InstanceStatus:
     """Return the Instance status with the fields that the provisioner owns updated."""
     conditions: Sequence[Condition] = instance.status.conditions
     generation = instance.metadata.generation
-    for type_, verdict in zip((PROGRAMMED, AVAILABLE), verdicts, strict=True):
-        if verdict is None:
+    for type_, value in zip((PROGRAMMED, AVAILABLE), values, strict=True):
+        if value is None:
             continue
         old = find_condition(conditions, type_)
-        if old is not None and (old.status, old.reason) == (verdict.status, Reason.PENDING):
+        if old is not None and (old.status, old.reason) == (value.status, Reason.PENDING):
             continue  # the initial condition of the instance is still correct
-        new = make_condition(type_, verdict, generation=generation, now=now)
+        new = make_condition(type_, value, generation=generation, now=now)
         conditions = with_condition(conditions, new)
     controller, resources = _applied_template(instance, server)
     return InstanceStatus(
@@ -305,7 +305,7 @@ def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> Instanc
     return msgspec.structs.replace(status, conditions=with_condition(status.conditions, ready))
 
 
-def machine_verdicts(instance: Instance, server: Server | None) -> MachineConditions:
+def machine_conditions(instance: Instance, server: Server | None) -> MachineConditions:
     """Return Programmed and Available, as they follow from the observed machine."""
     if server is None or not _is_observed(server):
         return _no_server_status(instance)
@@ -347,7 +347,7 @@ def _is_observed(server: Server) -> bool:
 
 
 def _no_server_status(instance: Instance) -> MachineConditions:
-    """Return the verdicts for an instance whose machine was never observed.
+    """Return Programmed and Available of an instance whose machine was never observed.
 
     A denied quota is reported here too, until the quota is granted.
     """

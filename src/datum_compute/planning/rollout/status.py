@@ -73,7 +73,7 @@ from datum_compute.planning.rollout.slots import (
     min_ready_seconds,
     slots_of,
 )
-from datum_compute.planning.rollout.stopping import grace_left_s, render_stopping, stopping_verdict
+from datum_compute.planning.rollout.stopping import grace_left_s, render_stopping, stopping_value
 from datum_compute.planning.workload.templates import template_hash
 
 
@@ -87,7 +87,7 @@ def count_blocked_by_reason(slots: Slots, wanted: int) -> list[BlockedReplicas]:
         for number in range(wanted)
         if number not in slots.ready
     ]
-    return _count_by_reason((verdict.reason, 1, verdict.message) for verdict in causes)
+    return _count_by_reason((value.reason, 1, value.message) for value in causes)
 
 
 def sum_blocked(parts: Iterable[Sequence[BlockedReplicas]]) -> list[BlockedReplicas]:
@@ -112,7 +112,7 @@ def not_ready_cause(instance: Instance | None) -> ConditionValue:
     if instance is None:
         return ConditionValue(FALSE, Reason.AWAITING_CREATION, "The instance is not created yet")
     if instance.is_terminating:
-        return stopping_verdict(instance)
+        return stopping_value(instance)
     ready = find_condition(instance.status.conditions, READY)
     if ready is None:
         return ConditionValue(FALSE, Reason.PENDING, "The instance has not been observed yet")
@@ -131,9 +131,9 @@ def summary_reason(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
         instance = slots.by_ordinal.get(number)
         if instance is None:
             continue
-        verdict = not_ready_cause(instance)
-        pending_quota += verdict.reason == QUOTA_DENIED_ON_INSTANCE
-        reason, message = _as_deployment_cause(verdict, instance)
+        value = not_ready_cause(instance)
+        pending_quota += value.reason == QUOTA_DENIED_ON_INSTANCE
+        reason, message = _as_deployment_cause(value, instance)
         if DEPLOYMENT_RANK.get(reason, 0) > rank:
             best, rank = (reason, message), DEPLOYMENT_RANK[reason]
     if best[0] == QUOTA_DENIED_ON_DEPLOYMENT:
@@ -141,22 +141,22 @@ def summary_reason(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
     return best
 
 
-def _as_deployment_cause(verdict: ConditionValue, instance: Instance) -> tuple[Reason, str]:
+def _as_deployment_cause(value: ConditionValue, instance: Instance) -> tuple[Reason, str]:
     """Return the reason and message of a deployment for the cause of one of its instances."""
-    if verdict.reason == Reason.SCHEDULING_GATES_PRESENT and gate_names(instance) == [NETWORK]:
+    if value.reason == Reason.SCHEDULING_GATES_PRESENT and gate_names(instance) == [NETWORK]:
         return Reason.NETWORK_PROVISIONING, "Waiting for the network"
-    return as_deployment_reason(verdict.reason), verdict.message
+    return as_deployment_reason(value.reason), value.message
 
 
 @dataclass(frozen=True, slots=True)
 class TimedWait:
     """A wait of a rollout that ends by itself after a known time."""
 
-    # Seconds until the longest of the waits is over; 0 if none goes on.
+    # Seconds until the longest of the waits is over; 0 if all are over.
     remaining_s: float = 0.0
-    # For how many seconds the last wait has been over; None if there was none or one goes on.
+    # For how many seconds the last wait has been over; None if there was none or one continues.
     overdue_s: float | None = None
-    # Describes a wait that goes on, for users; otherwise empty.
+    # Message for users while a wait continues; otherwise empty.
     message: str = ""
 
 
@@ -198,7 +198,7 @@ def _settling_text(instances: Sequence[Instance], min_ready: MinReady) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RolloutProgress:
-    """How far a rollout has come."""
+    """The progress of a rollout."""
 
     # The highest number so far; None if the rollout is complete.
     reached: int | None
@@ -239,8 +239,8 @@ def progressing(
     timed: TimedWait = NO_TIMED_WAIT,
 ) -> Condition:
     """Return Progressing. ``observed`` has the counts and ``progressed_at`` as of now."""
-    verdict = _verdict(deployment, observed, now, timed)
-    return make_condition(PROGRESSING, verdict, generation=deployment.metadata.generation, now=now)
+    value = _progressing_value(deployment, observed, now, timed)
+    return make_condition(PROGRESSING, value, generation=deployment.metadata.generation, now=now)
 
 
 def deadline_in_s(
@@ -256,7 +256,7 @@ def deadline_in_s(
     return max(1.0, _left_s(deployment, observed, now, timed) + 1.0)
 
 
-def _verdict(
+def _progressing_value(
     deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str, timed: TimedWait
 ) -> ConditionValue:
     generation = deployment.metadata.generation
@@ -353,8 +353,11 @@ def plan_deployment(
     simulated: bool = False,
     unobserved: frozenset[str] = frozenset(),
 ) -> Plan:
-    """``size_of`` returns the size of an instance for quota; ``simulated``: the cell runs the
-    simulated driver; ``unobserved`` are uids of instances whose readiness is not confirmed."""
+    """Plan the finalizer, the instances and the status of a deployment.
+
+    ``size_of`` returns the size of an instance for quota. ``simulated``: the cell runs the
+    simulated driver. ``unobserved`` are uids of instances whose readiness is not confirmed.
+    """
     guard = add_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
     if guard:
         return Plan(tuple(guard))
@@ -383,8 +386,10 @@ def _requeue_s(
     min_ready: MinReady,
     timed: TimedWait,
 ) -> float | None:
-    """Return when the next pass is due without an event: when an instance becomes available, or
-    when a grace period or the deadline passes."""
+    """Return the delay until the next pass without an event.
+
+    A pass is due when an instance becomes available, or when a grace period or the deadline ends.
+    """
     due = [deadline_in_s(deployment, status, min_ready.now, timed), timed.remaining_s or None]
     due += [min_ready.seconds_until_available(instance) for instance in instances]
     due += [OBSERVE_AGAIN_S for _ in min_ready.unobserved]
@@ -465,13 +470,13 @@ def _available(
     ready, desired = counted.ready_replicas, counted.desired_replicas
     if ready:
         message = f"{ready}/{desired} instances are ready"
-        verdict = ConditionValue(TRUE, Reason.STABLE_INSTANCE_FOUND, message)
+        value = ConditionValue(TRUE, Reason.STABLE_INSTANCE_FOUND, message)
     elif slots.serving:
         cause = not_ready_cause(slots.by_ordinal[min(slots.serving)])
-        verdict = ConditionValue(UNKNOWN, cause.reason, cause.message)
+        value = ConditionValue(UNKNOWN, cause.reason, cause.message)
     else:
-        verdict = ConditionValue(FALSE, *summary_reason(slots, desired))
-    return make_condition(AVAILABLE, verdict, generation=deployment.metadata.generation, now=now)
+        value = ConditionValue(FALSE, *summary_reason(slots, desired))
+    return make_condition(AVAILABLE, value, generation=deployment.metadata.generation, now=now)
 
 
 def _replicas_ready(
@@ -485,24 +490,24 @@ def _replicas_ready(
     """
     generation, desired = deployment.metadata.generation, counted.desired_replicas
     if deployment.is_terminating:
-        verdict = ConditionValue(
+        value = ConditionValue(
             FALSE, Reason.REMOVING, "The deployment is being deleted on its cell"
         )
-        return make_condition(REPLICAS_READY, verdict, generation=generation, now=now)
+        return make_condition(REPLICAS_READY, value, generation=generation, now=now)
     if not counted.blocked:
         message = f"{desired} of {desired} desired replicas are ready"
-        verdict = ConditionValue(TRUE, Reason.REPLICAS_AVAILABLE, message)
-        return make_condition(REPLICAS_READY, verdict, generation=generation, now=now)
+        value = ConditionValue(TRUE, Reason.REPLICAS_AVAILABLE, message)
+        return make_condition(REPLICAS_READY, value, generation=generation, now=now)
     worst = counted.blocked[0]
     reason = as_replicas_ready_reason(worst.reason)
     if reason == QUOTA_DENIED_ON_REPLICAS:
         message = f"{worst.replicas} of {desired} desired replicas are pending quota"
-        verdict = ConditionValue(FALSE, reason, message)
+        value = ConditionValue(FALSE, reason, message)
     else:
         message = f"{worst.replicas} of {desired} desired replicas: {worst.message}"
         may_serve = all(number in slots.serving for number in range(desired))
-        verdict = ConditionValue(UNKNOWN if may_serve else FALSE, reason, message)
-    return make_condition(REPLICAS_READY, verdict, generation=generation, now=now)
+        value = ConditionValue(UNKNOWN if may_serve else FALSE, reason, message)
+    return make_condition(REPLICAS_READY, value, generation=generation, now=now)
 
 
 def _source(deployment: WorkloadDeployment) -> ObservedSource:

@@ -18,7 +18,7 @@ def grace_period_s(instance: Instance) -> int:
     return instance.spec.runtime.sandbox.termination_grace_period_seconds
 
 
-def stopping_verdict(instance: Instance) -> ConditionValue:
+def stopping_value(instance: Instance) -> ConditionValue:
     message = f"Waiting for the instance to stop, up to {grace_period_s(instance)} s"
     return ConditionValue(FALSE, Reason.STOPPING, message)
 

@@ -63,11 +63,11 @@ def deletion_status(
     The replicas of a city count until its cell has confirmed that they are gone.
     """
     generation = workload.metadata.generation
-    verdict = _removal_verdict(workload, deployments)
+    value = _deletion_value(workload, deployments)
     conditions: list[Condition] = []
     for type_ in (AVAILABLE, PROGRESSING):
         observed = find_condition(workload.status.conditions, type_)
-        condition = make_condition(type_, verdict, generation=generation, now=now)
+        condition = make_condition(type_, value, generation=generation, now=now)
         conditions += with_condition([observed] if observed else [], condition)
     return WorkloadStatus(
         conditions=conditions,
@@ -77,7 +77,7 @@ def deletion_status(
     )
 
 
-def _removal_verdict(
+def _deletion_value(
     workload: Workload, deployments: Sequence[WorkloadDeployment]
 ) -> ConditionValue:
     remaining = foreign_finalizers(workload)

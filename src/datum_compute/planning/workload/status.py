@@ -121,9 +121,9 @@ def _with_fallback_notice(
         return [c for c in conditions if c.type != FELL_BACK]
     stuck = any(f.phase == "Exhausted" for f in fallbacks)
     reason = Reason.FALLBACK_EXHAUSTED if stuck else Reason.FALLBACK_ENGAGED
-    verdict = ConditionValue(TRUE, reason, fallback_message(fallbacks))
+    value = ConditionValue(TRUE, reason, fallback_message(fallbacks))
     return with_condition(
-        conditions, make_condition(FELL_BACK, verdict, generation=generation, now=now)
+        conditions, make_condition(FELL_BACK, value, generation=generation, now=now)
     )
 
 
@@ -155,13 +155,13 @@ def _available(
     ready = sum(d.status.ready_replicas for d in deployments)
     wanted = sum(d.status.desired_replicas for d in deployments)
     if any(c.status == TRUE for c in found):
-        verdict = ConditionValue(TRUE, good, f"{ready}/{wanted} instances are ready")
+        value = ConditionValue(TRUE, good, f"{ready}/{wanted} instances are ready")
     elif found:
         worst = max(found, key=lambda c: DEPLOYMENT_RANK.get(c.reason, 0))
-        verdict = ConditionValue(worst.status, worst.reason, worst.message)
+        value = ConditionValue(worst.status, worst.reason, worst.message)
     else:
-        verdict = ConditionValue(FALSE, bad, "No city has reported yet")
-    return make_condition(AVAILABLE, verdict, generation=generation, now=now)
+        value = ConditionValue(FALSE, bad, "No city has reported yet")
+    return make_condition(AVAILABLE, value, generation=generation, now=now)
 
 
 def _progressing(
@@ -180,18 +180,16 @@ def _progressing(
             unreported.append(deployment.spec.city_code)
         else:
             conditions.setdefault(found.reason, (found, deployment.spec.city_code))
-    verdict = ConditionValue(TRUE, Reason.ROLLOUT_COMPLETE, "Every city is rolled out")
+    value = ConditionValue(TRUE, Reason.ROLLOUT_COMPLETE, "Every city is rolled out")
     if unreported or not deployments:
         where = ", ".join(sorted(set(unreported))) or "any city"
-        verdict = ConditionValue(
-            UNKNOWN, Reason.AWAITING_PROPAGATION, f"No report yet from {where}"
-        )
+        value = ConditionValue(UNKNOWN, Reason.AWAITING_PROPAGATION, f"No report yet from {where}")
     for reason in _PROGRESS_ORDER:
         if reason in conditions:
             condition, city = conditions[reason]
-            verdict = ConditionValue(condition.status, reason, f"{city}: {condition.message}")
+            value = ConditionValue(condition.status, reason, f"{city}: {condition.message}")
             break
-    return make_condition(PROGRESSING, verdict, generation=generation, now=now)
+    return make_condition(PROGRESSING, value, generation=generation, now=now)
 
 
 def _sum_counts(
