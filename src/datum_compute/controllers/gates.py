@@ -189,16 +189,16 @@ def decide_network(context: Context, key: Key, instance: Instance) -> Decision |
     owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     deployment = view.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
     attachment = deployment.spec.network_attachment if deployment is not None else None
-    interfaces, records = instance.status.network_interfaces, {}
+    interfaces, status_fields = instance.status.network_interfaces, {}
     if not interfaces and attachment is not None and attachment.prefixes:
         addresses = context.state.addresses.addresses(view, attachment, instance)
         if addresses is not None:
             interfaces = [interface_of(instance, attachment, addresses)]
-            records = {"networkInterfaces": plain(interfaces)}
+            status_fields = {"networkInterfaces": plain(interfaces)}
     value = network_verdict(instance, attachment, interfaces)
     recheck_s = None if value.status == TRUE else RECHECK_S
-    fields = location_fields(instance, attachment)
-    return Decision(NETWORK, NETWORK_READY, value, recheck_s, records, fields)
+    spec_fields = location_fields(instance, attachment)
+    return Decision(NETWORK, NETWORK_READY, value, recheck_s, status_fields, spec_fields)
 
 
 def from_network_attachment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

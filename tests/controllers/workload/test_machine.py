@@ -50,7 +50,7 @@ class ScriptedDriver:
         self.observed = observed
         self.started = 0
         self.removed = 0
-        self.news: asyncio.Queue[str] = asyncio.Queue()
+        self.changed: asyncio.Queue[str] = asyncio.Queue()
 
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         self.started += 1
@@ -71,7 +71,7 @@ class ScriptedDriver:
 
     async def changes(self) -> AsyncIterator[str]:
         while True:
-            yield await self.news.get()
+            yield await self.changed.get()
 
 
 def a_server(status: ServerStatus | None = None) -> Server:
@@ -117,7 +117,7 @@ def test_a_machine_that_is_not_observed_keeps_its_record_until_it_is() -> None:
         before = await client.get(SERVER, REF)
         assert before.status.phase == "Running"
         driver.observed = NOT_OBSERVED
-        driver.news.put_nowait(f"{REF}/{before.metadata.uid}")
+        driver.changed.put_nowait(f"{REF}/{before.metadata.uid}")
         await asyncio.sleep(20)
         assert await client.get(SERVER, REF) == before, "nothing was written"
         driver.observed = MachineState("Running", reason="NotReady", addresses=("10.0.0.9",))
@@ -135,7 +135,7 @@ def test_a_machine_that_is_unknown_keeps_its_addresses_and_recovers() -> None:
     async def story(client: Client) -> None:
         before = (await client.get(SERVER, REF)).status
         driver.observed = UNKNOWN
-        driver.news.put_nowait(f"{REF}/{(await client.get(SERVER, REF)).metadata.uid}")
+        driver.changed.put_nowait(f"{REF}/{(await client.get(SERVER, REF)).metadata.uid}")
         await asyncio.sleep(5)
         lost = (await client.get(SERVER, REF)).status
         assert (lost.phase, lost.reason) == ("Unknown", "NotObserved")
@@ -175,7 +175,7 @@ def test_a_lost_machine_of_an_unknown_server_is_reported_while_its_start_fails()
 
     async def story(client: Client) -> None:
         driver.observed = UNKNOWN
-        driver.news.put_nowait(f"{REF}/{(await client.get(SERVER, REF)).metadata.uid}")
+        driver.changed.put_nowait(f"{REF}/{(await client.get(SERVER, REF)).metadata.uid}")
         await asyncio.sleep(2)
         assert (await client.get(SERVER, REF)).status.phase == "Unknown"
         driver.observed = None

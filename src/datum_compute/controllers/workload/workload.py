@@ -71,7 +71,7 @@ def observe_workload(view: CachedClient, workload: Workload) -> WorkloadObjects:
         deployments=[by_ref[found] for found in sorted(by_ref)],
         claim=view.read(CLAIM).get(workload_claim_ref(ref)),
         revisions=_revisions(view, workload) if workload.is_terminating else (),
-        instance_type=view.read(INSTANCE_TYPE).get(Ref("", size_of(workload))),
+        instance_type=view.read(INSTANCE_TYPE).get(Ref("", type_name(workload))),
     )
 
 
@@ -101,7 +101,7 @@ def from_orphan(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         yield Key(view.plane, Ref(deployment.metadata.namespace, deployment.spec.workload_ref.name))
 
 
-def size_of(workload: Workload) -> str:
+def type_name(workload: Workload) -> str:
     return size_name(workload.spec.template.spec.runtime.resources.instance_type)
 
 
@@ -125,7 +125,7 @@ WORKLOAD_CONTROLLER = Controller(
         watches(DEPLOYMENT, from_orphan),
         watches(INSTANCE_TYPE, from_type),
     ),
-    indexes=(Index(WORKLOAD, BY_INSTANCE_TYPE, lambda workload: (size_of(workload),)),),
+    indexes=(Index(WORKLOAD, BY_INSTANCE_TYPE, lambda workload: (type_name(workload),)),),
     finalizers=(labels.WORKLOAD_FINALIZER,),
     entitled_only=True,
 )

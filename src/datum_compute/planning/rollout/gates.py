@@ -99,16 +99,15 @@ INITIAL_GATES: tuple[tuple[str, IsRequired], ...] = (
 class Decision(msgspec.Struct, frozen=True):
     """The decision about one gate, with the condition that records it.
 
-    ``records`` are status fields that are written with the condition. ``fields`` are spec fields
-    that are written when the gate is removed.
+    ``status_fields`` are written with the condition, ``spec_fields`` when the gate is removed.
     """
 
     gate: str
     condition: str
     value: ConditionValue
     recheck_s: float | None = None
-    records: Mapping[str, Any] = {}
-    fields: Mapping[str, Any] = {}
+    status_fields: Mapping[str, Any] = {}
+    spec_fields: Mapping[str, Any] = {}
 
     @property
     def is_clear(self) -> bool:
@@ -189,9 +188,9 @@ def plan_gate_removal(
     )
     if not items:
         return []
-    fields = {n: value for d in decisions if d.is_clear for n, value in d.fields.items()}
+    spec_fields = {n: value for d in decisions if d.is_clear for n, value in d.spec_fields.items()}
     ref, uid = ref_of(instance), instance.metadata.uid
-    return [RemoveItems(plane, INSTANCE, ref, uid, items, "gates are clear", fields)]
+    return [RemoveItems(plane, INSTANCE, ref, uid, items, "gates are clear", spec_fields)]
 
 
 def should_defer_gates(instance: Instance, decision: Decision, now: str) -> bool:
@@ -226,10 +225,10 @@ def plan_readiness(
     new = ready_condition(instance, conditions, gates, now)
     conditions = with_condition(conditions, new)
     actions: list[Action] = []
-    records = {name: value for d in decisions for name, value in d.records.items()}
-    if records or not _needs_no_write(instance, conditions):
+    status_fields = {name: value for d in decisions for name, value in d.status_fields.items()}
+    if status_fields or not _needs_no_write(instance, conditions):
         version = instance.metadata.resource_version
-        status = {"conditions": plain(conditions), **records}
+        status = {"conditions": plain(conditions), **status_fields}
         reason = f"{READY} is {new.status}: {new.reason}"
         actions.append(PatchStatus(plane, INSTANCE, ref_of(instance), version, status, reason))
     if not instance.is_terminating:

@@ -7,7 +7,8 @@ Rules of both policies:
   that a broken template can always be replaced. An instance that was never observed, or not since
   this process started, is replaced only after an observation. An instance whose readiness became
   Unknown counts as serving.
-- Instances that are no longer wanted are removed at once, the highest ordinal first.
+- Instances that are no longer wanted are removed, the highest ordinal first. Their removal does not
+  wait for other instances.
 - Unslotted instances (controlled by the deployment, but without an ordinal) are removed at once.
 - Labels are repaired in every pass. A repair is not a step of the rollout.
 - A paused deployment replaces no instance. It still fills empty slots and scales down.
@@ -84,8 +85,10 @@ def has_unavailable_replacement(slots: Slots, replacements: frozenset[int]) -> b
 
 
 def out_of_service(slots: Slots, wanted: int, updated_ordinals: frozenset[int]) -> int:
-    """Count the wanted slots that have neither an outdated instance that serves nor an updated
-    instance that is available."""
+    """Return the number of wanted slots that are out of service.
+
+    They have neither an outdated instance that serves nor an updated instance that is available.
+    """
     in_service = (slots.serving - updated_ordinals) | (slots.available & updated_ordinals)
     return wanted - sum(number < wanted for number in in_service)
 
@@ -102,8 +105,8 @@ def slots_waiting_for_quota(
         return frozenset()
     if deployment.spec.scale_settings.instance_management_policy != "OrderedReady":
         return exceeded
-    behind = (n for n in range(min(exceeded), wanted) if n not in slots.by_ordinal)
-    return exceeded.union(behind)
+    waiting_above = (n for n in range(min(exceeded), wanted) if n not in slots.by_ordinal)
+    return exceeded.union(waiting_above)
 
 
 def can_be_recreated(deployment: WorkloadDeployment, number: int, waiting: frozenset[int]) -> bool:
@@ -238,9 +241,9 @@ def _collect_steps(
             elif number not in slots.available:
                 settling.append(Wait(f"{instance.metadata.name} is ready but not yet available"))
         elif number in slots.serving:
-            returns = can_be_recreated(deployment, number, waiting)
-            rolled = outdated if returns else outdated_blocked
-            rolled.insert(0, _delete(plane, instance, "of an older template"))
+            is_recreated = can_be_recreated(deployment, number, waiting)
+            target = outdated if is_recreated else outdated_blocked
+            target.insert(0, _delete(plane, instance, "of an older template"))
         elif number in slots.unobserved or not is_observed_not_ready(instance):
             to_fill.append(Wait(f"{instance.metadata.name} has not been observed yet"))
         else:

@@ -104,7 +104,7 @@ def first_step(server: Server) -> MachineStep:
 
 
 def step_after_observation(server: Server, *, has_machine: bool) -> MachineStep:
-    """Return REPORT or START. A machine that is not observed at the moment counts as present."""
+    """Return REPORT or START. A machine that cannot be observed counts as present."""
     if has_machine or server.status.phase in MAY_SERVE:
         return MachineStep.REPORT
     return MachineStep.START

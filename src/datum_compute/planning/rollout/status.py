@@ -358,9 +358,9 @@ def plan_deployment(
     ``size_of`` returns the size of an instance for quota. ``simulated``: the cell runs the
     simulated driver. ``unobserved`` are uids of instances whose readiness is not confirmed.
     """
-    guard = add_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
-    if guard:
-        return Plan(tuple(guard))
+    finalizer_patches = add_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
+    if finalizer_patches:
+        return Plan(tuple(finalizer_patches))
     if deployment.is_terminating and not instances:
         released = drop_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
         return Plan(tuple(released))

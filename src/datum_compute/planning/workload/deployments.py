@@ -74,20 +74,20 @@ def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) 
     """
     workload, claim = found.workload, found.claim
     if workload.is_terminating:
-        last = (
+        dependents = (
             *release_workload_claim(plane, workload, claim),
             *release_revisions(plane, workload, found.revisions),
         )
-        return plan_workload_deletion(plane, workload, found.deployments, now, last)
-    guard = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
-    claimed = plan_workload_claim(plane, workload, claim)
-    first = (*guard, *claimed)
-    if guard or (claimed and not found.deployments):
+        return plan_workload_deletion(plane, workload, found.deployments, now, dependents)
+    finalizer_patches = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
+    claim_actions = plan_workload_claim(plane, workload, claim)
+    first = (*finalizer_patches, *claim_actions)
+    if finalizer_patches or (claim_actions and not found.deployments):
         return Plan(first)  # the events of these writes start the next reconcile
-    hold = quota_hold(workload, claim, found.deployments)
-    if hold is UNDECIDED and is_fresh(claim, now):
+    block_reason = quota_hold(workload, claim, found.deployments)
+    if block_reason is UNDECIDED and is_fresh(claim, now):
         return Plan(first, requeue_after_s=DECIDED_WITHIN_S)
-    rest = plan_workload(plane, workload, found.deployments, now, found.instance_type, hold)
+    rest = plan_workload(plane, workload, found.deployments, now, found.instance_type, block_reason)
     return replace(rest, actions=(*first, *rest.actions))
 
 
@@ -97,20 +97,20 @@ def plan_workload(
     deployments: Sequence[WorkloadDeployment],
     now: str,
     instance_type: InstanceType | None = None,
-    hold: ConditionValue | None = None,
+    block_reason: ConditionValue | None = None,
 ) -> Plan:
     """Plan the deployments and the status of a Workload.
 
-    ``deployments`` are all with this workload's uid. ``hold`` is the reason why none may be created
+    ``deployments`` are all with this workload's uid. ``block_reason`` is set if none may be created
     yet.
     """
     if workload.is_terminating:
         return plan_workload_deletion(plane, workload, deployments, now)
-    guard = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
-    if guard:
-        return Plan(tuple(guard))
-    if hold is not None:
-        return _plan_blocked(plane, workload, hold, now)
+    finalizer_patches = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
+    if finalizer_patches:
+        return Plan(tuple(finalizer_patches))
+    if block_reason is not None:
+        return _plan_blocked(plane, workload, block_reason, now)
     assignments = _assign_all_cities(workload, deployments, now)
     observed = {d.metadata.name: d for d in deployments}
     desired = {d.metadata.name: d for d in desired_deployments(workload, assignments)}
@@ -120,7 +120,7 @@ def plan_workload(
         actions += _upsert(plane, deployment, observed.get(name))
     is_new = not workload.status.observed_generation
     if is_new and any(isinstance(action, Create) for action in actions):
-        return Plan(tuple(actions))  # the events of these writes start the reconcile that writes it
+        return Plan(tuple(actions))  # the next reconcile writes the first status
     fallbacks = {name: [s.status for s in found if s.status] for name, found in assignments.items()}
     status = workload_status(workload, deployments, now, instance_type, fallbacks)
     due_s = [s.due_s for found in assignments.values() for s in found if s.due_s is not None]
@@ -130,17 +130,23 @@ def plan_workload(
     )
 
 
-def _plan_blocked(plane: PlaneName, workload: Workload, hold: ConditionValue, now: str) -> Plan:
+def _plan_blocked(
+    plane: PlaneName, workload: Workload, block_reason: ConditionValue, now: str
+) -> Plan:
     status = workload_status(workload, (), now)
     generation, wanted = workload.metadata.generation, status.desired_replicas
-    available = make_condition(AVAILABLE, hold, generation=generation, now=now)
+    available = make_condition(AVAILABLE, block_reason, generation=generation, now=now)
     status = msgspec.structs.replace(
         status,
         conditions=with_condition(status.conditions, available),
-        blocked=[BlockedReplicas(reason=hold.reason, replicas=wanted, message=hold.message)],
+        blocked=[
+            BlockedReplicas(
+                reason=block_reason.reason, replicas=wanted, message=block_reason.message
+            )
+        ],
     )
     report = plan_status(plane, WORKLOAD, workload, status)
-    return Plan((*report, Wait(hold.message)), requeue_after_s=BLOCKED_RECHECK_S)
+    return Plan((*report, Wait(block_reason.message)), requeue_after_s=BLOCKED_RECHECK_S)
 
 
 Assignments = Mapping[str, Sequence[CityAssignment]]  # by placement

@@ -56,7 +56,7 @@ def select_revisions(
     labeled: Iterable[WorkloadRevision],
     owned: Iterable[WorkloadRevision],
 ) -> list[WorkloadRevision]:
-    """The revisions in the workload's namespace, each once, in order of their names.
+    """Return the revisions in the workload's namespace, each once, ordered by name.
 
     Revisions are found by label and by owner, because users can edit labels.
     """
@@ -103,7 +103,7 @@ def own_revisions(
 def _is_changed(latest: WorkloadRevision, workload: Workload) -> bool:
     before, after = latest.spec, workload.spec
     if (before.template, before.placements) == (after.template, after.placements):
-        return False  # by far the most passes, and the cheap way to know
+        return False  # the usual case, and cheaper than the comparison below
     return _recorded_fields(before) != _recorded_fields(after)
 
 
