@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict, decided
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue, make_condition
 from datum_compute.api.identity import instance_name
 from datum_compute.api.instance import (
     AVAILABLE,
@@ -126,18 +126,19 @@ def an_instance(
         owner_references=[owner_reference(owner, DEPLOYMENT)],
     )
     since = ready_since or LONG_AGO
-    verdict = Verdict(TRUE, "Available", "")
+    verdict = ConditionValue(TRUE, "Available", "")
     conditions = [
-        decided(type_, verdict, generation=1, now=since) for type_ in (PROGRAMMED, AVAILABLE, READY)
+        make_condition(type_, verdict, generation=1, now=since)
+        for type_ in (PROGRAMMED, AVAILABLE, READY)
     ]
     if ready is None:
-        unknown = Verdict(UNKNOWN, Reason.NOT_OBSERVED, "No driver has observed the machine")
+        unknown = ConditionValue(UNKNOWN, Reason.NOT_OBSERVED, "No driver has observed the machine")
         conditions[1:] = [
-            decided(type_, unknown, generation=1, now=since) for type_ in (AVAILABLE, READY)
+            make_condition(type_, unknown, generation=1, now=since) for type_ in (AVAILABLE, READY)
         ]
     elif not ready:
-        starting = Verdict(FALSE, "Starting", "")
-        conditions = [decided(READY, starting, generation=1, now=since)]
+        starting = ConditionValue(FALSE, "Starting", "")
+        conditions = [make_condition(READY, starting, generation=1, now=since)]
     return Instance(
         metadata=metadata,
         spec=InstanceSpec(
@@ -163,8 +164,8 @@ def refused_by_quota(instance: Instance) -> Instance:
     control = msgspec.structs.replace(
         instance.spec.controller, scheduling_gates=[SchedulingGate(name="Quota")]
     )
-    verdict = Verdict(FALSE, "QuotaExceeded", "the limit is used up")
-    denied = decided(QUOTA_GRANTED, verdict, generation=1, now=NOW)
+    verdict = ConditionValue(FALSE, "QuotaExceeded", "the limit is used up")
+    denied = make_condition(QUOTA_GRANTED, verdict, generation=1, now=NOW)
     return msgspec.structs.replace(
         instance,
         spec=msgspec.structs.replace(instance.spec, controller=control),

@@ -175,8 +175,8 @@ async def check_a_closing_plane_takes_no_writes(disk: Disk) -> None:
 
 async def check_a_deletion_nobody_waits_for_goes_on(disk: Disk) -> None:
     journal = FaultyJournal(disk())
-    complaints: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    violations: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: violations.append(context))
     async with running(journal) as store:
         for failing in (True, False):
             journal.hold()
@@ -196,7 +196,7 @@ async def check_a_deletion_nobody_waits_for_goes_on(disk: Disk) -> None:
             assert store.planes() == (["cell/a", PLANE] if failing else ["cell/a"])
     assert second.result() is None
     gc.collect()
-    assert complaints == [], "an error was left for nobody to see"
+    assert violations == [], "an error was left for nobody to see"
 
 
 async def check_a_plane_survives_its_refused_deletion(disk: Disk) -> None:

@@ -69,7 +69,7 @@ MANAGER_TOKEN = "token-of-manager"  # noqa: S105 - also a canary: it must turn u
 
 
 @dataclass(frozen=True, slots=True)
-class Duties:
+class HostRoles:
     """What a host runs: the planes it serves, the controllers, the planes it works on elsewhere."""
 
     name: str
@@ -89,7 +89,7 @@ class Duties:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class HostEnvironment:
     """What all hosts of a world share."""
 
     loop: VirtualLoop
@@ -115,9 +115,9 @@ class Process(Protocol):
 
 class SimulatedHost:
     def __init__(
-        self, duties: Duties, around: Surroundings, disk: Disk, ids: Random, number: int
+        self, roles: HostRoles, around: HostEnvironment, disk: Disk, ids: Random, number: int
     ) -> None:
-        self.duties = duties
+        self.roles = roles
         self.disk = disk
         self.lives = 0
         self.crashed = 0
@@ -135,7 +135,7 @@ class SimulatedHost:
 
     @property
     def name(self) -> str:
-        return self.duties.name
+        return self.roles.name
 
     @property
     def life(self) -> str:
@@ -166,7 +166,7 @@ class SimulatedHost:
             return
         self.crashed += 1
         self._around.loop.kill(self.life)
-        self._gone()
+        self._removed()
         if down_s != float("inf"):
             self._around.loop.call_later(down_s, self.start, context=contextvars.Context())
 
@@ -182,7 +182,7 @@ class SimulatedHost:
             self._around.on_exit(self.name, error)
         self._around.loop.call_soon(self.crash, context=contextvars.Context())
 
-    def _gone(self) -> None:
+    def _removed(self) -> None:
         self._process = self.traffic = None
         unanswered, self._unanswered = self._unanswered, {}
         for future in unanswered:
@@ -244,22 +244,22 @@ class SimulatedHost:
     # --- construction
 
     def _built(self) -> Process:
-        if self.duties.serves:
+        if self.roles.serves:
             ports = self._ports()
             platform = self._platform(ports)
             return ServingProcess(platform, self._beside(platform, ports))
-        if self.duties.process is not None:
-            return self.duties.process(self._ports(), self._reach)
-        if self.duties.candidate:
+        if self.roles.process is not None:
+            return self.roles.process(self._ports(), self._reach)
+        if self.roles.candidate:
             return self._candidate()
-        return ManagingProcess(self.duties, self._around, self._ports(), self._reach)
+        return ManagingProcess(self.roles, self._around, self._ports(), self._reach)
 
     def _candidate(self) -> Process:
-        duties, around = self.duties, self._around
+        roles, around = self.roles, self._around
         return LeadingProcess(
             life=self.life,
-            controllers=duties.controllers,
-            planes=duties.elsewhere,
+            controllers=roles.controllers,
+            planes=roles.elsewhere,
             token=around.credentials.manager,
             ports=self._ports(),
             reach=lambda plane, with_fence: around.reach(self.name, plane, with_fence),
@@ -267,38 +267,38 @@ class SimulatedHost:
 
     def _beside(self, platform: Platform, ports: Ports) -> Sequence[Beside]:
         """What runs beside the planes where cells join; they are told of by Clusters."""
-        if self.duties.members:
+        if self.roles.members:
             return beside_centre(platform, ports, self._reach)
-        if (cell := self.duties.joins) and self.certificate:
+        if (cell := self.roles.joins) and self.certificate:
             return beside_cell(cell, platform, ports, self._reach, lambda: self.certificate)
         return ()
 
     def _platform(self, ports: Ports) -> Platform:
-        duties, around = self.duties, self._around
+        roles, around = self.roles, self._around
         credentials = around.credentials
-        if duties.joins:
+        if roles.joins:
             credentials = replace(credentials, hub=HUB_TOKEN)
-        guarded = Safeguards(certify=certifier(self.unix_s)) if duties.members else Safeguards()
+        guarded = Safeguards(certify=certifier(self.unix_s)) if roles.members else Safeguards()
         drivers = {
             plane: around.providers[plane].driver()
-            for plane in duties.serves
+            for plane in roles.serves
             if plane in around.providers
         }
-        if duties.publishes:
+        if roles.publishes:
             elapsed_s = around.loop.time
             self.traffic = SimulatedTraffic(drivers, around.providers, self.unix_s, elapsed_s)
         return Platform(
             Layout(
-                tuple(p for p in duties.serves if plane_role(p) == "project"),
+                tuple(p for p in roles.serves if plane_role(p) == "project"),
                 self.traffic.drivers if self.traffic is not None else drivers,
-                centre=duties.centre,
-                elsewhere=duties.elsewhere,
+                centre=roles.centre,
+                elsewhere=roles.elsewhere,
                 limits=around.limits,
             ),
             ports,
             DiskJournal(self.disk, around.on_commit, self.crash),
             credentials,
-            controllers=duties.controllers,
+            controllers=roles.controllers,
             safeguards=guarded,
             reach=self._client,
             traffic=self.traffic,
@@ -365,33 +365,33 @@ class ServingProcess:
 class ManagingProcess:
     """Controllers without planes, as ``compute-manager`` runs them."""
 
-    duties: Duties
-    around: Surroundings
+    roles: HostRoles
+    around: HostEnvironment
     ports: Ports
     reach: Callable[[PlaneName], Transport]
 
     async def dispatch(self, request: Request) -> Response:
-        raise Unreachable(f"{self.duties.name} serves nothing: {request.path}")
+        raise Unreachable(f"{self.roles.name} serves nothing: {request.path}")
 
     async def run(self) -> None:
-        duties, single = self.duties, self.duties.single_project
+        roles, single = self.roles, self.roles.single_project
         providers = self.around.providers if single else {}
         drivers = {plane: provider.driver() for plane, provider in providers.items()}
         manager = build_manager(
-            duties.controllers,
+            roles.controllers,
             drivers,
             self.ports,
             single_project=single,
             reach=None if single else self._client,
         )
-        for plane in duties.elsewhere:
+        for plane in roles.elsewhere:
             manager.engage(plane, await self._client(plane))
         await manager.run()
 
     async def _client(self, plane: PlaneName) -> Client:
         return Client(
             self.reach(plane),
-            prefix=path_prefix(PLATFORM if self.duties.single_project else plane),
+            prefix=path_prefix(PLATFORM if self.roles.single_project else plane),
             token=self.around.credentials.manager,
             agent=MANAGER_AGENT,
         )
@@ -408,20 +408,20 @@ def credentials_of(planes: Sequence[PlaneName]) -> Credentials:
     return Credentials(MANAGER_TOKEN, {plane: f"token-of-{plane}" for plane in planes})
 
 
-def duties_of(layout: WorldLayout) -> list[Duties]:
+def roles_of(layout: WorldLayout) -> list[HostRoles]:
     """Who runs what: the one process, or the centre, perhaps a manager, and the cells."""
     cells = tuple(cell_plane(cell) for cell in layout.all_cells)
     central = tuple(plane for plane in layout.planes if plane not in cells)
     if layout.processes == "one":
         everything = (*EVERYTHING, *_publishing(layout))
-        return [Duties("all", layout.planes, True, everything, (), publishes=layout.published)]
+        return [HostRoles("all", layout.planes, True, everything, (), publishes=layout.published)]
     of_cells = tuple(c for c in registry.CLUSTER_CONTROLLERS if c.role == "cell")
     of_centre = tuple(c for c in registry.CLUSTER_CONTROLLERS if c.role != "cell")
     of_centre += registry.PROJECT_MEMBERSHIP
     managing = (*registry.MANAGEMENT, *registry.HUB)
     if layout.processes == "managers":
         found = [
-            Duties(CENTRE, central, True, of_centre, cells),
+            HostRoles(CENTRE, central, True, of_centre, cells),
             *(
                 _managing(layout, name, (*managing, *registry.PROJECT_MEMBERSHIP))
                 for name in managers_of(layout)
@@ -430,7 +430,7 @@ def duties_of(layout: WorldLayout) -> list[Duties]:
     else:
         elsewhere = () if layout.joined else cells
         controllers = (*managing, *of_centre)
-        found = [Duties(CENTRE, central, True, controllers, elsewhere, members=layout.joined)]
+        found = [HostRoles(CENTRE, central, True, controllers, elsewhere, members=layout.joined)]
     if layout.joined:
         return [*found, *(_joining(layout, cell) for cell in layout.all_cells)]
     for cell in layout.cells:
@@ -443,14 +443,14 @@ def duties_of(layout: WorldLayout) -> list[Duties]:
         name = host_of_cell(layout, cell)
         above = (HUB, *map(project_plane, layout.projects))  # and the claims of its instances
         own = (cell_plane(cell),)
-        found.append(Duties(name, own, False, controllers, above, publishes=layout.published))
+        found.append(HostRoles(name, own, False, controllers, above, publishes=layout.published))
     return found
 
 
-def _joining(layout: WorldLayout, cell: str) -> Duties:
+def _joining(layout: WorldLayout, cell: str) -> HostRoles:
     name, plane = host_of_cell(layout, cell), cell_plane(cell)
     controllers = (*registry.CELL_PROCESS, *_publishing(layout))
-    return Duties(name, (plane,), False, controllers, (), joins=cell, publishes=layout.published)
+    return HostRoles(name, (plane,), False, controllers, (), joins=cell, publishes=layout.published)
 
 
 def _publishing(layout: WorldLayout) -> tuple[Controller[Context], ...]:
@@ -459,8 +459,8 @@ def _publishing(layout: WorldLayout) -> tuple[Controller[Context], ...]:
 
 def _managing(
     layout: WorldLayout, name: str, controllers: tuple[Controller[Context], ...]
-) -> Duties:
-    return Duties(name, (), False, controllers, layout.planes, candidate=layout.managers > 1)
+) -> HostRoles:
+    return HostRoles(name, (), False, controllers, layout.planes, candidate=layout.managers > 1)
 
 
 _OFF_S = 2.0

@@ -57,7 +57,7 @@ Chance = Callable[[], bool]
 
 
 @dataclass(slots=True)
-class Bends:
+class LinkFaults:
     """What is wrong with one link at this moment. Every list holds one entry for each fault."""
 
     cut: int = 0
@@ -92,16 +92,16 @@ class Network:
         self.on_send: Callable[[str, Request], None] | None = None
         self._random = random
         self._randoms: dict[Link, Random] = {}
-        self._bends: dict[Link, Bends] = {}
+        self._bends: dict[Link, LinkFaults] = {}
         self._pipes: dict[Pipe, None] = {}
         self._opening: dict[object, Link] = {}  # watches that take long to open
         self._version_before = version_before
 
-    def bends(self, source: str, target: str) -> Bends:
+    def link_faults(self, source: str, target: str) -> LinkFaults:
         link = (source, target)
         found = self._bends.get(link)
         if found is None:
-            found = self._bends[link] = Bends()
+            found = self._bends[link] = LinkFaults()
         return found
 
     def transport(self, source: str, target: str) -> LinkTransport:
@@ -111,7 +111,7 @@ class Network:
         """The watches that source has open at target."""
         return [p for p in self._pipes if (p.source, p.target) == (source, target)]
 
-    def what_is_stalled(self) -> str:
+    def find_stalled_streams(self) -> str:
         """A watch that went silent and whose reader has not noticed yet, which takes a minute; one
         that has yet to bring old news, or that still opens."""
         late_s = asyncio.get_running_loop().time() + LATE_S
@@ -151,7 +151,7 @@ class Network:
         return random.uniform(*LATENCY_S)
 
     async def send(self, source: str, target: str, request: Request) -> Response:
-        there, back = self.bends(source, target), self.bends(target, source)
+        there, back = self.link_faults(source, target), self.link_faults(target, source)
         self.requests += 1
         if self.on_send is not None:
             self.on_send(source, request)
@@ -174,16 +174,16 @@ class Network:
             return await self._read(source, target, request, there, back)
         return await self._write(source, target, request, there, back)
 
-    async def _travel(self, source: str, target: str, bends: Bends) -> None:
-        delay_s = self.latency_s(source, target) + sum(bends.slowness)
+    async def _travel(self, source: str, target: str, link_faults: LinkFaults) -> None:
+        delay_s = self.latency_s(source, target) + sum(link_faults.slowness)
         if delay_s:
             await asyncio.sleep(delay_s)
-        if bends.cut:
+        if link_faults.cut:
             self.sometimes("cut")
             raise await _no_answer()
 
     async def _read(
-        self, source: str, target: str, request: Request, there: Bends, back: Bends
+        self, source: str, target: str, request: Request, there: LinkFaults, back: LinkFaults
     ) -> Response:
         if there.broken_pages and "continue" in request.query:
             self.sometimes("list broken off")
@@ -200,7 +200,7 @@ class Network:
         return response
 
     async def _write(
-        self, source: str, target: str, request: Request, there: Bends, back: Bends
+        self, source: str, target: str, request: Request, there: LinkFaults, back: LinkFaults
     ) -> Response:
         for chance, delay_s in there.delayed:
             if chance():
@@ -219,7 +219,7 @@ class Network:
         return response
 
     async def _open_watch(
-        self, source: str, target: str, request: Request, there: Bends
+        self, source: str, target: str, request: Request, there: LinkFaults
     ) -> Response:
         if there.watches_refused:
             raise await _no_answer()
@@ -334,8 +334,8 @@ class Pipe(ABC):
         self.half_open = False
         self.arrives_s = 0.0  # the last line that is on its way
         self._network = network
-        self._asked = network.bends(source, target)
-        self._answered = network.bends(target, source)
+        self._asked = network.link_faults(source, target)
+        self._answered = network.link_faults(target, source)
         self._lines: deque[bytes] = deque()
         self._latest: deque[bytes] = deque(maxlen=_REPLAYED)
         self._closed = False

@@ -66,7 +66,7 @@ class Provider:
     away: int = 0  # how many faults keep it from answering
     hidden: dict[str, None] = field(default_factory=dict)
     lied_about: dict[str, None] = field(default_factory=dict)
-    honest_since_s: float = 0.0
+    correct_since_s: float = 0.0
     overlaps: list[str] = field(default_factory=list)  # machines that were woken twice at once
     # Machines that served when a fault killed them, until one of the same id is started and serves.
     killed: dict[str, None] = field(default_factory=dict)
@@ -117,10 +117,10 @@ class Provider:
         started_at = machine_state(self.machines[machine_id], self.now()).started_at
         return self.now() - parse_timestamp(started_at) if started_at else 0.0
 
-    def tell_the_truth(self) -> None:
+    def report_correctly(self) -> None:
         self.lie = None
         self.hidden.clear()
-        self.honest_since_s = self.now()
+        self.correct_since_s = self.now()
 
     def _draw_adoption_s(self) -> float:
         delay_s = self.adoption_s()

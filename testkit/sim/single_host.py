@@ -16,7 +16,7 @@ from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.journal import Change, Entry
 from testkit.sim.disk import Disk
-from testkit.sim.host import EPOCH_S, Duties, SimulatedHost, Surroundings, credentials_of
+from testkit.sim.host import EPOCH_S, HostEnvironment, HostRoles, SimulatedHost, credentials_of
 from testkit.sim.loop import VirtualLoop
 from testkit.sim.network import Around
 from testkit.sim.provider import Provider
@@ -95,7 +95,7 @@ def single_host(
     def failed(_name: str, error: BaseException) -> None:
         raise error
 
-    around = Surroundings(
+    around = HostEnvironment(
         loop=loop,
         credentials=credentials_of(planes),
         providers=providers,
@@ -105,6 +105,6 @@ def single_host(
         on_exit=failed,
         on_answer=lambda _request, _response: None,
     )
-    duties = Duties("all", planes, True, controllers, ())
-    host = SimulatedHost(duties, around, Disk(Random(1)), Random(1), 0)  # noqa: S311
+    roles = HostRoles("all", planes, True, controllers, ())
+    host = SimulatedHost(roles, around, Disk(Random(1)), Random(1), 0)  # noqa: S311
     return SingleHost(host, providers, writes, silent)

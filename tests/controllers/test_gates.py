@@ -9,7 +9,7 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.codec import plain
-from datum_compute.api.conditions import TRUE, Verdict, decided
+from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
 from datum_compute.api.errors import Forbidden, Unreachable
 from datum_compute.api.exchange import Request, Response
 from datum_compute.api.identity import encoded_cluster
@@ -57,8 +57,8 @@ async def a_context(loop: VirtualLoop, planes: InProcessPlanes, granted_s: float
     await cell.create(NAMESPACE, a_namespace("default", **identity))
     await project.create(NAMESPACE, a_namespace("default"))
     claim = await project.create(CLAIM, new_claim(HOME, INSTANCE, None))
-    verdict = Verdict(TRUE, "QuotaAvailable", "")
-    granted = decided(GRANTED, verdict, generation=1, now=timestamp(granted_s))
+    verdict = ConditionValue(TRUE, "QuotaAvailable", "")
+    granted = make_condition(GRANTED, verdict, generation=1, now=timestamp(granted_s))
     await project.patch_status(
         CLAIM,
         CLAIM_REF,

@@ -11,8 +11,8 @@ from datum_compute.api.conditions import (
     TRUE,
     UNKNOWN,
     ConditionStatus,
-    Verdict,
-    decided,
+    ConditionValue,
+    make_condition,
     with_condition,
 )
 from datum_compute.api.fields import LocalReference
@@ -51,7 +51,7 @@ def gated(statuses: dict[str, ConditionStatus] | None = None, *others: str) -> I
     )
     said = {PROGRAMMED: UNKNOWN, READY: UNKNOWN, **(statuses or {})}
     conditions = [
-        decided(type_, Verdict(status, "Pending", ""), generation=1, now=NOW)
+        make_condition(type_, ConditionValue(status, "Pending", ""), generation=1, now=NOW)
         for type_, status in said.items()
     ]
     return replace(

@@ -17,8 +17,8 @@ from datum_compute.store.journal import Change, ObjectKey
 from examples.ordered_set.__main__ import define
 from examples.ordered_set.controllers import controllers
 from examples.ordered_set.kinds import MEMBER, ORDERED_SET
-from testkit.sim.checks.state import Rows, Truth
-from testkit.sim.run.custom_world import WINDOW_S, OwnProgram, User, own_main
+from testkit.sim.checks.state import ClusterState, Rows
+from testkit.sim.run.custom_world import WINDOW_S, CustomProgram, User, custom_main
 from testkit.sim.scenario.faults import (
     AnswerFromCache,
     DelayWrites,
@@ -42,33 +42,33 @@ async def act(user: User) -> None:
         "metadata": {"name": SET.name, "namespace": SET.namespace},
         "spec": spec,
     }
-    await user.insist(lambda: user.client.create_plain(ORDERED_SET, made))
+    await user.retry_until_done(lambda: user.client.create_plain(ORDERED_SET, made))
     for changed in ({"replicas": 5}, {"image": "web:2"}, {"replicas": 2}, {"image": "web:3"}):
         await asyncio.sleep(user.random.uniform(0, WINDOW_S / 3))
         patch = {"spec": dict(changed)}
-        await user.insist(lambda patch=patch: user.client.patch(ORDERED_SET, SET, patch))  # type: ignore[misc]
+        await user.retry_until_done(lambda patch=patch: user.client.patch(ORDERED_SET, SET, patch))  # type: ignore[misc]
 
 
 async def tidy_up(user: User) -> None:
-    await user.insist(lambda: user.client.delete(ORDERED_SET, SET))
+    await user.retry_until_done(lambda: user.client.delete(ORDERED_SET, SET))
 
 
-def complaint(truth: Truth, before: Rows, change: Change, scenario: Scenario) -> str:
+def violation(state: ClusterState, before: Rows, change: Change, scenario: Scenario) -> str:
     if change.key.resource == MEMBER.resource and change.key not in before and change.body:
         late = any(isinstance(fault, _LATE) for fault in scenario.faults)
-        return member_complaint(truth, change.key, ordered=not late)
+        return member_complaint(state, change.key, ordered=not late)
     if change.key.resource == ORDERED_SET.resource and change.body is None:
-        return release_complaint(truth, before.get(change.key))
+        return release_complaint(state, before.get(change.key))
     return ""
 
 
 # --- what must hold
 
 
-def member_complaint(truth: Truth, key: ObjectKey, *, ordered: bool) -> str:
+def member_complaint(state: ClusterState, key: ObjectKey, *, ordered: bool) -> str:
     """A new member has a place of its own, and all before it are there and ready."""
-    made = truth.rows[HUB][key]
-    others = {k: row for k, row in members_of(truth, _owner(made)) if k != key}
+    made = state.rows[HUB][key]
+    others = {k: row for k, row in members_of(state, _owner(made)) if k != key}
     places = {row["spec"]["ordinal"]: row for row in others.values()}
     ordinal = made["spec"]["ordinal"]
     if ordinal in places:
@@ -79,14 +79,14 @@ def member_complaint(truth: Truth, key: ObjectKey, *, ordered: bool) -> str:
     return ""
 
 
-def release_complaint(truth: Truth, gone: JsonObject | None) -> str:
+def release_complaint(state: ClusterState, gone: JsonObject | None) -> str:
     """A set goes only when none of its members is left."""
-    left = [] if gone is None else list(members_of(truth, gone["metadata"]["uid"]))
+    left = [] if gone is None else list(members_of(state, gone["metadata"]["uid"]))
     return f"I15: the set left before {len(left)} of its members" if left else ""
 
 
-def members_of(truth: Truth, uid: str) -> Iterator[tuple[ObjectKey, JsonObject]]:
-    for key, row in truth.of_resource(HUB, MEMBER.resource):
+def members_of(state: ClusterState, uid: str) -> Iterator[tuple[ObjectKey, JsonObject]]:
+    for key, row in state.rows_of(HUB, MEMBER.resource):
         if _owner(row) == uid:
             yield key, row
 
@@ -96,10 +96,10 @@ def _owner(member: JsonObject) -> str:
     return str(owners[0]["uid"])
 
 
-def sets_missing(truth: Truth, wanted: Mapping[str, tuple[int, str]]) -> str:
+def sets_missing(state: ClusterState, wanted: Mapping[str, tuple[int, str]]) -> str:
     """In what the sets and their members are not yet as wanted: replicas and image by name."""
-    sets = {key.name: row for key, row in truth.of_resource(HUB, ORDERED_SET.resource)}
-    members = [row["spec"] | row.get("status", {}) for _, row in _all_members(truth)]
+    sets = {key.name: row for key, row in state.rows_of(HUB, ORDERED_SET.resource)}
+    members = [row["spec"] | row.get("status", {}) for _, row in _all_members(state)]
     if sorted(sets) != sorted(wanted):
         return f"sets are {sorted(sets)}"
     asked = [
@@ -117,19 +117,19 @@ def sets_missing(truth: Truth, wanted: Mapping[str, tuple[int, str]]) -> str:
     return ""
 
 
-def _all_members(truth: Truth) -> Iterator[tuple[ObjectKey, JsonObject]]:
-    return truth.of_resource(HUB, MEMBER.resource)
+def _all_members(state: ClusterState) -> Iterator[tuple[ObjectKey, JsonObject]]:
+    return state.rows_of(HUB, MEMBER.resource)
 
 
-ORDERED_SETS = OwnProgram(
+ORDERED_SETS = CustomProgram(
     controllers=lambda _ports: controllers("hub"),
     prepare=define,
     act=act,
-    missing=lambda truth: sets_missing(truth, {"web": (2, "web:3")}),
+    missing=lambda state: sets_missing(state, {"web": (2, "web:3")}),
     tidy_up=tidy_up,
-    left=lambda truth: sets_missing(truth, {}),
-    complaint=complaint,
+    left=lambda state: sets_missing(state, {}),
+    violation=violation,
 )
 
 if __name__ == "__main__":
-    sys.exit(own_main(ORDERED_SETS))
+    sys.exit(custom_main(ORDERED_SETS))

@@ -9,7 +9,7 @@ import pytest
 
 from examples.ordered_set import controllers as tutorial
 from examples.ordered_set.plan import Plan, plan_ordered_set
-from testkit.sim.run.custom_world import own_main, own_scenario_of, run_own_world
+from testkit.sim.run.custom_world import custom_main, custom_scenario_of, run_custom_world
 from testkit.sim.run.world import WorldBroken
 from tests.examples.ordered_world import ORDERED_SETS
 
@@ -18,11 +18,13 @@ SEEDS = range(1, 25)
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_ordered_set_survives_the_faults_of_the_simulator(seed: int) -> None:
-    run_own_world(ORDERED_SETS, own_scenario_of(seed))
+    run_custom_world(ORDERED_SETS, custom_scenario_of(seed))
 
 
 def test_those_worlds_meet_deaths_losses_and_blind_spots() -> None:
-    met = Counter(type(fault).__name__ for seed in SEEDS for fault in own_scenario_of(seed).faults)
+    met = Counter(
+        type(fault).__name__ for seed in SEEDS for fault in custom_scenario_of(seed).faults
+    )
     for name in ("CrashAtCommit", "StopHost", "LoseRequests", "CutLink", "LoseHistory"):
         assert met[name] >= 1, met
 
@@ -36,8 +38,8 @@ def test_a_set_that_is_released_early_is_found_and_shrunken(
 
     monkeypatch.setattr(tutorial, "plan_ordered_set", released_early)
     with pytest.raises(WorldBroken, match="I15"):
-        run_own_world(ORDERED_SETS, own_scenario_of(SEEDS[0]))
-    assert own_main(ORDERED_SETS, ["--seeds", "1"]) == 1
+        run_custom_world(ORDERED_SETS, custom_scenario_of(SEEDS[0]))
+    assert custom_main(ORDERED_SETS, ["--seeds", "1"]) == 1
     told = capsys.readouterr().out
     assert "shrunken" in told
     assert "BROKEN I15" in told

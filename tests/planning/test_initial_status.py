@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from datum_compute.api.conditions import UNKNOWN, Condition, Verdict
+from datum_compute.api.conditions import UNKNOWN, Condition, ConditionValue
 from datum_compute.api.instance import QUOTA_GRANTED, Instance
 from datum_compute.api.timestamps import parse_timestamp, timestamp
 from datum_compute.planning.initial_status import INITIAL_STATUS_S, age_s, should_defer
@@ -42,8 +42,8 @@ def test_a_creation_time_of_another_clock_defers_nothing() -> None:
 
 def test_gates_of_a_new_instance_wait_for_an_undecided_one() -> None:
     waiting = created_at_now(refused_by_quota(an_instance(0)))
-    undecided = Decision(QUOTA, QUOTA_GRANTED, Verdict(UNKNOWN, "PendingEvaluation", ""))
-    denied = Decision(QUOTA, QUOTA_GRANTED, Verdict("False", "QuotaExceeded", ""))
+    undecided = Decision(QUOTA, QUOTA_GRANTED, ConditionValue(UNKNOWN, "PendingEvaluation", ""))
+    denied = Decision(QUOTA, QUOTA_GRANTED, ConditionValue("False", "QuotaExceeded", ""))
     assert should_defer_gates(waiting, undecided, NOW)
     assert not should_defer_gates(waiting, denied, NOW)
     assert not should_defer_gates(waiting, undecided, after(INITIAL_STATUS_S))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition
+from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, find_condition
 from datum_compute.api.configmap import ConfigMap
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE
@@ -33,8 +33,10 @@ def decide(context: Context, key: Key, instance: Instance) -> Decision | None:
     """The pure part would live in planning/; this only reads and answers."""
     view = context.planes.require(key.plane)
     if view.read(CONFIG_MAP).get(Ref(instance.metadata.namespace, "grant")) is not None:
-        return Decision(GATE, CONDITION, Verdict(TRUE, "QuotaAvailable", "granted"))
-    return Decision(GATE, CONDITION, Verdict(FALSE, "QuotaExceeded", "11 of 10"), recheck_s=15)
+        return Decision(GATE, CONDITION, ConditionValue(TRUE, "QuotaAvailable", "granted"))
+    return Decision(
+        GATE, CONDITION, ConditionValue(FALSE, "QuotaExceeded", "11 of 10"), recheck_s=15
+    )
 
 
 def from_grant(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

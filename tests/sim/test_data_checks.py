@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.conditions import TRUE, Verdict
+from datum_compute.api.conditions import TRUE, ConditionValue
 from datum_compute.planning.federation.referenced_objects import arrival_verdict, carried
 from datum_compute.planning.rollout.referenced_data import data_verdict
 from testkit.sim.mutants.mutant import function_replaced
@@ -53,7 +53,7 @@ def test_machines_get_their_data(scenario: Scenario) -> None:
 @contextmanager
 def gate_opened_and_nothing_asked() -> Iterator[None]:
     def make(_original: Any) -> Any:
-        return lambda *_arguments: Verdict(TRUE, "Ready", "")
+        return lambda *_arguments: ConditionValue(TRUE, "Ready", "")
 
     with function_replaced(data_verdict, make), function_replaced(arrival_verdict, make):
         yield

@@ -13,28 +13,28 @@ from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, IP_ALLOCATION, N
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable
 from datum_compute.store.journal import Change, ObjectKey
-from testkit.sim.checks.convergence import i5_no_home_outlives_its_source
-from testkit.sim.checks.expected_state import Core
+from testkit.sim.checks.convergence import i5_no_hub_namespace_outlives_its_source
+from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.prefixes import i2_prefix_outlives_its_machines
-from testkit.sim.checks.projects import i6_homes_say_whose_they_are
-from testkit.sim.checks.state import Truth
+from testkit.sim.checks.projects import i6_hub_namespaces_name_their_project
+from testkit.sim.checks.state import ClusterState
 from testkit.sim.provider import Provider
 from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario.faults import StopHost
 from testkit.sim.scenario.operations import CreateWorkload, FleetingNamespace
 from testkit.sim.scenario.scenario import Scenario, WorldLayout, host_of_cell
 
-CORE = Core({}, ("alpha",), ("dfw",), frozenset())
+CORE = ExpectedState({}, ("alpha",), ("dfw",), frozenset())
 
 
-def a_truth(providers: dict[Any, Provider] | None = None) -> Truth:
-    return Truth(providers or {}, lambda: 0.0)
+def a_truth(providers: dict[Any, Provider] | None = None) -> ClusterState:
+    return ClusterState(providers or {}, lambda: 0.0)
 
 
-def put(truth: Truth, plane: str, resource: str, name: str, **row: Any) -> None:
+def put(state: ClusterState, plane: str, resource: str, name: str, **row: Any) -> None:
     metadata: JsonObject = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
     body = encode({"metadata": metadata, **row})
-    list(truth.apply([Change(plane, 1, ObjectKey(resource, "", name), body)]))
+    list(state.apply([Change(plane, 1, ObjectKey(resource, "", name), body)]))
 
 
 def test_a_home_without_its_source_is_found_on_hub_and_cell() -> None:
@@ -43,42 +43,42 @@ def test_a_home_without_its_source_is_found_on_hub_and_cell() -> None:
         ("hub", CLUSTER_POLICY.resource),
         ("cell/dfw", NAMESPACE.resource),
     ):
-        truth = a_truth()
-        put(truth, plane, resource, "ns-uid-team")
-        assert "its source is gone" in i5_no_home_outlives_its_source(truth, CORE)
-        put(truth, "project/alpha", NAMESPACE.resource, "team")
-        assert i5_no_home_outlives_its_source(truth, CORE) == ""
+        state = a_truth()
+        put(state, plane, resource, "ns-uid-team")
+        assert "its source is gone" in i5_no_hub_namespace_outlives_its_source(state, CORE)
+        put(state, "project/alpha", NAMESPACE.resource, "team")
+        assert i5_no_hub_namespace_outlives_its_source(state, CORE) == ""
 
 
 def test_a_home_that_says_it_is_of_another_is_found() -> None:
-    truth = a_truth()
-    put(truth, "project/alpha", NAMESPACE.resource, "team")
+    state = a_truth()
+    put(state, "project/alpha", NAMESPACE.resource, "team")
     told = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "other"}
-    put_labelled(truth, told)
-    assert i6_homes_say_whose_they_are(truth, CORE) == "", "nobody uses it"
+    put_labelled(state, told)
+    assert i6_hub_namespaces_name_their_project(state, CORE) == "", "nobody uses it"
     key = ObjectKey(DEPLOYMENT.resource, "ns-uid-team", "web")
     body = encode({"metadata": {"name": "web", "uid": "u", "resourceVersion": "1"}})
-    list(truth.apply([Change("hub", 2, key, body)]))
-    assert "alpha/team" in i6_homes_say_whose_they_are(truth, CORE)
-    put_labelled(truth, {**told, labels.UPSTREAM_NAMESPACE: "team"})
-    assert i6_homes_say_whose_they_are(truth, CORE) == ""
+    list(state.apply([Change("hub", 2, key, body)]))
+    assert "alpha/team" in i6_hub_namespaces_name_their_project(state, CORE)
+    put_labelled(state, {**told, labels.UPSTREAM_NAMESPACE: "team"})
+    assert i6_hub_namespaces_name_their_project(state, CORE) == ""
 
 
-def put_labelled(truth: Truth, told: dict[str, str]) -> None:
+def put_labelled(state: ClusterState, told: dict[str, str]) -> None:
     metadata = {"name": "ns-uid-team", "uid": "home", "resourceVersion": "1", "labels": told}
     key = ObjectKey(NAMESPACE.resource, "", "ns-uid-team")
-    list(truth.apply([Change("hub", 1, key, encode({"metadata": metadata}))]))
+    list(state.apply([Change("hub", 1, key, encode({"metadata": metadata}))]))
 
 
 def test_a_prefix_that_a_machine_has_an_address_of_is_found() -> None:
     machine = SimulatedMachine(number=1, image="web:1", runs_from_s=0.0, addresses=["10.128.16.2"])
     provider = Provider(lambda: 0.0, machines=MachineTable({"ns/web-0/uid": machine}))
-    truth = a_truth({"cell/dfw": provider})
+    state = a_truth({"cell/dfw": provider})
     for cidr, expected in (("10.128.16.0/20", "has 10.128.16.2"), ("10.128.32.0/20", "")):
-        put(truth, "platform", IP_ALLOCATION.resource, "a", spec={"cidr": cidr})
+        put(state, "platform", IP_ALLOCATION.resource, "a", spec={"cidr": cidr})
         gone = Change("platform", 2, ObjectKey(IP_ALLOCATION.resource, "", "a"), None)
-        (step,) = truth.apply([gone])
-        found = i2_prefix_outlives_its_machines(truth, step)
+        (step,) = state.apply([gone])
+        found = i2_prefix_outlives_its_machines(state, step)
         assert (expected in found) if expected else found == ""
 
 

@@ -24,11 +24,11 @@ from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.store.journal import Change, LoadedPlane, ObjectKey
 from testkit.sim.actors.users import Wanted, canary
-from testkit.sim.checks.convergence import picture, what_is_left, what_is_missing
-from testkit.sim.checks.expected_state import Core
+from testkit.sim.checks.convergence import find_leftovers, find_missing, summarize_state
+from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.invariants import Observer
-from testkit.sim.checks.projects import i6_strangers_are_set_apart
-from testkit.sim.checks.state import Truth
+from testkit.sim.checks.projects import i6_orphan_copies_are_quarantined
+from testkit.sim.checks.state import ClusterState
 from testkit.sim.provider import Provider
 
 CELL = cell_plane("dfw")
@@ -43,8 +43,8 @@ class Scene:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.provider = Provider(lambda: self.now_s)
-        self.truth = Truth({CELL: self.provider}, lambda: self.now_s)
-        self.observer = Observer(self.truth, ("alpha", "beta"))
+        self.state = ClusterState({CELL: self.provider}, lambda: self.now_s)
+        self.observer = Observer(self.state, ("alpha", "beta"))
         self._versions: dict[str, int] = {}
 
     def put(self, plane: str, kind: KindInfo[Any], name: str, **parts: Any) -> None:
@@ -72,7 +72,7 @@ class Scene:
         )
 
     @property
-    def complaint(self) -> str:
+    def violation(self) -> str:
         return str(self.observer.broken or "")
 
     def _next(self, plane: str) -> int:
@@ -101,18 +101,18 @@ def deployment_spec(replicas: int, image: str = "web:1") -> JsonObject:
 def test_i1_two_machines_for_one_slot(scene: Scene) -> None:
     scene.run_machine("web-0", "a")
     scene.put(CELL, NAMESPACE, "x", namespace="")
-    assert not scene.complaint
+    assert not scene.violation
     scene.run_machine("web-0", "b")
     scene.put(CELL, NAMESPACE, "x", namespace="")
-    assert scene.complaint.startswith("I1")
+    assert scene.violation.startswith("I1")
 
 
 def test_i7_available_without_a_machine(scene: Scene) -> None:
     scene.run_machine("web-0", "a")
     scene.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=says("Available"))
-    assert not scene.complaint
+    assert not scene.violation
     scene.put(CELL, INSTANCE, "web-1", spec=instance_spec(), status=says("Available"))
-    assert scene.complaint.startswith("I7")
+    assert scene.violation.startswith("I7")
 
 
 def test_i7_available_long_after_its_machine(scene: Scene) -> None:
@@ -121,16 +121,16 @@ def test_i7_available_long_after_its_machine(scene: Scene) -> None:
     scene.provider.machines.clear()
     scene.now_s = 100.0
     scene.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=says("Available"))
-    assert scene.complaint.startswith("I7")
+    assert scene.violation.startswith("I7")
 
 
 def test_i8_ahead_of_what_exists_or_going_back(scene: Scene) -> None:
     scene.put(ALPHA, WORKLOAD, "web", status={"observedGeneration": 2})
-    assert "observed 2 of 1" in scene.complaint
+    assert "observed 2 of 1" in scene.violation
     back = Scene()
     back.put(ALPHA, WORKLOAD, "web", status={"observedGeneration": 1})
     back.put(ALPHA, WORKLOAD, "web", status={})
-    assert "went back" in back.complaint
+    assert "after" in back.violation
 
 
 @pytest.mark.parametrize(
@@ -153,14 +153,14 @@ def test_i8_the_hub_mirrors_the_generation_of_a_copy_that_is_deleted(
     scene.put(CELL, DEPLOYMENT, "web", metadata=copy)
     report(observed)
     report(1)  # the next copy starts again
-    assert scene.complaint.startswith("I8") != fine
+    assert scene.violation.startswith("I8") != fine
 
 
 def test_i9_versions_that_do_not_rise(scene: Scene) -> None:
     scene.put(HUB, NAMESPACE, "x", namespace="")
     scene._versions[HUB] = 0
     scene.put(HUB, NAMESPACE, "x", namespace="")
-    assert scene.complaint.startswith("I9")
+    assert scene.violation.startswith("I9")
 
 
 def _instances(scene: Scene, count: int, replicas: int, *, ready: str = "True") -> None:
@@ -187,20 +187,20 @@ def _instance(scene: Scene, number: int, *, ready: str = "True", leaving: bool =
 def test_i14_a_healthy_instance_is_removed(scene: Scene) -> None:
     _instances(scene, 2, replicas=2)
     _instance(scene, 0, leaving=True)
-    assert "ready and as wanted" in scene.complaint
+    assert "ready and current" in scene.violation
 
 
 def test_i14_lets_a_hub_that_came_from_a_backup_ask_for_what_it_knew(scene: Scene) -> None:
-    scene.observer.truth.restored[HUB] = None
+    scene.observer.state.restored[HUB] = None
     _instances(scene, 2, replicas=2)
     _instance(scene, 0, leaving=True)
-    assert not scene.complaint
+    assert not scene.violation
 
 
 def test_i14_a_lower_ordinal_goes_before_a_higher(scene: Scene) -> None:
     _instances(scene, 3, replicas=1)
     _instance(scene, 1, leaving=True)
-    assert "before web-2" in scene.complaint
+    assert "before web-2" in scene.violation
 
 
 def test_i14_is_content_with_a_surplus_and_with_what_is_broken(scene: Scene) -> None:
@@ -208,14 +208,14 @@ def test_i14_is_content_with_a_surplus_and_with_what_is_broken(scene: Scene) -> 
     _instance(scene, 1, leaving=True)
     _instance(scene, 0, ready="False")
     _instance(scene, 0, ready="False", leaving=True)
-    assert not scene.complaint
+    assert not scene.violation
 
 
 def test_i15_a_server_leaves_before_its_machine(scene: Scene) -> None:
     scene.put(CELL, SERVER, "web-0")
     scene.run_machine("web-0", "uid-web-0")
     scene.drop(CELL, SERVER, "web-0")
-    assert scene.complaint.startswith("I15")
+    assert scene.violation.startswith("I15")
 
 
 def _copy_on_the_cell(scene: Scene) -> None:
@@ -228,7 +228,7 @@ def test_i15_a_tombstone_leaves_before_the_copy(scene: Scene) -> None:
     scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw")
     _copy_on_the_cell(scene)
     scene.drop(HUB, WORK, "web-work", namespace="karmada-es-dfw")
-    assert scene.complaint.startswith("I15")
+    assert scene.violation.startswith("I15")
 
 
 @pytest.mark.parametrize(
@@ -246,66 +246,66 @@ def test_i15_the_project_lets_go_while_a_cell_has_it(
     scene.put(ALPHA, DEPLOYMENT, "web", namespace="default", metadata=target, spec={})
     scene.now_s = 1000.0
     scene.drop(ALPHA, DEPLOYMENT, "web", namespace="default")
-    assert (not scene.complaint) == fine
+    assert (not scene.violation) == fine
 
 
 @pytest.mark.parametrize(
-    ("written_again", "complaint"),
-    [("nothing", ""), ("work", "no tombstone stands"), ("deployment", "no tombstone stands")],
+    ("written_again", "violation"),
+    [("nothing", ""), ("work", "no Work is terminating"), ("deployment", "no tombstone stands")],
 )
 def test_i15_accepts_that_a_restored_hub_has_no_record_of_a_copy(
-    scene: Scene, written_again: str, complaint: str
+    scene: Scene, written_again: str, violation: str
 ) -> None:
     scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw")
     _copy_on_the_cell(scene)
     target = {"annotations": {labels.FEDERATION_NAMESPACE: HOME}}
     scene.put(ALPHA, DEPLOYMENT, "web", namespace="default", metadata=target, spec={})
-    scene.truth.restore({HUB: LoadedPlane(version=1, objects={})})
+    scene.state.restore({HUB: LoadedPlane(version=1, objects={})})
     if written_again == "work":
         scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw")
     if written_again == "deployment":
         scene.put(HUB, DEPLOYMENT, "web", spec=deployment_spec(1))
-    assert not scene.complaint
+    assert not scene.violation
     scene.drop(ALPHA, DEPLOYMENT, "web", namespace="default")
-    assert scene.complaint.endswith(complaint)
-    assert bool(scene.complaint) == bool(complaint)
+    assert scene.violation.endswith(violation)
+    assert bool(scene.violation) == bool(violation)
 
 
 def test_i15_restored_work_that_is_deleted_again_needs_its_tombstone(scene: Scene) -> None:
     scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw")
-    scene.truth.restore({HUB: LoadedPlane(version=1, objects={})})
+    scene.state.restore({HUB: LoadedPlane(version=1, objects={})})
     scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw")
     scene.drop(HUB, WORK, "web-work", namespace="karmada-es-dfw")
     _copy_on_the_cell(scene)
     target = {"annotations": {labels.FEDERATION_NAMESPACE: HOME}}
     scene.put(ALPHA, DEPLOYMENT, "web", namespace="default", metadata=target, spec={})
     scene.drop(ALPHA, DEPLOYMENT, "web", namespace="default")
-    assert "no tombstone stands" in scene.complaint
+    assert "no Work is terminating" in scene.violation
 
 
 def test_i17_something_of_one_project_on_the_plane_of_another(scene: Scene) -> None:
     scene.put(ALPHA, WORKLOAD, "web", spec={"env": canary("alpha")})
-    assert not scene.complaint
+    assert not scene.violation
     scene.put(BETA, WORKLOAD, "web", spec={"env": canary("alpha")})
-    assert scene.complaint.startswith("I17")
+    assert scene.violation.startswith("I17")
 
 
 def test_i18_a_token_in_an_object(scene: Scene) -> None:
     scene.put(HUB, CLUSTER, "dfw", namespace="", status={"message": "token-of-hub"})
-    assert scene.complaint.startswith("I18")
+    assert scene.violation.startswith("I18")
 
 
 def test_i23_available_with_nothing_ready(scene: Scene) -> None:
     scene.put(ALPHA, WORKLOAD, "web", status={**says("Available"), "readyReplicas": 1})
-    assert not scene.complaint
+    assert not scene.violation
     scene.put(ALPHA, WORKLOAD, "api", status=says("Available"))
-    assert scene.complaint.startswith("I23")
+    assert scene.violation.startswith("I23")
 
 
 def test_renewing_a_lease_is_not_counted_as_a_write(scene: Scene) -> None:
     scene.put(HUB, NAMESPACE, "x", namespace="")
     scene.put(HUB, LEASE, "leader")
-    assert scene.truth.writes == 1
+    assert scene.state.writes == 1
 
 
 # --- after the calm
@@ -321,9 +321,9 @@ COUNTS = (
 )
 
 
-def core(**changes: Any) -> Core:
+def expected(**changes: Any) -> ExpectedState:
     asked = {"wanted": {("alpha", "web"): Wanted("web:1", 1, ("DFW",))}, "lost": frozenset()}
-    return Core(**{**asked, "projects": ("alpha",), "cells": ("dfw",), **changes})
+    return ExpectedState(**{**asked, "projects": ("alpha",), "cells": ("dfw",), **changes})
 
 
 @pytest.fixture
@@ -346,55 +346,55 @@ def settled(scene: Scene) -> Scene:
         )
     scene.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready"))
     scene.put(PLATFORM, PROJECT, "alpha", namespace="")
-    assert what_is_missing(scene.truth, core()) == ""
+    assert find_missing(scene.state, expected()) == ""
     return scene
 
 
 def test_i6_a_machine_too_many_and_one_of_the_wrong_image(settled: Scene) -> None:
     settled.run_machine("web-0", "uid-web-0", image="web:2")
-    assert "machines run" in what_is_missing(settled.truth, core())
+    assert "machines run" in find_missing(settled.state, expected())
     settled.run_machine("web-0", "uid-web-0")
     settled.run_machine("web-1", "uid-web-1")
-    assert "machines run" in what_is_missing(settled.truth, core())
+    assert "machines run" in find_missing(settled.state, expected())
 
 
 def test_i3_a_machine_without_its_server(settled: Scene) -> None:
     settled.drop(CELL, SERVER, "web-0")
-    assert "has no server" in what_is_missing(settled.truth, core())
+    assert "has no server" in find_missing(settled.state, expected())
 
 
 def test_i6_a_workload_that_miscounts_or_lags(settled: Scene) -> None:
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=dict.fromkeys(COUNTS, 0))
-    assert "it counts" in what_is_missing(settled.truth, core())
+    assert "it reports" in find_missing(settled.state, expected())
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=dict.fromkeys(COUNTS, 1))
-    assert "older generation" in what_is_missing(settled.truth, core())
+    assert "older generation" in find_missing(settled.state, expected())
 
 
 def test_i6_a_copy_that_is_left_over_or_missing(settled: Scene) -> None:
     settled.put(HUB, INSTANCE, "web-1", spec=instance_spec())
-    assert "the hub shows" in what_is_missing(settled.truth, core())
+    assert "the hub shows" in find_missing(settled.state, expected())
     settled.drop(HUB, INSTANCE, "web-1")
     settled.drop(ALPHA, INSTANCE, "web-0", namespace="default")
-    assert "projects show" in what_is_missing(settled.truth, core())
+    assert "projects show" in find_missing(settled.state, expected())
 
 
 def test_i22_a_workload_that_is_not_ready_names_its_blocker(settled: Scene) -> None:
-    lost = core(lost=frozenset({"dfw"}))
+    lost = expected(lost=frozenset({"dfw"}))
     silent = {"desiredReplicas": 1}
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=silent)
-    assert "does not say why" in what_is_missing(settled.truth, lost)
+    assert "has no reason" in find_missing(settled.state, lost)
     settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
     told = {**silent, **says("Available", "False")}
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=told)
-    assert "does not say why" not in what_is_missing(settled.truth, lost)
+    assert "has no reason" not in find_missing(settled.state, lost)
 
 
 def test_i7_what_is_called_ready_on_a_lost_cell(settled: Scene) -> None:
-    lost = core(lost=frozenset({"dfw"}))
+    lost = expected(lost=frozenset({"dfw"}))
     settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
     told = {"desiredReplicas": 1, **says("Available", "Unknown")}
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=told)
-    assert "its cell is lost" in what_is_missing(settled.truth, lost)
+    assert "its cell is lost" in find_missing(settled.state, lost)
     city = {"labels": {labels.CITY_CODE: "DFW"}}
     settled.put(
         ALPHA,
@@ -405,34 +405,34 @@ def test_i7_what_is_called_ready_on_a_lost_cell(settled: Scene) -> None:
         spec=instance_spec(),
         status=says("Ready", "Unknown"),
     )
-    assert what_is_missing(settled.truth, lost) == ""
+    assert find_missing(settled.state, lost) == ""
 
 
 def test_i6_a_cell_that_the_hub_does_not_know_to_answer(settled: Scene) -> None:
     settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
-    assert "whether dfw answers" in what_is_missing(settled.truth, core())
+    assert "wrong Ready condition of dfw" in find_missing(settled.state, expected())
 
 
 def test_i5_whatever_still_speaks_of_a_deleted_workload(scene: Scene) -> None:
     scene.put(HUB, WORK, "one", spec={"name": "web-default"})
-    assert "works.work.karmada.io" in what_is_left(scene.truth, core(wanted={}))
+    assert "works.work.karmada.io" in find_leftovers(scene.state, expected(wanted={}))
     scene.drop(HUB, WORK, "one")
-    assert what_is_left(scene.truth, core(wanted={})) == ""
+    assert find_leftovers(scene.state, expected(wanted={})) == ""
     scene.run_machine("web-0", "a")
-    assert "web-0" in what_is_left(scene.truth, core(wanted={}))
+    assert "web-0" in find_leftovers(scene.state, expected(wanted={}))
 
 
 def test_i21_a_picture_leaves_out_ids_and_shows_what_is_said(settled: Scene) -> None:
-    before = picture(settled.truth, core())
+    before = summarize_state(settled.state, expected())
     settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready"))
-    assert picture(settled.truth, core()) == before
+    assert summarize_state(settled.state, expected()) == before
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=says("Available", "False"))
-    assert picture(settled.truth, core()) != before
+    assert summarize_state(settled.state, expected()) != before
 
 
 def test_i6_a_copy_that_leads_to_nobody_is_set_apart(settled: Scene) -> None:
     settled.put(HUB, INSTANCE, "stray", spec=instance_spec())
-    assert "stray leads to nobody" in i6_strangers_are_set_apart(settled.truth, core())
+    assert "stray has no source" in i6_orphan_copies_are_quarantined(settled.state, expected())
     marked = {"annotations": {labels.QUARANTINE_FINGERPRINT: "seen"}}
     settled.put(HUB, INSTANCE, "stray", spec=instance_spec(), metadata=marked)
-    assert i6_strangers_are_set_apart(settled.truth, core()) == ""
+    assert i6_orphan_copies_are_quarantined(settled.state, expected()) == ""

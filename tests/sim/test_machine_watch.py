@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE, SECRET
-from testkit.sim.checks.machine_watch import KNOWN_S, machines_complaint
+from testkit.sim.checks.machine_watch import KNOWN_S, find_machine_violation
 from tests.sim.test_invariants import CELL, Scene, instance_spec
 
 
@@ -23,14 +23,14 @@ def scene() -> Scene:
     made.put(CELL, CONFIG_MAP, "settings")
     made.put(CELL, INSTANCE, "web-0", spec=spec)
     made.run_machine("web-0", "a")
-    assert not machines_complaint(made.truth)
+    assert not find_machine_violation(made.state)
     made.provider.machines.clear()
     return made
 
 
 def complaint_after(scene: Scene, seconds: float) -> str:
     scene.now_s += seconds
-    return machines_complaint(scene.truth)
+    return find_machine_violation(scene.state)
 
 
 def test_a_lost_machine_is_replaced_in_time(scene: Scene) -> None:
@@ -39,13 +39,13 @@ def test_a_lost_machine_is_replaced_in_time(scene: Scene) -> None:
 
 
 def test_a_machine_waits_for_a_secret_that_an_operator_deleted(scene: Scene) -> None:
-    scene.truth.tampered[(CELL, "password")] = None
+    scene.state.tampered[(CELL, "password")] = None
     scene.drop(CELL, SECRET, "password")
     assert not complaint_after(scene, 2 * KNOWN_S)
 
 
 def test_a_machine_is_replaced_in_time_once_its_secret_is_back(scene: Scene) -> None:
-    scene.truth.tampered[(CELL, "password")] = None
+    scene.state.tampered[(CELL, "password")] = None
     scene.drop(CELL, SECRET, "password")
     assert not complaint_after(scene, 2 * KNOWN_S)
     scene.put(CELL, SECRET, "password")
@@ -59,6 +59,6 @@ def test_a_secret_that_the_platform_lost_is_no_excuse(scene: Scene) -> None:
 
 
 def test_a_deleted_optional_source_is_no_excuse(scene: Scene) -> None:
-    scene.truth.tampered[(CELL, "settings")] = None
+    scene.state.tampered[(CELL, "settings")] = None
     scene.drop(CELL, CONFIG_MAP, "settings")
     assert complaint_after(scene, 2 * KNOWN_S).startswith("I19")

@@ -70,8 +70,8 @@ class Net:
         )
         self.host = CountingHost()
         self.network.hosts["there"] = cast(SimulatedHost, self.host)
-        self.asks = self.network.bends(source, "there")
-        self.answers = self.network.bends("there", source)
+        self.asks = self.network.link_faults(source, "there")
+        self.answers = self.network.link_faults("there", source)
 
     async def send(self, request: Request) -> Response:
         return await self.network.send(self.source, "there", request)
@@ -354,18 +354,18 @@ def test_a_watch_that_still_opens_or_lags_is_told_of_until_it_is_there(source: s
         net.asks.slow_watch_s.append(100.0)
         opening = asyncio.create_task(net.open_watch())
         await asyncio.sleep(1)
-        assert "opens" in net.network.what_is_stalled()
+        assert "opens" in net.network.find_stalled_streams()
         pipe = await opening
         net.asks.lag_s.append(8.0)
         for line in (b"one", b"two"):
             net.host.lines.put_nowait(line)
         reading = asyncio.create_task(anext(pipe))
         await asyncio.sleep(1)
-        assert "lags" in net.network.what_is_stalled()
+        assert "lags" in net.network.find_stalled_streams()
         net.asks.lag_s.clear()
         assert await reading == b"one"
         assert await anext(pipe) == b"two"
-        assert net.network.what_is_stalled() == ""
+        assert net.network.find_stalled_streams() == ""
 
     run(story, source)
 
@@ -381,9 +381,9 @@ def test_the_backlog_of_a_lagging_watch_arrives_at_a_known_time() -> None:
         arrives_s = net.network.backlog_arrives_s()
         assert arrives_s >= 400, "one line takes its way after the other"
         await asyncio.sleep(arrives_s - net.loop.time() - 2)
-        assert "lags" in net.network.what_is_stalled()
+        assert "lags" in net.network.find_stalled_streams()
         await asyncio.sleep(2)
-        assert net.network.what_is_stalled() == ""
+        assert net.network.find_stalled_streams() == ""
         await pipe.aclose()
         assert net.network.backlog_arrives_s() == 0.0
 
@@ -396,9 +396,9 @@ def test_a_host_that_dies_opens_no_watch_any_more() -> None:
         opening = asyncio.create_task(net.open_watch())
         await asyncio.sleep(1)
         net.network.forget_host("another")
-        assert "opens" in net.network.what_is_stalled()
+        assert "opens" in net.network.find_stalled_streams()
         net.network.forget_host(net.source)
-        assert net.network.what_is_stalled() == ""
+        assert net.network.find_stalled_streams() == ""
         opening.cancel()  # as the loop does with tasks of dead hosts when the story is over
         with pytest.raises(asyncio.CancelledError):
             await opening
@@ -410,10 +410,10 @@ def test_a_host_that_dies_opens_no_watch_any_more() -> None:
 def test_a_silent_watch_is_told_of_until_its_reader_has_left(source: str) -> None:
     async def story(net: Net) -> None:
         pipe = await net.open_watch()
-        assert net.network.what_is_stalled() == ""
+        assert net.network.find_stalled_streams() == ""
         pipe.half_open = True
-        assert source in net.network.what_is_stalled()
+        assert source in net.network.find_stalled_streams()
         await pipe.aclose()
-        assert net.network.what_is_stalled() == ""
+        assert net.network.find_stalled_streams() == ""
 
     run(story, source)

@@ -9,7 +9,7 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.kinds import CONSUMER, ENTITLEMENT, NAMESPACE, PROJECT
 from datum_compute.api.plane import HUB, PLATFORM
-from testkit.sim.checks.expected_state import Core
+from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.projects import (
     i5_deleted_projects_leave_nothing,
     i16_nothing_runs_without_access,
@@ -19,7 +19,7 @@ from testkit.sim.scenario.generate import scenario_of
 from testkit.sim.scenario.operations import CreateProject
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene
 
-CORE = Core({}, ("alpha",), ("dfw",), frozenset())
+CORE = ExpectedState({}, ("alpha",), ("dfw",), frozenset())
 
 
 @pytest.fixture
@@ -43,19 +43,19 @@ def consumer(scene: Scene, phase: str = "Active", **spec: Any) -> None:
 
 
 def test_a_project_that_is_there_may_have_all_of_it(scene: Scene) -> None:
-    assert i5_deleted_projects_leave_nothing(scene.truth, CORE) == ""
-    assert i16_nothing_runs_without_access(scene.truth, CORE) == ""
+    assert i5_deleted_projects_leave_nothing(scene.state, CORE) == ""
+    assert i16_nothing_runs_without_access(scene.state, CORE) == ""
 
 
 def test_i5_what_a_project_leaves_behind_is_seen_piece_by_piece(scene: Scene) -> None:
     scene.drop(PLATFORM, PROJECT, "alpha", namespace="")
-    assert "project/alpha" in i5_deleted_projects_leave_nothing(scene.truth, CORE)
-    del scene.truth.rows[ALPHA]
-    assert "consumer sc" in i5_deleted_projects_leave_nothing(scene.truth, CORE)
+    assert "project/alpha" in i5_deleted_projects_leave_nothing(scene.state, CORE)
+    del scene.state.rows[ALPHA]
+    assert "consumer sc" in i5_deleted_projects_leave_nothing(scene.state, CORE)
     scene.drop(PLATFORM, CONSUMER, "sc", namespace="")
-    assert "hub namespaces" in i5_deleted_projects_leave_nothing(scene.truth, CORE)
+    assert "hub namespaces" in i5_deleted_projects_leave_nothing(scene.state, CORE)
     scene.drop(HUB, NAMESPACE, HOME, namespace="")
-    assert "cell/dfw namespaces" in i5_deleted_projects_leave_nothing(scene.truth, CORE)
+    assert "cell/dfw namespaces" in i5_deleted_projects_leave_nothing(scene.state, CORE)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_i16_a_machine_without_access_is_seen(
     scene: Scene, phase: str, spec: dict[str, Any]
 ) -> None:
     consumer(scene, phase, **spec)
-    assert "alpha has no access" in i16_nothing_runs_without_access(scene.truth, CORE)
+    assert "alpha has no access" in i16_nothing_runs_without_access(scene.state, CORE)
 
 
 @pytest.mark.parametrize(("after", "fine"), [("then", True), ("now", False), (None, False)])
@@ -74,7 +74,7 @@ def test_i8_the_first_time_is_kept(after: str | None, fine: bool) -> None:
     for entitled_at in ("then", after):
         status = {"entitledAt": entitled_at} if entitled_at else {}
         scene.put(ALPHA, ENTITLEMENT, "compute", namespace="", status=status)
-    assert (scene.complaint == "") == fine
+    assert (scene.violation == "") == fine
 
 
 def test_newcomers_are_told_of_and_shift_nothing_else() -> None:

@@ -14,7 +14,7 @@ from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, INSTANCE, NAME
 from datum_compute.api.plane import HUB
 from datum_compute.controllers import registry
 from datum_compute.runtime.controller import Done, Outcome
-from testkit.sim.checks.invariants import WRITES_MAX, exclusion_watched, watched_reconcile
+from testkit.sim.checks.invariants import WRITES_MAX, checked_reconcile, exclusion_checked
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, deployment_spec, instance_spec, says
 
 LEAVING = {"deletionTimestamp": "2023-11-14T22:13:20Z"}
@@ -40,10 +40,10 @@ def test_i12_a_second_instance_is_taken_while_one_leaves(scene: Scene, fine: boo
         instance(scene, number)
     instance(scene, 2, **LEAVING)
     instance(scene, 1 if fine else 0, **LEAVING)
-    assert not scene.complaint
+    assert not scene.violation
     if not fine:
         instance(scene, 1, **LEAVING)
-    assert scene.complaint.startswith("I12") != fine
+    assert scene.violation.startswith("I12") != fine
 
 
 def test_i12_does_not_count_what_goes_with_its_namespace(scene: Scene) -> None:
@@ -53,7 +53,7 @@ def test_i12_does_not_count_what_goes_with_its_namespace(scene: Scene) -> None:
         instance(scene, number)
     for number in (0, 1):
         instance(scene, number, **LEAVING)
-    assert not scene.complaint
+    assert not scene.violation
 
 
 def workload(scene: Scene, image: str) -> None:
@@ -74,7 +74,7 @@ def test_i7_a_rollout_is_called_done_that_its_cell_has_not_heard_of(
     scene.put(HUB, CLUSTER, "dfw", namespace="", metadata=city)
     scene.put(CELL, DEPLOYMENT, "web-1", spec=spec, metadata={"labels": own})
     workload(scene, image)
-    assert scene.complaint.startswith("I7") != fine
+    assert scene.violation.startswith("I7") != fine
 
 
 @pytest.mark.parametrize(
@@ -95,29 +95,29 @@ def test_i7_a_rollout_is_done_on_the_former_cell_until_the_hub_observes_the_move
     scene.put(HUB, BINDING, "web-1-workloaddeployment", spec=binding)
     scene.now_s += after_s
     workload(scene, "web:1")
-    assert scene.complaint.startswith("I7") != fine
+    assert scene.violation.startswith("I7") != fine
 
 
 def test_i15_an_instance_leaves_before_its_machine(scene: Scene) -> None:
     instance(scene, 0, finalizers=["held"], ownerReferences=[{"uid": "of-web"}])
     scene.run_machine("web-0", "a")
     scene.drop(CELL, INSTANCE, "web-0")
-    assert scene.complaint.startswith("I15")
+    assert scene.violation.startswith("I15")
 
 
 def test_i3_a_namespace_leaves_with_something_in_it(scene: Scene) -> None:
     scene.put(CELL, NAMESPACE, HOME, namespace="")
     instance(scene, 0)
     scene.drop(CELL, NAMESPACE, HOME, namespace="")
-    assert scene.complaint.startswith("I3")
+    assert scene.violation.startswith("I3")
 
 
 def test_i3_something_comes_into_a_namespace_that_is_gone(scene: Scene) -> None:
     scene.put(CELL, NAMESPACE, HOME, namespace="")
     scene.drop(CELL, NAMESPACE, HOME, namespace="")
-    assert not scene.complaint
+    assert not scene.violation
     instance(scene, 0)
-    assert "has come into" in scene.complaint
+    assert "in a deleted namespace" in scene.violation
 
 
 @pytest.mark.parametrize(("every_s", "fine"), [(1.0, True), (0.01, False)])
@@ -127,7 +127,7 @@ def test_i20_one_object_is_written_again_and_again(
     for _ in range(WRITES_MAX):
         scene.now_s += every_s
         scene.put(CELL, NAMESPACE, "x", namespace="")
-    assert scene.complaint.startswith("I20") != fine
+    assert scene.violation.startswith("I20") != fine
 
 
 async def waited(work: Awaitable[object]) -> None:
@@ -135,42 +135,42 @@ async def waited(work: Awaitable[object]) -> None:
 
 
 async def test_i20_a_key_is_in_flight_twice() -> None:
-    complaints: list[str] = []
+    violations: list[str] = []
     until = asyncio.Event()
 
     async def reconcile(_context: object, _key: str) -> Outcome:
         await until.wait()
         return Done()
 
-    watched = watched_reconcile("machine", reconcile, complaints.append)
+    watched = checked_reconcile("machine", reconcile, violations.append)
     async with asyncio.TaskGroup() as group:
         for key in ("a", "b", "a"):
             group.create_task(waited(watched(None, key)))
         await asyncio.sleep(0)
         until.set()
-    assert complaints == ["I20: machine works on a twice at once on "]
+    assert violations == ["I20: machine reconciles a twice at once on "]
     await watched(None, "a")
-    assert len(complaints) == 1
+    assert len(violations) == 1
 
 
 def test_controllers_are_as_before_when_nobody_watches() -> None:
     controller = registry.CELL[0]
     original = controller.reconcile
-    with exclusion_watched(print):
+    with exclusion_checked(print):
         assert controller.reconcile is not original
     assert controller.reconcile is original
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told", "untold"])
 def test_i7_an_instance_is_called_ready_until_it_has_left(scene: Scene, told: bool) -> None:
-    scene.truth.only_machines_fail = True
+    scene.state.only_machines_fail = True
     instance(scene, 0)
     instance(scene, 0, **LEAVING)
     scene.now_s += 1.0
     if told:
         scene.put(CELL, INSTANCE, "web-0", status={}, metadata=LEAVING)
     scene.drop(CELL, INSTANCE, "web-0")
-    assert scene.complaint.startswith("I7") != told
+    assert scene.violation.startswith("I7") != told
 
 
 def test_i1_a_second_instance_takes_a_slot(scene: Scene) -> None:
@@ -178,6 +178,6 @@ def test_i1_a_second_instance_takes_a_slot(scene: Scene) -> None:
     scene.put(CELL, INSTANCE, "web-0", spec=instance_spec("web:1"), metadata={"labels": own})
     other = {**own, labels.INSTANCE_INDEX: "1"}
     scene.put(CELL, INSTANCE, "web-1", spec=instance_spec("web:1"), metadata={"labels": other})
-    assert not scene.complaint
+    assert not scene.violation
     scene.put(CELL, INSTANCE, "web-again", spec=instance_spec("web:1"), metadata={"labels": own})
-    assert scene.complaint.startswith("I1:")
+    assert scene.violation.startswith("I1:")

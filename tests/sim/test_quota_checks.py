@@ -42,31 +42,31 @@ def gated(*gates: str) -> JsonObject:
 def test_i2_more_is_granted_than_there_is(scene: Scene) -> None:
     claim(scene, "web-0")
     claim(scene, "web-1", "False")
-    assert not scene.complaint
+    assert not scene.violation
     claim(scene, "web-1")
-    assert scene.complaint.startswith("I2")
+    assert scene.violation.startswith("I2")
 
 
 def test_i2_a_claim_is_released_while_its_machine_runs(scene: Scene) -> None:
     claim(scene, "web-0")
     scene.run_machine("web-0", "a")
     scene.drop(ALPHA, CLAIM, "instance-web-0")
-    assert scene.complaint.startswith("I2")
+    assert scene.violation.startswith("I2")
 
 
 def test_i4_a_gate_goes_without_a_grant(scene: Scene) -> None:
     claim(scene, "web-0", "False")
     scene.put(CELL, INSTANCE, "web-0", spec=gated("Network", "Quota"))
     scene.put(CELL, INSTANCE, "web-0", spec=gated("Quota"))
-    assert not scene.complaint
+    assert not scene.violation
     scene.put(CELL, INSTANCE, "web-0", spec=gated())
-    assert scene.complaint.startswith("I4")
+    assert scene.violation.startswith("I4")
 
 
 def test_i4_a_gate_goes_with_its_grant_and_never_comes_back(scene: Scene) -> None:
     claim(scene, "web-0")
     scene.put(CELL, INSTANCE, "web-0", spec=gated("Quota"))
     scene.put(CELL, INSTANCE, "web-0", spec=gated())
-    assert not scene.complaint
+    assert not scene.violation
     scene.put(CELL, INSTANCE, "web-0", spec=gated("Quota"))
-    assert scene.complaint.startswith("I4")
+    assert scene.violation.startswith("I4")

@@ -49,7 +49,7 @@ def _signs(scenario: Scenario) -> Iterator[str]:
     told = (
         scenario.fresh,
         not scenario.faults,
-        layout.is_tight,
+        layout.has_scarce_quota,
         layout.joined,
         layout.published,
         layout.managers > 1,

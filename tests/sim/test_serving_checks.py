@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
-from testkit.sim.checks.serving import removal_complaint
+from testkit.sim.checks.serving import find_removal_violation
 from tests.sim.test_invariants import CELL, HOME, Scene, deployment_spec, instance_spec, says
 
 LEAVING = {"deletionTimestamp": "2023-11-14T22:13:20Z"}
@@ -49,7 +49,7 @@ def stop_replacement(scene: Scene) -> None:
 
 def test_an_instance_goes_while_enough_others_serve(scene: Scene) -> None:
     put_instance(scene, 0, "web:1", **LEAVING)
-    assert not scene.complaint
+    assert not scene.violation
 
 
 @pytest.mark.parametrize("ready", ["True", "Unknown"])
@@ -59,7 +59,7 @@ def test_an_instance_that_serves_is_taken_while_its_replacement_crashes(
     stop_replacement(scene)
     put_instance(scene, 0, "web:1", ready)
     put_instance(scene, 0, "web:1", ready, **LEAVING)
-    assert scene.complaint.startswith("I28")
+    assert scene.violation.startswith("I28")
 
 
 def test_a_wide_budget_does_not_excuse_a_loss_beside_a_replacement_that_crashes(
@@ -71,35 +71,35 @@ def test_a_wide_budget_does_not_excuse_a_loss_beside_a_replacement_that_crashes(
     scene.now_s += 10
     stop_replacement(scene)
     put_instance(scene, 0, "web:1", **LEAVING)
-    assert scene.complaint.startswith("I29")
+    assert scene.violation.startswith("I29")
 
 
 def test_an_instance_that_was_observed_as_not_ready_may_go(scene: Scene) -> None:
     stop_replacement(scene)
     put_instance(scene, 0, "web:1", "False")
     put_instance(scene, 0, "web:1", "False", **LEAVING)
-    assert not scene.complaint
+    assert not scene.violation
 
 
 def test_a_machine_that_a_fault_killed_excuses_what_nobody_could_know(scene: Scene) -> None:
     scene.put(CELL, SERVER, "web-1", metadata={"uid": "b"})
     scene.provider.kill(f"{HOME}/web-1/b")
     put_instance(scene, 0, "web:1", **LEAVING)
-    assert not scene.complaint
+    assert not scene.violation
 
 
 def test_an_operator_excuses_a_loss(scene: Scene) -> None:
     stop_replacement(scene)
-    scene.truth.tampered[(CELL, "web-0")] = None
+    scene.state.tampered[(CELL, "web-0")] = None
     put_instance(scene, 0, "web:1", **LEAVING)
-    assert not scene.complaint
+    assert not scene.violation
 
 
 def test_a_slot_that_is_no_longer_wanted_may_go(scene: Scene) -> None:
     scene.provider.machines.pop(f"{HOME}/web-0/a")
     scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(1, "web:2"))
     put_instance(scene, 1, "web:2", **LEAVING)
-    assert not scene.complaint
+    assert not scene.violation
 
 
 def test_the_settings_of_a_moment_ago_excuse_a_loss(scene: Scene) -> None:
@@ -108,7 +108,7 @@ def test_the_settings_of_a_moment_ago_excuse_a_loss(scene: Scene) -> None:
     scene.now_s += 10
     scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(3, "web:2"))
     put_instance(scene, 0, "web:1", **LEAVING)
-    assert not scene.complaint
+    assert not scene.violation
 
 
 @pytest.mark.parametrize(("ran_s", "fine"), [(5.0, False), (30.0, True)])
@@ -120,7 +120,7 @@ def test_a_replacement_has_to_serve_for_a_while(scene: Scene, ran_s: float, fine
     machines, machine_id = scene.provider.machines, f"{HOME}/web-1/b"
     machines[machine_id] = replace(machines[machine_id], runs_from_s=1000.0)
     put_instance(scene, 0, "web:1", **LEAVING)
-    assert scene.complaint.startswith("I29") != fine
+    assert scene.violation.startswith("I29") != fine
 
 
 @pytest.mark.parametrize(
@@ -138,21 +138,21 @@ def test_a_server_is_reported_down_while_its_machine_serves(
 ) -> None:
     put_server(scene, "Running")
     put_server(scene, phase, reason)
-    assert scene.complaint.startswith("I28") != fine
+    assert scene.violation.startswith("I28") != fine
 
 
 def test_a_server_whose_machine_is_gone_is_down(scene: Scene) -> None:
     put_server(scene, "Running")
     scene.provider.machines.clear()
     put_server(scene, "Pending", "Starting")
-    assert not scene.complaint
+    assert not scene.violation
 
 
 def test_a_machine_is_removed_though_its_instance_is_wanted(scene: Scene) -> None:
     put_server(scene, "Running")
     machine_id = f"{HOME}/web-0/a"
-    assert removal_complaint(scene.truth, CELL, machine_id).startswith("I28")
+    assert find_removal_violation(scene.state, CELL, machine_id).startswith("I28")
     put_instance(scene, 0, "web:9")
-    assert not removal_complaint(scene.truth, CELL, machine_id), "it runs another image"
+    assert not find_removal_violation(scene.state, CELL, machine_id), "it runs another image"
     put_instance(scene, 0, "web:1", **LEAVING)
-    assert not removal_complaint(scene.truth, CELL, machine_id)
+    assert not find_removal_violation(scene.state, CELL, machine_id)

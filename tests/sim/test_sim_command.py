@@ -17,7 +17,7 @@ from testkit.sim.run import main as sim
 from testkit.sim.run import trial as every_commit
 from testkit.sim.run.shrink import Shrunken
 from testkit.sim.run.trial import Failure, Summary
-from testkit.sim.run.worker_pool import WorkerLost, in_crowd
+from testkit.sim.run.worker_pool import WorkerLost, run_in_workers
 from testkit.sim.scenario.faults import CrashAtCommit
 from testkit.sim.scenario.files import read_scenario, scenario_text
 from testkit.sim.scenario.generate import scenario_of
@@ -122,20 +122,20 @@ def _is_quick(scenario: Scenario) -> bool:
 
 
 def test_results_come_from_all_workers_and_items_may_be_endless() -> None:
-    assert sorted(in_crowd(doubled, range(10), jobs=2)) == [doubled(n) for n in range(10)]
-    assert len(list(islice(in_crowd(doubled, count(), jobs=2), 5))) == 5
-    assert list(in_crowd(doubled, [1, 2], jobs=1)) == [2, 4]
+    assert sorted(run_in_workers(doubled, range(10), jobs=2)) == [doubled(n) for n in range(10)]
+    assert len(list(islice(run_in_workers(doubled, count(), jobs=2), 5))) == 5
+    assert list(run_in_workers(doubled, [1, 2], jobs=1)) == [2, 4]
 
 
 def test_workers_find_what_was_prepared_for_them() -> None:
-    assert sorted(in_crowd(prepared, range(4), jobs=2, prepare=prepare)) == [0, 10, 20, 30]
+    assert sorted(run_in_workers(prepared, range(4), jobs=2, prepare=prepare)) == [0, 10, 20, 30]
 
 
 def test_what_goes_wrong_in_a_worker_is_told_to_whoever_reads() -> None:
     with pytest.raises(ValueError, match="1 is refused"):
-        list(in_crowd(refused, [1], jobs=2))
+        list(run_in_workers(refused, [1], jobs=2))
     with pytest.raises(WorkerLost, match="code -9"):
-        list(in_crowd(killed, [1], jobs=2))
+        list(run_in_workers(killed, [1], jobs=2))
 
 
 def test_every_commit_is_a_crash_point_before_and_after() -> None:

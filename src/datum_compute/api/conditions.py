@@ -36,8 +36,8 @@ Conditions = Annotated[
 ]
 
 
-class Verdict(NamedTuple):
-    """What a decision has to say about one condition."""
+class ConditionValue(NamedTuple):
+    """The status, reason and message of one condition, without type and time."""
 
     status: ConditionStatus
     reason: str
@@ -45,20 +45,20 @@ class Verdict(NamedTuple):
 
 
 def undecided(*types: str) -> list[Condition]:
-    """What a new object says before anybody has looked at it."""
+    """Return the conditions of a new object that no controller has observed yet."""
     return [
         Condition(type=type_, status=UNKNOWN, reason="Pending", message="Not looked at yet")
         for type_ in types
     ]
 
 
-def decided(type_: str, verdict: Verdict, *, generation: int, now: str) -> Condition:
-    """The condition of a verdict reached now about an object at ``generation``."""
+def make_condition(type_: str, value: ConditionValue, *, generation: int, now: str) -> Condition:
+    """Return the condition with this value, set now for an object at `generation`."""
     return Condition(
         type=type_,
-        status=verdict.status,
-        reason=verdict.reason,
-        message=verdict.message,
+        status=value.status,
+        reason=value.reason,
+        message=value.message,
         last_transition_time=now,
         observed_generation=generation,
     )
@@ -93,11 +93,17 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> list[Cond
     return [new if c.type == new.type else c for c in conditions]
 
 
-def with_verdicts(
-    conditions: Sequence[Condition], verdicts: Mapping[str, Verdict], *, generation: int, now: str
+def set_conditions(
+    conditions: Sequence[Condition],
+    values: Mapping[str, ConditionValue],
+    *,
+    generation: int,
+    now: str,
 ) -> list[Condition]:
-    """The conditions with one for each verdict, by condition type."""
+    """The conditions with one for each value, by condition type."""
     updated = list(conditions)
-    for type_, verdict in verdicts.items():
-        updated = with_condition(updated, decided(type_, verdict, generation=generation, now=now))
+    for type_, value in values.items():
+        updated = with_condition(
+            updated, make_condition(type_, value, generation=generation, now=now)
+        )
     return updated

@@ -25,7 +25,7 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.codec import plain
-from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition
+from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, find_condition
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.instance import NETWORK_READY, REFERENCED_DATA_READY, Instance
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, INSTANCE_TYPE, NAMESPACE, SERVER
@@ -227,14 +227,14 @@ def decide_data(context: Context, key: Key, instance: Instance) -> Decision | No
     unread = unreadable_kinds(view, references_of(instance.spec))
     if unread and waiting_s(instance, context.unix_s()) >= FIRST_SYNC_S:
         message = f"The platform cannot read {' and '.join(unread)} on this plane"
-        verdict = Verdict(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
+        verdict = ConditionValue(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
     else:
         verdict = _verdict(view, instance)
     recheck_s = None if verdict.status == TRUE else RECHECK_S
     return Decision(REFERENCED_DATA, REFERENCED_DATA_READY, verdict, recheck_s)
 
 
-def _verdict(view: CachedClient, instance: Instance) -> Verdict:
+def _verdict(view: CachedClient, instance: Instance) -> ConditionValue:
     namespace, wanted = instance.metadata.namespace, references_of(instance.spec)
     owner = Ref(namespace, instance.metadata.labels.get(labels.DEPLOYMENT_NAME, ""))
     deployment = view.read(DEPLOYMENT).get(owner)

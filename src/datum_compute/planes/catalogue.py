@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from datum_compute.api import labels
 from datum_compute.api.codec import plain
-from datum_compute.api.conditions import TRUE, Verdict, decided
+from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
 from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
 from datum_compute.api.fields import CITY_CODE_KEY, KindReference, LocalReference, LocationClass
 from datum_compute.api.identity import encoded_cluster, normalized_city
@@ -301,8 +301,8 @@ async def _ensure_condition(
     conditions = getattr(obj, "status").conditions  # noqa: B009 - both kinds have one
     if conditions:
         return
-    verdict = Verdict(TRUE, reason, "A cell of this platform serves the city")
-    initial = decided(type_, verdict, generation=obj.metadata.generation, now=now)
+    verdict = ConditionValue(TRUE, reason, "A cell of this platform serves the city")
+    initial = make_condition(type_, verdict, generation=obj.metadata.generation, now=now)
     status = {"conditions": [plain(initial)]}
     version = obj.metadata.resource_version
     await client.patch_status(kind, ref_of(obj), status, version=version)

@@ -1,10 +1,8 @@
-"""Makes the faults of a scenario happen, and heals what can be healed when the calm begins.
+"""Injects the faults of a scenario, and recovers hosts when the calm begins.
 
-Each fault is a task of its own: it waits for its time, bends something, waits, and bends it back.
-Faults that last for ever are left as they are; ``lost`` names the hosts that are outside the
-healthy core because of that.
-
-Makes the faults of ``composed_faults.py`` happen.
+Each fault is a task: it waits for its time, changes a simulated port, waits, and changes it back.
+Faults that last forever are not changed back; ``unrecoverable_hosts`` names the hosts that they
+affect.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from datum_compute.store.memory import MemoryJournal
 from testkit.sim.disk import CrashPoint
 from testkit.sim.host import SimulatedHost
 from testkit.sim.loop import VirtualLoop, salted
-from testkit.sim.network import Bends, Chance, Network
+from testkit.sim.network import Chance, LinkFaults, Network
 from testkit.sim.provider import Provider
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.faults import ComposedFault
@@ -35,46 +33,47 @@ _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 
 
 @dataclass(slots=True)
-class Chaos:
+class FaultInjector:
     loop: VirtualLoop
     layout: WorldLayout
     network: Network
     hosts: dict[str, SimulatedHost]
     providers: dict[PlaneName, Provider]
     operator: Callable[[PlaneName], Client]
-    say: Callable[[str], None]
+    log: Callable[[str], None]
     forget: Callable[[str], None]
     restored: Callable[[dict[str, LoadedPlane]], None]
     tamper: Callable[[str, Ref], None]
     calm: asyncio.Event = field(default_factory=asyncio.Event)
-    lost: dict[str, None] = field(default_factory=dict)
+    unrecoverable_hosts: dict[str, None] = field(default_factory=dict)
 
-    async def reign(self, faults: Iterable[f.Fault]) -> None:
-        """Returns when every fault is over; those that last end at the latest with the calm."""
+    async def run(self, faults: Iterable[f.Fault]) -> None:
+        """Inject the faults, and return when every one is over; a temporary fault ends with the
+        calm."""
         async with asyncio.TaskGroup() as group:
             for fault in faults:
-                group.create_task(self._happen(fault))
+                group.create_task(self._run_fault(fault))
 
-    def heal(self) -> None:
-        """The calm begins: nothing new goes wrong, and every host that is not lost is up."""
+    def recover(self) -> None:
+        """Begin the calm: inject no new fault, and start every host that can recover."""
         self.calm.set()
         for host in self.hosts.values():
             host.disk.crash_points.clear()
             host.disk.doubtful.clear()
         for host in self.hosts.values():
-            if host.name not in self.lost:
+            if host.name not in self.unrecoverable_hosts:
                 host.start()
 
-    async def _happen(self, fault: f.Fault) -> None:
+    async def _run_fault(self, fault: f.Fault) -> None:
         await asyncio.sleep(max(0.0, fault.at_s - self.loop.time()))
         if self.calm.is_set():
             return
-        self.say(f"fault {type(fault).__name__}")
+        self.log(f"fault {type(fault).__name__}")
         self.network.sometimes(f"fault {type(fault).__name__}")
-        await self._bend(fault)
+        await self._inject(fault)
 
-    async def last(self, for_s: float) -> None:
-        """Until the fault is over or the calm begins, whichever is first."""
+    async def wait_until_over(self, for_s: float) -> None:
+        """Wait until the fault is over or the calm begins."""
         if for_s == f.FOR_EVER:
             await self.loop.create_future()
         try:
@@ -83,9 +82,9 @@ class Chaos:
         except TimeoutError:
             return
 
-    def _bend(self, fault: f.Fault) -> Coroutine[Any, Any, None]:
+    def _inject(self, fault: f.Fault) -> Coroutine[Any, Any, None]:
         if isinstance(fault, ComposedFault):
-            return bend_composed(self, fault)
+            return inject_composed(self, fault)
         match fault:
             case (
                 f.CrashAtCommit()
@@ -95,25 +94,25 @@ class Chaos:
                 | f.PauseHost()
                 | f.SkewClock()
             ):
-                return self._bend_process(fault)
+                return self._inject_process_fault(fault)
             case f.FillDisk() | f.BreakSync() | f.SlowHost():
-                return self._bend_disk(fault)
+                return self._inject_disk_fault(fault)
             case f.CutLink() | f.IsolateHost() | f.FlapLink() | f.SwizzleClog():
-                return self._bend_links(fault)
+                return self._inject_link_fault(fault)
             case f.LoseRequests() | f.DelayWrites() | f.RepeatWrites() | f.Throttle():
-                return self._bend_requests(fault)
+                return self._inject_request_fault(fault)
             case f.ConflictStorm():
-                return self._storm(fault)
+                return self._cause_conflicts(fault)
             case f.LyingProvider() | f.ProviderAway() | f.LoseMachine():
-                return self._bend_provider(fault)
+                return self._inject_provider_fault(fault)
             case f.CloseWatches() | f.ForgetHistory() | f.HalfOpenWatches():
                 return self._end_watches(fault)
             case _:
-                return self._bend_views(fault)
+                return self._inject_view_fault(fault)
 
     # --- processes
 
-    async def _bend_process(
+    async def _inject_process_fault(
         self,
         fault: f.CrashAtCommit
         | f.CrashBetweenPlanes
@@ -135,71 +134,71 @@ class Chaos:
             case f.PauseHost(_, for_s, _):
                 life = host.life
                 self.loop.pause(life)
-                await self.last(for_s)
+                await self.wait_until_over(for_s)
                 self.loop.resume(life)
             case f.SkewClock(_, _, skew_s):
                 host.skew_s = skew_s
             case _:
                 assert_never(fault)
 
-    def lose(self, host: SimulatedHost) -> None:
-        """It is gone, and never comes back."""
+    def stop_forever(self, host: SimulatedHost) -> None:
+        """Stop the host; it never starts again."""
         host.crash(down_s=f.FOR_EVER)
         host.is_lost = True  # a restart may be scheduled already
-        self.lost[host.name] = None
+        self.unrecoverable_hosts[host.name] = None
 
     async def _empty(self, host: SimulatedHost) -> None:
         if host.is_lost:
             return
         host.crash(down_s=f.FOR_EVER)
         host.disk.journal = MemoryJournal()
-        for plane in host.duties.serves:
+        for plane in host.roles.serves:
             self.forget(plane)
             if plane in self.providers:
                 self.providers[plane].machines.clear()
-        await self.last(2.0)
+        await self.wait_until_over(2.0)
         host.start()
 
     async def _stop(self, host: SimulatedHost, for_s: float) -> None:
         if for_s == f.FOR_EVER:
-            self.lose(host)
+            self.stop_forever(host)
             return
         host.crash(down_s=f.FOR_EVER)
-        await self.last(for_s)
-        if host.name not in self.lost:
+        await self.wait_until_over(for_s)
+        if host.name not in self.unrecoverable_hosts:
             host.start()
 
     # --- disks
 
-    async def _bend_disk(self, fault: f.FillDisk | f.BreakSync | f.SlowHost) -> None:
+    async def _inject_disk_fault(self, fault: f.FillDisk | f.BreakSync | f.SlowHost) -> None:
         disk = self.hosts[fault.host].disk
         match fault:
             case f.FillDisk(_, for_s, _):
                 disk.full = True
-                await self.last(for_s)
+                await self.wait_until_over(for_s)
                 disk.full = False
             case f.BreakSync(_, _, kept):
                 disk.doubtful.append(kept)
             case f.SlowHost(_, for_s, name, factor):
                 disk.slowness *= factor
-                links = [self.network.bends(s, t) for s, t in self._links() if name in (s, t)]
-                for bends in links:
-                    bends.slowness.append(0.01 * factor)
-                await self.last(for_s)
+                links = [self.network.link_faults(s, t) for s, t in self._links() if name in (s, t)]
+                for link_faults in links:
+                    link_faults.slowness.append(0.01 * factor)
+                await self.wait_until_over(for_s)
                 disk.slowness /= factor
-                for bends in links:
-                    bends.slowness.remove(0.01 * factor)
+                for link_faults in links:
+                    link_faults.slowness.remove(0.01 * factor)
             case _:
                 assert_never(fault)
 
     # --- links
 
     def _links(self) -> list[tuple[str, str]]:
-        """Every direction between two hosts that have to do with each other."""
+        """Return both directions of every link that is used."""
         both = [pair for s, t in links_of(self.layout) for pair in ((s, t), (t, s))]
         return list(dict.fromkeys(both))
 
-    async def _bend_links(
+    async def _inject_link_fault(
         self, fault: f.CutLink | f.IsolateHost | f.FlapLink | f.SwizzleClog
     ) -> None:
         match fault:
@@ -207,66 +206,66 @@ class Chaos:
                 await self._cut([(source, target)], for_s)
             case f.IsolateHost(_, for_s, host):
                 if for_s == f.FOR_EVER:
-                    self.lost[host] = None
+                    self.unrecoverable_hosts[host] = None
                 apart = [(s, t) for s, t in self._links() if s != t and host in (s, t)]
                 await self._cut(apart, for_s)
             case f.FlapLink(_, for_s, source, target, period_s):
                 end_s = self.loop.time() + for_s
                 while self.loop.time() < end_s and not self.calm.is_set():
                     await self._cut([(source, target)], period_s)
-                    await self.last(period_s)
+                    await self.wait_until_over(period_s)
             case f.SwizzleClog(_, for_s, salt):
-                await self._swizzle(for_s, salt)
+                await self._cut_in_random_order(for_s, salt)
             case _:
                 assert_never(fault)
 
     async def _cut(self, links: Sequence[tuple[str, str]], for_s: float) -> None:
         for source, target in links:
-            self.network.bends(source, target).cut += 1
-        await self.last(for_s)
+            self.network.link_faults(source, target).cut += 1
+        await self.wait_until_over(for_s)
         for source, target in links:
-            self.network.bends(source, target).cut -= 1
+            self.network.link_faults(source, target).cut -= 1
 
-    async def _swizzle(self, for_s: float, salt: int) -> None:
+    async def _cut_in_random_order(self, for_s: float, salt: int) -> None:
         random, links = salted(salt), self._links()
         step_s = for_s / (2 * len(links))
         random.shuffle(links)
         for source, target in links:
-            self.network.bends(source, target).cut += 1
-            await self.last(step_s)
+            self.network.link_faults(source, target).cut += 1
+            await self.wait_until_over(step_s)
         random.shuffle(links)
         for source, target in links:
-            self.network.bends(source, target).cut -= 1
-            await self.last(step_s)
+            self.network.link_faults(source, target).cut -= 1
+            await self.wait_until_over(step_s)
 
     # --- requests
 
-    async def _bend_requests(
+    async def _inject_request_fault(
         self, fault: f.LoseRequests | f.DelayWrites | f.RepeatWrites | f.Throttle
     ) -> None:
-        bends = self.network.bends(fault.source, fault.target)
+        link_faults = self.network.link_faults(fault.source, fault.target)
         chance = _chance(fault.percent, fault.salt)
         match fault:
             case f.LoseRequests(applied=True):
-                await self._while(fault.for_s, bends.lost_after, chance)
+                await self._apply_while(fault.for_s, link_faults.lost_after, chance)
             case f.LoseRequests():
-                await self._while(fault.for_s, bends.lost_before, chance)
+                await self._apply_while(fault.for_s, link_faults.lost_before, chance)
             case f.DelayWrites(delay_s=delay_s):
-                await self._while(fault.for_s, bends.delayed, (chance, delay_s))
+                await self._apply_while(fault.for_s, link_faults.delayed, (chance, delay_s))
             case f.RepeatWrites(delay_s=delay_s):
-                await self._while(fault.for_s, bends.repeated, (chance, delay_s))
+                await self._apply_while(fault.for_s, link_faults.repeated, (chance, delay_s))
             case f.Throttle():
-                await self._while(fault.for_s, bends.throttled, chance)
+                await self._apply_while(fault.for_s, link_faults.throttled, chance)
             case _:
                 assert_never(fault)
 
-    async def _while(self, for_s: float, bent: list[Any], entry: object) -> None:
-        bent.append(entry)
-        await self.last(for_s)
-        bent.remove(entry)
+    async def _apply_while(self, for_s: float, active: list[Any], entry: object) -> None:
+        active.append(entry)
+        await self.wait_until_over(for_s)
+        active.remove(entry)
 
-    async def _storm(self, fault: f.ConflictStorm) -> None:
-        """Another writer touches every object of a kind, again and again."""
+    async def _cause_conflicts(self, fault: f.ConflictStorm) -> None:
+        """Write to every object of a kind again and again, as another writer would."""
         kind, client = _BY_RESOURCE[fault.resource], self.operator(PlaneName(fault.plane))
         end_s, round_ = self.loop.time() + fault.for_s, 0
         while self.loop.time() < end_s and not self.calm.is_set():
@@ -297,7 +296,7 @@ class Chaos:
             case _:
                 assert_never(fault)
 
-    async def _bend_views(
+    async def _inject_view_fault(
         self,
         fault: f.StaleLists
         | f.BreakPages
@@ -306,45 +305,47 @@ class Chaos:
         | f.LagWatches
         | f.LoseDeletes,
     ) -> None:
-        bends = self.network.bends(fault.source, fault.target)
+        link_faults = self.network.link_faults(fault.source, fault.target)
         match fault:
             case f.StaleLists(age_s=age_s):
-                await self._while(fault.for_s, bends.stale_s, age_s)
+                await self._apply_while(fault.for_s, link_faults.stale_s, age_s)
             case f.SlowWatches(delay_s=delay_s):
-                await self._while(fault.for_s, bends.slow_watch_s, delay_s)
+                await self._apply_while(fault.for_s, link_faults.slow_watch_s, delay_s)
             case f.LagWatches(delay_s=delay_s):
-                await self._while(fault.for_s, bends.lag_s, delay_s)
+                await self._apply_while(fault.for_s, link_faults.lag_s, delay_s)
             case f.RepeatEvents():
                 chance = _chance(fault.percent, fault.salt)
-                await self._while(fault.for_s, bends.replays, chance)
+                await self._apply_while(fault.for_s, link_faults.replays, chance)
             case f.BreakPages():
-                bends.broken_pages += 1
-                await self.last(fault.for_s)
-                bends.broken_pages -= 1
+                link_faults.broken_pages += 1
+                await self.wait_until_over(fault.for_s)
+                link_faults.broken_pages -= 1
             case f.LoseDeletes():
-                await self._lose_deletes(fault, bends)
+                await self._lose_deletes(fault, link_faults)
             case _:
                 assert_never(fault)
 
-    async def _lose_deletes(self, fault: f.LoseDeletes, bends: Bends) -> None:
-        bends.deletes_lost += 1
-        await self.last(fault.for_s)
-        bends.deletes_lost -= 1
+    async def _lose_deletes(self, fault: f.LoseDeletes, link_faults: LinkFaults) -> None:
+        link_faults.deletes_lost += 1
+        await self.wait_until_over(fault.for_s)
+        link_faults.deletes_lost -= 1
         for pipe in self.network.pipes(fault.source, fault.target):
             pipe.expire()
 
     # --- providers
 
-    async def _bend_provider(self, fault: f.LyingProvider | f.ProviderAway | f.LoseMachine) -> None:
+    async def _inject_provider_fault(
+        self, fault: f.LyingProvider | f.ProviderAway | f.LoseMachine
+    ) -> None:
         provider = self.providers[cell_plane(fault.cell)]
         match fault:
             case f.LyingProvider(_, for_s, _, lie):
                 provider.lie = lie
-                await self.last(for_s)
-                provider.tell_the_truth()
+                await self.wait_until_over(for_s)
+                provider.report_correctly()
             case f.ProviderAway(_, for_s, _):
                 provider.away += 1
-                await self.last(for_s)
+                await self.wait_until_over(for_s)
                 provider.away -= 1
             case f.LoseMachine(_, _, pick):
                 names = sorted(provider.alive())
@@ -355,20 +356,20 @@ class Chaos:
 
 
 def nth_commit(commits: int, *, durable: bool) -> CrashPoint:
-    """The n-th commit from now, before it is durable or right after."""
+    """Return the crash point at the n-th commit from now, before it is durable or right after."""
     left = commits
 
-    def is_here(_batch: Sequence[Entry], is_durable: bool) -> bool:
+    def crash_point(_batch: Sequence[Entry], is_durable: bool) -> bool:
         nonlocal left
         if not is_durable:
             left -= 1
         return left == 0 and is_durable == durable
 
-    return is_here
+    return crash_point
 
 
 def after_a_work(batch: Sequence[Entry], durable: bool) -> bool:
-    """The hub has a Work that its cell has not seen."""
+    """Crash when the hub has a Work that its cell has not observed."""
     return durable and any(
         isinstance(entry, Change) and entry.key.resource == WORK.resource for entry in batch
     )
@@ -379,95 +380,95 @@ def _chance(percent: int, salt: int) -> Chance:
     return lambda: random.random() * 100 < percent
 
 
-# A disk that hangs, and how long the hub has to see what was stored last.
-_HANGS, _LAST_WORDS_S = 10_000.0, 0.5
-_TOUCHED = {"metadata": {"annotations": {"migration.test/done": "true"}}}
+# The disk hangs for that long; the hub has that long to observe the last commit.
+_HANG_FACTOR, _OBSERVE_S = 10_000.0, 0.5
+_ANNOTATION = {"metadata": {"annotations": {"migration.test/done": "true"}}}
 
 
-async def bend_composed(chaos: Chaos, fault: f.ComposedFault) -> None:
+async def inject_composed(injector: FaultInjector, fault: f.ComposedFault) -> None:
     match fault:
         case f.LoseHistory():
-            await _lose_history(chaos, fault)
+            await _lose_history(injector, fault)
         case f.AnswerFromCache():
-            await _answer_from_cache(chaos, fault)
+            await _answer_from_cache(injector, fault)
         case f.ExpireToken():
-            bends = chaos.network.bends(fault.source, fault.target)
-            bends.unauthorized += 1
-            await chaos.last(fault.for_s)
-            bends.unauthorized -= 1
+            link_faults = injector.network.link_faults(fault.source, fault.target)
+            link_faults.unauthorized += 1
+            await injector.wait_until_over(fault.for_s)
+            link_faults.unauthorized -= 1
         case f.RestorePlane():
-            await _restore(chaos, fault)
+            await _restore(injector, fault)
         case f.TouchEverything():
-            await _touch_everything(chaos.operator(PlaneName(fault.plane)))
+            await _annotate_everything(injector.operator(PlaneName(fault.plane)))
         case f.SlowDisk(_, for_s, host, factor):
-            disk = chaos.hosts[host].disk
+            disk = injector.hosts[host].disk
             disk.slowness *= factor
-            await chaos.last(for_s)
+            await injector.wait_until_over(for_s)
             disk.slowness /= factor
         case f.DeleteNewNamespace(_, host):
-            chaos.hosts[host].disk.crash_points.append(_deletes_new_namespace(chaos, host))
+            injector.hosts[host].disk.crash_points.append(_deletes_new_namespace(injector, host))
         case f.DieWithCopy():
-            await _die_with_copy(chaos, fault)
+            await _die_with_copy(injector, fault)
         case f.BurnMachines():
-            await _burn(chaos, fault)
+            await _burn_machines(injector, fault)
         case _:
             assert_never(fault)
 
 
-async def _lose_history(chaos: Chaos, fault: f.LoseHistory) -> None:
-    bends = chaos.network.bends(fault.source, fault.target)
-    bends.watches_refused += 1
-    for pipe in chaos.network.pipes(fault.source, fault.target):
+async def _lose_history(injector: FaultInjector, fault: f.LoseHistory) -> None:
+    link_faults = injector.network.link_faults(fault.source, fault.target)
+    link_faults.watches_refused += 1
+    for pipe in injector.network.pipes(fault.source, fault.target):
         pipe.close()
-    await chaos.last(fault.for_s)
-    chaos.hosts[fault.target].forget_history()
-    bends.watches_refused -= 1
+    await injector.wait_until_over(fault.for_s)
+    injector.hosts[fault.target].forget_history()
+    link_faults.watches_refused -= 1
 
 
-async def _answer_from_cache(chaos: Chaos, fault: f.AnswerFromCache) -> None:
-    bends = chaos.network.bends(fault.source, fault.target)
-    bends.cached_s.append(fault.age_s)
-    chaos.hosts[fault.source].crash(down_s=0.1)
-    await chaos.last(fault.for_s)
-    bends.cached_s.remove(fault.age_s)
+async def _answer_from_cache(injector: FaultInjector, fault: f.AnswerFromCache) -> None:
+    link_faults = injector.network.link_faults(fault.source, fault.target)
+    link_faults.cached_s.append(fault.age_s)
+    injector.hosts[fault.source].crash(down_s=0.1)
+    await injector.wait_until_over(fault.for_s)
+    link_faults.cached_s.remove(fault.age_s)
 
 
-async def _restore(chaos: Chaos, fault: f.RestorePlane) -> None:
+async def _restore(injector: FaultInjector, fault: f.RestorePlane) -> None:
     plane = PlaneName(fault.plane)
-    host = chaos.hosts[host_of_plane(chaos.layout, plane)]
+    host = injector.hosts[host_of_plane(injector.layout, plane)]
     backup = host.disk.journal.copy()
-    await chaos.last(fault.for_s)
-    if host.name in chaos.lost:
+    await injector.wait_until_over(fault.for_s)
+    if host.name in injector.unrecoverable_hosts:
         return
     host.crash(down_s=float("inf"))
     host.disk.journal.restore(plane, backup)
-    chaos.restored({plane: (await host.disk.journal.load())[plane]})
+    injector.restored({plane: (await host.disk.journal.load())[plane]})
     host.start()
 
 
-async def _touch_everything(operator: Client) -> None:
+async def _annotate_everything(operator: Client) -> None:
     for kind in KINDS:
         try:
             found = (await operator.list_plain(kind)).items
         except (ApiError, Unreachable):
             continue
         for item in found:
-            await _touch(operator, kind, item["metadata"])
+            await _annotate(operator, kind, item["metadata"])
 
 
-async def _touch(operator: Client, kind: KindInfo[Any], metadata: dict[str, Any]) -> None:
+async def _annotate(operator: Client, kind: KindInfo[Any], metadata: dict[str, Any]) -> None:
     try:
         ref = Ref(metadata.get("namespace", ""), metadata["name"])
-        await operator.patch_plain(kind, ref, _TOUCHED)
+        await operator.patch_plain(kind, ref, _ANNOTATION)
     except (ApiError, Unreachable):
         return
 
 
-def _deletes_new_namespace(chaos: Chaos, name: str) -> CrashPoint:
-    """Not a crash: waits for the commit of a namespace, and lets somebody delete it."""
-    host, done = chaos.hosts[name], False
+def _deletes_new_namespace(injector: FaultInjector, name: str) -> CrashPoint:
+    """Not a crash: wait for the commit of a namespace, and delete the namespace at once."""
+    host, done = injector.hosts[name], False
 
-    def is_here(batch: Sequence[Entry], durable: bool) -> bool:
+    def crash_point(batch: Sequence[Entry], durable: bool) -> bool:
         nonlocal done
         for entry in batch if durable and not done else ():
             if _is_new_namespace(entry):
@@ -476,8 +477,8 @@ def _deletes_new_namespace(chaos: Chaos, name: str) -> CrashPoint:
         return False
 
     async def delete(plane: PlaneName, ref: Ref) -> None:
-        chaos.tamper(plane, ref)
-        chaos.say(f"operator deletes namespace {ref.name} on {plane} in its first moment")
+        injector.tamper(plane, ref)
+        injector.log(f"operator deletes namespace {ref.name} on {plane} right after its creation")
         client = Client(
             HostTransport(host.answer_operator), prefix=path_prefix(plane), token="", agent="test"
         )
@@ -486,7 +487,7 @@ def _deletes_new_namespace(chaos: Chaos, name: str) -> CrashPoint:
         except (ApiError, Unreachable):
             return
 
-    return is_here
+    return crash_point
 
 
 def _is_new_namespace(entry: Entry) -> TypeGuard[Change]:
@@ -496,38 +497,38 @@ def _is_new_namespace(entry: Entry) -> TypeGuard[Change]:
     return entry.key.name.startswith("ns-") and b'"Terminating"' not in body
 
 
-async def _die_with_copy(chaos: Chaos, fault: f.DieWithCopy) -> None:
-    host, stored = chaos.hosts[fault.host], asyncio.Event()
+async def _die_with_copy(injector: FaultInjector, fault: f.DieWithCopy) -> None:
+    host, stored = injector.hosts[fault.host], asyncio.Event()
 
-    def is_here(batch: Sequence[Entry], durable: bool) -> bool:
+    def crash_point(batch: Sequence[Entry], durable: bool) -> bool:
         if durable and not stored.is_set() and any(map(_is_new_copy, batch)):
-            host.disk.slowness *= _HANGS
+            host.disk.slowness *= _HANG_FACTOR
             stored.set()
         return False
 
-    host.disk.crash_points.append(is_here)
+    host.disk.crash_points.append(crash_point)
     async with asyncio.TaskGroup() as group:
-        calm = group.create_task(chaos.calm.wait())
+        calm = group.create_task(injector.calm.wait())
         copied = group.create_task(stored.wait())
         await asyncio.wait((calm, copied), return_when=asyncio.FIRST_COMPLETED)
         for task in (calm, copied):
             task.cancel()
-    if stored.is_set() and not chaos.calm.is_set():
-        await asyncio.sleep(_LAST_WORDS_S)
-        chaos.lose(host)
+    if stored.is_set() and not injector.calm.is_set():
+        await asyncio.sleep(_OBSERVE_S)
+        injector.stop_forever(host)
 
 
 def _is_new_copy(entry: Entry) -> bool:
-    """A deployment as the hub made it: the cell has said nothing of it yet."""
+    """Return True for a deployment as the hub wrote it: the cell has not reported its status."""
     if not isinstance(entry, Change) or entry.key.resource != DEPLOYMENT.resource:
         return False
     return entry.body is not None and b'"observedGeneration"' not in entry.body
 
 
-async def _burn(chaos: Chaos, fault: f.BurnMachines) -> None:
-    provider = chaos.providers[cell_plane(fault.cell)]
+async def _burn_machines(injector: FaultInjector, fault: f.BurnMachines) -> None:
+    provider = injector.providers[cell_plane(fault.cell)]
     for machine_id in list(provider.machines):
         provider.kill(machine_id)
     provider.lie = "never-there"
-    await chaos.last(fault.for_s)
-    provider.tell_the_truth()
+    await injector.wait_until_over(fault.for_s)
+    provider.report_correctly()

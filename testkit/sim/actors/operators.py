@@ -1,12 +1,9 @@
-"""Carries out what ``membership_operations.py`` says.
+"""Operators: they let cells join and leave, and create, entitle and delete projects.
 
-Nobody is in two minds: whoever lets a cell leave waits until it is gone, and whoever lets one join
-asks until it is a member. So which cell serves a city in the end is certain (``People.serving``).
-
-Carries out what ``project_operations.py`` says.
-
-Whoever takes access away waits until it is gone with all that ran; so what is wanted afterwards is
-certain. Nobody waits for ever for what depends on others: a request may stay undecided.
+An operator waits until a cell has left or joined, so that the cell that finally serves a city is
+certain (``Users.serving``). An operator who revokes access waits until the workloads are gone, so
+that the expected state is certain. No operator waits without end for a decision of others: a
+request may stay undecided.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ from datum_compute.api.plane import HUB, PLATFORM, project_plane
 from datum_compute.api.quotametrics import SERVICE as COMPUTE
 from datum_compute.api.quotametrics import SERVICE_NAME
 from datum_compute.client.client import Client
-from testkit.sim.actors.retry import AGAIN_S, until, until_gone
+from testkit.sim.actors.retry import RETRY_S, until, wait_until_deleted
 from testkit.sim.processes import join_spec
 from testkit.sim.scenario.operations import (
     CreateProject,
@@ -55,81 +52,81 @@ from testkit.sim.scenario.operations import (
 from testkit.sim.scenario.scenario import city_of
 
 if TYPE_CHECKING:
-    from testkit.sim.actors.users import People
+    from testkit.sim.actors.users import Users
 
 
-# Cities of cells that are given another by hand.
-_NOWHERE, _ELSEWHERE = "LIMBO", "AWAY"
+# Cities of cells whose city label is changed by hand.
+_NO_CITY, _OTHER_CITY = "LIMBO", "AWAY"
 
 
 class Machines(Protocol):
-    """The machines that cells are on, and what lies on their disks."""
+    """The hosts of cells, and the content of their disks."""
 
     def incarnation(self, cell: str) -> int: ...
 
     def keep(self, cell: str, certificate: str) -> None:
-        """The cell has joined with it."""
+        """Store the certificate that the cell received when it joined."""
         ...
 
     def wipe(self, cell: str) -> None:
-        """Switched off, and on again with nothing of what was there."""
+        """Stop the host, and start it with an empty disk."""
         ...
 
     def joining_with(self, token: str) -> Client:
-        """A client of the hub."""
+        """Return a client of the hub with this token."""
         ...
 
 
-async def carry_out_on_cells(people: People, operation: OnCells) -> None:
+async def perform_on_cells(users: Users, operation: OnCells) -> None:
     cell = operation.cell
     match operation:
         case LeaveCell():
-            if people.serving.get(city_of(cell)) == cell:
-                await _replace(people, operation)
+            if users.serving.get(city_of(cell)) == cell:
+                await _replace(users, operation)
         case SecondCell(_, _, for_s, stays):
-            first = people.serving.get(city_of(cell), "")
+            first = users.serving.get(city_of(cell), "")
             if not first or first == cell:
                 return
-            await _register(people, cell)
+            await _register(users, cell)
             await asyncio.sleep(for_s)
-            await leave(people, first if stays else cell, forced=False)
-            people.serving[city_of(cell)] = cell if stays else first
+            await leave(users, first if stays else cell, forced=False)
+            users.serving[city_of(cell)] = cell if stays else first
         case MoveCity(_, _, for_s):
-            await _move_there_and_back(people, cell, for_s)
+            await _move_and_return(users, cell, for_s)
         case _:
             assert_never(operation)
 
 
-async def _replace(people: People, operation: LeaveCell) -> None:
+async def _replace(users: Users, operation: LeaveCell) -> None:
     cell, heir = operation.cell, operation.heir
-    await leave(people, cell, forced=operation.forced)
+    await leave(users, cell, forced=operation.forced)
     if operation.forced and not (operation.kept and heir == cell):
-        people.say(f"cell {cell} is switched off and wiped")
-        people.machines.wipe(cell)
+        users.log(f"cell {cell} is stopped and wiped")
+        users.machines.wipe(cell)
     await asyncio.sleep(operation.away_s)
-    await join(people, heir)
-    people.serving[city_of(cell)] = heir
+    await join(users, heir)
+    users.serving[city_of(cell)] = heir
 
 
-async def leave(people: People, cell: str, *, forced: bool) -> None:
-    people.say(f"cell {cell} leaves{' by force' if forced else ''}")
-    hub, ref = people.clients[HUB], Ref("", cell)
+async def leave(users: Users, cell: str, *, forced: bool) -> None:
+    users.log(f"cell {cell} leaves{' by force' if forced else ''}")
+    hub, ref = users.clients[HUB], Ref("", cell)
     if forced:
         mark = {"metadata": {"annotations": {FORCED_LEAVE: "true"}}}
-        await people.insist(lambda: hub.patch_plain(CLUSTER, ref, mark))
-    await people.insist(lambda: hub.delete(CLUSTER, ref))
-    await until_gone(hub, CLUSTER, ref)
-    people.say(f"cell {cell} has left")
+        await users.retry_until_done(lambda: hub.patch_plain(CLUSTER, ref, mark))
+    await users.retry_until_done(lambda: hub.delete(CLUSTER, ref))
+    await wait_until_deleted(hub, CLUSTER, ref)
+    users.log(f"cell {cell} has left")
 
 
-async def join(people: People, cell: str, city: str = "") -> None:
-    """With a new token whenever the last one did not do."""
-    people.say(f"cell {cell} joins")
-    machines, hub = people.machines, people.clients[HUB]
+async def join(users: Users, cell: str, city: str = "") -> None:
+    """Create a token and join with it; repeat both until the cell is a member."""
+    users.log(f"cell {cell} joins")
+    machines, hub = users.machines, users.clients[HUB]
 
     async def is_member() -> bool:
-        people.tokens += 1
-        name = f"join-{people.tokens}"
+        users.tokens += 1
+        name = f"join-{users.tokens}"
         text = token_text(name, "secret")
         spec = {
             "tokenHash": hashlib.sha256(text.encode()).hexdigest(),
@@ -144,82 +141,82 @@ async def join(people: People, cell: str, city: str = "") -> None:
         return True
 
     await until(is_member)
-    people.say(f"cell {cell} has joined")
+    users.log(f"cell {cell} has joined")
 
 
-async def _register(people: People, cell: str) -> None:
-    """The join desk refuses a second cell of a city; somebody changes the label afterwards."""
-    await join(people, cell, _NOWHERE)
-    await _give(people, cell, city_of(cell))
+async def _register(users: Users, cell: str) -> None:
+    """The join API refuses a second cell of a city, so the label is changed afterwards."""
+    await join(users, cell, _NO_CITY)
+    await _set_city(users, cell, city_of(cell))
 
 
-async def _move_there_and_back(people: People, cell: str, for_s: float) -> None:
-    """In the end the spare leaves, so that nothing of the move is left."""
+async def _move_and_return(users: Users, cell: str, for_s: float) -> None:
+    """In the end the spare cell leaves, so that nothing of the move remains."""
     city = city_of(cell)
-    first = people.serving.get(city, "")
+    first = users.serving.get(city, "")
     if not first or first == cell:
         return
-    await join(people, cell, _NOWHERE)
-    await _give(people, first, _ELSEWHERE)
-    await _give(people, cell, city)
+    await join(users, cell, _NO_CITY)
+    await _set_city(users, first, _OTHER_CITY)
+    await _set_city(users, cell, city)
     await asyncio.sleep(for_s)
-    await _give(people, cell, _NOWHERE)
-    await _give(people, first, city)
-    await leave(people, cell, forced=False)
+    await _set_city(users, cell, _NO_CITY)
+    await _set_city(users, first, city)
+    await leave(users, cell, forced=False)
 
 
-async def _give(people: People, cell: str, city: str) -> None:
-    people.say(f"operator gives cell {cell} to {city}")
+async def _set_city(users: Users, cell: str, city: str) -> None:
+    users.log(f"operator moves cell {cell} to {city}")
     label, ref = {"metadata": {"labels": {TOPOLOGY_CITY: city}}}, Ref("", cell)
-    await people.insist(lambda: people.clients[HUB].patch_plain(CLUSTER, ref, label))
+    await users.retry_until_done(lambda: users.clients[HUB].patch_plain(CLUSTER, ref, label))
 
 
-# How long somebody tries to deploy before taking no for an answer.
-_PATIENCE_S = 20.0
+# How long a user tries to deploy before accepting a refusal.
+_DEPLOY_TIMEOUT_S = 20.0
 _REF = Ref("", COMPUTE)
-_AGAINST = ("Denied", "Suspended", "Removed")
+_DENIALS = ("Denied", "Suspended", "Removed")
 
 
-async def carry_out_on_projects(people: People, operation: OnProjects) -> None:
+async def perform_on_projects(users: Users, operation: OnProjects) -> None:
     project = operation.project
     if isinstance(operation, CreateProject):
-        await _create(people, project)
+        await _create(users, project)
         return
-    if project not in people.newcomers:
+    if project not in users.newcomers:
         return  # it was never created, or is deleted
-    people.say(f"{operation}")
+    users.log(f"{operation}")
     match operation:
         case GateCompute(_, _, gated):
             mode = "GatedByProvider" if gated else "SelfService"
             patch = {"spec": {"enablementPolicy": {"mode": mode}}}
-            await people.insist(lambda: people.client(PLATFORM).patch(SERVICE, _REF, patch))
+            await users.retry_until_done(lambda: users.client(PLATFORM).patch(SERVICE, _REF, patch))
         case RequestAccess():
-            await _request(people, project)
+            await _request(users, project)
         case Decide(_, _, decision):
-            await _decide(people, project, decision)
+            await _decide(users, project, decision)
         case RenewAccess():
-            await _renew(people, project)
+            await _renew(users, project)
         case DeployIn():
-            await _deploy(people, operation)
+            await _deploy(users, operation)
         case DeleteProject():
-            await _delete(people, project)
+            await _delete(users, project)
         case _:
             assert_never(operation)
 
 
-async def _create(people: People, project: str) -> None:
-    if project in people.newcomers:
+async def _create(users: Users, project: str) -> None:
+    if project in users.newcomers:
         return
-    people.say(f"operator creates project {project}")
-    platform, ref = people.client(PLATFORM), Ref("", project)
+    users.log(f"operator creates project {project}")
+    platform, ref = users.client(PLATFORM), Ref("", project)
     body = {
         "apiVersion": PROJECT.api_version,
         "kind": PROJECT.kind,
         "metadata": {"name": project},
         "spec": {"ownerRef": {"kind": "Organization", "name": "default"}},
     }
-    await people.insist(lambda: platform.create_plain(PROJECT, body))
-    people.newcomers[project] = None
+    await users.retry_until_done(lambda: platform.create_plain(PROJECT, body))
+    users.newcomers[project] = None
 
     async def is_ready() -> bool:
         return is_true((await platform.get(PROJECT, ref)).status.conditions, "Ready")
@@ -227,87 +224,87 @@ async def _create(people: People, project: str) -> None:
     await until(is_ready)
 
 
-async def _request(people: People, project: str) -> None:
+async def _request(users: Users, project: str) -> None:
     body = {
         "apiVersion": ENTITLEMENT.api_version,
         "kind": ENTITLEMENT.kind,
         "metadata": {"name": COMPUTE},
         "spec": {"serviceRef": {"name": COMPUTE}},
     }
-    user = people.client(project_plane(project))
-    await people.insist(lambda: user.create_plain(ENTITLEMENT, body))
+    user = users.client(project_plane(project))
+    await users.retry_until_done(lambda: user.create_plain(ENTITLEMENT, body))
 
 
-async def _decide(people: People, project: str, decision: str) -> None:
-    platform = people.client(PLATFORM)
+async def _decide(users: Users, project: str, decision: str) -> None:
+    platform = users.client(PLATFORM)
     ref = Ref("", consumer_name(SERVICE_NAME, project))
     if decision == "Removed":
-        await people.insist(lambda: platform.delete(CONSUMER, ref))
+        await users.retry_until_done(lambda: platform.delete(CONSUMER, ref))
     else:
         spec: JsonObject = {"approval": {"decision": decision}}
         if decision in ("Suspended", "Resumed"):
             spec = {"suspended": decision == "Suspended"}
-        await people.insist(lambda: platform.patch(CONSUMER, ref, {"spec": spec}))
-    if decision in _AGAINST:
-        await until(lambda: _is_torn_down(people, project))
+        await users.retry_until_done(lambda: platform.patch(CONSUMER, ref, {"spec": spec}))
+    if decision in _DENIALS:
+        await until(lambda: _is_access_removed(users, project))
 
 
-async def _is_torn_down(people: People, project: str) -> bool:
-    """Access is gone, and so is what ran; nobody wants it any more."""
-    user = people.client(project_plane(project))
+async def _is_access_removed(users: Users, project: str) -> bool:
+    """Return True if access has ended and the workloads are gone."""
+    user = users.client(project_plane(project))
     try:
         phase = (await user.get(ENTITLEMENT, _REF)).status.phase
     except NotFound:
         phase = None
     gone = phase != ACTIVE and not (await user.list(WORKLOAD)).items
     if gone:
-        _forget(people, project)
+        _delete_project(users, project)
     return gone
 
 
-async def _renew(people: People, project: str) -> None:
-    user = people.client(project_plane(project))
-    await people.insist(lambda: user.delete(ENTITLEMENT, _REF))
-    await until_gone(user, ENTITLEMENT, _REF)
-    _forget(people, project)
-    await _request(people, project)
+async def _renew(users: Users, project: str) -> None:
+    user = users.client(project_plane(project))
+    await users.retry_until_done(lambda: user.delete(ENTITLEMENT, _REF))
+    await wait_until_deleted(user, ENTITLEMENT, _REF)
+    _delete_project(users, project)
+    await _request(users, project)
 
 
-async def _deploy(people: People, operation: DeployIn) -> None:
+async def _deploy(users: Users, operation: DeployIn) -> None:
     key = (operation.project, operation.name)
-    if key in people.wanted:
+    if key in users.wanted:
         return
-    user = people.client(project_plane(operation.project))
-    wanted, workload = people.workload(key, operation.replicas, operation.cities)
+    user = users.client(project_plane(operation.project))
+    wanted, workload = users.workload(key, operation.replicas, operation.cities)
     loop = asyncio.get_running_loop()
-    ends_s = loop.time() + _PATIENCE_S
+    ends_s = loop.time() + _DEPLOY_TIMEOUT_S
     while True:
         try:
             await user.create_plain(WORKLOAD, workload)
         except AlreadyExists:
-            people.wanted[key] = wanted
+            users.wanted[key] = wanted
             return
         except Invalid:
             if loop.time() > ends_s:
-                people.say(f"{operation.project} has no access")
+                users.log(f"{operation.project} has no access")
                 return
         except (ApiError, Unreachable):
-            pass  # it may have arrived
+            pass  # the request may have been applied
         else:
-            people.wanted[key] = wanted
+            users.wanted[key] = wanted
             return
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(RETRY_S)
 
 
-async def _delete(people: People, project: str) -> None:
-    platform, ref = people.client(PLATFORM), Ref("", project)
-    await people.insist(lambda: platform.delete(PROJECT, ref))
-    await until_gone(platform, PROJECT, ref)
-    _forget(people, project)
-    del people.newcomers[project]
-    people.say(f"project {project} is gone")
+async def _delete(users: Users, project: str) -> None:
+    platform, ref = users.client(PLATFORM), Ref("", project)
+    await users.retry_until_done(lambda: platform.delete(PROJECT, ref))
+    await wait_until_deleted(platform, PROJECT, ref)
+    _delete_project(users, project)
+    del users.newcomers[project]
+    users.log(f"project {project} is gone")
 
 
-def _forget(people: People, project: str) -> None:
-    for key in [key for key in people.wanted if key[0] == project]:
-        del people.wanted[key]
+def _delete_project(users: Users, project: str) -> None:
+    for key in [key for key in users.wanted if key[0] == project]:
+        del users.wanted[key]

@@ -1,4 +1,4 @@
-"""How people in a simulated world wait: they ask again until it is so, whatever does not answer."""
+"""Waiting for a condition: it is checked again until it holds, and errors count as not yet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datum_compute.api.errors import ApiError, NotFound, Unreachable
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.client.client import Client
 
-AGAIN_S = 0.3
+RETRY_S = 0.3
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
@@ -20,10 +20,10 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
                 return
         except (ApiError, Unreachable):
             pass
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(RETRY_S)
 
 
-async def until_gone(client: Client, kind: KindInfo[Any], ref: Ref) -> None:
+async def wait_until_deleted(client: Client, kind: KindInfo[Any], ref: Ref) -> None:
     async def is_gone() -> bool:
         try:
             await client.get(kind, ref)

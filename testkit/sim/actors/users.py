@@ -1,9 +1,7 @@
-"""Users and an operator, doing what the scenario says, as stubbornly as people are.
+"""Users and an operator who perform the operations of a scenario.
 
-No answer means asking again; already done is done. What users want in the end is what they last
-asked for: ``wanted`` is the truth that the world must converge to.
-
-Carries out what ``composed_operations.py`` says.
+They retry until a request is answered, and accept that it was already applied. ``wanted`` records
+what each user requested last: the state that the world must converge to.
 """
 
 from __future__ import annotations
@@ -45,8 +43,8 @@ from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import HUB, PLATFORM, PlaneName, project_plane
 from datum_compute.api.timestamps import timestamp
 from datum_compute.client.client import BACKGROUND, Client
-from testkit.sim.actors.operators import Machines, carry_out_on_cells, carry_out_on_projects
-from testkit.sim.actors.retry import AGAIN_S, until_gone
+from testkit.sim.actors.operators import Machines, perform_on_cells, perform_on_projects
+from testkit.sim.actors.retry import RETRY_S, wait_until_deleted
 from testkit.sim.checks import data as data_checks
 from testkit.sim.host import EPOCH_S
 from testkit.sim.scenario.operations import (
@@ -81,7 +79,7 @@ from testkit.sim.scenario.operations import (
 from testkit.sim.scenario.scenario import city_of
 
 NAMESPACE_NAME = "default"
-FLEETING = "fleeting"  # the workload in namespaces that do not last
+FLEETING = "fleeting"  # the workload in short-lived namespaces
 _UNKNOWN = {"apiVersion": "example.com/v1", "kind": "Poison", "metadata": {"name": "poison"}}
 _DATA: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
 _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
@@ -92,71 +90,71 @@ class Wanted:
     image: str
     replicas: int
     cities: tuple[str, ...]
-    data: bool = False  # whether it refers to some
-    fallback: tuple[str, ...] = ()  # cities that may take the share of one that fails
+    data: bool = False  # True if it references ConfigMaps and Secrets
+    fallback: tuple[str, ...] = ()  # cities that may replace a failed one
     fallback_after_s: int = 120
     sleep: LetSleep | None = None
     rolled: RollCarefully | None = None
 
 
-class People:
+class Users:
     def __init__(
         self,
         client: Callable[[PlaneName], Client],
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         planes: Any,
         machines: Machines | None = None,
     ) -> None:
         self.wanted: dict[tuple[str, str], Wanted] = {}
-        # Planes and names that an operator had a hand in: not everything holds for those.
+        # Objects that an operator changed, as (plane, name): some checks do not apply to them.
         self.tampered: dict[tuple[str, str], None] = {}
-        self.revoked: dict[str, None] = {}  # projects that are gone, or on their way out
-        self.newcomers: dict[str, None] = {}  # projects that came while the world ran
-        self.serving: dict[str, str] = {}  # cells by their city, where cells join
-        self.tokens = 0  # how many were made to join with
-        # Whether the host of a plane is lost permanently, so that operators stop retrying.
+        self.revoked: dict[str, None] = {}  # projects that are deleted or being deleted
+        self.newcomers: dict[str, None] = {}  # projects that were created while the world ran
+        self.serving: dict[str, str] = {}  # cell by city, where cells join
+        self.tokens = 0  # how many tokens were created
+        # Returns True if the host of a plane is lost permanently, so that operators stop retrying.
         self.is_lost: Callable[[str], bool] = lambda _plane: False
         self._machines = machines
         self.clients = {plane: client(plane) for plane in planes}
         self._client = client
-        self.say = say
+        self.log = log
 
-    async def act(self, operations: Iterable[Operation]) -> None:
-        """All of them, each in its time; those of one workload one after the other."""
-        lanes: dict[tuple[str, str], list[Operation]] = {}
+    async def perform_all(self, operations: Iterable[Operation]) -> None:
+        """Perform all operations at their times; those of one workload one after the other."""
+        sequences: dict[tuple[str, str], list[Operation]] = {}
         for number, operation in enumerate(operations):
             if isinstance(operation, ByUser):
-                lanes.setdefault((operation.project, operation.name), []).append(operation)
+                sequences.setdefault((operation.project, operation.name), []).append(operation)
             elif isinstance(operation, Visit):
-                continue  # visitors are others: visitors.py
+                continue  # performed by visitors.py
             elif isinstance(operation, OnProjects):
-                lanes.setdefault(("project", operation.project), []).append(operation)
+                sequences.setdefault(("project", operation.project), []).append(operation)
             elif isinstance(operation, OnCells):
-                lanes.setdefault(("city", city_of(operation.cell)), []).append(operation)
+                sequences.setdefault(("city", city_of(operation.cell)), []).append(operation)
             else:
-                lanes[("operator", str(number))] = [operation]
+                sequences[("operator", str(number))] = [operation]
         async with asyncio.TaskGroup() as group:
-            for lane in lanes.values():
-                group.create_task(self._act_in_order(lane))
+            for sequence in sequences.values():
+                group.create_task(self._perform_in_order(sequence))
 
     async def delete_everything(self) -> None:
         for project, name in sorted(self.wanted):
             await self._by_user(DeleteWorkload(0.0, project, name))
 
-    async def _act_in_order(self, lane: list[Operation]) -> None:
+    async def _perform_in_order(self, sequence: list[Operation]) -> None:
         loop = asyncio.get_running_loop()
-        for operation in lane:
+        for operation in sequence:
             await asyncio.sleep(max(0.0, operation.at_s - loop.time()))
             if isinstance(operation, ByUser):
                 await self._by_user(operation)
             elif isinstance(operation, FleetingNamespace):
-                await self._lend(operation)
+                await self._request_fallback_city(operation)
             elif isinstance(operation, OnProjects):
-                await carry_out_on_projects(self, operation)
+                await perform_on_projects(self, operation)
             elif isinstance(operation, OnCells):
-                await carry_out_on_cells(self, operation)
+                await perform_on_cells(self, operation)
             elif not isinstance(operation, Visit):
-                await self._by_operator(operation)
+                await self._perform_operator_operation(operation)
 
     # --- users
 
@@ -166,7 +164,7 @@ class People:
         if isinstance(operation, CreateWorkload):
             if wanted is None and operation.project not in self.revoked:
                 self.wanted[key] = Wanted(operation.image, operation.replicas, operation.cities)
-                self.say(f"create {operation.name} in {operation.project}: {self.wanted[key]}")
+                self.log(f"create {operation.name} in {operation.project}: {self.wanted[key]}")
                 await self._create(key, self.wanted[key])
             return
         if isinstance(operation, ReplaceData):
@@ -175,17 +173,17 @@ class People:
         if wanted is None:
             return
         if isinstance(operation, DeleteWorkload):
-            self.say(f"delete {operation.name} in {operation.project}")
+            self.log(f"delete {operation.name} in {operation.project}")
             del self.wanted[key]
             ref, policy = Ref(NAMESPACE_NAME, operation.name), _policy(operation.orphan)
             user = self._user(operation.project)
-            await self.insist(lambda: user.delete(WORKLOAD, ref, policy=policy))
+            await self.retry_until_done(lambda: user.delete(WORKLOAD, ref, policy=policy))
             return
         if isinstance(operation, MoveBack):
             await self._move_back(key)
             return
         self.wanted[key] = _changed(wanted, operation)
-        self.say(f"change {operation.name} in {operation.project}: {self.wanted[key]}")
+        self.log(f"change {operation.name} in {operation.project}: {self.wanted[key]}")
         await self._change(key, self.wanted[key])
         if isinstance(operation, ReferToData):
             await asyncio.sleep(operation.late_s)
@@ -193,9 +191,9 @@ class People:
 
     async def _replace_data(self, operation: ReplaceData) -> None:
         user, ref = self._user(operation.project), Ref(NAMESPACE_NAME, data_checks.NAME)
-        self.say(f"the data of {operation.project} is replaced")
+        self.log(f"the data of {operation.project} are replaced")
         for kind in _DATA:
-            await self.insist(partial(user.delete, kind, ref))
+            await self.retry_until_done(partial(user.delete, kind, ref))
         await asyncio.sleep(operation.away_s)
         await self._put_data(operation.project, operation.number)
 
@@ -205,76 +203,76 @@ class People:
         for kind in _DATA:
             content = data_checks.data_content(kind, project, number)
             head = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
-            await self.insist(partial(user.create_plain, kind, {**head, **content}))
-            await self.insist(partial(user.patch_plain, kind, ref, content))
+            await self.retry_until_done(partial(user.create_plain, kind, {**head, **content}))
+            await self.retry_until_done(partial(user.patch_plain, kind, ref, content))
 
     async def _create(self, key: tuple[str, str], wanted: Wanted) -> None:
-        """An earlier one of the name may still be leaving: then again, until it is ours."""
+        """Retry while an earlier object of the name is terminating."""
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
         while key[0] not in self.revoked:
             try:
                 await user.create_plain(WORKLOAD, manifest(key, wanted))
             except AlreadyExists:
-                present = await self._look(user, ref)
+                present = await self._update_seen_state(user, ref)
                 if present is not None and not present.is_terminating:
                     return
                 await asyncio.sleep(0.05)
             except (ApiError, Unreachable):
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
             else:
                 return
 
     async def _change(self, key: tuple[str, str], wanted: Wanted) -> None:
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
         spec = manifest(key, wanted)["spec"]
-        await self.insist(lambda: user.patch(WORKLOAD, ref, {"spec": spec}))
+        await self.retry_until_done(lambda: user.patch(WORKLOAD, ref, {"spec": spec}))
 
     async def _move_back(self, key: tuple[str, str]) -> None:
-        """As of the time that the project itself has: it may differ from everybody else's."""
+        """Use a time of the project's server, whose clock may differ."""
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
-        self.say(f"move {key[1]} in {key[0]} back")
+        self.log(f"move {key[1]} in {key[0]} back")
         now = timestamp(EPOCH_S + asyncio.get_running_loop().time())
         patch = {"metadata": {"annotations": {labels.RETURNED_AT: now}}}
-        await self.insist(lambda: user.patch(WORKLOAD, ref, patch))
+        await self.retry_until_done(lambda: user.patch(WORKLOAD, ref, patch))
 
-    async def _lend(self, operation: FleetingNamespace) -> None:
+    async def _request_fallback_city(self, operation: FleetingNamespace) -> None:
         user, ref = self._user(operation.project), Ref("", operation.name)
-        self.say(f"create namespace {operation.name} in {operation.project}")
+        self.log(f"create namespace {operation.name} in {operation.project}")
         about = {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.kind}
         namespace = {**about, "metadata": {"name": operation.name}}
-        await self.insist(lambda: user.create_plain(NAMESPACE, namespace))
+        await self.retry_until_done(lambda: user.create_plain(NAMESPACE, namespace))
         wanted = Wanted("fleeting:1", 1, operation.cities)
         workload = manifest((operation.project, FLEETING), wanted)
         workload["metadata"]["namespace"] = operation.name
-        await self.insist(lambda: user.create_plain(WORKLOAD, workload))
+        await self.retry_until_done(lambda: user.create_plain(WORKLOAD, workload))
         await asyncio.sleep(operation.for_s)
-        self.say(f"delete namespace {operation.name} in {operation.project}")
-        await self.insist(lambda: user.delete(NAMESPACE, ref))
+        self.log(f"delete namespace {operation.name} in {operation.project}")
+        await self.retry_until_done(lambda: user.delete(NAMESPACE, ref))
 
-    async def _look(self, user: Client, ref: Ref) -> Any:
+    async def _update_seen_state(self, user: Client, ref: Ref) -> Any:
         try:
             return await user.get(WORKLOAD, ref)
         except (ApiError, Unreachable):
             return None
 
-    async def insist(self, ask: Callable[[], Awaitable[object]], plane: str = "") -> None:
-        """Repeat a request until it is answered. With ``plane``, until its host is lost at most."""
+    async def retry_until_done(self, ask: Callable[[], Awaitable[object]], plane: str = "") -> None:
+        """Repeat a request until it is answered. With ``plane``, stop when its host is lost."""
         while not (plane and self.is_lost(plane)):
             try:
                 await ask()
             except (AlreadyExists, NotFound):
                 return
             except (Invalid, BadRequest, Forbidden, MethodNotAllowed) as refused:
-                self.say(f"refused: {refused}")
+                self.log(f"refused: {refused}")
                 return
             except (ApiError, Unreachable):
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
             else:
                 return
 
     @property
     def machines(self) -> Machines:
-        assert self._machines is not None, "cells come and go only where each is a process"
+        assert self._machines is not None, "cells join and leave only if each is a process"
         return self._machines
 
     def client(self, plane: PlaneName) -> Client:
@@ -283,7 +281,7 @@ class People:
     def workload(
         self, key: tuple[str, str], replicas: int, cities: tuple[str, ...]
     ) -> tuple[Wanted, JsonObject]:
-        """A new one: what is wanted, and the object that says so."""
+        """Record a new workload as wanted, and return its object."""
         wanted = Wanted(f"{key[1]}:1", replicas, cities)
         return wanted, manifest(key, wanted)
 
@@ -292,9 +290,9 @@ class People:
 
     # --- the operator
 
-    async def _by_operator(self, operation: ByOperator) -> None:
+    async def _perform_operator_operation(self, operation: ByOperator) -> None:
         if isinstance(operation, ComposedOperation):
-            await carry_out_composed(self, operation)
+            await perform_composed(self, operation)
             return
         match operation:
             case DeleteObject(_, plane, resource, pick, orphan):
@@ -305,7 +303,7 @@ class People:
             case EditObject():
                 await self._edit(operation)
             case CreatePoison(_, plane, resource):
-                await self._poison(plane, _BY_RESOURCE[resource])
+                await self._create_poison(plane, _BY_RESOURCE[resource])
             case _:
                 assert_never(operation)
 
@@ -316,9 +314,9 @@ class People:
         if found is not None:
             ref = _ref(found)
             self.tamper(plane, ref)
-            self.say(f"operator deletes {kind.kind} {ref} on {plane}")
+            self.log(f"operator deletes {kind.kind} {ref} on {plane}")
             client, policy = self.clients[PlaneName(plane)], _policy(orphan)
-            await self.insist(lambda: client.delete(kind, ref, policy=policy), plane)
+            await self.retry_until_done(lambda: client.delete(kind, ref, policy=policy), plane)
 
     async def _edit(self, operation: EditObject) -> None:
         kind = _BY_RESOURCE[operation.resource]
@@ -327,12 +325,14 @@ class People:
         if found is not None and patch is not None:
             ref = _ref(found)
             self.tamper(operation.plane, ref)
-            self.say(f"operator edits {kind.kind} {ref} on {operation.plane}: {patch}")
+            self.log(f"operator edits {kind.kind} {ref} on {operation.plane}: {patch}")
             client = self.clients[PlaneName(operation.plane)]
-            await self.insist(lambda: client.patch_plain(kind, ref, patch), operation.plane)
+            await self.retry_until_done(
+                lambda: client.patch_plain(kind, ref, patch), operation.plane
+            )
 
-    async def _poison(self, plane: str, kind: KindInfo[Any]) -> None:
-        """A copy of an object of the kind with a name and labels that belong to nothing."""
+    async def _create_poison(self, plane: str, kind: KindInfo[Any]) -> None:
+        """Create an object of the kind whose name and labels belong to nothing."""
         found = await self.picked(plane, kind, 0, "")
         if found is None:
             return
@@ -349,9 +349,9 @@ class People:
         if kind is WORK:
             odd["spec"] = {"workload": {"manifests": [_UNKNOWN]}}
         self.tamper(plane, Ref(metadata.get("namespace", ""), "poison"))
-        self.say(f"operator creates {kind.kind} poison on {plane}")
+        self.log(f"operator creates {kind.kind} poison on {plane}")
         client = self.clients[PlaneName(plane)]
-        await self.insist(lambda: client.create_plain(kind, odd), plane)
+        await self.retry_until_done(lambda: client.create_plain(kind, odd), plane)
 
     async def picked(
         self, plane: str, kind: KindInfo[Any], pick: int, prefix: str
@@ -369,7 +369,8 @@ class People:
 
 
 def manifest(key: tuple[str, str], wanted: Wanted) -> JsonObject:
-    """The environment holds a canary: a value of one project that no other may ever see."""
+    """Return the object. Its environment contains a canary: a value that must not occur on planes
+    of other projects."""
     project, name = key
     env: list[JsonObject] = [{"name": "CANARY", "value": canary(project)}]
     if wanted.data:
@@ -468,69 +469,69 @@ def _spec_edit(kind: KindInfo[Any]) -> JsonObject | None:
     return {"spec": {"clusters": []}} if kind.kind == "ResourceBinding" else None
 
 
-async def carry_out_composed(people: People, operation: ComposedOperation) -> None:
+async def perform_composed(users: Users, operation: ComposedOperation) -> None:
     match operation:
         case DeleteAll(_, plane, resource, prefix):
-            await _delete_all(people, plane, resource, prefix)
+            await _delete_all(users, plane, resource, prefix)
         case DropField():
-            await _drop_field(people, operation)
+            await _drop_field(users, operation)
         case RevokeProject(_, project):
-            await _revoke(people, project)
+            await _revoke(users, project)
         case DrainCell(_, cell, for_s):
-            await _drain(people, cell, for_s)
+            await _drain(users, cell, for_s)
         case _:
             assert_never(operation)
 
 
-async def _delete_all(people: People, plane: str, resource: str, prefix: str) -> None:
-    kind, client = _BY_RESOURCE[resource], people.clients[PlaneName(plane)]
+async def _delete_all(users: Users, plane: str, resource: str, prefix: str) -> None:
+    kind, client = _BY_RESOURCE[resource], users.clients[PlaneName(plane)]
     try:
         listed = (await client.list_plain(kind)).items
     except (ApiError, Unreachable):
         return
     found = [ref for ref in map(_ref, listed) if ref.name.startswith(prefix)]
-    people.say(f"operator deletes {len(found)} {kind.plural} {prefix}* on {plane}")
+    users.log(f"operator deletes {len(found)} {kind.plural} {prefix}* on {plane}")
     for ref in sorted(found):
-        people.tamper(plane, ref)
+        users.tamper(plane, ref)
 
     async def delete(ref: Ref) -> None:
-        await people.insist(lambda: client.delete(kind, ref))
+        await users.retry_until_done(lambda: client.delete(kind, ref))
 
     async with asyncio.TaskGroup() as group:
         for ref in sorted(found):
             group.create_task(delete(ref))
 
 
-async def _drop_field(people: People, operation: DropField) -> None:
+async def _drop_field(users: Users, operation: DropField) -> None:
     kind = _BY_RESOURCE[operation.resource]
-    found = await people.picked(operation.plane, kind, operation.pick, "")
+    found = await users.picked(operation.plane, kind, operation.pick, "")
     fields = sorted((found or {}).get("spec") or {})
     if found is None or not fields:
         return
     ref, name = _ref(found), fields[operation.pick % len(fields)]
-    people.tamper(operation.plane, ref)
-    people.say(f"an old writer drops spec.{name} of {kind.kind} {ref} on {operation.plane}")
-    client = people.clients[PlaneName(operation.plane)]
-    await people.insist(lambda: client.patch_plain(kind, ref, {"spec": {name: None}}))
+    users.tamper(operation.plane, ref)
+    users.log(f"an old writer drops spec.{name} of {kind.kind} {ref} on {operation.plane}")
+    client = users.clients[PlaneName(operation.plane)]
+    await users.retry_until_done(lambda: client.patch_plain(kind, ref, {"spec": {name: None}}))
 
 
-async def _revoke(people: People, project: str) -> None:
-    people.say(f"operator revokes project {project}")
-    people.revoked[project] = None
-    for key in [key for key in people.wanted if key[0] == project]:
-        del people.wanted[key]
-    platform, ref = people.clients[PLATFORM], Ref("", project)
-    await people.insist(lambda: platform.delete(PROJECT, ref))
-    await until_gone(platform, PROJECT, ref)
-    people.say(f"project {project} is gone")
+async def _revoke(users: Users, project: str) -> None:
+    users.log(f"operator revokes project {project}")
+    users.revoked[project] = None
+    for key in [key for key in users.wanted if key[0] == project]:
+        del users.wanted[key]
+    platform, ref = users.clients[PLATFORM], Ref("", project)
+    await users.retry_until_done(lambda: platform.delete(PROJECT, ref))
+    await wait_until_deleted(platform, PROJECT, ref)
+    users.log(f"project {project} is gone")
 
 
-async def _drain(people: People, cell: str, for_s: float) -> None:
-    """Twice the same of a cell: the later end counts, as it would for people."""
-    client, ref = people.clients[HUB], Ref("", cell)
+async def _drain(users: Users, cell: str, for_s: float) -> None:
+    """If two drains of a cell overlap, the later end counts."""
+    client, ref = users.clients[HUB], Ref("", cell)
     for taints, then in (([{"key": DRAINED, "effect": NO_SCHEDULE}], "drains"), ([], "opens")):
-        people.say(f"operator {then} cell {cell}")
+        users.log(f"operator {then} cell {cell}")
         patch: JsonObject = {"spec": {"taints": taints}}
-        await people.insist(lambda patch=patch: client.patch_plain(CLUSTER, ref, patch))  # type: ignore[misc]
+        await users.retry_until_done(lambda patch=patch: client.patch_plain(CLUSTER, ref, patch))  # type: ignore[misc]
         if taints:
             await asyncio.sleep(for_s)

@@ -1,8 +1,8 @@
-"""Visitors: connections that come and go at the published ports of cells, and what they may expect.
+"""Visitors: clients that connect to the published ports of cells.
 
-I27: a connection that somebody could serve is served within the bound; the machine of an open
-connection is not put to sleep; a machine is woken by one at a time. Only where nothing else was in
-the way: the process of the cell, its provider and the machine were there all the time.
+I27: a connection is served within a bound; the machine of an open connection is not put to sleep; a
+machine is not woken twice at once. Checked only if the process of the cell, its provider and the
+machine were available all the time.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datum_compute.api.plane import PlaneName, cell_plane
 from datum_compute.app.traffic.balance import HOLD_S, Port, Reached
 from datum_compute.drivers.traffic import Backend
-from testkit.sim.checks.state import Truth
+from testkit.sim.checks.state import ClusterState
 from testkit.sim.host import SimulatedHost
 from testkit.sim.scenario.operations import Visit
 from testkit.sim.scenario.scenario import Scenario, host_of_cell
 from testkit.sim.traffic import SimulatedTraffic
 
-# A wake of a stopped machine is bounded by its grace period, too; give or take a schedule.
+# The wake of a stopped machine also takes its grace period; the rest is scheduling.
 BOUND_S = HOLD_S + 35.0
 _LOOK_S = 0.05
 
@@ -28,11 +28,11 @@ _LOOK_S = 0.05
 @dataclass(frozen=True, slots=True)
 class Visitors:
     hosts: Mapping[str, SimulatedHost]
-    truth: Truth
-    complain: Callable[[str], None]
+    state: ClusterState
+    report_violation: Callable[[str], None]
     count: Callable[[str], None]
 
-    async def come(self, scenario: Scenario) -> None:
+    async def run(self, scenario: Scenario) -> None:
         async with asyncio.TaskGroup() as group:
             for visit in scenario.operations:
                 if isinstance(visit, Visit):
@@ -42,7 +42,7 @@ class Visitors:
 
     @property
     def now(self) -> Callable[[], float]:
-        return self.truth.now
+        return self.state.now
 
     async def _visit(self, visit: Visit, number: int, host: SimulatedHost) -> None:
         await asyncio.sleep(max(0.0, visit.at_s + number * visit.apart_s - self.now()))
@@ -55,38 +55,40 @@ class Visitors:
     async def _connection(
         self, visit: Visit, host: SimulatedHost, traffic: SimulatedTraffic, port: Port
     ) -> None:
-        """In a task of the host: it dies with it."""
+        """Runs in a task of the host, and ends with it."""
         cell, began_s, backends = cell_plane(visit.cell), self.now(), port.backends
         reached = await traffic.reach(port)
         took_s = self.now() - began_s
-        for machine_id in self.truth.providers[cell].overlaps:
-            self.complain(f"I27: {machine_id} was woken twice at once")
+        for machine_id in self.state.providers[cell].overlaps:
+            self.report_violation(f"I27: {machine_id} was woken twice at once")
         if reached is None or took_s > BOUND_S:
-            if any(self._was_there(cell, b, began_s) and b in port.backends for b in backends):
-                self.complain(f"I27: a connection to {visit.cell} was not served in {took_s:.1f} s")
+            if any(self._was_available(cell, b, began_s) and b in port.backends for b in backends):
+                self.report_violation(
+                    f"I27: a connection to {visit.cell} was not served in {took_s:.1f} s"
+                )
             return
         self.count("visit served")
-        await self._stay(visit, traffic, reached)
+        await self._stay_connected(visit, traffic, reached)
 
-    async def _stay(
+    async def _stay_connected(
         self, visit: Visit, traffic: SimulatedTraffic, reached: Reached[Backend]
     ) -> None:
         backend, until_s = reached.connection, self.now() + visit.stays_s
         traffic.balance.answered(reached)
-        provider = self.truth.providers[backend.cell]
+        provider = self.state.providers[backend.cell]
         while True:
             machine = provider.alive().get(backend.machine_id)
             if machine is not None and machine.gone_from_s is None and not traffic.runs(backend):
-                self.complain(f"I27: {backend.machine_id} sleeps under an open connection")
+                self.report_violation(f"I27: {backend.machine_id} sleeps under an open connection")
             if self.now() >= until_s:
                 break
             await asyncio.sleep(min(_LOOK_S, max(0.0, until_s - self.now())))
         traffic.balance.release(reached)
 
-    def _was_there(self, cell: PlaneName, backend: Backend, since_s: float) -> bool:
-        """Its machine, and a provider that answered and told the truth about it."""
-        provider = self.truth.providers[cell]
+    def _was_available(self, cell: PlaneName, backend: Backend, since_s: float) -> bool:
+        """Return True if the machine existed all the time, and its provider answered correctly."""
+        provider = self.state.providers[cell]
         machine = provider.alive().get(backend.machine_id)
         sound = not provider.away and provider.lie is None
-        long_so = provider.honest_since_s < provider.now() - (self.now() - since_s)
+        long_so = provider.correct_since_s < provider.now() - (self.now() - since_s)
         return machine is not None and machine.gone_from_s is None and sound and long_so

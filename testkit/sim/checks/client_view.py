@@ -1,12 +1,9 @@
-"""What a server confirms: I10, it is durable; I11, it replaced what it said it would.
+"""Checks of what clients observe: confirmed writes, watch streams and log lines.
 
-A reader that replays a watch and compares every event with the log of commits (I9).
-
-Its own link is sound; hosts may die under it, and histories may be gone. Whatever happens, the
-events it gets are exactly the commits after the version it asked for: none missing, none twice,
-none out of order.
-
-Hears what the product logs while a world runs.
+I10: a confirmed write is durable. I11: a write replaced the version that the client named. I9: a
+watch returns exactly the commits after its resume version: none missing, none repeated, in order.
+The link of the watching client is sound; hosts may crash and histories may be compacted. I18 and
+I20: no log line contains a token, and no exception is unexpected.
 """
 
 from __future__ import annotations
@@ -25,23 +22,32 @@ from datum_compute.api.plane import PlaneName, split_path
 from datum_compute.client.answers import WatchEvent
 from datum_compute.client.client import Client
 from datum_compute.drivers.driver import DriverError
-from testkit.sim.checks.state import Truth
+from testkit.sim.checks.state import ClusterState
 
 
-def broken_promises(truth: Truth, request: Request, response: Response) -> Iterator[str]:
+def find_confirmation_violations(
+    state: ClusterState, request: Request, response: Response
+) -> Iterator[str]:
     if request.method == "GET" or response.status >= 300:
         return
-    answered = _version_in(response.body)
-    if not answered:
+    confirmed_version = _version_in(response.body)
+    if not confirmed_version:
         return
     plane = split_path(request.path)[0]
-    if int(answered) > truth.versions.get(plane, 0):
-        yield f"I10: {request.path} confirmed at {answered}, not yet durable"
+    if int(confirmed_version) > state.versions.get(plane, 0):
+        yield f"I10: {request.path} was confirmed at {confirmed_version} before it was durable"
     if request.method in ("PATCH", "PUT"):
-        asked = _version_in(request.body)
-        replaced = truth.replaced.get((plane, int(answered)))
-        if asked and asked != answered and replaced not in (None, asked):
-            yield f"I11: {request.path} at {answered} meant {asked} and replaced {replaced}"
+        named_version = _version_in(request.body)
+        replaced = state.replaced.get((plane, int(confirmed_version)))
+        if (
+            named_version
+            and named_version != confirmed_version
+            and replaced not in (None, named_version)
+        ):
+            yield (
+                f"I11: {request.path} at {confirmed_version} named version {named_version} "
+                f"and replaced {replaced}"
+            )
 
 
 class _Metadata(ApiStruct, frozen=True):
@@ -49,33 +55,33 @@ class _Metadata(ApiStruct, frozen=True):
 
 
 class _Versioned(ApiStruct, frozen=True):
-    """The one thing that is looked at in every answer; the rest is not even made into objects."""
+    """The only field that is decoded of each response, because this runs for every request."""
 
     metadata: _Metadata = _Metadata()
 
 
 def _version_in(body: bytes) -> str:
-    """Of an object; nothing in what is none."""
+    """Return the version of an object, or the empty string if the body is not an object."""
     try:
         return decode_as(body, _Versioned).metadata.resource_version
     except DecodeError:
         return ""
 
 
-class Mirror:
+class WatchMirror:
     def __init__(
         self,
         client: Client,
         plane: PlaneName,
         kind: KindInfo[Any],
-        truth: Truth,
-        complain: Callable[[str], None],
+        state: ClusterState,
+        report_violation: Callable[[str], None],
     ) -> None:
         self._client = client
         self.plane = plane
         self._kind = kind
-        self._truth = truth
-        self._complain = complain
+        self._state = state
+        self._report_violation = report_violation
         self._shown: dict[Ref, str] = {}
 
     async def run(self) -> None:
@@ -90,15 +96,15 @@ class Mirror:
             except (ApiError, Unreachable):
                 await asyncio.sleep(0.5)
 
-    def what_is_missing(self) -> str:
-        """What it shows after the calm, compared with the rows."""
+    def find_missing(self) -> str:
+        """Compare the state of the watch with the rows of a settled world."""
         rows = {
             Ref(key.namespace, key.name): row["metadata"]["resourceVersion"]
-            for key, row in self._truth.of_resource(self.plane, self._kind.resource)
+            for key, row in self._state.rows_of(self.plane, self._kind.resource)
         }
         if rows == self._shown:
             return ""
-        return f"I9: a watch of {self._kind.plural} on {self.plane} does not show what is there"
+        return f"I9: a watch of {self._kind.plural} on {self.plane} differs from the rows"
 
     async def _list(self) -> int:
         listed = await self._client.list_plain(self._kind)
@@ -109,13 +115,13 @@ class Mirror:
         version = int(event.version)
         if event.object is None or event.type == "BOOKMARK":
             return max(since, version)
-        log = self._truth.log.get((self.plane, self._kind.resource), [])
-        place = bisect_right(log, since)
-        if place >= len(log) or log[place] != version:
-            awaited = log[place] if place < len(log) else None
-            self._complain(
-                f"I9: a watch of {self._kind.plural} on {self.plane} told {version} after {since}"
-                f", the next commit was {awaited}"
+        commit_log = self._state.commit_log.get((self.plane, self._kind.resource), [])
+        place = bisect_right(commit_log, since)
+        if place >= len(commit_log) or commit_log[place] != version:
+            expected_version = commit_log[place] if place < len(commit_log) else None
+            self._report_violation(
+                f"I9: a watch of {self._kind.plural} on {self.plane} received {version} after "
+                f"{since}, the next commit was {expected_version}"
             )
         if event.type == "DELETED":
             self._shown.pop(_ref(event.object), None)
@@ -128,13 +134,13 @@ def _ref(obj: JsonObject) -> Ref:
     return Ref(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
 
 
-class Listening(logging.Handler):
-    """Hears what the product logs: an exception that nobody expected is a bug (I20, F27), and no
-    line may hold a token (I18)."""
+class LogChecker(logging.Handler):
+    """Checks each log record: an unexpected exception is a bug (I20, F27), and no line may contain
+    a token (I18)."""
 
-    def __init__(self, complain: Callable[[str], None]) -> None:
+    def __init__(self, report_violation: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._complain = complain
+        self._report_violation = report_violation
         self._logger = logging.getLogger("datum_compute")
 
     def __enter__(self) -> None:
@@ -151,7 +157,7 @@ class Listening(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if "token-of-" in text:
-            self._complain(f"I18: a log line holds a token: {record.name}")
+            self._report_violation(f"I18: a log line contains a token: {record.name}")
         error = record.exc_info[1] if record.exc_info else None
         if error is not None and not isinstance(error, ApiError | DriverError):
-            self._complain(f"I20: unexpected: {text}: {error!r}")
+            self._report_violation(f"I20: unexpected: {text}: {error!r}")

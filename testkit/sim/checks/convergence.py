@@ -1,11 +1,8 @@
-"""What must hold when the calm has done its work: desired equals actual, and nothing is left over.
+"""Checks of a settled world: desired state equals actual state, and nothing is left over.
 
-Each check answers what is still missing, or nothing. Cells in ``lost`` are outside the healthy
-core: nothing is asked of them, and what waits for them must say so.
-
-What must hold after the calm of cells that never came back: nobody believes them any more.
-
-What must hold of the record of changes after the calm: it ends with the present.
+Each check returns what is missing, or the empty string. Cells in ``lost`` never come back: nothing
+is expected of them, and what depends on them must report so. ``find_missing`` runs all checks; to
+add one, write a function and add it to ``_CHECKS``.
 """
 
 from __future__ import annotations
@@ -37,13 +34,13 @@ from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.planning.workload.revisions import KEPT
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.actors.users import NAMESPACE_NAME, Wanted
-from testkit.sim.checks.expected_state import Core
-from testkit.sim.checks.fallback import cities_in_use, i16_lost_shares_are_taken
-from testkit.sim.checks.prefixes import i6_subnets_have_left
+from testkit.sim.checks.expected_state import ExpectedState
+from testkit.sim.checks.fallback import cities_in_use, i16_shares_of_lost_cities_have_moved
+from testkit.sim.checks.prefixes import i6_unused_subnets_are_deleted
 from testkit.sim.checks.projects import (
     i5_deleted_projects_leave_nothing,
-    i6_homes_say_whose_they_are,
-    i6_strangers_are_set_apart,
+    i6_hub_namespaces_name_their_project,
+    i6_orphan_copies_are_quarantined,
     i16_nothing_runs_without_access,
 )
 from testkit.sim.checks.quota import (
@@ -51,77 +48,82 @@ from testkit.sim.checks.quota import (
     i2_grants_are_used_up,
     i2_no_claim_outlives_its_slot,
     i6_workloads_count_what_runs,
-    i22_waiting_is_for_quota,
+    i22_waiting_instances_report_quota,
 )
-from testkit.sim.checks.state import Truth, condition, is_terminating, is_true
+from testkit.sim.checks.state import ClusterState, condition, is_terminating, is_true
 from testkit.sim.scenario.draw import NAMES
 
-_GOOD = ("Available", "Ready", "ReplicasReady")
+_POSITIVE_CONDITIONS = ("Available", "Ready", "ReplicasReady")
 
 
-def i7_nothing_outlives_its_cell(truth: Truth, core: Core) -> str:
-    """I7: nothing that is on lost cells only is called available or ready in its project."""
-    for project in core.projects if core.lost else ():
+def i7_nothing_outlives_its_cell(state: ClusterState, expected: ExpectedState) -> str:
+    """I7: nothing that exists only on lost cells is Available or Ready in its project."""
+    for project in expected.projects if expected.lost else ():
         plane = project_plane(project)
-        for name, row in _on_lost_cells(truth, core, plane):
-            called = [type_ for type_ in _GOOD if is_true(row, type_)]
+        for name, row in _on_lost_cells(state, expected, plane):
+            positive = [type_ for type_ in _POSITIVE_CONDITIONS if is_true(row, type_)]
             ready = (row.get("status") or {}).get("readyReplicas", 0)
-            if called or ready:
-                return f"{plane} {name}: {called}, {ready} ready, and its cell is lost"
+            if positive or ready:
+                return f"{plane} {name} is {positive} with {ready} ready, and its cell is lost"
     return ""
 
 
 def is_of_any(instance: JsonObject, cells: frozenset[str]) -> bool:
-    """By either label: operators edit one at a time."""
-    told = instance["metadata"].get("labels", {})
-    return told.get(labels.CITY_CODE, "").lower() in cells or told.get(labels.CELL, "") in cells
+    """Match either label, because operators edit one at a time."""
+    own_labels = instance["metadata"].get("labels", {})
+    return (
+        own_labels.get(labels.CITY_CODE, "").lower() in cells
+        or own_labels.get(labels.CELL, "") in cells
+    )
 
 
-def _on_lost_cells(truth: Truth, core: Core, plane: str) -> Iterator[tuple[str, JsonObject]]:
-    for key, row in truth.of_resource(plane, INSTANCE.resource):
-        if is_of_any(row, core.lost) and not is_terminating(row):
+def _on_lost_cells(
+    state: ClusterState, expected: ExpectedState, plane: str
+) -> Iterator[tuple[str, JsonObject]]:
+    for key, row in state.rows_of(plane, INSTANCE.resource):
+        if is_of_any(row, expected.lost) and not is_terminating(row):
             yield f"instance {key.name}", row
-    for key, row in truth.of_resource(plane, DEPLOYMENT.resource):
-        if row["spec"].get("cityCode", "").lower() in core.lost and not is_terminating(row):
+    for key, row in state.rows_of(plane, DEPLOYMENT.resource):
+        if row["spec"].get("cityCode", "").lower() in expected.lost and not is_terminating(row):
             yield f"deployment {key.name}", row
-    for key, row in truth.of_resource(plane, WORKLOAD.resource):
-        wanted = core.wanted.get((plane.partition("/")[2], key.name))
+    for key, row in state.rows_of(plane, WORKLOAD.resource):
+        wanted = expected.wanted.get((plane.partition("/")[2], key.name))
         if wanted is None or wanted.fallback:
-            continue  # that another city has taken its share is checked with the machines
-        if all(city.lower() in core.lost for city in wanted.cities):
+            continue  # i6_machines_are_as_desired checks that another city has its share
+        if all(city.lower() in expected.lost for city in wanted.cities):
             yield f"workload {key.name}", row
 
 
-def i13_history_ends_with_the_present(truth: Truth, core: Core) -> str:
-    """I13: the newest revision of a workload is what it asks for; each differs from the one before;
-    no more are kept than promised."""
-    for project in core.projects:
+def i13_newest_revision_is_current(state: ClusterState, expected: ExpectedState) -> str:
+    """I13: the newest revision of a workload equals its spec, consecutive revisions differ, and at
+    most KEPT are kept."""
+    for project in expected.projects:
         plane = project_plane(project)
-        rows = [row for _, row in truth.of_resource(plane, REVISION.resource)]
+        rows = [row for _, row in state.rows_of(plane, REVISION.resource)]
         revisions = [typed(row, WorkloadRevision) for row in rows]
-        workloads = (row for _, row in truth.of_resource(plane, WORKLOAD.resource))
+        workloads = (row for _, row in state.rows_of(plane, WORKLOAD.resource))
         for row in (row for row in workloads if row.get("spec")):
-            missing = _misrecorded(typed(row, Workload), revisions)
+            missing = _find_revision_problem(typed(row, Workload), revisions)
             if missing:
                 return f"{plane}: {missing}"
     return ""
 
 
-def _misrecorded(workload: Workload, revisions: list[WorkloadRevision]) -> str:
+def _find_revision_problem(workload: Workload, revisions: list[WorkloadRevision]) -> str:
     uid, name = workload.metadata.uid, workload.metadata.name
     own = sorted(
         (r for r in revisions if r.spec.workload_ref.uid == uid), key=lambda r: r.spec.revision
     )
     if not own:
         return f"{name} has no revision"
-    asked = [(canonical(r.spec.template), canonical(r.spec.placements)) for r in own]
+    recorded = [(canonical(r.spec.template), canonical(r.spec.placements)) for r in own]
     present = (canonical(workload.spec.template), canonical(workload.spec.placements))
-    if asked[-1] != present:
-        return f"the newest revision of {name} ({own[-1].spec.revision}) is not what it asks for"
+    if recorded[-1] != present:
+        return f"the newest revision of {name} ({own[-1].spec.revision}) differs from its spec"
     numbers = [revision.spec.revision for revision in own]
-    twice = any(before == after for before, after in itertools.pairwise(asked))
+    twice = any(before == after for before, after in itertools.pairwise(recorded))
     if twice or len(set(numbers)) != len(numbers):
-        return f"a change of {name} is on record twice: {numbers}"
+        return f"a change of {name} is recorded twice: {numbers}"
     return f"{len(own)} revisions of {name} are kept" if len(own) > KEPT else ""
 
 
@@ -138,276 +140,294 @@ _COUNTS = (
 )
 
 
-def what_is_missing(truth: Truth, core: Core) -> str:
-    """I6: the first thing in which the world is not yet as it is wanted."""
-    for check in (*(_SHORT_OF_QUOTA if core.is_tight else _WITH_PLENTY), *_ALWAYS):
-        missing = check(truth, core)
+def find_missing(state: ClusterState, expected: ExpectedState) -> str:
+    """I6: return the first difference between desired and actual state."""
+    for check in (
+        *(_CHECKS_WITH_SCARCE_QUOTA if expected.has_scarce_quota else _CHECKS_WITH_ENOUGH_QUOTA),
+        *_CHECKS,
+    ):
+        missing = check(state, expected)
         if missing:
             return missing
     return ""
 
 
-def i6_machines_are_as_wanted(truth: Truth, core: Core) -> str:
-    """I6, I16: on every cell exactly the machines that users want there."""
-    placed = {key: cities_in_use(truth, core, *key) for key in core.wanted}
+def i6_machines_are_as_desired(state: ClusterState, expected: ExpectedState) -> str:
+    """I6, I16: each cell runs exactly the machines that users want there."""
+    placed = {key: cities_in_use(state, expected, *key) for key in expected.wanted}
     if moving := next((cities for cities in placed.values() if isinstance(cities, str)), None):
         return moving
     wanted = sorted(
-        (core.cell_of(city), want.image)
-        for key, want in core.wanted.items()
+        (expected.cell_of(city), want.image)
+        for key, want in expected.wanted.items()
         for city in placed[key]
-        if city.lower() not in core.lost
+        if city.lower() not in expected.lost
         for _ in range(want.replicas)
     )
-    actual = sorted(_machines(truth, core))
+    actual = sorted(_machines(state, expected))
     return "" if actual == wanted else f"machines run {actual}, wanted {wanted}"
 
 
-def _machines(truth: Truth, core: Core) -> Iterator[tuple[str, str]]:
-    for cell, provider in truth.providers.items():
+def _machines(state: ClusterState, expected: ExpectedState) -> Iterator[tuple[str, str]]:
+    for cell, provider in state.providers.items():
         name = cell.partition("/")[2]
         for machine_id, machine in provider.alive().items():
-            if name not in core.lost and f"/{_POISON}" not in machine_id:
+            if name not in expected.lost and f"/{_POISON}" not in machine_id:
                 yield name, machine.image
 
 
-def i3_every_machine_has_an_owner(truth: Truth, core: Core) -> str:
-    """I3: no machine without a Server of its very uid."""
-    for cell, machine_id in truth.machines():
+def i3_every_machine_has_an_owner(state: ClusterState, expected: ExpectedState) -> str:
+    """I3: every machine has a Server with its uid."""
+    for cell, machine_id in state.machines():
         namespace, name, uid = machine_id.split("/")
-        row = truth.rows.get(cell, {}).get(ObjectKey(SERVER.resource, namespace, name))
-        if cell.partition("/")[2] not in core.lost and (
+        row = state.rows.get(cell, {}).get(ObjectKey(SERVER.resource, namespace, name))
+        if cell.partition("/")[2] not in expected.lost and (
             row is None or row["metadata"]["uid"] != uid
         ):
             return f"machine {machine_id} on {cell} has no server"
     return ""
 
 
-def i6_workloads_report_it(truth: Truth, core: Core) -> str:
-    """I6, I7: every workload says what is true, of its newest generation."""
-    for project in core.projects:
+def i6_workload_counts_are_current(state: ClusterState, expected: ExpectedState) -> str:
+    """I6, I7: the status of every workload is correct and about its newest generation."""
+    for project in expected.projects:
         plane = project_plane(project)
-        rows = {key.name: row for key, row in truth.of_resource(plane, WORKLOAD.resource)}
-        names = sorted(name for owner, name in core.wanted if owner == project)
+        rows = {key.name: row for key, row in state.rows_of(plane, WORKLOAD.resource)}
+        names = sorted(name for owner, name in expected.wanted if owner == project)
         if sorted(rows) != names:
             return f"{plane} has the workloads {sorted(rows)}, wanted {names}"
         for name in names:
-            missing = _misreported(rows[name], core, core.wanted[(project, name)])
+            missing = _find_status_problem(rows[name], expected, expected.wanted[(project, name)])
             if missing:
                 return f"{plane} {name}: {missing}"
     return ""
 
 
-def _misreported(row: JsonObject, core: Core, wanted: Wanted) -> str:
+def _find_status_problem(row: JsonObject, expected: ExpectedState, wanted: Wanted) -> str:
     if is_terminating(row):
         return "it is terminating"
-    if not core.is_whole(wanted):
+    if not expected.is_unaffected(wanted):
         return ""
     status = row.get("status", {})
     counts = [status.get(name, 0) for name in _COUNTS]
     replicas = wanted.replicas * len(wanted.cities)
     if counts != [replicas] * len(_COUNTS):
-        return f"it counts {counts}, there are {replicas}"
+        return f"it reports {counts}, and {replicas} replicas exist"
     if status.get("observedGeneration") != row["metadata"]["generation"]:
         return "its status is about an older generation"
     return ""
 
 
-def i6_copies_are_as_on_the_cells(truth: Truth, core: Core) -> str:
-    """I6: hub and projects show exactly the instances of the cells, equally ready."""
+def i6_copies_equal_instances(state: ClusterState, expected: ExpectedState) -> str:
+    """I6: hub and projects show exactly the instances of the cells, with the same readiness."""
     on_cells: dict[str, str] = {}
-    for cell in core.cells:
-        if cell not in core.lost:
-            on_cells.update(_instances(truth, cell_plane(cell)))
-    on_hub = _instances(truth, HUB, core.lost)
+    for cell in expected.cells:
+        if cell not in expected.lost:
+            on_cells.update(_instances(state, cell_plane(cell)))
+    on_hub = _instances(state, HUB, expected.lost)
     if on_hub != on_cells:
         return f"the hub shows {_difference(on_hub, on_cells)}"
     shown: dict[str, str] = {}
-    for project in core.projects:
-        homes = _homes(truth, project)
-        for key, row in truth.of_resource(project_plane(project), INSTANCE.resource):
-            if not is_of_any(row, core.lost):
-                shown[f"{homes.get(key.namespace)}/{key.name}"] = _state(row)
+    for project in expected.projects:
+        hub_namespaces = _hub_namespaces(state, project)
+        for key, row in state.rows_of(project_plane(project), INSTANCE.resource):
+            if not is_of_any(row, expected.lost):
+                shown[f"{hub_namespaces.get(key.namespace)}/{key.name}"] = _state(row)
     return "" if shown == on_cells else f"projects show {_difference(shown, on_cells)}"
 
 
-def _instances(truth: Truth, plane: str, lost: frozenset[str] = frozenset()) -> dict[str, str]:
+def _instances(
+    state: ClusterState, plane: str, lost: frozenset[str] = frozenset()
+) -> dict[str, str]:
     return {
         f"{key.namespace}/{key.name}": _state(row)
-        for key, row in truth.of_resource(plane, INSTANCE.resource)
+        for key, row in state.rows_of(plane, INSTANCE.resource)
         if not key.name.startswith(_POISON) and not is_of_any(row, lost)
     }
 
 
-def _homes(truth: Truth, project: str) -> dict[str, str]:
-    """Namespaces of a project, and what they are called on hub and cells."""
+def _hub_namespaces(state: ClusterState, project: str) -> dict[str, str]:
+    """Return the namespaces of a project with their names on hub and cells."""
     return {
         key.name: f"ns-{row['metadata']['uid']}"
-        for key, row in truth.of_resource(project_plane(project), "namespaces")
+        for key, row in state.rows_of(project_plane(project), "namespaces")
     }
 
 
 def _state(row: JsonObject) -> str:
     ready = condition(row, "Ready")
     image = row["spec"]["runtime"]["sandbox"]["containers"][0]["image"]
-    said = (ready["status"], ready.get("lastTransitionTime")) if ready else None
-    return f"{image} Ready={said}"
+    ready_value = (ready["status"], ready.get("lastTransitionTime")) if ready else None
+    return f"{image} Ready={ready_value}"
 
 
 def _difference(left: Mapping[str, str], right: Mapping[str, str]) -> str:
-    odd = [
+    different = [
         f"{name}: {left.get(name)} instead of {right.get(name)}"
         for name in sorted({*left, *right})
         if left.get(name) != right.get(name)
     ]
-    return "; ".join(odd[:4])
+    return "; ".join(different[:4])
 
 
-def i22_blockers_are_named(truth: Truth, core: Core) -> str:
-    """I22: whatever is not as wanted says why."""
-    for project in core.projects:
+def i22_unready_objects_have_a_reason(state: ClusterState, expected: ExpectedState) -> str:
+    """I22: every object that is not ready has a condition with reason and message."""
+    for project in expected.projects:
         plane = project_plane(project)
         for resource in (WORKLOAD.resource, DEPLOYMENT.resource):
-            for key, row in truth.of_resource(plane, resource):
+            for key, row in state.rows_of(plane, resource):
                 status = row.get("status", {})
                 if status.get("readyReplicas", 0) >= status.get("desiredReplicas", 1):
                     continue
                 found = condition(row, "Available")
                 if found is None or not found.get("reason") or not found.get("message"):
-                    return f"{plane} {resource} {key.name} is not ready and does not say why"
+                    return f"{plane} {resource} {key.name} is not ready and has no reason"
     return ""
 
 
-def i6_cells_are_known_to_answer(truth: Truth, core: Core) -> str:
-    """I6, I7: the hub knows which cells answer, and that its copies are with those."""
-    for key, row in truth.of_resource(HUB, CLUSTER.resource):
-        if is_true(row, "Ready") == (key.name in core.lost):
-            return f"the hub does not know whether {key.name} answers"
-    for key, row in truth.of_resource(HUB, WORK.resource):
+def i6_hub_shows_which_cells_are_reachable(state: ClusterState, expected: ExpectedState) -> str:
+    """I6, I7: the hub shows which cells are reachable, and its copies are applied there."""
+    for key, row in state.rows_of(HUB, CLUSTER.resource):
+        if is_true(row, "Ready") == (key.name in expected.lost):
+            return f"the hub shows a wrong Ready condition of {key.name}"
+    for key, row in state.rows_of(HUB, WORK.resource):
         cell = key.namespace.removeprefix(execution_namespace(""))
-        if cell in core.lost or key.name == _POISON:
+        if cell in expected.lost or key.name == _POISON:
             continue
-        if not is_true(row, "Applied") or _copy_of(truth, cell_plane(cell), row) is None:
+        if not is_true(row, "Applied") or _copy_of(state, cell_plane(cell), row) is None:
             return f"work {key.name} is not applied on {cell}"
     return ""
 
 
-def _copy_of(truth: Truth, cell: str, work: JsonObject) -> JsonObject | None:
+def _copy_of(state: ClusterState, cell: str, work: JsonObject) -> JsonObject | None:
     manifest = work["spec"]["workload"]["manifests"][0]
     metadata = manifest["metadata"]
     kind = kind_of(manifest["apiVersion"], manifest["kind"])
     if kind is None:
         return None
     key = ObjectKey(kind.resource, metadata.get("namespace", ""), metadata["name"])
-    return truth.rows.get(cell, {}).get(key)
+    return state.rows.get(cell, {}).get(key)
 
 
-def i5_no_home_outlives_its_source(truth: Truth, core: Core) -> str:
-    """I5: hub and cells hold a namespace, and the hub a policy for it, only as long as the project
-    namespace it stands for is there, or a lost cell may have something of it. A hub that came back
-    empty has forgotten what cells hold."""
-    sources = {home for project in core.projects for home in _homes(truth, project).values()}
-    sources |= set(_homes_on(truth, core.lost))
-    cells = [] if HUB in truth.emptied else [c for c in core.cells if c not in core.lost]
+def i5_no_hub_namespace_outlives_its_source(state: ClusterState, expected: ExpectedState) -> str:
+    """I5: hub and cells have a namespace, and the hub a policy for it, only while the source
+    namespace in the project exists or a lost cell may contain part of it. Cells are not checked if
+    the hub was emptied: it has no record of what they contain."""
+    sources = {
+        hub_namespace
+        for project in expected.projects
+        for hub_namespace in _hub_namespaces(state, project).values()
+    }
+    sources |= set(_hub_namespaces_of_lost_cells(state, expected.lost))
+    cells = (
+        [] if HUB in state.emptied_planes else [c for c in expected.cells if c not in expected.lost]
+    )
     for plane in (HUB, *map(cell_plane, cells)):
         for resource in (NAMESPACE.resource, CLUSTER_POLICY.resource):
-            for key, _ in truth.of_resource(plane, resource):
+            for key, _ in state.rows_of(plane, resource):
                 if key.name.startswith("ns-") and key.name not in sources:
                     return f"{plane} still has {resource} {key.name}; its source is gone"
     return ""
 
 
-def _homes_on(truth: Truth, lost: frozenset[str]) -> Iterator[str]:
-    """Those that Works of lost cells stand for."""
-    away = {execution_namespace(cell) for cell in lost}
-    for key, row in truth.of_resource(HUB, WORK.resource):
-        if key.namespace in away:
+def _hub_namespaces_of_lost_cells(state: ClusterState, lost: frozenset[str]) -> Iterator[str]:
+    """Yield the namespaces of the Works of lost cells."""
+    lost_namespaces = {execution_namespace(cell) for cell in lost}
+    for key, row in state.rows_of(HUB, WORK.resource):
+        if key.namespace in lost_namespaces:
             metadata = row["spec"]["workload"]["manifests"][0]["metadata"]
             yield metadata.get("namespace") or metadata["name"]
 
 
-def i5_no_prefix_outlives_its_network(truth: Truth, core: Core) -> str:
-    """I5: a prefix is on record for a holder that is there, or for what a lost cell may have."""
-    if core.lost or truth.emptied:
+def i5_no_prefix_outlives_its_network(state: ClusterState, expected: ExpectedState) -> str:
+    """I5: every allocated prefix has a holder that exists, or that may exist on a lost cell."""
+    if expected.lost or state.emptied_planes:
         return ""
-    held = {row["metadata"]["uid"] for rows in truth.rows.values() for row in rows.values()}
-    for key, row in truth.of_resource(PLATFORM, IP_ALLOCATION.resource):
+    held = {row["metadata"]["uid"] for rows in state.rows.values() for row in rows.values()}
+    for key, row in state.rows_of(PLATFORM, IP_ALLOCATION.resource):
         if row["spec"]["holderUid"] not in held:
-            return f"{key.name} is on record for a holder that is gone"
+            return f"the holder of {key.name} does not exist"
     return ""
 
 
-Settled = Callable[[Truth, Core], str]
+SettledCheck = Callable[[ClusterState, ExpectedState], str]
 
-_WITH_PLENTY: tuple[Settled, ...] = (i6_machines_are_as_wanted, i6_workloads_report_it)
-_SHORT_OF_QUOTA: tuple[Settled, ...] = (
+_CHECKS_WITH_ENOUGH_QUOTA: tuple[SettledCheck, ...] = (
+    i6_machines_are_as_desired,
+    i6_workload_counts_are_current,
+)
+_CHECKS_WITH_SCARCE_QUOTA: tuple[SettledCheck, ...] = (
     i2_grants_are_used_up,
-    i22_waiting_is_for_quota,
+    i22_waiting_instances_report_quota,
     i6_workloads_count_what_runs,
 )
-_ALWAYS: tuple[Settled, ...] = (
+_CHECKS: tuple[SettledCheck, ...] = (
     i2_buckets_add_up,
     i2_no_claim_outlives_its_slot,
     i3_every_machine_has_an_owner,
-    i6_copies_are_as_on_the_cells,
-    i13_history_ends_with_the_present,
-    i6_subnets_have_left,
-    i22_blockers_are_named,
-    i6_cells_are_known_to_answer,
+    i6_copies_equal_instances,
+    i13_newest_revision_is_current,
+    i6_unused_subnets_are_deleted,
+    i22_unready_objects_have_a_reason,
+    i6_hub_shows_which_cells_are_reachable,
     i7_nothing_outlives_its_cell,
-    i5_no_home_outlives_its_source,
+    i5_no_hub_namespace_outlives_its_source,
     i5_no_prefix_outlives_its_network,
     i5_deleted_projects_leave_nothing,
     i16_nothing_runs_without_access,
-    i16_lost_shares_are_taken,
-    i6_strangers_are_set_apart,
-    i6_homes_say_whose_they_are,
+    i16_shares_of_lost_cities_have_moved,
+    i6_orphan_copies_are_quarantined,
+    i6_hub_namespaces_name_their_project,
 )
 
 
-def what_is_left(truth: Truth, core: Core) -> str:
-    """I5: deleted workloads leave nothing on any plane, and no machine."""
+def find_leftovers(state: ClusterState, expected: ExpectedState) -> str:
+    """I5: deleted workloads leave no object on any plane, and no machine."""
     left = [
         f"{cell} {machine_id}"
-        for cell, machine_id in truth.machines()
-        if cell.partition("/")[2] not in core.lost and f"/{_POISON}" not in machine_id
+        for cell, machine_id in state.machines()
+        if cell.partition("/")[2] not in expected.lost and f"/{_POISON}" not in machine_id
     ]
-    away = {execution_namespace(cell) for cell in core.lost}
-    for plane, rows in truth.rows.items():
-        if plane.partition("/")[2] in core.lost and plane.startswith("cell/"):
+    lost_namespaces = {execution_namespace(cell) for cell in expected.lost}
+    for plane, rows in state.rows.items():
+        if plane.partition("/")[2] in expected.lost and plane.startswith("cell/"):
             continue
         for key, row in rows.items():
-            odd = _POISON in key.name or key.resource.startswith("events")
-            odd = odd or _is_held_by(row, core.lost)
-            if not odd and key.namespace not in away and _OF_A_WORKLOAD.search(encode(row)):
+            different = _POISON in key.name or key.resource.startswith("events")
+            different = different or _is_claim_of_lost_cell(row, expected.lost)
+            if (
+                not different
+                and key.namespace not in lost_namespaces
+                and _OF_A_WORKLOAD.search(encode(row))
+            ):
                 left.append(f"{plane} {key.resource} {key.namespace}/{key.name}")
     return ", ".join(sorted(left)[:8])
 
 
-def _is_held_by(row: JsonObject, lost: frozenset[str]) -> bool:
-    """A quota claim of a lost cell: what it was given for may run on, so it is not given away."""
+def _is_claim_of_lost_cell(row: JsonObject, lost: frozenset[str]) -> bool:
+    """Its instance may still run, so the quota is not released."""
     cell = row["metadata"].get("labels", {}).get(labels.SOURCE_CLUSTER, "")
     return row.get("kind") == CLAIM.kind and cell in lost
 
 
-def picture(truth: Truth, core: Core) -> tuple[str, ...]:
-    """I21: the final state without what may differ from run to run: ids, versions, times."""
-    return tuple(sorted(_pictured(truth, (*map(project_plane, core.projects), HUB))))
+def summarize_state(state: ClusterState, expected: ExpectedState) -> tuple[str, ...]:
+    """I21: return the final state without values that differ between runs: ids, versions, times."""
+    return tuple(sorted(_summary_lines(state, (*map(project_plane, expected.projects), HUB))))
 
 
-def _pictured(truth: Truth, planes: Iterable[str]) -> Iterator[str]:
+def _summary_lines(state: ClusterState, planes: Iterable[str]) -> Iterator[str]:
     for plane in planes:
-        for key, row in truth.rows.get(plane, {}).items():
-            if key.resource not in _PICTURED or key.name.startswith(_POISON):
+        for key, row in state.rows.get(plane, {}).items():
+            if key.resource not in _SUMMARIZED or key.name.startswith(_POISON):
                 continue
             status = row.get("status", {})
             conditions = sorted(
                 f"{c['type']}={c['status']}/{c['reason']}" for c in status.get("conditions", ())
             )
             counts = [status.get(name, 0) for name in _COUNTS]
-            where = key.namespace if key.namespace == NAMESPACE_NAME else "home"
-            name = _UID_HASH.sub("-*", key.name)  # names of deployments hold a hash of a uid
+            where = key.namespace if key.namespace == NAMESPACE_NAME else "hub namespace"
+            name = _UID_HASH.sub("-*", key.name)  # names of deployments contain a hash of a uid
             yield f"{plane} {key.resource} {where}/{name} {counts} {' '.join(conditions)}"
 
 
-_PICTURED = (WORKLOAD.resource, DEPLOYMENT.resource, INSTANCE.resource)
+_SUMMARIZED = (WORKLOAD.resource, DEPLOYMENT.resource, INSTANCE.resource)

@@ -1,7 +1,7 @@
-"""What must hold of shares that move to fallback cities.
+"""Checks of replicas that move to fallback cities.
 
-C, I16: whatever serves a city that is asked for goes only when something else serves it. S, I16:
-nothing is on the move any more, and a lost city with a fallback to go to has moved there.
+I16, at every commit: a deployment that serves a city is deleted only when another one serves it.
+I16, settled: no move is in progress, and every lost city with a usable fallback city has moved.
 """
 
 from __future__ import annotations
@@ -15,85 +15,89 @@ from datum_compute.api.plane import project_plane
 from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.actors.users import NAMESPACE_NAME
-from testkit.sim.checks.expected_state import Core
-from testkit.sim.checks.state import Step, Truth, condition, is_terminating, is_true
+from testkit.sim.checks.expected_state import ExpectedState
+from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
 from testkit.sim.host import EPOCH_S
 
-# Who removes something may have seen the other a moment ago, or be slow.
+# The controller may have observed the other deployment a moment ago, or be slow.
 SEEN_S = 30.0
 
 
-def cities_in_use(truth: Truth, core: Core, project: str, name: str) -> tuple[str, ...] | str:
-    """Those that the workload runs in; or what is still on the move."""
-    wanted = core.wanted[(project, name)]
+def cities_in_use(
+    state: ClusterState, expected: ExpectedState, project: str, name: str
+) -> tuple[str, ...] | str:
+    """Return the cities that the workload runs in, or the move that is in progress."""
+    wanted = expected.wanted[(project, name)]
     if not wanted.fallback:
         return wanted.cities
-    rows = list(_deployments(truth, project_plane(project), name))
+    rows = list(_deployments(state, project_plane(project), name))
     live = [row for row in rows if not is_terminating(row)]
     found: list[str] = []
     for city in wanted.cities:
         moved = _moved_to(live, city)
         own = any(_city(row) == city for row in rows)
-        own = own and city.lower() not in core.lost  # who is to go back to it waits for ever
+        own = own and city.lower() not in expected.lost  # a return to a lost city never ends
         if len(moved) > 1 or (moved and own):
-            return f"{project} {name}: the share of {city} is moving to {moved}"
+            return f"{project} {name}: the replicas of {city} are moving to {moved}"
         found += moved or [city]
     return tuple(found)
 
 
-def i16_lost_shares_are_taken(truth: Truth, core: Core) -> str:
-    """I16: a lost city with a fallback to go to has moved there, also where quota is short: what
-    is due to move is not settled."""
-    for (project, name), wanted in core.wanted.items() if core.lost else ():
-        rows = _deployments(truth, project_plane(project), name)
+def i16_shares_of_lost_cities_have_moved(state: ClusterState, expected: ExpectedState) -> str:
+    """I16: every lost city with a usable fallback city has moved there, also if quota is scarce."""
+    for (project, name), wanted in expected.wanted.items() if expected.lost else ():
+        rows = _deployments(state, project_plane(project), name)
         live = [row for row in rows if not is_terminating(row)]
         found: list[str] = []
         for city in wanted.cities:
             moved = _moved_to(live, city)
-            is_lost = city.lower() in core.lost and not moved
-            if is_lost and _could_move(core, wanted.fallback, found):
-                return f"{project} {name}: {city} is lost, and nobody has taken its share"
+            is_lost = city.lower() in expected.lost and not moved
+            if is_lost and _could_move(expected, wanted.fallback, found):
+                return f"{project} {name}: {city} is lost, and no fallback city serves it"
             found += moved or [city]
     return ""
 
 
 def _moved_to(live: Iterable[JsonObject], city: str) -> list[str]:
-    return [_city(row) for row in live if _stands_for(row) == city]
+    return [_city(row) for row in live if _fallback_for(row) == city]
 
 
-def _could_move(core: Core, fallback: tuple[str, ...], taken: list[str]) -> bool:
-    return any(c.lower() not in core.lost and c not in taken for c in fallback)
+def _could_move(expected: ExpectedState, fallback: tuple[str, ...], in_use: list[str]) -> bool:
+    return any(c.lower() not in expected.lost and c not in in_use for c in fallback)
 
 
-def i16_served_until_replaced(truth: Truth, step: Step) -> str:
-    """I16, at the moment in which a deployment of a project begins to go."""
-    before, after = step.before, step.after
-    if step.key.resource != DEPLOYMENT.resource or not step.plane.startswith("project/"):
+def i16_served_until_replaced(state: ClusterState, change: RowChange) -> str:
+    """I16, when the deletion of a project's deployment begins."""
+    before, after = change.before, change.after
+    if change.key.resource != DEPLOYMENT.resource or not change.plane.startswith("project/"):
         return ""
-    if before is None or is_terminating(before) or truth.tampered or truth.writes_come_late:
+    if before is None or is_terminating(before) or state.tampered or state.writes_come_late:
         return ""
-    if (after is not None and not is_terminating(after)) or truth.is_leaving(
-        step.plane, step.key.namespace
+    if (after is not None and not is_terminating(after)) or state.is_namespace_terminating(
+        change.plane, change.key.namespace
     ):
         return ""
-    share = _stands_for(before) or _city(before)
+    replaced_city = _fallback_for(before) or _city(before)
     name = before["metadata"].get("labels", {}).get(labels.WORKLOAD_NAME, "")
-    if share not in _cities_with_fallback(truth, step, name, before):
+    if replaced_city not in _cities_with_fallback(state, change, name, before):
         return ""
     others = [
         row
-        for row in _deployments(truth, step.plane, name)
+        for row in _deployments(state, change.plane, name)
         if row["metadata"]["uid"] != before["metadata"]["uid"]
-        and (_stands_for(row) or _city(row)) == share
+        and (_fallback_for(row) or _city(row)) == replaced_city
     ]
-    if any(_served_lately(row, truth.now()) for row in others):
+    if any(_served_recently(row, state.now()) for row in others):
         return ""
-    return f"I16: {step.plane} {step.key.name} goes, and nobody else serves {share}"
+    where = f"{change.plane} {change.key.name}"
+    return f"I16: {where} is deleted, and no other deployment serves {replaced_city}"
 
 
-def _cities_with_fallback(truth: Truth, step: Step, name: str, row: JsonObject) -> list[str]:
-    key = ObjectKey(WORKLOAD.resource, step.key.namespace, name)
-    workload = truth.rows[step.plane].get(key)
+def _cities_with_fallback(
+    state: ClusterState, change: RowChange, name: str, row: JsonObject
+) -> list[str]:
+    key = ObjectKey(WORKLOAD.resource, change.key.namespace, name)
+    workload = state.rows[change.plane].get(key)
     if workload is None or is_terminating(workload):
         return []
     if workload["metadata"]["uid"] != row["spec"].get("workloadRef", {}).get("uid"):
@@ -106,7 +110,7 @@ def _cities_with_fallback(truth: Truth, step: Step, name: str, row: JsonObject) 
     ]
 
 
-def _served_lately(row: JsonObject, now_s: float) -> bool:
+def _served_recently(row: JsonObject, now_s: float) -> bool:
     found = condition(row, "Available")
     if is_true(row, "Available") or found is None:
         return found is not None
@@ -114,14 +118,14 @@ def _served_lately(row: JsonObject, now_s: float) -> bool:
     return abs(now_s - changed_s) < SEEN_S
 
 
-def _deployments(truth: Truth, plane: str, workload: str) -> Iterator[JsonObject]:
-    for key, row in truth.of_resource(plane, DEPLOYMENT.resource):
-        told = row["metadata"].get("labels", {}).get(labels.WORKLOAD_NAME)
-        if key.namespace == NAMESPACE_NAME and told == workload:
+def _deployments(state: ClusterState, plane: str, workload: str) -> Iterator[JsonObject]:
+    for key, row in state.rows_of(plane, DEPLOYMENT.resource):
+        workload_name = row["metadata"].get("labels", {}).get(labels.WORKLOAD_NAME)
+        if key.namespace == NAMESPACE_NAME and workload_name == workload:
             yield row
 
 
-def _stands_for(row: JsonObject) -> str:
+def _fallback_for(row: JsonObject) -> str:
     found: str = row["metadata"].get("annotations", {}).get(labels.FALLBACK_FOR, "")
     return found
 

@@ -1,18 +1,12 @@
-"""What must hold at every single commit. I-numbers are those of the invariant list.
+"""Checks at every commit. The numbers are those of the list in docs/internals/simulator.md.
 
-A check is a function of the truth and one changed row; it answers a complaint, or nothing. To add
-one: a function here with its number, and its line in ``CHECKS``. What must hold only after the
-calm is in ``convergence.py``.
+A check is a function of the cluster state and one changed row. It returns a violation, or the empty
+string. To add one: a function with its number here, and its line in ``CHECKS``. Checks of a settled
+world are in ``convergence.py``.
 
-I20: nobody writes one object again and again. Noticed at once, not only in the calm.
-
-Watches the one rule of the queue that leaves no trace in any row: no key is worked on twice at
-once by one controller of one process.
-
-The check of leader election (F16): a manager that does not hold the lease sends no write.
-
-It is checked when a write is sent, because a request that is already under way must be harmless by
-itself.
+Two checks are not about rows. I20: a controller of a process never reconciles a key twice at once.
+I11: a manager that does not hold the lease sends no write; it is checked when a write is sent,
+because a request in transit must be harmless by itself.
 """
 
 from __future__ import annotations
@@ -52,12 +46,12 @@ from testkit.sim.checks.fallback import i16_served_until_replaced
 from testkit.sim.checks.prefixes import i2_prefix_outlives_its_machines
 from testkit.sim.checks.projects import i8_first_entitled_stays
 from testkit.sim.checks.promises import (
-    GoneNamespaces,
-    LeavingInstances,
+    RemovedNamespaces,
+    TerminatingInstances,
     i1_one_instance_for_each_slot,
-    i7_done_is_done,
-    i12_one_at_a_time,
-    i14_nothing_wanted_is_dropped,
+    i7_complete_rollouts_have_reached_cells,
+    i12_within_max_unavailable,
+    i14_desired_deployments_stay,
     i15_copy_stays_with_its_instance,
     i15_instance_leaves_after_its_machine,
     i15_plane_goes_drained,
@@ -68,57 +62,56 @@ from testkit.sim.checks.quota import (
     i4_gate_goes_with_its_grant,
 )
 from testkit.sim.checks.serving import ServingWatch
-from testkit.sim.checks.state import Step, Trace, Truth, is_terminating, is_true
+from testkit.sim.checks.state import ClusterState, RowChange, Trace, is_terminating, is_true
 from testkit.sim.host import MANAGER_TOKEN
 from testkit.sim.loop import HOST
 from testkit.sim.processes import LEADER_LEASES, LEASE_NAMESPACE
 from testkit.sim.scenario.scenario import MANAGERS
 
 WINDOW_S = 10.0
-# Far above what a conflict storm and those who answer it write to one object.
+# Far above what a conflict storm and its retries write to one object.
 WRITES_MAX = 250
 
 
 class RecentWrites:
-    """When each object was written last, as often as it matters."""
+    """The last write times of each object (I20: no object is written without end)."""
 
     def __init__(self) -> None:
         self._written_s: dict[tuple[str, ObjectKey], deque[float]] = {}
 
-    def complaint(self, step: Step) -> str:
-        written_s = self._written_s.setdefault((step.plane, step.key), deque(maxlen=WRITES_MAX))
-        written_s.append(step.at_s)
-        if len(written_s) < WRITES_MAX or step.at_s - written_s[0] > WINDOW_S:
+    def violation(self, change: RowChange) -> str:
+        written_s = self._written_s.setdefault((change.plane, change.key), deque(maxlen=WRITES_MAX))
+        written_s.append(change.at_s)
+        if len(written_s) < WRITES_MAX or change.at_s - written_s[0] > WINDOW_S:
             return ""
-        return (
-            f"I20: {step.plane} {step.key.resource} {step.key.namespace}/{step.key.name} was "
-            f"written {WRITES_MAX} times in {step.at_s - written_s[0]:.1f} s"
-        )
+        elapsed_s = change.at_s - written_s[0]
+        return f"I20: {_where(change)} was written {WRITES_MAX} times in {elapsed_s:.1f} s"
 
 
-# How old what a cell says about its machines may be: it looks at least every half minute.
+# Maximum age of the state of a machine that a cell reports: it observes every half minute.
 OBSERVED_S = 60.0
-# How long readers of the hub may believe that a cell does not answer when it does again.
+# Maximum time for which readers of the hub may see a reachable cell as not Ready.
 READY_KNOWN_S = 60.0
 
-Check = Callable[[Truth, Step], str]
+Check = Callable[[ClusterState, RowChange], str]
 
 
 class InvariantBroken(AssertionError):
-    """A rule of the platform did not hold; the message says which, where and when."""
+    """A rule of the platform does not hold; the message names the rule, the place and the
+    values."""
 
 
 class Observer:
-    """Sees every commit of a world, keeps the trace, and checks what must always hold."""
+    """Receives every commit of a world, records the trace, and runs the checks."""
 
-    def __init__(self, truth: Truth, projects: Sequence[str]) -> None:
-        self.truth = truth
+    def __init__(self, state: ClusterState, projects: Sequence[str]) -> None:
+        self.state = state
         self.trace = Trace()
         self.broken: InvariantBroken | None = None
         self.observed: dict[tuple[str, ObjectKey, str], int] = {}
         self._writes = RecentWrites()
-        self._namespaces = GoneNamespaces()
-        self._leaving = LeavingInstances()
+        self._namespaces = RemovedNamespaces()
+        self._leaving = TerminatingInstances()
         self._serving = ServingWatch()
         self.on_broken: Callable[[InvariantBroken], None] | None = None
         self._canaries = {f"project/{name}": canary(name).encode() for name in projects}
@@ -126,66 +119,70 @@ class Observer:
     def on_commit(self, _number: int, batch: Sequence[Entry]) -> None:
         for entry in batch:
             if isinstance(entry, PlaneDeleted):
-                self.say(f"{entry.plane} is removed")
-                if complaint := i15_plane_goes_drained(self.truth, entry.plane):
-                    self.complain(complaint)
-        # Machines do not change while a commit is looked at.
-        if complaint := i1_one_machine_for_each_slot(self.truth, self.truth.now()):
-            self.complain(complaint)
-        for step in self.truth.apply(batch):
-            self.trace.committed(step)
-            for complaint in self._complaints(step):
-                self.complain(complaint)
+                self.log(f"{entry.plane} is removed")
+                if violation := i15_plane_goes_drained(self.state, entry.plane):
+                    self.report_violation(violation)
+        # Machines do not change during a commit.
+        if violation := i1_one_machine_for_each_slot(self.state, self.state.now()):
+            self.report_violation(violation)
+        for change in self.state.apply(batch):
+            self.trace.add_change(change)
+            for violation in self._find_violations(change):
+                self.report_violation(violation)
 
-    def complain(self, complaint: str) -> None:
-        self.say(f"BROKEN {complaint}")
+    def report_violation(self, violation: str) -> None:
+        self.log(f"BROKEN {violation}")
         if self.broken is None:
-            self.broken = InvariantBroken(complaint)
+            self.broken = InvariantBroken(violation)
             if self.on_broken is not None:
                 self.on_broken(self.broken)
 
-    def say(self, text: str) -> None:
-        self.trace.said(self.truth.now(), text)
+    def log(self, text: str) -> None:
+        self.trace.add_message(self.state.now(), text)
 
-    def _complaints(self, step: Step) -> Iterator[str]:
-        truth = self.truth
+    def _find_violations(self, change: RowChange) -> Iterator[str]:
+        state = self.state
         yield from filter(
             None,
             (
-                i9_versions_rise(truth, step),
-                i8_observed_generation(truth, step, self.observed),
-                i17_tenants_are_apart(step, self._canaries),
-                i18_secrets_stay_secret(step),
-                i18_secret_bytes_stay_in_secrets(step),
-                self._writes.complaint(step),
-                self._namespaces.complaint(truth, step),
-                self._leaving.complaint(truth, step),
-                self._serving.complaint(truth, step),
+                i9_versions_rise(state, change),
+                i8_observed_generation(state, change, self.observed),
+                i17_projects_are_isolated(change, self._canaries),
+                i18_secrets_stay_secret(change),
+                i18_secret_bytes_stay_in_secrets(change),
+                self._writes.violation(change),
+                self._namespaces.violation(state, change),
+                self._leaving.violation(state, change),
+                self._serving.violation(state, change),
             ),
         )
-        for check in CHECKS.get(step.key.resource, ()):
-            complaint = check(truth, step)
-            if complaint:
-                yield complaint
+        for check in CHECKS.get(change.key.resource, ()):
+            violation = check(state, change)
+            if violation:
+                yield violation
 
 
 # --- at every commit
 
 
-def i9_versions_rise(truth: Truth, step: Step) -> str:
-    """I9: versions of a plane rise, also across crashes."""
-    last = truth.versions.get(step.plane, 0)
-    truth.versions[step.plane] = step.version
-    return f"I9: {step.plane} went from {last} to {step.version}" if step.version <= last else ""
+def i9_versions_rise(state: ClusterState, change: RowChange) -> str:
+    """I9: versions of a plane increase, also across crashes."""
+    last = state.versions.get(change.plane, 0)
+    state.versions[change.plane] = change.version
+    return (
+        f"I9: {change.plane} went from {last} to {change.version}" if change.version <= last else ""
+    )
 
 
-def i1_one_machine_for_each_slot(truth: Truth, now_s: float) -> str:
-    """I1: never two live machines with one deployment and ordinal, on whatever cells."""
+def i1_one_machine_for_each_slot(state: ClusterState, now_s: float) -> str:
+    """I1: at most one live machine for each deployment and ordinal, on all cells together."""
     alive: dict[str, tuple[PlaneName, str]] = {}
-    for cell, provider in truth.providers.items():
-        for machine_id in provider.alive():  # at every commit: no text is made that need not be
+    for cell, provider in state.providers.items():
+        for (
+            machine_id
+        ) in provider.alive():  # runs at every commit, so format text only for a violation
             slot = machine_id.rpartition("/")[0]
-            truth.last_alive_s[f"{cell} {slot}"] = now_s
+            state.last_alive_s[f"{cell} {slot}"] = now_s
             if machine_id in provider.lied_about:
                 continue
             if slot in alive:
@@ -196,238 +193,260 @@ def i1_one_machine_for_each_slot(truth: Truth, now_s: float) -> str:
 
 
 def i8_observed_generation(
-    truth: Truth, step: Step, observed_by_row: dict[tuple[str, ObjectKey, str], int]
+    state: ClusterState, change: RowChange, observed_by_row: dict[tuple[str, ObjectKey, str], int]
 ) -> str:
-    """I8: a status is never about a generation that does not exist, and never goes back."""
-    row = step.after
-    if row is None or (step.plane, step.key.name) in truth.tampered:
+    """I8: an observed generation exists, and never decreases."""
+    row = change.after
+    if row is None or (change.plane, change.key.name) in state.tampered:
         return ""
-    if step.plane == HUB and (truth.emptied or truth.tampered):
-        return ""  # the hub mirrors the generation of a copy, which may have begun anew
-    if step.plane in truth.restored:
-        return ""  # it went back to its backup
-    if step.plane == HUB and step.key in truth.rebound:
-        return ""  # another cell speaks for it, or none
+    if change.plane == HUB and (state.emptied_planes or state.tampered):
+        return ""  # the hub mirrors the generation of a copy, which may have been recreated
+    if change.plane in state.restored:
+        return ""  # it was restored from its backup
+    if change.plane == HUB and change.key in state.rebound:
+        return ""  # another cell reports it, or none
     observed = (row.get("status") or {}).get("observedGeneration", 0)
     generation = row["metadata"].get("generation", 0)
-    seen = (step.plane, step.key, row["metadata"]["uid"])
-    if observed > max(generation, truth.deleted_copies.get(seen, 0)):
-        return f"I8: {_where(step)} observed {observed} of {generation}"
+    seen = (change.plane, change.key, row["metadata"]["uid"])
+    if observed > max(generation, state.deleted_copies.get(seen, 0)):
+        return f"I8: {_where(change)} observed {observed} of {generation}"
     last = observed_by_row.get(seen, 0)
     observed_by_row[seen] = observed
-    if observed >= last or truth.deleted_copies.pop(seen, None) is not None:
+    if observed >= last or state.deleted_copies.pop(seen, None) is not None:
         return ""  # the copy that follows a deleted one starts at generation 1
-    return f"I8: {_where(step)} went back from {last} to {observed}"
+    return f"I8: {_where(change)} observed {observed} after {last}"
 
 
-def i17_tenants_are_apart(step: Step, canaries: dict[str, bytes]) -> str:
-    """I17: nothing of one project turns up on the plane of another."""
-    if step.body is not None and step.plane in canaries:
+def i17_projects_are_isolated(change: RowChange, canaries: dict[str, bytes]) -> str:
+    """I17: no plane of a project contains data of another project."""
+    if change.body is not None and change.plane in canaries:
         for project, secret in canaries.items():
-            if project != step.plane and secret in step.body:
-                return f"I17: {_where(step)} holds what belongs to {project}"
+            if project != change.plane and secret in change.body:
+                return f"I17: {_where(change)} contains data of {project}"
     return ""
 
 
-def i18_secrets_stay_secret(step: Step) -> str:
-    """I18: no token is ever written into an object."""
-    if step.body is not None and (b"token-of-" in step.body or MANAGER_TOKEN.encode() in step.body):
-        return f"I18: {_where(step)} holds a token"
+def i18_secrets_stay_secret(change: RowChange) -> str:
+    """I18: no object contains a token."""
+    if change.body is not None and (
+        b"token-of-" in change.body or MANAGER_TOKEN.encode() in change.body
+    ):
+        return f"I18: {_where(change)} contains a token"
     return ""
 
 
 # --- by kind
 
 
-def i7_available_is_true(truth: Truth, step: Step) -> str:
-    """I7: a cell calls an instance Available only if its machine ran a moment ago."""
-    if step.after is None or not step.plane.startswith("cell/"):
+def i7_available_is_true(state: ClusterState, change: RowChange) -> str:
+    """I7: an instance on a cell is Available only if its machine ran a moment ago."""
+    if change.after is None or not change.plane.startswith("cell/"):
         return ""
-    if not is_true(step.after, "Available") or (step.plane, step.key.name) in truth.tampered:
+    if not is_true(change.after, "Available") or (change.plane, change.key.name) in state.tampered:
         return ""
-    slot = f"{step.plane} {step.key.namespace}/{step.key.name}"
-    last_s = truth.last_alive_s.get(slot)
+    slot = f"{change.plane} {change.key.namespace}/{change.key.name}"
+    last_s = state.last_alive_s.get(slot)
     if last_s is None:
-        return f"I7: {_where(step)} is called Available and never had a machine"
-    age_s = step.at_s - last_s
+        return f"I7: {_where(change)} is Available and never had a machine"
+    age_s = change.at_s - last_s
     if age_s > OBSERVED_S:
-        return f"I7: {_where(step)} is called Available, its machine is gone for {age_s:.0f} s"
+        return f"I7: {_where(change)} is Available, its machine is gone for {age_s:.0f} s"
     return ""
 
 
-def i14_removed_for_a_reason(truth: Truth, step: Step) -> str:
-    """I14: an instance that is as wanted is not replaced; a surplus goes highest first."""
-    before, after = step.before, step.after
-    if not step.plane.startswith("cell/") or before is None or is_terminating(before):
+def i14_removed_for_a_reason(state: ClusterState, change: RowChange) -> str:
+    """I14: an instance that equals its template is not replaced, and a scale-down removes the
+    highest ordinal."""
+    before, after = change.before, change.after
+    if not change.plane.startswith("cell/") or before is None or is_terminating(before):
         return ""
     if after is not None and not is_terminating(after):
         return ""
     owner = before["metadata"].get("labels", {}).get(labels.DEPLOYMENT_NAME, "")
-    rows = truth.rows[step.plane]
-    deployment = rows.get(ObjectKey(DEPLOYMENT.resource, step.key.namespace, owner))
+    rows = state.rows[change.plane]
+    deployment = rows.get(ObjectKey(DEPLOYMENT.resource, change.key.namespace, owner))
     if deployment is None or is_terminating(deployment):
         return ""
-    if truth.is_leaving(step.plane, step.key.namespace):
+    if state.is_namespace_terminating(change.plane, change.key.namespace):
         return ""
-    if HUB in truth.restored:
-        return ""  # its backup asked for an older template, until the project was heard again
-    if any(name.startswith((step.key.namespace, owner)) for _, name in truth.tampered):
-        return ""  # somebody else wanted it gone, here or further up
+    if HUB in state.restored:
+        return ""  # its backup has an older template, until the project's spec arrives again
+    if any(name.startswith((change.key.namespace, owner)) for _, name in state.tampered):
+        return ""  # an operator deleted it, here or on another plane
     wanted = deployment["spec"].get("scaleSettings", {}).get("minReplicas", 1)
     number = int(before["metadata"]["labels"].get(labels.INSTANCE_INDEX, "-1"))
     if number >= wanted:
-        return _higher_than(truth, step, owner, number)
+        return _find_higher_ordinal(state, change, owner, number)
     template = deployment["spec"]["template"]["spec"]
     current = all(before["spec"].get(name) == value for name, value in template.items())
     if current and is_true(before, "Ready"):
-        return f"I14: {_where(step)} is removed though it is ready and as wanted"
+        return f"I14: {_where(change)} is removed although it is ready and current"
     return ""
 
 
-def _higher_than(truth: Truth, step: Step, owner: str, number: int) -> str:
-    for key, row in truth.of_resource(step.plane, INSTANCE.resource):
-        own = row["metadata"].get("labels", {})
-        if key.namespace == step.key.namespace and own.get(labels.DEPLOYMENT_NAME) == owner:
-            index = own.get(labels.INSTANCE_INDEX, "")
+def _find_higher_ordinal(state: ClusterState, change: RowChange, owner: str, number: int) -> str:
+    for key, row in state.rows_of(change.plane, INSTANCE.resource):
+        own_labels = row["metadata"].get("labels", {})
+        if (
+            key.namespace == change.key.namespace
+            and own_labels.get(labels.DEPLOYMENT_NAME) == owner
+        ):
+            index = own_labels.get(labels.INSTANCE_INDEX, "")
             if not is_terminating(row) and index.isdecimal() and int(index) > number:
-                return f"I14: {_where(step)} is removed before {key.name}"
+                return f"I14: {_where(change)} is removed before {key.name}"
     return ""
 
 
-def i15_server_leaves_after_its_machine(truth: Truth, step: Step) -> str:
-    """I15: a Server is gone only when its machine is."""
-    if step.after is not None or step.before is None:
+def i15_server_leaves_after_its_machine(state: ClusterState, change: RowChange) -> str:
+    """I15: a Server is deleted only after its machine."""
+    if change.after is not None or change.before is None:
         return ""
-    uid = step.before["metadata"]["uid"]
-    provider = truth.providers.get(PlaneName(step.plane))
-    machine_id = f"{step.key.namespace}/{step.key.name}/{uid}"
+    uid = change.before["metadata"]["uid"]
+    provider = state.providers.get(PlaneName(change.plane))
+    machine_id = f"{change.key.namespace}/{change.key.name}/{uid}"
     if provider is None or machine_id in provider.lied_about:
         return ""
-    return f"I15: {_where(step)} left, its machine lives" if machine_id in provider.alive() else ""
+    return (
+        f"I15: {_where(change)} is deleted, its machine runs"
+        if machine_id in provider.alive()
+        else ""
+    )
 
 
-def i15_work_leaves_after_its_copy(truth: Truth, step: Step) -> str:
-    """I15: a tombstone goes only when the cell holds no copy any more."""
-    if step.after is not None or step.before is None:
+def i15_work_leaves_after_its_copy(state: ClusterState, change: RowChange) -> str:
+    """I15: a terminating Work is deleted only when its cell has no copy."""
+    if change.after is not None or change.before is None:
         return ""
-    cell = cell_plane(step.key.namespace.removeprefix(execution_namespace("")))
-    if cell in truth.given_up or cell in truth.restored:
-        return ""  # nobody answers for it; or what was confirmed to be gone came back
-    for key, row in truth.rows.get(cell, {}).items():
-        notes = row["metadata"].get("annotations", {})
-        named = (notes.get(labels.WORK_NAMESPACE), notes.get(labels.WORK_NAME))
-        if named == (step.key.namespace, step.key.name):
-            return f"I15: {_where(step)} left, {key.resource} {key.name} is on {cell}"
+    cell = cell_plane(change.key.namespace.removeprefix(execution_namespace("")))
+    if cell in state.abandoned_cells or cell in state.restored:
+        return ""  # no cell can confirm it; or a confirmed deletion was undone
+    for key, row in state.rows.get(cell, {}).items():
+        annotations = row["metadata"].get("annotations", {})
+        named = (annotations.get(labels.WORK_NAMESPACE), annotations.get(labels.WORK_NAME))
+        if named == (change.key.namespace, change.key.name):
+            return f"I15: {_where(change)} is deleted, {key.resource} {key.name} is on {cell}"
     return ""
 
 
-def i15_project_lets_go_last(truth: Truth, step: Step) -> str:
-    """I15: what the project calls gone is gone from every cell that answers; for a cell that does
-    not, a tombstone stands on the hub. If a restore lost the Work, the hub has no record of the
-    copy until the Work is written again; I6 checks that the orphan leaves its cell."""
-    if step.after is not None or step.before is None or not step.plane.startswith("project/"):
+def i15_project_deployment_goes_last(state: ClusterState, change: RowChange) -> str:
+    """I15: a project's deployment is deleted only when every reachable cell has deleted its copy.
+    For an unreachable cell the hub keeps a terminating Work. If a restore lost the Work, the hub
+    has no record of the copy until the Work is written again; I6 checks that the cell deletes the
+    orphan."""
+    if change.after is not None or change.before is None or not change.plane.startswith("project/"):
         return ""
-    if (step.plane, step.key.name) in truth.tampered:
+    if (change.plane, change.key.name) in state.tampered:
         return ""
-    home = step.before["metadata"].get("annotations", {}).get(labels.FEDERATION_NAMESPACE, "")
-    if not home:
-        return _never_guarded(truth, step)
-    for cell in truth.providers:
-        if cell in truth.given_up:
+    hub_namespace = (
+        change.before["metadata"].get("annotations", {}).get(labels.FEDERATION_NAMESPACE, "")
+    )
+    if not hub_namespace:
+        return _find_unrecorded_hub_copy(state, change)
+    for cell in state.providers:
+        if cell in state.abandoned_cells:
             continue
-        copy = ObjectKey(DEPLOYMENT.resource, home, step.key.name)
-        found = truth.rows.get(cell, {}).get(copy)
+        copy = ObjectKey(DEPLOYMENT.resource, hub_namespace, change.key.name)
+        found = state.rows.get(cell, {}).get(copy)
         if found is None:
             continue
         work_key = _work_key_of(found)
-        work = truth.rows[HUB].get(work_key)
-        is_lost = work is None and (HUB, work_key) in truth.lost_by_restore
-        if is_lost and copy not in truth.rows[HUB]:
+        work = state.rows[HUB].get(work_key)
+        is_lost = work is None and (HUB, work_key) in state.lost_by_restore
+        if is_lost and copy not in state.rows[HUB]:
             continue
         if work is None or not is_terminating(work):
-            return f"I15: {_where(step)} is called gone; {cell} has it and no tombstone stands"
-        if is_true(_cluster(truth, cell) or {}, "Ready") and not _is_late(truth, cell):
-            return f"I15: {_where(step)} is called gone; {cell} answers and has it"
+            return (
+                f"I15: {_where(change)} is deleted; {cell} has a copy, and no Work is terminating"
+            )
+        if is_true(_cluster(state, cell) or {}, "Ready") and not _became_ready_recently(
+            state, cell
+        ):
+            return f"I15: {_where(change)} is deleted; {cell} is reachable and has a copy"
     return ""
 
 
-def _never_guarded(truth: Truth, step: Step) -> str:
-    """Where it goes is recorded before anything is written there: else nobody cleans up."""
-    for key, row in truth.of_resource(HUB, DEPLOYMENT.resource):
+def _find_unrecorded_hub_copy(state: ClusterState, change: RowChange) -> str:
+    """The hub namespace must be recorded before the hub copy is written; otherwise no controller
+    finds the copy to delete it."""
+    for key, row in state.rows_of(HUB, DEPLOYMENT.resource):
         found = upstream_key(row["metadata"].get("labels", {}), key.name)
-        if found is not None and (found.plane, found.ref.name) == (step.plane, step.key.name):
-            return f"I15: {_where(step)} is called gone; the hub has it, and that is on no record"
+        if found is not None and (found.plane, found.ref.name) == (change.plane, change.key.name):
+            return f"I15: {_where(change)} is deleted; the hub has a copy that was never recorded"
     return ""
 
 
 def _work_key_of(copy: JsonObject) -> ObjectKey:
-    notes = copy["metadata"].get("annotations", {})
-    namespace, name = notes.get(labels.WORK_NAMESPACE, ""), notes.get(labels.WORK_NAME, "")
+    annotations = copy["metadata"].get("annotations", {})
+    namespace, name = (
+        annotations.get(labels.WORK_NAMESPACE, ""),
+        annotations.get(labels.WORK_NAME, ""),
+    )
     return ObjectKey(WORK.resource, namespace, name)
 
 
-def _cluster(truth: Truth, cell: PlaneName) -> JsonObject | None:
+def _cluster(state: ClusterState, cell: PlaneName) -> JsonObject | None:
     key = ObjectKey(CLUSTER.resource, "", cell.partition("/")[2])
-    return truth.rows[HUB].get(key)
+    return state.rows[HUB].get(key)
 
 
-def _is_late(truth: Truth, cell: PlaneName) -> bool:
-    """Whether the hub only just found the cell to answer: its readers may not know yet."""
-    return truth.now() - truth.ready_since_s.get(cell, 0.0) < READY_KNOWN_S
+def _became_ready_recently(state: ClusterState, cell: PlaneName) -> bool:
+    """Return True if the cell became Ready a moment ago: readers of the hub may not have observed
+    it."""
+    return state.now() - state.ready_since_s.get(cell, 0.0) < READY_KNOWN_S
 
 
-def i23_all_of_nothing_is_not_available(_truth: Truth, step: Step) -> str:
-    """I23: Available needs at least one that is ready."""
-    if step.after is None or not is_true(step.after, "Available"):
+def i23_available_needs_a_ready_replica(_state: ClusterState, change: RowChange) -> str:
+    """I23: Available requires at least one ready replica."""
+    if change.after is None or not is_true(change.after, "Available"):
         return ""
-    status = step.after["status"]
+    status = change.after["status"]
     if status.get("readyReplicas", 0) < 1:
-        return f"I23: {_where(step)} is Available with nothing ready"
+        return f"I23: {_where(change)} is Available with no ready replica"
     return ""
 
 
-def note_rebound(truth: Truth, step: Step) -> str:
-    """Not a check: remembers which deployments left a cell."""
-    before, after = step.before, step.after
+def record_rebound(state: ClusterState, change: RowChange) -> str:
+    """Not a check: record which deployments left a cell."""
+    before, after = change.before, change.after
     if before is not None and before["spec"]["resource"]["kind"] == DEPLOYMENT.kind:
         was, now = (row["spec"].get("clusters") if row else None for row in (before, after))
         if was and was != now:
             name = before["spec"]["resource"]["name"]
-            truth.rebound[ObjectKey(DEPLOYMENT.resource, step.key.namespace, name)] = None
+            state.rebound[ObjectKey(DEPLOYMENT.resource, change.key.namespace, name)] = None
     return ""
 
 
-def note_deleted_copy(truth: Truth, step: Step) -> str:
-    """Not a check: records that a deployment that the hub still has is deleted on a cell, for
-    example with its namespace. The deletion adds one to the generation, and the hub mirrors it."""
-    row, original = step.after, truth.rows.get(HUB, {}).get(step.key)
-    if not step.plane.startswith("cell/") or original is None:
+def record_deleted_copy(state: ClusterState, change: RowChange) -> str:
+    """Not a check: record that a deployment that is on the hub is deleted on a cell, for example
+    with its namespace. The deletion adds one to the generation, and the hub mirrors it."""
+    row, original = change.after, state.rows.get(HUB, {}).get(change.key)
+    if not change.plane.startswith("cell/") or original is None:
         return ""
     if row is not None and is_terminating(row):
-        seen = (HUB, step.key, original["metadata"]["uid"])
-        truth.deleted_copies[seen] = row["metadata"]["generation"]
+        seen = (HUB, change.key, original["metadata"]["uid"])
+        state.deleted_copies[seen] = row["metadata"]["generation"]
     return ""
 
 
-def note_former_city(truth: Truth, step: Step) -> str:
-    """Not a check: records which city a cell served before an operator gave it to another."""
-    if step.before is not None and step.after is not None:
-        rows = (step.before, step.after)
+def record_former_city(state: ClusterState, change: RowChange) -> str:
+    """Not a check: record which city a cell served before an operator changed it."""
+    if change.before is not None and change.after is not None:
+        rows = (change.before, change.after)
         was, now = (row["metadata"].get("labels", {}).get(labels.TOPOLOGY_CITY) for row in rows)
         if was and was != now:
-            truth.former_city[cell_plane(step.key.name)] = (was, step.at_s)
+            state.former_city[cell_plane(change.key.name)] = (was, change.at_s)
     return ""
 
 
-def note_ready(truth: Truth, step: Step) -> str:
-    """Not a check: remembers since when the hub takes a cell for ready, and which it gives up."""
-    cell = cell_plane(step.key.name)
-    marks = (step.after or {"metadata": {}})["metadata"].get("annotations", {})
-    if labels.FORCED_LEAVE in marks:
-        truth.given_up[cell] = None
-    was = step.before is not None and is_true(step.before, "Ready")
-    if step.after is not None and is_true(step.after, "Ready") and not was:
-        truth.ready_since_s[cell] = step.at_s
+def record_ready(state: ClusterState, change: RowChange) -> str:
+    """Not a check: record since when a cell is Ready on the hub, and which cells left by force."""
+    cell = cell_plane(change.key.name)
+    annotations = (change.after or {"metadata": {}})["metadata"].get("annotations", {})
+    if labels.FORCED_LEAVE in annotations:
+        state.abandoned_cells[cell] = None
+    was = change.before is not None and is_true(change.before, "Ready")
+    if change.after is not None and is_true(change.after, "Ready") and not was:
+        state.ready_since_s[cell] = change.at_s
     return ""
 
 
@@ -436,7 +455,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         i1_one_instance_for_each_slot,
         i7_available_is_true,
         i14_removed_for_a_reason,
-        i12_one_at_a_time,
+        i12_within_max_unavailable,
         i15_instance_leaves_after_its_machine,
         i15_copy_stays_with_its_instance,
         i4_gate_goes_with_its_grant,
@@ -445,30 +464,33 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     SERVER.resource: (i15_server_leaves_after_its_machine, i26_runs_with_the_data_on_record),
     WORK.resource: (i15_work_leaves_after_its_copy,),
     DEPLOYMENT.resource: (
-        i15_project_lets_go_last,
-        i23_all_of_nothing_is_not_available,
-        i14_nothing_wanted_is_dropped,
+        i15_project_deployment_goes_last,
+        i23_available_needs_a_ready_replica,
+        i14_desired_deployments_stay,
         i16_served_until_replaced,
-        note_deleted_copy,
+        record_deleted_copy,
     ),
-    WORKLOAD.resource: (i23_all_of_nothing_is_not_available, i7_done_is_done),
+    WORKLOAD.resource: (
+        i23_available_needs_a_ready_replica,
+        i7_complete_rollouts_have_reached_cells,
+    ),
     IP_ALLOCATION.resource: (i2_prefix_outlives_its_machines,),
     ENTITLEMENT.resource: (i8_first_entitled_stays,),
-    CLUSTER.resource: (note_ready, note_former_city),
-    BINDING.resource: (note_rebound,),
+    CLUSTER.resource: (record_ready, record_former_city),
+    BINDING.resource: (record_rebound,),
 }
 
 
-def _where(step: Step) -> str:
-    return f"{step.plane} {step.key.resource} {step.key.namespace}/{step.key.name}"
+def _where(change: RowChange) -> str:
+    return f"{change.plane} {change.key.resource} {change.key.namespace}/{change.key.name}"
 
 
 Reconcile = Callable[[Any, Any], Awaitable[Any]]
 
 
 @contextmanager
-def exclusion_watched(complain: Callable[[str], None]) -> Iterator[None]:
-    """Complains of a key that is in flight twice, as long as the context lasts."""
+def exclusion_checked(report_violation: Callable[[str], None]) -> Iterator[None]:
+    """Report a key that a controller reconciles twice at once, while the context is open."""
     groups = (
         registry.MANAGEMENT,
         registry.HUB,
@@ -479,8 +501,8 @@ def exclusion_watched(complain: Callable[[str], None]) -> Iterator[None]:
     )
     found = [(controller, controller.reconcile) for group in groups for controller in group]
     for controller, reconcile in found:
-        # In place, because hosts hold the controllers themselves.
-        watched = watched_reconcile(controller.name, reconcile, complain)
+        # In place, because hosts refer to the controllers.
+        watched = checked_reconcile(controller.name, reconcile, report_violation)
         object.__setattr__(controller, "reconcile", watched)
     try:
         yield
@@ -489,15 +511,15 @@ def exclusion_watched(complain: Callable[[str], None]) -> Iterator[None]:
             object.__setattr__(controller, "reconcile", reconcile)
 
 
-def watched_reconcile(
-    name: str, reconcile: Reconcile, complain: Callable[[str], None]
+def checked_reconcile(
+    name: str, reconcile: Reconcile, report_violation: Callable[[str], None]
 ) -> Reconcile:
     in_flight: dict[tuple[str, Any], None] = {}
 
     async def exclusively(context: Any, key: Any) -> Any:
-        place = (HOST.get(), key)  # a process that dies takes its work along
+        place = (HOST.get(), key)  # a crashed process takes its reconciles with it
         if place in in_flight:
-            complain(f"I20: {name} works on {key} twice at once on {HOST.get()}")
+            report_violation(f"I20: {name} reconciles {key} twice at once on {HOST.get()}")
         in_flight[place] = None
         try:
             return await reconcile(context, key)
@@ -507,15 +529,15 @@ def watched_reconcile(
     return exclusively
 
 
-def usurper_complaint(truth: Truth, source: str, request: Request) -> str:
-    """I11: a write of a manager that does not hold every lease, as it is sent."""
+def find_leadership_violation(state: ClusterState, source: str, request: Request) -> str:
+    """I11: return a violation if a manager sends a write without holding every lease."""
     if source not in MANAGERS or request.method in ("GET", "HEAD"):
         return ""
     if f"/{LEASE.plural}" in request.path:
         return ""
     for name in LEADER_LEASES:
-        row = truth.rows[HUB].get(ObjectKey(LEASE.storage, LEASE_NAMESPACE, name))
+        row = state.rows[HUB].get(ObjectKey(LEASE.storage, LEASE_NAMESPACE, name))
         holder = row["spec"].get("holderIdentity", "") if row is not None else ""
         if holder != HOST.get():
-            return f"I11: {HOST.get()} writes {request.path}, the lease {name} is {holder}'s"
+            return f"I11: {HOST.get()} writes {request.path}, the holder of {name} is {holder}"
     return ""

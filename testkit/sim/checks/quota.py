@@ -1,16 +1,10 @@
-"""What must hold of quota at every commit, over raw rows: I2 and I4.
+"""Checks of quota: I2 and I4 at every commit, I2 and I22 in a settled world with scarce quota.
 
-Checks as in ``invariants.py``, which lists them.
+A lower grant revokes nothing that was granted before. So more than the limit may be in use for a
+while, but no claim may be granted then.
 
-I2: no claim is granted beyond the limit. Two pure functions over raw rows, for the observer.
-
-A lower grant takes nothing away from what was granted before, so more than the limit may be in use
-for a while; what may not happen is that still more is granted then.
-
-What must hold after the calm where users ask for more than the quota of their project allows.
-
-Who gets a machine is left to chance; how many there are is not: all that the grant allows, and not
-one more. Whatever goes without says that it waits for quota.
+Which instances get quota is not checked; how many is: all that the grant allows, and not one more.
+An instance without quota must report it.
 """
 
 from __future__ import annotations
@@ -27,15 +21,15 @@ from datum_compute.api.reasons import Reason
 from datum_compute.api.resourceclaim import GRANTED
 from datum_compute.planning.rollout.gates import QUOTA
 from datum_compute.store.journal import ObjectKey
-from testkit.sim.checks.expected_state import Core
-from testkit.sim.checks.state import Step, Truth, condition, is_terminating, is_true
+from testkit.sim.checks.expected_state import ExpectedState
+from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
 
 # (project plane, consumer, resource type) -> (granted, limit), in base units.
 Totals = dict[tuple[str, str, str], tuple[int, int]]
 
 
 def quota_totals(rows: Iterable[tuple[str, JsonObject]]) -> Totals:
-    """Of the objects of every plane, as (plane, body)."""
+    """Sum up the claims and grants among the objects of all planes, given as (plane, body)."""
     totals: Totals = {}
 
     def add(plane: str, body: JsonObject, resource_type: str, granted: int, limit: int) -> None:
@@ -56,7 +50,7 @@ def quota_totals(rows: Iterable[tuple[str, JsonObject]]) -> Totals:
 
 
 def quota_problem(before: Mapping[tuple[str, str, str], tuple[int, int]], after: Totals) -> str:
-    """What was granted between the two beyond the limit of either, or the empty string."""
+    """Return what was granted between the two beyond both limits, or the empty string."""
     for key in sorted(after):
         granted, limit = after[key]
         granted_before, limit_before = before.get(key, (0, 0))
@@ -74,67 +68,73 @@ def _is_true(body: JsonObject, type_: str) -> bool:
 _PREFIX = "instance-"
 
 
-def i2_within_the_limit(truth: Truth, step: Step) -> str:
-    """I2: nothing is granted beyond the limit. Only a claim that becomes granted can do that."""
-    after, before = step.after, step.before
+def i2_within_the_limit(state: ClusterState, change: RowChange) -> str:
+    """I2: nothing is granted beyond the limit. Checked when a claim becomes granted."""
+    after, before = change.after, change.before
     if after is None or not is_true(after, GRANTED):
         return ""
     if before is not None and is_true(before, GRANTED):
         return ""
     rows = [
-        (step.plane, row)
-        for key, row in truth.rows[step.plane].items()
+        (change.plane, row)
+        for key, row in state.rows[change.plane].items()
         if key.resource in (CLAIM.resource, GRANT.resource)
     ]
     earlier = [(plane, row) for plane, row in rows if row is not after]
     return quota_problem(quota_totals(earlier), quota_totals(rows))
 
 
-def i2_claim_outlives_its_machine(truth: Truth, step: Step) -> str:
-    """I2: what a machine uses is not given to others while it runs."""
-    before = step.before
-    if step.after is not None or before is None or not is_true(before, GRANTED):
+def i2_claim_outlives_its_machine(state: ClusterState, change: RowChange) -> str:
+    """I2: quota is not released while its machine runs."""
+    before = change.before
+    if change.after is not None or before is None or not is_true(before, GRANTED):
         return ""
-    told = before["metadata"].get("labels", {})
-    cell, name = f"cell/{told.get(labels.SOURCE_CLUSTER)}", step.key.name.removeprefix(_PREFIX)
-    slot = f"{told.get(labels.INSTANCE_NAMESPACE)}/{name}"
-    if cell in truth.emptied or any(plane == cell for plane, _ in truth.tampered):
-        return ""  # whoever knew of the machine is gone
-    if cell in truth.given_up:
+    own_labels = before["metadata"].get("labels", {})
+    cell, name = (
+        f"cell/{own_labels.get(labels.SOURCE_CLUSTER)}",
+        change.key.name.removeprefix(_PREFIX),
+    )
+    slot = f"{own_labels.get(labels.INSTANCE_NAMESPACE)}/{name}"
+    if cell in state.emptied_planes or any(plane == cell for plane, _ in state.tampered):
+        return ""  # the record of the machine is lost
+    if cell in state.abandoned_cells:
         return ""
-    if _went_with_its_namespace(truth, step):
+    if _is_released_with_namespace(state, change):
         return ""
-    for plane, machine_id in truth.machines():
-        lied_about = machine_id in truth.providers[plane].lied_about
+    for plane, machine_id in state.machines():
+        lied_about = machine_id in state.providers[plane].lied_about
         if plane == cell and machine_id.rpartition("/")[0] == slot and not lied_about:
-            return f"I2: {step.plane} {step.key.name} is released, {cell} {machine_id} lives"
+            return f"I2: {change.plane} {change.key.name} is released, {cell} {machine_id} runs"
     return ""
 
 
-def _went_with_its_namespace(truth: Truth, step: Step) -> bool:
-    """A user may be rid of a namespace though a cell of it does not answer; its quota goes too."""
-    assert step.before is not None
-    namespace = truth.rows[step.plane].get(ObjectKey(NAMESPACE.resource, "", step.key.namespace))
+def _is_released_with_namespace(state: ClusterState, change: RowChange) -> bool:
+    """Return True if its namespace is being deleted and its cell is unreachable: the quota is
+    released with the namespace."""
+    assert change.before is not None
+    namespace = state.rows[change.plane].get(
+        ObjectKey(NAMESPACE.resource, "", change.key.namespace)
+    )
     if namespace is None or not is_terminating(namespace):
         return False
-    cell = step.before["metadata"].get("labels", {}).get(labels.SOURCE_CLUSTER, "")
-    known = truth.rows.get(HUB, {}).get(ObjectKey(CLUSTER.resource, "", cell))
+    cell = change.before["metadata"].get("labels", {}).get(labels.SOURCE_CLUSTER, "")
+    known = state.rows.get(HUB, {}).get(ObjectKey(CLUSTER.resource, "", cell))
     return known is None or not is_true(known, "Ready")
 
 
-def i4_gate_goes_with_its_grant(truth: Truth, step: Step) -> str:
-    """I4: an instance loses its Quota gate only while a granted claim of its slot stands, and never
-    gets it back."""
-    before, after = step.before, step.after
-    if not step.plane.startswith("cell/") or before is None or after is None:
+def i4_gate_goes_with_its_grant(state: ClusterState, change: RowChange) -> str:
+    """I4: an instance loses its Quota gate only while its slot has a granted claim, and never gets
+    the gate back."""
+    before, after = change.before, change.after
+    if not change.plane.startswith("cell/") or before is None or after is None:
         return ""
-    if (step.plane, step.key.name) in truth.tampered:
+    if (change.plane, change.key.name) in state.tampered:
         return ""
     was, is_now = _has_gate(before), _has_gate(after)
     if is_now and not was:
-        return f"I4: {step.plane} {step.key.name} got its {QUOTA} gate back"
-    if was and not is_now and not any(_granted_claims(truth, step)):
-        return f"I4: {step.plane} {step.key.name} lost its {QUOTA} gate without a grant"
+        return f"I4: {change.plane} {change.key.name} got its {QUOTA} gate back"
+    if was and not is_now and not any(_granted_claims(state, change)):
+        return f"I4: {change.plane} {change.key.name} lost its {QUOTA} gate without a grant"
     return ""
 
 
@@ -143,121 +143,129 @@ def _has_gate(instance: JsonObject) -> bool:
     return any(gate.get("name") == QUOTA for gate in gates)
 
 
-def _granted_claims(truth: Truth, step: Step) -> Iterator[ObjectKey]:
-    """Of the slot, in whatever project."""
-    home = (step.plane.partition("/")[2], step.key.namespace)
-    for plane in truth.rows:
+def _granted_claims(state: ClusterState, change: RowChange) -> Iterator[ObjectKey]:
+    """Yield the granted claims of the slot in all projects."""
+    location = (change.plane.partition("/")[2], change.key.namespace)
+    for plane in state.rows:
         if not plane.startswith("project/"):
             continue
-        for key, row in truth.of_resource(plane, CLAIM.resource):
-            told = row["metadata"].get("labels", {})
-            place = (told.get(labels.SOURCE_CLUSTER), told.get(labels.INSTANCE_NAMESPACE))
-            named = key.name == f"{_PREFIX}{step.key.name}"
-            if named and place == home and is_true(row, GRANTED):
+        for key, row in state.rows_of(plane, CLAIM.resource):
+            own_labels = row["metadata"].get("labels", {})
+            found_location = (
+                own_labels.get(labels.SOURCE_CLUSTER),
+                own_labels.get(labels.INSTANCE_NAMESPACE),
+            )
+            named = key.name == f"{_PREFIX}{change.key.name}"
+            if named and found_location == location and is_true(row, GRANTED):
                 yield key
 
 
-def i2_grants_are_used_up(truth: Truth, core: Core) -> str:
-    """I2, I6: of each project as many machines as are wanted, or as its grant allows."""
-    running = _running(truth, core)
-    for project in core.projects:
-        wanted = min(core.demand(project), core.allowed - _held_by_hand(truth, project))
+def i2_grants_are_used_up(state: ClusterState, expected: ExpectedState) -> str:
+    """I2, I6: each project runs as many machines as users want, or as its grant allows."""
+    running = _running(state, expected)
+    for project in expected.projects:
+        wanted = min(
+            expected.demand(project), expected.allowed - _count_claims_of_operators(state, project)
+        )
         found = running[project]
-        if found > core.allowed:
-            return f"I2: {project} runs {found} machines, {core.allowed} are allowed"
-        # What a lost cell holds stays granted to it.
-        if not core.lost and found != wanted:
-            return f"{project} runs {found} machines, {wanted} are wanted and allowed"
+        if found > expected.allowed:
+            return f"I2: {project} runs {found} machines, {expected.allowed} are allowed"
+        # Quota of a lost cell stays granted.
+        if not expected.lost and found != wanted:
+            return f"{project} runs {found} machines, {wanted} are desired and allowed"
     return ""
 
 
-def _held_by_hand(truth: Truth, project: str) -> int:
-    """An instance that an operator made, gates and all, was granted its share like any other."""
-    claims = truth.of_resource(project_plane(project), CLAIM.resource)
+def _count_claims_of_operators(state: ClusterState, project: str) -> int:
+    """Count the granted claims of instances that an operator created."""
+    claims = state.rows_of(project_plane(project), CLAIM.resource)
     return sum("-poison" in key.name and is_true(row, GRANTED) for key, row in claims)
 
 
-def i22_waiting_is_for_quota(truth: Truth, core: Core) -> str:
-    """I22: an instance without a machine says that it waits for quota, on its cell and to users."""
-    alive = {(cell, machine_id.rpartition("/")[0]) for cell, machine_id in truth.machines()}
-    for cell in truth.providers:
-        if cell.partition("/")[2] in core.lost:
+def i22_waiting_instances_report_quota(state: ClusterState, expected: ExpectedState) -> str:
+    """I22: an instance without a machine reports that it waits for quota, on its cell and in its
+    project."""
+    alive = {(cell, machine_id.rpartition("/")[0]) for cell, machine_id in state.machines()}
+    for cell in state.providers:
+        if cell.partition("/")[2] in expected.lost:
             continue
-        for key, row in truth.of_resource(cell, INSTANCE.resource):
+        for key, row in state.rows_of(cell, INSTANCE.resource):
             if (cell, f"{key.namespace}/{key.name}") in alive or key.name.startswith("poison"):
                 continue
             if _reason(row, QUOTA_GRANTED) != Reason.QUOTA_EXCEEDED:
-                return f"{cell} {key.name} has no machine and does not say that it lacks quota"
-            shown = [r for r in _projections(truth, core, key.name) if not is_terminating(r)]
+                return f"{cell} {key.name} has no machine and does not report missing quota"
+            shown = [r for r in _projections(state, expected, key.name) if not is_terminating(r)]
             if [_reason(r, "Ready") for r in shown] != [Reason.PENDING_QUOTA]:
-                return f"{key.name} waits for quota and its project does not know"
+                return f"{key.name} waits for quota and its project does not show it"
     return ""
 
 
-def i2_buckets_add_up(truth: Truth, core: Core) -> str:
-    """I2, I6: what buckets show as used is what granted claims ask for."""
-    for project in core.projects:
+def i2_buckets_add_up(state: ClusterState, expected: ExpectedState) -> str:
+    """I2, I6: the usage that buckets show equals the sum of the granted claims."""
+    for project in expected.projects:
         plane = project_plane(project)
-        rows = [(plane, row) for row in truth.rows.get(plane, {}).values()]
+        rows = [(plane, row) for row in state.rows.get(plane, {}).values()]
         used = Counter[str]()
         for (_, _, resource_type), (granted, _) in quota_totals(rows).items():
             used[resource_type] += granted
-        for _, row in truth.of_resource(plane, BUCKET.resource):
+        for _, row in state.rows_of(plane, BUCKET.resource):
             shown = (row.get("status") or {}).get("allocated", 0)
             if shown != used[row["spec"]["resourceType"]]:
                 return f"{plane} shows {shown} of {row['spec']['resourceType']} as used"
     return ""
 
 
-def i2_no_claim_outlives_its_slot(truth: Truth, core: Core) -> str:
-    """I2, I6: what an instance was given on a cell that answers is given back when it is gone."""
-    for project in core.projects if not truth.tampered else ():
-        for key, row in truth.of_resource(project_plane(project), CLAIM.resource):
-            told = row["metadata"].get("labels", {})
-            cell = told.get(labels.SOURCE_CLUSTER, "")
-            if cell not in core.cells or cell in core.lost:
+def i2_no_claim_outlives_its_slot(state: ClusterState, expected: ExpectedState) -> str:
+    """I2, I6: the claim of a deleted instance on a reachable cell is released."""
+    for project in expected.projects if not state.tampered else ():
+        for key, row in state.rows_of(project_plane(project), CLAIM.resource):
+            own_labels = row["metadata"].get("labels", {})
+            cell = own_labels.get(labels.SOURCE_CLUSTER, "")
+            if cell not in expected.cells or cell in expected.lost:
                 continue
-            home, name = (
-                told.get(labels.INSTANCE_NAMESPACE, ""),
+            location, name = (
+                own_labels.get(labels.INSTANCE_NAMESPACE, ""),
                 key.name.removeprefix(_PREFIX),
             )
-            slot = ObjectKey(INSTANCE.resource, home, name)
-            if slot not in truth.rows.get(cell_plane(cell), {}):
+            slot = ObjectKey(INSTANCE.resource, location, name)
+            if slot not in state.rows.get(cell_plane(cell), {}):
                 return f"{project} {key.name}: {cell} has no such instance"
     return ""
 
 
-def i6_workloads_count_what_runs(truth: Truth, core: Core) -> str:
-    """I6, I7: what the workloads of a project call ready is what runs of it."""
-    running = _running(truth, core)
-    for project in core.projects:
-        rows = dict(truth.of_resource(project_plane(project), WORKLOAD.resource))
-        if sorted(key.name for key in rows) != sorted(n for p, n in core.wanted if p == project):
+def i6_workloads_count_what_runs(state: ClusterState, expected: ExpectedState) -> str:
+    """I6, I7: the ready replicas of a project's workloads equal its running machines."""
+    running = _running(state, expected)
+    for project in expected.projects:
+        rows = dict(state.rows_of(project_plane(project), WORKLOAD.resource))
+        if sorted(key.name for key in rows) != sorted(
+            n for p, n in expected.wanted if p == project
+        ):
             return f"{project} has the workloads {sorted(key.name for key in rows)}"
         ready = sum((row.get("status") or {}).get("readyReplicas", 0) for row in rows.values())
-        if not core.lost and ready != running[project]:
-            return f"{project} calls {ready} ready, {running[project]} machines run"
+        if not expected.lost and ready != running[project]:
+            return f"{project} reports {ready} ready, {running[project]} machines run"
     return ""
 
 
-def _running(truth: Truth, core: Core) -> Counter[str]:
-    """Machines by project, on the cells that are not lost."""
-    homes = {
+def _running(state: ClusterState, expected: ExpectedState) -> Counter[str]:
+    """Count the machines of each project on the cells that are not lost."""
+    projects_by_namespace = {
         f"ns-{row['metadata']['uid']}": project
-        for project in core.projects
-        for _, row in truth.of_resource(project_plane(project), NAMESPACE.resource)
+        for project in expected.projects
+        for _, row in state.rows_of(project_plane(project), NAMESPACE.resource)
     }
     found: Counter[str] = Counter()
-    for cell, machine_id in truth.machines():
-        # What an operator made by hand, without gates, nobody granted.
-        if cell.partition("/")[2] not in core.lost and "/poison" not in machine_id:
-            found[homes.get(machine_id.partition("/")[0], "nobody")] += 1
+    for cell, machine_id in state.machines():
+        # An instance that an operator created without gates needs no grant.
+        if cell.partition("/")[2] not in expected.lost and "/poison" not in machine_id:
+            found[projects_by_namespace.get(machine_id.partition("/")[0], "")] += 1
     return found
 
 
-def _projections(truth: Truth, core: Core, name: str) -> Iterator[JsonObject]:
-    for project in core.projects:
-        for key, row in truth.of_resource(project_plane(project), INSTANCE.resource):
+def _projections(state: ClusterState, expected: ExpectedState, name: str) -> Iterator[JsonObject]:
+    for project in expected.projects:
+        for key, row in state.rows_of(project_plane(project), INSTANCE.resource):
             if key.name == name:
                 yield row
 

@@ -1,18 +1,18 @@
-"""What must hold of machines that serve, whatever restarts meanwhile: I28 and I29.
+"""Checks of serving machines at every commit: I28 and I29.
 
-I28: nothing that the platform does takes a serving machine beyond the disruption budget.
-- An instance is deleted only while enough others of its deployment serve.
-- A Server is not reported as down while its machine serves: a process that has just adopted a
-  machine knows nothing of it yet.
-- A machine is not removed while its instance is wanted.
+I28: no action of the platform takes a serving machine beyond the disruption budget. An instance is
+deleted only while enough others of its deployment serve. A Server is not reported as down while its
+machine serves, also if the process has just adopted the machine. A machine is not removed while its
+instance is desired.
+
 I29: no serving instance is deleted while a replacement of its deployment does not serve, or has not
-served for ``minReadySeconds`` yet.
+served for ``minReadySeconds``.
 
-Ground truth is the provider: a machine serves if it runs or sleeps, whoever has observed it. A loss
-is excused where somebody asked for it (the deployment or its namespace goes, the slot is no longer
-wanted, an operator deleted or edited something) or where the provider caused it: a machine that a
-fault killed counts as serving until another one was started for its Server. Slots that wait for
-quota count neither as wanted nor as out of service.
+The provider is the ground truth: a machine serves if it runs or sleeps, whether or not it was
+observed. A loss is excused if a user or operator requested it (the deployment or its namespace is
+deleted, the slot is not desired, an object was deleted or edited) or if the provider caused it: a
+machine that a fault killed counts as serving until its Server has another one. Slots that wait for
+quota count neither as desired nor as out of service.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.plane import HUB, PlaneName
 from datum_compute.api.reasons import Reason
 from datum_compute.store.journal import ObjectKey
-from testkit.sim.checks.promises import most_unavailable
-from testkit.sim.checks.state import Step, Truth, condition, is_terminating
+from testkit.sim.checks.promises import max_unavailable
+from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating
 
-# A controller may have decided by the spec that its deployment had this long ago.
+# A controller may have decided by a spec that is this old.
 SPEC_KNOWN_S = 5.0
-# A machine that served for this long has been observed by a cell that observes at all.
+# A machine that served for this long has been observed by its cell.
 SERVING_KNOWN_S = 5.0
 # Conditions have timestamps of whole seconds.
 ROUNDING_S = 1.5
@@ -39,132 +39,135 @@ ROUNDING_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """One wanted slot of a deployment, apart from the one that is taken."""
+    """One desired slot of a deployment, other than the one of the deleted instance."""
 
     name: str
     serves: bool
     waits_for_quota: bool
-    is_replacement: bool  # it has the template that the deployment asks for now
+    is_replacement: bool  # it has the current template of the deployment
     served_for_s: float
 
 
 @dataclass(slots=True)
 class ServingWatch:
-    # Scale settings that deployments of cells had before, and until when.
+    # Former scale settings of deployments on cells, with the time of the change.
     _settings: dict[tuple[str, ObjectKey], list[tuple[float, JsonObject]]] = field(
         default_factory=dict
     )
 
-    def complaint(self, truth: Truth, step: Step) -> str:
-        if not step.plane.startswith("cell/"):
+    def violation(self, state: ClusterState, change: RowChange) -> str:
+        if not change.plane.startswith("cell/"):
             return ""
-        match step.key.resource:
+        match change.key.resource:
             case DEPLOYMENT.resource:
-                self._note_settings(step)
+                self._note_settings(change)
                 return ""
             case SERVER.resource:
-                return _reported_down(truth, step)
+                return _find_wrong_report(state, change)
             case INSTANCE.resource:
-                return self._taken(truth, step)
+                return self._check_deletion(state, change)
             case _:
                 return ""
 
-    def _note_settings(self, step: Step) -> None:
-        before, after = step.before, step.after
+    def _note_settings(self, change: RowChange) -> None:
+        before, after = change.before, change.after
         if before is None or after is None or _settings_of(before) == _settings_of(after):
             return
-        known = self._settings.setdefault((step.plane, step.key), [])
-        known[:] = [entry for entry in known if entry[0] > step.at_s - SPEC_KNOWN_S]
-        known.append((step.at_s, _settings_of(before)))
+        known = self._settings.setdefault((change.plane, change.key), [])
+        known[:] = [entry for entry in known if entry[0] > change.at_s - SPEC_KNOWN_S]
+        known.append((change.at_s, _settings_of(before)))
 
-    def _taken(self, truth: Truth, step: Step) -> str:
-        """An instance that serves is deleted."""
-        before, after = step.before, step.after
+    def _check_deletion(self, state: ClusterState, change: RowChange) -> str:
+        """Check the deletion of a serving instance."""
+        before, after = change.before, change.after
         if before is None or is_terminating(before):
             return ""
         if after is not None and not is_terminating(after):
             return ""
-        deployment = _deployment_of(truth, step)
-        if deployment is None or not _counts_as_serving(truth, step.plane, step.key, before):
+        deployment = _deployment_of(state, change)
+        if deployment is None or not _counts_as_serving(state, change.plane, change.key, before):
             return ""
-        key = ObjectKey(DEPLOYMENT.resource, step.key.namespace, _owner_name(step.key))
-        known = self._settings.get((step.plane, key), ())
-        complaints = [
-            _budget_complaint(truth, step, deployment, settings)
+        key = ObjectKey(DEPLOYMENT.resource, change.key.namespace, _owner_name(change.key))
+        known = self._settings.get((change.plane, key), ())
+        violations = [
+            _find_budget_violation(state, change, deployment, settings)
             for settings in (
                 _settings_of(deployment),
-                *(s for until_s, s in known if until_s > step.at_s - SPEC_KNOWN_S),
+                *(s for until_s, s in known if until_s > change.at_s - SPEC_KNOWN_S),
             )
         ]
-        return complaints[0] if all(complaints) else ""
+        return violations[0] if all(violations) else ""
 
 
-def removal_complaint(truth: Truth, cell: PlaneName, machine_id: str) -> str:
-    """I28: a machine that serves is removed. That somebody asked for it is on record."""
-    provider = truth.providers[cell]
+def find_removal_violation(state: ClusterState, cell: PlaneName, machine_id: str) -> str:
+    """I28: a serving machine is removed. A request for that is recorded."""
+    provider = state.providers[cell]
     namespace, name, uid = machine_id.split("/")
-    rows = truth.rows.get(cell, {})
+    rows = state.rows.get(cell, {})
     instance = rows.get(ObjectKey(INSTANCE.resource, namespace, name))
     server = rows.get(ObjectKey(SERVER.resource, namespace, name))
     if not provider.serves(machine_id) or machine_id in provider.lied_about:
         return ""
-    if instance is None or is_terminating(instance) or truth.is_leaving(cell, namespace):
+    if (
+        instance is None
+        or is_terminating(instance)
+        or state.is_namespace_terminating(cell, namespace)
+    ):
         return ""
     if server is None or server["metadata"]["uid"] != uid:
-        return ""  # another machine takes its place
-    if _is_tampered(truth, cell, namespace, name) or cell in truth.restored:
+        return ""  # another machine replaces it
+    if _is_tampered(state, cell, namespace, name) or cell in state.restored:
         return ""
     owner = server["metadata"].get("labels", {}).get(labels.INSTANCE_UID)
     if owner != instance["metadata"]["uid"]:
-        return ""  # of an earlier instance
+        return ""  # it belongs to an earlier instance
     if provider.machines[machine_id].image != _image(instance["spec"]):
         return ""
-    return f"I28: {cell} {machine_id} is removed though it serves and its instance is wanted"
+    return f"I28: {cell} {machine_id} is removed although it serves and its instance is desired"
 
 
-def _reported_down(truth: Truth, step: Step) -> str:
-    """I28: a Server that was up is reported as down, and its machine serves."""
-    before, after = step.before, step.after
+def _find_wrong_report(state: ClusterState, change: RowChange) -> str:
+    """I28: a Server that was up is reported as down while its machine serves."""
+    before, after = change.before, change.after
     if before is None or after is None or is_terminating(after):
         return ""
     if not _is_up(before) or _is_up(after) or _phase(after) == "Unknown":
         return ""
-    provider = truth.providers.get(PlaneName(step.plane))
-    machine_id = f"{step.key.namespace}/{step.key.name}/{after['metadata']['uid']}"
+    provider = state.providers.get(PlaneName(change.plane))
+    machine_id = f"{change.key.namespace}/{change.key.name}/{after['metadata']['uid']}"
     if provider is None or machine_id in (*provider.lied_about, *provider.hidden):
         return ""
     if (
-        _is_tampered(truth, step.plane, step.key.namespace, step.key.name)
-        or step.plane in truth.restored
+        _is_tampered(state, change.plane, change.key.namespace, change.key.name)
+        or change.plane in state.restored
     ):
         return ""
     if not provider.serves(machine_id, for_s=SERVING_KNOWN_S):
         return ""
-    told = _phase(after)
-    return f"I28: {step.plane} {step.key.name} is reported {told} though its machine serves"
+    phase = _phase(after)
+    return f"I28: {change.plane} {change.key.name} is reported {phase} although its machine serves"
 
 
-def _budget_complaint(
-    truth: Truth, step: Step, deployment: JsonObject, settings: JsonObject
+def _find_budget_violation(
+    state: ClusterState, change: RowChange, deployment: JsonObject, settings: JsonObject
 ) -> str:
-    """Return what is wrong with the deletion under these scale settings; empty if nothing is."""
+    """Return what is wrong with the deletion under these scale settings, or the empty string."""
     wanted = int(settings.get("minReplicas", 1))
-    if _ordinal(step.key.name) >= wanted:
+    if _ordinal(change.key.name) >= wanted:
         return ""
-    others = _other_slots(truth, step, deployment, wanted)
+    others = _other_slots(state, change, deployment, wanted)
     counted = [slot for slot in others if not slot.waits_for_quota]
-    allowed = most_unavailable(settings, len(counted) + 1)
+    allowed = max_unavailable(settings, len(counted) + 1)
     rule = f"at most {allowed} of {wanted} may be out of service"
+    where = f"{change.plane} {change.key.name}"
     down = [slot.name for slot in counted if not slot.serves]
     if len(down) + 1 > allowed:
-        return (
-            f"I28: {step.plane} {step.key.name} is deleted while it serves, {down} do not: {rule}"
-        )
-    ready_s = 0.0 if truth.clocks_jump else float(settings.get("minReadySeconds", 0))
+        return f"I28: {where} is deleted while it serves, {down} do not: {rule}"
+    ready_s = 0.0 if state.clocks_jump else float(settings.get("minReadySeconds", 0))
     unavailable = [slot.name for slot in counted if _is_unavailable_replacement(slot, ready_s)]
     if unavailable:
         return (
-            f"I29: {step.plane} {step.key.name} is deleted while it serves and its replacements "
+            f"I29: {where} is deleted while it serves and its replacements "
             f"{unavailable} are not available"
         )
     return ""
@@ -175,76 +178,78 @@ def _is_unavailable_replacement(slot: _Slot, ready_s: float) -> bool:
     return slot.is_replacement and (not slot.serves or served_too_short)
 
 
-def _other_slots(truth: Truth, step: Step, deployment: JsonObject, wanted: int) -> Iterator[_Slot]:
-    base = _owner_name(step.key)
-    provider = truth.providers[PlaneName(step.plane)]
-    waits = False  # those above one that waits for quota may be waiting for it
+def _other_slots(
+    state: ClusterState, change: RowChange, deployment: JsonObject, wanted: int
+) -> Iterator[_Slot]:
+    base = _owner_name(change.key)
+    provider = state.providers[PlaneName(change.plane)]
+    waits = False  # slots above one that waits for quota may also wait for it
     for number in range(wanted):
-        key = ObjectKey(INSTANCE.resource, step.key.namespace, f"{base}-{number}")
-        if key == step.key:
+        key = ObjectKey(INSTANCE.resource, change.key.namespace, f"{base}-{number}")
+        if key == change.key:
             continue
-        row = truth.rows[step.plane].get(key)
+        row = state.rows[change.plane].get(key)
         waits = waits or (row is not None and _waits_for_quota(row))
-        stands = row is not None and not is_terminating(row)
+        exists = row is not None and not is_terminating(row)
         machine_id = provider.machine_of(f"{key.namespace}/{key.name}")
-        asked = _image(deployment["spec"]["template"]["spec"])
+        desired_image = _image(deployment["spec"]["template"]["spec"])
         yield _Slot(
             name=key.name,
-            serves=stands and _is_served(truth, step.plane, key),
+            serves=exists and _is_served(state, change.plane, key),
             waits_for_quota=_waits_for_quota(row) if row is not None else waits,
-            is_replacement=row is not None and stands and _image(row["spec"]) == asked,
+            is_replacement=row is not None and exists and _image(row["spec"]) == desired_image,
             served_for_s=provider.served_for_s(machine_id),
         )
 
 
-def _deployment_of(truth: Truth, step: Step) -> JsonObject | None:
-    """The deployment, unless it or somebody else wants the instance gone."""
-    key = ObjectKey(DEPLOYMENT.resource, step.key.namespace, _owner_name(step.key))
-    deployment = truth.rows[step.plane].get(key)
+def _deployment_of(state: ClusterState, change: RowChange) -> JsonObject | None:
+    """Return the deployment, or None if the instance may be deleted for another reason."""
+    key = ObjectKey(DEPLOYMENT.resource, change.key.namespace, _owner_name(change.key))
+    deployment = state.rows[change.plane].get(key)
     if deployment is None or is_terminating(deployment):
         return None
-    if truth.is_leaving(step.plane, step.key.namespace):
+    if state.is_namespace_terminating(change.plane, change.key.namespace):
         return None
-    if step.plane in truth.restored or HUB in truth.restored:
+    if change.plane in state.restored or HUB in state.restored:
         return None
-    if _is_tampered(truth, step.plane, step.key.namespace, step.key.name):
+    if _is_tampered(state, change.plane, change.key.namespace, change.key.name):
         return None
     return deployment
 
 
-def _is_tampered(truth: Truth, plane: str, namespace: str, name: str) -> bool:
-    """An operator had a hand in it, here or further up."""
+def _is_tampered(state: ClusterState, plane: str, namespace: str, name: str) -> bool:
+    """Return True if an operator changed it, here or on another plane."""
     owner = name.rpartition("-")[0]
     return any(
         where == plane or named.startswith((namespace, owner)) or name.startswith(f"{named}-")
-        for where, named in truth.tampered
+        for where, named in state.tampered
     )
 
 
-def _counts_as_serving(truth: Truth, plane: str, key: ObjectKey, row: JsonObject) -> bool:
-    """Its machine serves. What was observed as not ready may go: that it was is checked when it is
-    recorded."""
+def _counts_as_serving(state: ClusterState, plane: str, key: ObjectKey, row: JsonObject) -> bool:
+    """Return True if its machine serves. An instance that was observed as not ready may be deleted;
+    the observation is checked when it is recorded."""
     ready = condition(row, "Ready")
     if ready is not None and ready["status"] == "False":
         return False
-    provider = truth.providers[PlaneName(plane)]
+    provider = state.providers[PlaneName(plane)]
     machine_id = provider.machine_of(f"{key.namespace}/{key.name}")
     return machine_id not in provider.lied_about and provider.serves(machine_id)
 
 
-def _is_served(truth: Truth, plane: str, key: ObjectKey) -> bool:
-    """A machine of the slot serves, or did until a fault killed it."""
-    provider = truth.providers[PlaneName(plane)]
+def _is_served(state: ClusterState, plane: str, key: ObjectKey) -> bool:
+    """Return True if a machine of the slot serves, or did until a fault killed it."""
+    provider = state.providers[PlaneName(plane)]
     slot = f"{key.namespace}/{key.name}"
     if provider.serves(provider.machine_of(slot)):
         return True
-    server = truth.rows[plane].get(ObjectKey(SERVER.resource, key.namespace, key.name))
+    server = state.rows[plane].get(ObjectKey(SERVER.resource, key.namespace, key.name))
     return server is not None and f"{slot}/{server['metadata']['uid']}" in provider.killed
 
 
 def _waits_for_quota(row: JsonObject) -> bool:
-    said = condition(row, "QuotaGranted")
-    return said is not None and said["reason"] == Reason.QUOTA_EXCEEDED
+    quota_granted = condition(row, "QuotaGranted")
+    return quota_granted is not None and quota_granted["reason"] == Reason.QUOTA_EXCEEDED
 
 
 def _settings_of(deployment: JsonObject) -> JsonObject:

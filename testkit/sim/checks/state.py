@@ -1,9 +1,7 @@
-"""The ground truth of a world: every committed row of every plane, and the machines that run.
+"""The ground truth of a world: committed rows of every plane, and running machines.
 
-Checks read this and nothing else; never what the API says about itself.
-
-What happened in a world, line by line. Lines are written when somebody reads them: of nearly
-every run nobody ever does.
+Checks read this and not what the API returns. ``Trace`` is the record of what happened. Its lines
+are formatted when they are read, because the trace of most runs is never read.
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ Rows = dict[ObjectKey, JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One row that changes: what it was, and what it is from now on."""
+class RowChange:
+    """One changed row, before and after the commit."""
 
     at_s: float
     plane: str
@@ -39,68 +37,70 @@ class Step:
 
 
 @dataclass(slots=True)
-class Truth:
+class ClusterState:
     providers: dict[PlaneName, Provider]
     now: Callable[[], float]
     rows: dict[str, Rows] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
-    # Of each plane and resource, all versions in the order of their commits.
-    log: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    writes: int = 0  # without renewals of leases and the expiry of events
+    # All versions of a plane and resource, in commit order.
+    commit_log: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    writes: int = 0  # without lease renewals and expired events
     # By plane and version: the version of the row that the write replaced.
     replaced: dict[tuple[str, int], str] = field(default_factory=dict)
-    # When a machine of a slot was last seen to run, by "cell namespace/name".
+    # When a machine of a slot was last alive, by "cell namespace/name".
     last_alive_s: dict[str, float] = field(default_factory=dict)
-    # When a slot was last seen to lack data that an operator deleted on its cell, by the same.
+    # When a slot last lacked data that an operator deleted on its cell, by the same key.
     lacked_data_s: dict[str, float] = field(default_factory=dict)
-    # Since when a deleted instance has had no machine, and its uid, by the same.
-    leaving_since_s: dict[str, tuple[float, str]] = field(default_factory=dict)
-    # Names on planes that an operator had a hand in.
+    # Since when a deleted instance has no machine, and its uid, by the same key.
+    terminating_since_s: dict[str, tuple[float, str]] = field(default_factory=dict)
+    # Objects that an operator changed, as (plane, name).
     tampered: dict[tuple[str, str], None] = field(default_factory=dict)
-    emptied: dict[str, None] = field(default_factory=dict)
-    restored: dict[str, None] = field(default_factory=dict)  # planes that went back to a backup
+    emptied_planes: dict[str, None] = field(default_factory=dict)
+    restored: dict[str, None] = field(
+        default_factory=dict
+    )  # planes that were restored from a backup
     # Objects that a plane lost because its backup is older, until they are written again.
     lost_by_restore: dict[tuple[str, ObjectKey], None] = field(default_factory=dict)
-    # Cells that left by force: what they had is given up, wherever it may run on.
-    given_up: dict[PlaneName, None] = field(default_factory=dict)
-    # Deployments of the hub that went to another cell, or were taken from theirs.
+    # Cells that left by force: their objects and machines are abandoned.
+    abandoned_cells: dict[PlaneName, None] = field(default_factory=dict)
+    # Deployments of the hub whose binding moved to another cell or to none.
     rebound: dict[ObjectKey, None] = field(default_factory=dict)
     # The generation of a copy that was deleted on its cell, by plane, key and uid of the original.
     deleted_copies: dict[tuple[str, ObjectKey, str], int] = field(default_factory=dict)
-    # Cells that were given to another city: the former city, and when it changed.
+    # Cells whose city was changed: the former city, and the time of the change.
     former_city: dict[PlaneName, tuple[str, float]] = field(default_factory=dict)
-    writes_come_late: bool = False  # some that their senders gave up, or a second time
-    clocks_jump: bool = False  # some fault of the world sets a clock
-    only_machines_fail: bool = False  # no fault of the world touches a host, a disk or a link
+    writes_come_late: bool = False  # writes may arrive after a timeout, or twice
+    clocks_jump: bool = False  # a fault of the world sets a clock
+    only_machines_fail: bool = False  # no fault of the world affects a host, a disk or a link
     ready_since_s: dict[PlaneName, float] = field(default_factory=dict)
     _times: dict[str, tuple[list[float], list[int]]] = field(default_factory=dict)
 
-    def take_over(self, image: dict[str, LoadedPlane]) -> None:
-        """Rows that were there before the world began."""
+    def load_rows(self, image: dict[str, LoadedPlane]) -> None:
+        """Load the rows that exist before the world begins."""
         for plane, loaded in image.items():
             self.versions[plane] = loaded.version
             self._times.setdefault(plane, ([self.now()], [loaded.version]))
             self.rows[plane] = {key: _known_row(body) for key, (_, body) in loaded.objects.items()}
 
     def forget(self, plane: str) -> None:
-        """The plane comes back empty: nothing that was known of it counts."""
-        self.emptied[plane] = None
+        """Drop everything that is recorded of a plane: it comes back empty."""
+        self.emptied_planes[plane] = None
         self.versions.pop(plane, None)
         self.rows.pop(plane, None)
-        for known in [key for key in self.log if key[0] == plane]:
-            del self.log[known]
+        for known in [key for key in self.commit_log if key[0] == plane]:
+            del self.commit_log[known]
 
     def restore(self, image: dict[str, LoadedPlane]) -> None:
-        """Planes went back to a backup: what is not in it never was, as far as they know."""
+        """Replace the rows of planes that were restored from a backup."""
         before = {plane: self.rows.get(plane, {}) for plane in image}
-        self.take_over(image)
+        self.load_rows(image)
         for plane in image:
-            self.emptied[plane] = self.restored[plane] = None
+            self.emptied_planes[plane] = self.restored[plane] = None
             lost = [key for key in before[plane] if key not in self.rows[plane]]
             self.lost_by_restore.update(((plane, key), None) for key in lost)
 
-    def apply(self, batch: Sequence[Entry]) -> Iterator[Step]:
-        """Take in one commit, row by row; whoever checks sees each row as it becomes true."""
+    def apply(self, batch: Sequence[Entry]) -> Iterator[RowChange]:
+        """Apply one commit, and yield each changed row after it was applied."""
         at_s = self.now()
         for entry in batch:
             if isinstance(entry, PlaneDeleted):
@@ -108,7 +108,7 @@ class Truth:
             if isinstance(entry, Change):
                 yield self._apply(at_s, entry)
 
-    def _apply(self, at_s: float, change: Change) -> Step:
+    def _apply(self, at_s: float, change: Change) -> RowChange:
         expires = change.body is None and change.key.resource == EVENT.storage
         if change.key.resource != LEASE.resource and not expires:
             self.writes += 1
@@ -125,25 +125,24 @@ class Truth:
         times, versions = self._times.setdefault(change.plane, ([], []))
         times.append(at_s)
         versions.append(change.version)
-        self.log.setdefault((change.plane, change.key.resource), []).append(change.version)
-        return Step(at_s, change.plane, change.version, change.key, before, after, change.body)
+        self.commit_log.setdefault((change.plane, change.key.resource), []).append(change.version)
+        return RowChange(at_s, change.plane, change.version, change.key, before, after, change.body)
 
     def version_before(self, plane: str, age_s: float) -> int:
-        """The version the plane had this long ago, or when the world began; 0 if it was empty."""
+        """Return the version that the plane had this long ago, or when the world began; 0 if it was
+        empty."""
         times, versions = self._times.get(plane, ([], []))
         index = bisect_right(times, max(0.0, self.now() - age_s))
         return versions[index - 1] if index else 0
 
-    def of_resource(self, plane: str, resource: str) -> Iterator[tuple[ObjectKey, JsonObject]]:
+    def rows_of(self, plane: str, resource: str) -> Iterator[tuple[ObjectKey, JsonObject]]:
         for key, row in self.rows.get(plane, {}).items():
             if key.resource == resource:
                 yield key, row
 
     def count_late_rollouts(self) -> int:
         """Count the deployments, on all planes, that report a passed progress deadline."""
-        rows = (
-            row for plane in self.rows for _, row in self.of_resource(plane, DEPLOYMENT.storage)
-        )
+        rows = (row for plane in self.rows for _, row in self.rows_of(plane, DEPLOYMENT.storage))
         return sum(
             condition.get("reason") == Reason.PROGRESS_DEADLINE_EXCEEDED
             for row in rows
@@ -151,35 +150,35 @@ class Truth:
         )
 
     def cells_of(self, city: str) -> list[PlaneName]:
-        """Those that serve it now; where there is no federation, whoever has machines."""
+        """Return the cells that serve the city; without federation, all cells with machines."""
         cities = {
             cell_plane(key.name): row["metadata"].get("labels", {}).get(TOPOLOGY_CITY)
-            for key, row in self.of_resource(HUB, CLUSTER.resource)
+            for key, row in self.rows_of(HUB, CLUSTER.resource)
         }
         if not cities:
             return list(self.providers)
         return [cell for cell, served in cities.items() if served == city]
 
-    def is_leaving(self, plane: str, namespace: str) -> bool:
-        """Whether the namespace is being deleted with everything in it."""
+    def is_namespace_terminating(self, plane: str, namespace: str) -> bool:
+        """Return True if the namespace is being deleted."""
         row = self.rows.get(plane, {}).get(ObjectKey(NAMESPACE.resource, "", namespace))
         return row is not None and is_terminating(row)
 
     def machines(self) -> Iterator[tuple[PlaneName, str]]:
-        """Every machine that is alive, as (cell, id)."""
+        """Yield every live machine as (cell, id)."""
         for cell, provider in self.providers.items():
             for machine_id in provider.alive():
                 yield cell, machine_id
 
 
 def _row(body: bytes) -> JsonObject:
-    """Without who owns which field, of which nothing is to be checked here: half of a row."""
+    """Decode a row without ``managedFields``: half of its size, and no check needs them."""
     row: JsonObject = decode(body)
     row["metadata"].pop("managedFields", None)
     return row
 
 
-# Rows are never changed in place, and many worlds begin with the same ones.
+# Rows are never changed in place, and many worlds begin with the same rows.
 _known_row = lru_cache(maxsize=8192)(_row)
 
 
@@ -200,16 +199,16 @@ def is_true(row: JsonObject, type_: str) -> bool:
 
 
 class Trace(Sequence[str]):
-    """Reads like the list of its lines. Rows are never changed in place, so that a line which is
-    written later says the same."""
+    """Behaves like the list of its lines. Rows are never changed in place, so a line may be
+    formatted later."""
 
     def __init__(self) -> None:
-        self._entries: list[str | Step] = []
+        self._entries: list[str | RowChange] = []
 
-    def committed(self, step: Step) -> None:
-        self._entries.append(step)
+    def add_change(self, change: RowChange) -> None:
+        self._entries.append(change)
 
-    def said(self, at_s: float, text: str) -> None:
+    def add_message(self, at_s: float, text: str) -> None:
         self._entries.append(f"{at_s:9.3f} === {text}")
 
     def __len__(self) -> int:
@@ -232,8 +231,8 @@ class Trace(Sequence[str]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def _line(entry: str | Step) -> str:
-    """Of a row: virtual time, where, what, and the state in a word."""
+def _line(entry: str | RowChange) -> str:
+    """Format a row: virtual time, plane, version, object and a summary of its state."""
     if isinstance(entry, str):
         return entry
     key = entry.key

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import TRUE, Verdict
+from datum_compute.api.conditions import TRUE, ConditionValue
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE, SERVER
 from datum_compute.api.meta import ref_of
@@ -224,9 +224,9 @@ def _gate_removed_before_its_grant() -> Iterator[None]:
     """An existing claim counts as granted, and no live read confirms it."""
 
     def make(original: Any) -> Any:
-        def verdict(home: Any, instance: Any, claim: Any, size: Any) -> Verdict:
+        def verdict(home: Any, instance: Any, claim: Any, size: Any) -> ConditionValue:
             if home is not None and claim is not None:
-                return Verdict(TRUE, Reason.QUOTA_AVAILABLE, "Quota is granted")
+                return ConditionValue(TRUE, Reason.QUOTA_AVAILABLE, "Quota is granted")
             return original(home, instance, claim, size)  # type: ignore[no-any-return]
 
         return verdict
@@ -247,11 +247,11 @@ def _quota_race() -> Iterator[None]:
 
     def make(original: Any) -> Any:
         def each_alone(state: Any) -> list[Any]:
-            decided = []
+            make_condition = []
             for decision in original(state):
                 alone = original(replace(state, waiting=[decision.claim]))
-                decided += [d for d in alone if d.claim is decision.claim]
-            return decided
+                make_condition += [d for d in alone if d.claim is decision.claim]
+            return make_condition
 
         return each_alone
 

@@ -180,7 +180,7 @@ def _evicted_before_replaced() -> Iterator[None]:
 def _plane_removed_before_drained() -> Iterator[None]:
     """A revoked plane is removed at once, with the finalizers that would clean up its objects."""
 
-    async def none_left(_client: Any, _held_back: Any) -> list[str]:
+    async def none_left(_client: Any, _find_stuck_deletion: Any) -> list[str]:
         return []
 
     with function_replaced(delete_held_objects, lambda _: none_left):

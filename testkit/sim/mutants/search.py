@@ -25,7 +25,7 @@ from testkit.sim.mutants import cell, federation, runtime, store
 from testkit.sim.mutants.mutant import Mutant
 from testkit.sim.run.shrink import shrunken
 from testkit.sim.run.trial import Failure, Trial, Try, small_stories, tried
-from testkit.sim.run.worker_pool import in_crowd
+from testkit.sim.run.worker_pool import run_in_workers
 from testkit.sim.run.world import brought_up
 from testkit.sim.scenario.faults import FOR_EVER, Fault
 from testkit.sim.scenario.files import read_scenario, scenario_text
@@ -181,7 +181,7 @@ def _properties(scenario: Scenario) -> set[str]:
     found = {_name(step) for step in (*scenario.operations, *scenario.faults)}
     found.add(f"{len(scenario.layout.cells)} cells")
     found.add(f"{scenario.layout.managers} managers")
-    if scenario.layout.is_tight:
+    if scenario.layout.has_scarce_quota:
         found.add("tight quota")
         created = [s for s in scenario.operations if isinstance(s, CreateWorkload)]
         gives_back = bool({"DeleteWorkload", "Scale"} & found)
@@ -321,7 +321,7 @@ def _search(wanted: Sequence[str], options: argparse.Namespace) -> list[str]:
             for name in unfound
         ]
         first = ahead
-        for result in in_crowd(search_batch, batches, options.jobs, prepare_batch):
+        for result in run_in_workers(search_batch, batches, options.jobs, prepare_batch):
             finding = result.finding
             if finding is not None and finding.mutant in unfound:
                 write_findings([finding], options.findings)
@@ -333,7 +333,7 @@ def _search(wanted: Sequence[str], options: argparse.Namespace) -> list[str]:
 def _shrink(options: argparse.Namespace) -> None:
     """Shrink the findings that are still as drawn from their seed."""
     whole = [f for f in read_findings(options.findings) if f.scenario == scenario_of(f.seed)]
-    for finding in in_crowd(shrink_finding, whole, options.jobs):
+    for finding in run_in_workers(shrink_finding, whole, options.jobs):
         write_findings([with_other_invariants(finding)], options.findings)
         _print(f"{finding.mutant}: shrunk to {len(finding.scenario.faults)} faults")
 

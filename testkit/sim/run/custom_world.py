@@ -7,7 +7,7 @@ them the network, disks, deaths and faults of the simulator.
 
 A run has the phases of every other: chaos, in which ``act`` plays the users and faults happen;
 calm, after which ``missing`` must find nothing and nothing may be written any more; and the end,
-when ``tidy_up`` has deleted everything. What must hold at every commit is ``complaint``. All of
+when ``tidy_up`` has deleted everything. What must hold at every commit is ``violation``. All of
 them look at committed rows, never at what the program believes. Begin complaints with a number
 (``I1: ...``): shrinking goes by it. An error that the runtime logs and that is none of the API is
 one of them (I20).
@@ -40,12 +40,12 @@ from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
 from datum_compute.store.journal import Change, Entry
 from datum_compute.telemetry.unread import quiet_when_unread
-from testkit.sim.actors.fault_injector import Chaos
-from testkit.sim.checks.client_view import Listening
+from testkit.sim.actors.fault_injector import FaultInjector
+from testkit.sim.checks.client_view import LogChecker
 from testkit.sim.checks.invariants import InvariantBroken, Observer
-from testkit.sim.checks.state import Rows, Truth
+from testkit.sim.checks.state import ClusterState, Rows
 from testkit.sim.disk import Disk
-from testkit.sim.host import Duties, SimulatedHost, Surroundings, credentials_of
+from testkit.sim.host import HostEnvironment, HostRoles, SimulatedHost, credentials_of
 from testkit.sim.loop import VirtualLoop, run_virtual, stream
 from testkit.sim.network import Around, Network
 from testkit.sim.run.shrink import shrunken
@@ -71,7 +71,7 @@ class User:
     client: Client
     random: Random
 
-    async def insist(self, ask: Callable[[], Awaitable[object]]) -> None:
+    async def retry_until_done(self, ask: Callable[[], Awaitable[object]]) -> None:
         while True:
             try:
                 await ask()
@@ -83,32 +83,32 @@ class User:
                 return
 
 
-def _no_complaint(_truth: Truth, _before: Rows, _change: Change, _scenario: Scenario) -> str:
+def _no_violation(_state: ClusterState, _before: Rows, _change: Change, _scenario: Scenario) -> str:
     return ""
 
 
 @dataclass(frozen=True, slots=True)
-class OwnProgram:
+class CustomProgram:
     """Controllers of role ``hub``, who uses them, and what must come of it. ``act`` and ``tidy_up``
     insist; ``missing`` and ``left`` say in what the rows are not as they should be, or nothing."""
 
     controllers: Callable[[Ports], Sequence[Controller[Planes]]]
     prepare: Callable[[Client], Awaitable[None]]  # teaches the plane the kinds
     act: Callable[[User], Coroutine[Any, Any, None]]
-    missing: Callable[[Truth], str]
+    missing: Callable[[ClusterState], str]
     tidy_up: Callable[[User], Awaitable[None]]
-    left: Callable[[Truth], str]
+    left: Callable[[ClusterState], str]
     # After every commit: the truth, the rows of the hub before, what changed, what is played.
-    complaint: Callable[[Truth, Rows, Change, Scenario], str] = _no_complaint
+    violation: Callable[[ClusterState, Rows, Change, Scenario], str] = _no_violation
 
 
 @dataclass(frozen=True, slots=True)
-class _OwnProcess:
+class _CustomProcess:
     """One life of the program."""
 
     ports: Ports
     reach: Callable[[PlaneName], Transport]
-    program: OwnProgram
+    program: CustomProgram
 
     async def dispatch(self, request: Request) -> Response:
         raise Unreachable(f"nothing is served here: {request.path}")
@@ -129,7 +129,7 @@ def _client_of(transport: Transport) -> Client:
     return Client(transport, prefix=path_prefix(HUB), token=f"token-of-{HUB}", agent="test")
 
 
-def own_scenario_of(seed: int) -> Scenario:
+def custom_scenario_of(seed: int) -> Scenario:
     """Faults that ``make sim`` draws, as far as they are about the two hosts."""
     drawn = [
         fault
@@ -145,32 +145,32 @@ def own_scenario_of(seed: int) -> Scenario:
     return Scenario(seed, LAYOUT, (), faults, chaos_s=WINDOW_S + TAIL_S)
 
 
-class _OwnWorld:
-    def __init__(self, loop: VirtualLoop, program: OwnProgram, scenario: Scenario) -> None:
+class _CustomWorld:
+    def __init__(self, loop: VirtualLoop, program: CustomProgram, scenario: Scenario) -> None:
         self._loop = loop
         self._program = program
         self._scenario = scenario
         seed = scenario.seed
-        self._truth = Truth({}, loop.time)
-        self.observer = Observer(self._truth, ())
+        self._state = ClusterState({}, loop.time)
+        self.observer = Observer(self._state, ())
         self.observer.on_broken = self._stop
         self._seen: Counter[str] = Counter()
         self._network = Network(
-            lambda part: stream(seed, "network", part), self._truth.version_before, self._count
+            lambda part: stream(seed, "network", part), self._state.version_before, self._count
         )
         self._build_hosts()
         client = _client_of(self._network.transport(USER, CENTRE))
         self._user = User(client, stream(seed, "workload"))
-        self._chaos = Chaos(
+        self._chaos = FaultInjector(
             loop=loop,
             layout=LAYOUT,
             network=self._network,
             hosts=self._network.hosts,
             providers={},
             operator=lambda _plane: client,
-            say=self.observer.say,
-            forget=self._truth.forget,
-            restored=self._truth.restore,
+            log=self.observer.log,
+            forget=self._state.forget,
+            restored=self._state.restore,
             tamper=lambda _plane, _ref: None,
         )
 
@@ -178,21 +178,21 @@ class _OwnWorld:
         program, user = self._program, self._user
         for host in self._network.hosts.values():
             host.start()
-        await user.insist(lambda: program.prepare(user.client))
+        await user.retry_until_done(lambda: program.prepare(user.client))
         acting = self._loop.create_task(program.act(user))
-        raging = self._loop.create_task(self._chaos.reign(self._scenario.faults))
+        raging = self._loop.create_task(self._chaos.run(self._scenario.faults))
         await asyncio.sleep(self._scenario.chaos_s)
-        self._chaos.heal()
-        self.observer.say("calm")
+        self._chaos.recover()
+        self.observer.log("calm")
         await acting
         if raging.done():
             await raging
         await self._settles(program.missing)
-        self.observer.say("settled; everything is deleted")
+        self.observer.log("settled; everything is deleted")
         await program.tidy_up(user)
         await self._settles(program.left)
         return Outcome(
-            commits=self._truth.writes,
+            commits=self._state.writes,
             crashes=sum(host.crashed for host in self._network.hosts.values()),
             virtual_s=self._loop.time(),
             trace=self.observer.trace,
@@ -200,22 +200,22 @@ class _OwnWorld:
             final=(),
         )
 
-    async def _settles(self, missing: Callable[[Truth], str]) -> None:
+    async def _settles(self, missing: Callable[[ClusterState], str]) -> None:
         """As it is wanted in time, and then silent."""
         deadline_s = self._loop.time() + CONVERGE_S
-        while left := missing(self._truth) or ("late" if self._network.on_the_way else ""):
+        while left := missing(self._state) or ("late" if self._network.on_the_way else ""):
             if self._loop.time() > deadline_s:
                 raise InvariantBroken(f"I6: not converged: {left}")
             await asyncio.sleep(1)
         await asyncio.sleep(RECHECK_S)
-        writes = self._truth.writes
+        writes = self._state.writes
         await asyncio.sleep(QUIET_S)
-        if self._truth.writes != writes:
+        if self._state.writes != writes:
             last = self.observer.trace[-3:]
             raise InvariantBroken(f"I6: a settled world writes: {last}")
 
     def _build_hosts(self) -> None:
-        around = Surroundings(
+        around = HostEnvironment(
             loop=self._loop,
             credentials=credentials_of(_PLANES),
             providers={},
@@ -226,15 +226,15 @@ class _OwnWorld:
             on_answer=lambda _request, _response: None,
         )
         neighbours = tuple(c for c in registry.CLUSTER_CONTROLLERS if c.role in ("hub", "platform"))
-        process = partial(_OwnProcess, program=self._program)
+        process = partial(_CustomProcess, program=self._program)
         cast = (
-            Duties(CENTRE, _PLANES, True, neighbours, ()),
-            Duties(MANAGER, (), False, (), (HUB,), process=process),
+            HostRoles(CENTRE, _PLANES, True, neighbours, ()),
+            HostRoles(MANAGER, (), False, (), (HUB,), process=process),
         )
-        for number, duties in enumerate(cast):
-            disk = Disk(stream(self._scenario.seed, "disk", duties.name))
-            ids = stream(self._scenario.seed, "ids", duties.name)
-            self._network.hosts[duties.name] = SimulatedHost(duties, around, disk, ids, number)
+        for number, roles in enumerate(cast):
+            disk = Disk(stream(self._scenario.seed, "disk", roles.name))
+            ids = stream(self._scenario.seed, "ids", roles.name)
+            self._network.hosts[roles.name] = SimulatedHost(roles, around, disk, ids, number)
 
     def _reach(self, source: str, _plane: PlaneName, around: Around) -> Transport:
         link = around(self._network.transport(source, CENTRE))
@@ -242,17 +242,17 @@ class _OwnWorld:
         return link if source == CENTRE else RetryingTransport(link, random)
 
     def _on_commit(self, number: int, batch: Sequence[Entry]) -> None:
-        before = dict(self._truth.rows.get(HUB, {}))
+        before = dict(self._state.rows.get(HUB, {}))
         self.observer.on_commit(number, batch)
         for entry in batch:
             if isinstance(entry, Change):
-                complaint = self._program.complaint(self._truth, before, entry, self._scenario)
-                if complaint:
-                    self.observer.complain(complaint)
+                violation = self._program.violation(self._state, before, entry, self._scenario)
+                if violation:
+                    self.observer.report_violation(violation)
 
     def _on_exit(self, host: str, error: BaseException) -> None:
         if not self._network.hosts[host].disk.failed:
-            self.observer.complain(f"{host} ended: {error!r}")
+            self.observer.report_violation(f"{host} ended: {error!r}")
 
     def _stop(self, error: InvariantBroken) -> None:
         self._loop.call_exception_handler({"message": str(error), "exception": error})
@@ -261,14 +261,14 @@ class _OwnWorld:
         self._seen[sign] += 1
 
 
-def run_own_world(program: OwnProgram, scenario: Scenario) -> Outcome:
+def run_custom_world(program: CustomProgram, scenario: Scenario) -> Outcome:
     """Raises WorldBroken with the trace so far if a rule breaks."""
     traces: list[Sequence[str]] = [()]
 
     async def main(loop: VirtualLoop) -> Outcome:
-        world = _OwnWorld(loop, program, scenario)
+        world = _CustomWorld(loop, program, scenario)
         traces[0] = world.observer.trace
-        with Listening(world.observer.complain):
+        with LogChecker(world.observer.report_violation):
             return await world.run()
 
     gc.disable()  # finalisers shall not come in between
@@ -284,18 +284,18 @@ def run_own_world(program: OwnProgram, scenario: Scenario) -> Outcome:
 
 
 @quiet_when_unread
-def own_main(program: OwnProgram, arguments: Sequence[str] | None = None) -> int:
+def custom_main(program: CustomProgram, arguments: Sequence[str] | None = None) -> int:
     """Search seeds and shrink what fails, or replay one with its trace."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=50, help="how many seeds to run (50)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (1)")
     parser.add_argument("--seed", type=int, help="replay one seed and print its trace")
     options = parser.parse_args(arguments)
-    run = partial(run_own_world, program)
+    run = partial(run_custom_world, program)
     if options.seed is not None:
-        return _replay(run, own_scenario_of(options.seed))
+        return _replay(run, custom_scenario_of(options.seed))
     for seed in range(options.first, options.first + options.seeds):
-        found = tried(own_scenario_of(seed), run)
+        found = tried(custom_scenario_of(seed), run)
         if isinstance(found, Failure):
             _say_shrunken(run, found)
             return 1

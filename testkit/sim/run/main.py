@@ -27,7 +27,7 @@ from typing import TextIO
 from datum_compute.telemetry.unread import quiet_when_unread
 from testkit.sim.run.shrink import Shrunken, shrunken
 from testkit.sim.run.trial import Failure, Summary, crash_points, summary_of, tried
-from testkit.sim.run.worker_pool import in_crowd
+from testkit.sim.run.worker_pool import run_in_workers
 from testkit.sim.run.world import Outcome, begins_as, brought_up
 from testkit.sim.scenario.files import BadScenario, read_known_seeds, read_scenario, scenario_text
 from testkit.sim.scenario.generate import scenario_of
@@ -68,17 +68,17 @@ def prepare_seed(seed: int) -> None:
     brought_up(scenario_of(seed).layout)
 
 
-def search(first_seed: int, jobs: int, *, goes_on: Callable[[], bool]) -> Iterator[Report]:
-    """The report after every seed, as long as ``goes_on`` says so."""
+def search(first_seed: int, jobs: int, *, should_continue: Callable[[], bool]) -> Iterator[Report]:
+    """The report after every seed, as long as ``should_continue`` says so."""
     report = Report(first_seed)
 
     def seeds() -> Iterator[int]:
         seed = first_seed
-        while goes_on():
+        while should_continue():
             yield seed
             seed += 1
 
-    for summary in in_crowd(run_seed, seeds(), jobs, prepare_seed):
+    for summary in run_in_workers(run_seed, seeds(), jobs, prepare_seed):
         report.add(summary)
         yield report
 
@@ -88,7 +88,7 @@ def shrink_failures(report: Report, jobs: int) -> None:
     firsts = {failure.invariant: failure for failure in reversed(report.failures)}
     others = [f for f in report.failures if f is not firsts[f.invariant]]
     chosen = [*firsts.values(), *others][:SHRUNKEN_MAX]
-    report.shrunken = list(in_crowd(shrunken, chosen, jobs))
+    report.shrunken = list(run_in_workers(shrunken, chosen, jobs))
 
 
 def write_report(report: Report, folder: Path) -> Path:
@@ -276,7 +276,7 @@ def _search(found: Iterable[Batch], count: int | None, jobs: int) -> int:
     done, failures, interrupted = 0, [], False
     progress = _Progress(count, time.monotonic)
     try:
-        for summary in chain.from_iterable(in_crowd(run_batch, found, jobs, prepare_batch)):
+        for summary in chain.from_iterable(run_in_workers(run_batch, found, jobs, prepare_batch)):
             done += 1
             if summary.failure is not None:
                 failures.append(summary.failure)
@@ -334,7 +334,7 @@ def _campaign(options: argparse.Namespace) -> int:
     progress = _Progress(None, clock)
     report = Report(options.first)
     try:
-        searched = search(options.first, options.jobs, goes_on=lambda: clock() < ends_s)
+        searched = search(options.first, options.jobs, should_continue=lambda: clock() < ends_s)
         for report in searched:
             progress.tell(report.seeds, len(report.failures))
     except KeyboardInterrupt:

@@ -44,12 +44,12 @@ from datum_compute.planes.roles import MANAGER_USER, RBAC
 from datum_compute.store.journal import Change, Entry, ObjectKey
 from datum_compute.telemetry.unread import quiet_when_unread
 from hack.account_rules import single_cluster_rules
-from testkit.sim.actors.fault_injector import Chaos
-from testkit.sim.actors.users import People, Wanted, manifest
-from testkit.sim.checks.invariants import InvariantBroken, Observer, exclusion_watched
-from testkit.sim.checks.state import Truth
+from testkit.sim.actors.fault_injector import FaultInjector
+from testkit.sim.actors.users import Users, Wanted, manifest
+from testkit.sim.checks.invariants import InvariantBroken, Observer, exclusion_checked
+from testkit.sim.checks.state import ClusterState
 from testkit.sim.disk import Disk
-from testkit.sim.host import EPOCH_S, Duties, SimulatedHost, Surroundings, credentials_of
+from testkit.sim.host import EPOCH_S, HostEnvironment, HostRoles, SimulatedHost, credentials_of
 from testkit.sim.loop import VirtualLoop, run_virtual, stream
 from testkit.sim.network import Around, Network
 from testkit.sim.provider import Provider
@@ -76,7 +76,7 @@ def run_single_cluster(seed: int) -> Counter[str]:
 
     async def main(loop: VirtualLoop) -> Counter[str]:
         world = SingleClusterWorld(loop, seed)
-        with exclusion_watched(world.observer.complain):
+        with exclusion_checked(world.observer.report_violation):
             return await world.run()
 
     return run_virtual(stream(seed, "schedule"), main)
@@ -87,26 +87,26 @@ class SingleClusterWorld:
         self._loop, self._seed = loop, seed
         self.sometimes: Counter[str] = Counter()
         self.provider = Provider(lambda: EPOCH_S + loop.time())
-        self.truth = Truth({CELL: self.provider}, loop.time)
-        self.observer = Observer(self.truth, (PROJECT,))
+        self.state = ClusterState({CELL: self.provider}, loop.time)
+        self.observer = Observer(self.state, (PROJECT,))
         self.network = Network(
             lambda part: stream(seed, "network", part),
             lambda _plane, _age_s: 0,
             lambda sign: self.sometimes.update([sign]),
         )
         self.hosts = self._built_hosts()
-        self.people = People(self.client, self.observer.say, (project_plane(PROJECT),))
-        self.chaos = Chaos(
+        self.users = Users(self.client, self.observer.log, (project_plane(PROJECT),))
+        self.injector = FaultInjector(
             loop=loop,
             layout=_LAYOUT,
             network=self.network,
             hosts=self.hosts,
             providers={CELL: self.provider},
             operator=self.client,
-            say=self.observer.say,
-            forget=self.truth.forget,
-            restored=self.truth.restore,
-            tamper=self.people.tamper,
+            log=self.observer.log,
+            forget=self.state.forget,
+            restored=self.state.restore,
+            tamper=self.users.tamper,
         )
 
     # --- the story
@@ -118,20 +118,20 @@ class SingleClusterWorld:
         begin_s = self._loop.time()
         random = stream(self._seed, "workload")
         operations = [_later(o, begin_s) for o in _by_users(random, self._seed)]
-        acting = self._loop.create_task(self.people.act(operations))
+        acting = self._loop.create_task(self.users.perform_all(operations))
         leaving = self._loop.create_task(self._short_life(random))
         faults = draw_faults(stream(self._seed, "faults"), begin_s)
-        raging = self._loop.create_task(self.chaos.reign(faults))
+        raging = self._loop.create_task(self.injector.run(faults))
         await asyncio.sleep(CHAOS_S)
-        self.chaos.heal()
-        self.observer.say("calm")
+        self.injector.recover()
+        self.observer.log("calm")
         await self._until(lambda: "" if acting.done() and leaving.done() else "people insist")
         for task in (acting, leaving, *([raging] if raging.done() else ())):
             await task
-        await self._until(lambda: self._what_is_missing(self.people.wanted))
+        await self._until(lambda: self._find_missing(self.users.wanted))
         await self._be_quiet()
-        await self.people.delete_everything()
-        await self._until(lambda: self._what_is_missing({}) or self._what_is_left())
+        await self.users.delete_everything()
+        await self._until(lambda: self._find_missing({}) or self._find_leftovers())
         await self._be_quiet()
         return self.sometimes
 
@@ -163,11 +163,11 @@ class SingleClusterWorld:
         body["metadata"]["namespace"] = name
         await asyncio.sleep(random.uniform(0, 5))
         namespace = Namespace(metadata=ObjectMeta(name=name))
-        await _insist(lambda: user.create(NAMESPACE, namespace))
-        await _insist(lambda: user.create_plain(WORKLOAD, body))
+        await _retry_until_done(lambda: user.create(NAMESPACE, namespace))
+        await _retry_until_done(lambda: user.create_plain(WORKLOAD, body))
         await asyncio.sleep(random.uniform(0, 12))
-        self.observer.say(f"delete namespace {name}")
-        await _insist(lambda: user.delete(NAMESPACE, Ref("", name)))
+        self.observer.log(f"delete namespace {name}")
+        await _retry_until_done(lambda: user.delete(NAMESPACE, Ref("", name)))
 
     async def _until(self, missing: Callable[[], str]) -> None:
         deadline_s = self._loop.time() + CONVERGE_S
@@ -180,10 +180,10 @@ class SingleClusterWorld:
 
     async def _be_quiet(self) -> None:
         await asyncio.sleep(5.0)
-        writes, lines = self.truth.writes, len(self.observer.trace)
+        writes, lines = self.state.writes, len(self.observer.trace)
         await asyncio.sleep(QUIET_S)
         self._fail_if_broken()
-        if self.truth.writes != writes:
+        if self.state.writes != writes:
             written = "\n".join(self.observer.trace[lines:][:10])
             raise InvariantBroken(f"I6: writes in a settled system:\n{written}")
 
@@ -193,7 +193,7 @@ class SingleClusterWorld:
 
     # --- what must hold after the calm
 
-    def _what_is_missing(self, wanted: dict[tuple[str, str], Wanted]) -> str:
+    def _find_missing(self, wanted: dict[tuple[str, str], Wanted]) -> str:
         """As many machines as are wanted and allowed, each of a wanted image, and counts that say
         so."""
         machines = Counter(self._image(machine_id) for machine_id in self.provider.alive())
@@ -204,22 +204,22 @@ class SingleClusterWorld:
         if total != min(most, ALLOWED) or any(machines[i] > asked.get(i, 0) for i in machines):
             return f"machines of {dict(machines)} run, {asked} are wanted, {ALLOWED} allowed"
         ready = 0
-        for _, row in self.truth.of_resource(f"project/{PROJECT}", WORKLOAD.resource):
+        for _, row in self.state.rows_of(f"project/{PROJECT}", WORKLOAD.resource):
             ready += (row.get("status") or {}).get("readyReplicas", 0)
         return "" if ready == total else f"workloads call {ready} ready, {total} machines run"
 
     def _image(self, machine_id: str) -> str:
         namespace, name, _ = machine_id.split("/")
-        rows = self.truth.rows.get(CELL, {})
+        rows = self.state.rows.get(CELL, {})
         row = rows.get(ObjectKey(SERVER.resource, namespace, name))
         return str(row["spec"]["containers"][0]["image"]) if row is not None else machine_id
 
-    def _what_is_left(self) -> str:
+    def _find_leftovers(self) -> str:
         for plane in (f"project/{PROJECT}", CELL):
             for kind in _LEAVING:
-                for key, _ in self.truth.of_resource(plane, kind.resource):
+                for key, _ in self.state.rows_of(plane, kind.resource):
                     return f"{kind.kind} {key.namespace}/{key.name} is left"
-        for _, row in self.truth.of_resource(f"project/{PROJECT}", BUCKET.resource):
+        for _, row in self.state.rows_of(f"project/{PROJECT}", BUCKET.resource):
             if (row.get("status") or {}).get("allocated", 0):
                 return f"{row['spec']['resourceType']} is still used"
         return ""
@@ -227,7 +227,7 @@ class SingleClusterWorld:
     # --- construction
 
     def _built_hosts(self) -> dict[str, SimulatedHost]:
-        around = Surroundings(
+        around = HostEnvironment(
             loop=self._loop,
             credentials=credentials_of((PLATFORM, HUB)),
             providers={CELL: self.provider},
@@ -239,14 +239,14 @@ class SingleClusterWorld:
         )
         names = (PLATFORM, project_plane(PROJECT), CELL)
         controllers = registry.single_cluster(PROJECT)
-        for number, duties in enumerate(
+        for number, roles in enumerate(
             (
-                Duties(SERVER_HOST, (PLATFORM, HUB), True, registry.CLUSTER_CONTROLLERS, ()),
-                Duties(MANAGER_HOST, (), False, controllers, names, single_project=PROJECT),
+                HostRoles(SERVER_HOST, (PLATFORM, HUB), True, registry.CLUSTER_CONTROLLERS, ()),
+                HostRoles(MANAGER_HOST, (), False, controllers, names, single_project=PROJECT),
             )
         ):
-            disk, ids = (stream(self._seed, purpose, duties.name) for purpose in ("disk", "ids"))
-            self.network.hosts[duties.name] = SimulatedHost(duties, around, Disk(disk), ids, number)
+            disk, ids = (stream(self._seed, purpose, roles.name) for purpose in ("disk", "ids"))
+            self.network.hosts[roles.name] = SimulatedHost(roles, around, Disk(disk), ids, number)
         return self.network.hosts
 
     def _reach(self, source: str, _plane: PlaneName, around: Around) -> Transport:
@@ -261,7 +261,7 @@ class SingleClusterWorld:
         return Client(transport, prefix="", token=f"token-of-{PLATFORM}", agent="simulated-user")
 
     def _on_death(self, host: str) -> None:
-        self.observer.say(f"{host} died")
+        self.observer.log(f"{host} died")
         self.network.forget_host(host)
 
     def _on_commit(self, number: int, batch: Sequence[Entry]) -> None:
@@ -287,7 +287,7 @@ def _later(operation: Operation, by_s: float) -> Operation:
     return replace(operation, at_s=operation.at_s + by_s)
 
 
-async def _insist(ask: Callable[[], object]) -> None:
+async def _retry_until_done(ask: Callable[[], object]) -> None:
     while True:
         try:
             await ask()  # type: ignore[misc]

@@ -30,7 +30,7 @@ class WorkerLost(Exception):
     """A process ended without a result, killed perhaps."""
 
 
-def in_crowd(
+def run_in_workers(
     work: Callable[[T], R],
     items: Iterable[T],
     jobs: int,

@@ -36,30 +36,30 @@ from datum_compute.drivers.simulated.driver import no_adoption_delay_s
 from datum_compute.runtime.leader_election import LeadershipLost
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
-from testkit.sim.actors.fault_injector import Chaos
+from testkit.sim.actors.fault_injector import FaultInjector
 from testkit.sim.actors.operators import join
-from testkit.sim.actors.users import People
+from testkit.sim.actors.users import Users
 from testkit.sim.actors.visitors import Visitors
-from testkit.sim.checks.client_view import Listening, Mirror, broken_promises
-from testkit.sim.checks.convergence import picture, what_is_left, what_is_missing
-from testkit.sim.checks.expected_state import Core
+from testkit.sim.checks.client_view import LogChecker, WatchMirror, find_confirmation_violations
+from testkit.sim.checks.convergence import find_leftovers, find_missing, summarize_state
+from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.invariants import (
     InvariantBroken,
     Observer,
-    exclusion_watched,
-    usurper_complaint,
+    exclusion_checked,
+    find_leadership_violation,
 )
-from testkit.sim.checks.machine_watch import LOOK_S, is_watched, machines_complaint
-from testkit.sim.checks.serving import removal_complaint
-from testkit.sim.checks.state import Truth
+from testkit.sim.checks.machine_watch import LOOK_S, find_machine_violation, is_watched
+from testkit.sim.checks.serving import find_removal_violation
+from testkit.sim.checks.state import ClusterState
 from testkit.sim.disk import Disk
 from testkit.sim.host import (
     EPOCH_S,
     CellMachines,
+    HostEnvironment,
     SimulatedHost,
-    Surroundings,
     credentials_of,
-    duties_of,
+    roles_of,
 )
 from testkit.sim.loop import VirtualLoop, run_virtual, stream
 from testkit.sim.network import Around, Network
@@ -143,7 +143,7 @@ def run_scenario(scenario: Scenario) -> Outcome:
 
 def _compare(scenario: Scenario, outcome: Outcome) -> None:
     """I21: how it ends does not depend on what went wrong on the way."""
-    if any(sign == "host lost" for sign in outcome.sometimes) or scenario.layout.is_tight:
+    if any(sign == "host lost" for sign in outcome.sometimes) or scenario.layout.has_scarce_quota:
         return  # who gets what is left to chance
     if any(isinstance(operation, AllowFallback) for operation in scenario.operations):
         return  # nor is anything to move without faults
@@ -161,7 +161,7 @@ def _run(scenario: Scenario, until: Callable[[World, Disks], Awaitable[T]]) -> T
     async def main(loop: VirtualLoop) -> T:
         world = World(loop, scenario)
         traces[0] = world.observer.trace
-        with world.listening(), exclusion_watched(world.observer.complain):
+        with world.log_checker(), exclusion_checked(world.observer.report_violation):
             return await until(world, disks)
 
     try:
@@ -188,49 +188,52 @@ class World:
         self._scenario = scenario
         self.sometimes: Counter[str] = Counter()
         self.providers = {cell_plane(cell): Provider(self._unix_s) for cell in layout.all_cells}
-        self.truth = Truth(self.providers, loop.time)
-        self.truth.only_machines_fail = all(
+        self.state = ClusterState(self.providers, loop.time)
+        self.state.only_machines_fail = all(
             isinstance(fault, LyingProvider | ProviderAway | LoseMachine)
             for fault in scenario.faults
         )
-        self.truth.writes_come_late = any(
+        self.state.writes_come_late = any(
             isinstance(fault, DelayWrites | RepeatWrites) for fault in scenario.faults
         )
-        self.truth.clocks_jump = any(isinstance(fault, SkewClock) for fault in scenario.faults)
+        self.state.clocks_jump = any(isinstance(fault, SkewClock) for fault in scenario.faults)
         for cell, provider in self.providers.items():
             provider.on_remove = partial(self._on_remove, cell)
             provider.adoption_s = adoption_times(stream(scenario.seed, "adoption", cell))
-        self.observer = Observer(self.truth, (*layout.projects, NEWCOMER))
+        self.observer = Observer(self.state, (*layout.projects, NEWCOMER))
         self.observer.on_broken = self._stop
         self.network = Network(
             lambda part: stream(scenario.seed, "network", part),
-            self.truth.version_before,
+            self.state.version_before,
             self._count,
         )
         if layout.managers > 1:
             self.network.on_send = self._on_send
         self._credentials = credentials_of(layout.planes)
         self.hosts = self._built_hosts()
-        machines = CellMachines(self.hosts, self.providers, self.truth.forget, self.client)
-        self.people = People(self.client, self.observer.say, layout.planes, machines)
-        self.truth.tampered = self.people.tampered
-        self.chaos = Chaos(
+        machines = CellMachines(self.hosts, self.providers, self.state.forget, self.client)
+        self.users = Users(self.client, self.observer.log, layout.planes, machines)
+        self.state.tampered = self.users.tampered
+        self.injector = FaultInjector(
             loop=loop,
             layout=layout,
             network=self.network,
             hosts=self.hosts,
             providers=self.providers,
             operator=self.client,
-            say=self.observer.say,
-            forget=self.truth.forget,
-            restored=self.truth.restore,
-            tamper=self.people.tamper,
+            log=self.observer.log,
+            forget=self.state.forget,
+            restored=self.state.restore,
+            tamper=self.users.tamper,
         )
-        self.people.is_lost = self._is_lost
+        self.users.is_lost = self._is_lost
         self._mirrors = self._built_mirrors()
 
     def _is_lost(self, plane: str) -> bool:
-        return host_of_plane(self._scenario.layout, PlaneName(plane)) in self.chaos.lost
+        return (
+            host_of_plane(self._scenario.layout, PlaneName(plane))
+            in self.injector.unrecoverable_hosts
+        )
 
     # --- the story
 
@@ -238,9 +241,9 @@ class World:
         final, busy = await self.settle(disks), self._tasks_alive()
         if self._scenario.seed % _STARTED_ANEW_EVERY == _STARTED_ANEW_AT and self._is_sound():
             await self._start_anew()
-        self.observer.say("the end: everything is deleted")
-        await self.people.delete_everything()
-        await self._until(lambda: what_is_left(self.truth, self._core()))
+        self.observer.log("the end: everything is deleted")
+        await self.users.delete_everything()
+        await self._until(lambda: find_leftovers(self.state, self._expected()))
         await self._be_quiet()
         self._check_tasks(busy)
         return Outcome(
@@ -260,25 +263,27 @@ class World:
             self._loop.create_task(mirror.run())
         if is_watched(scenario.faults):
             self._loop.create_task(self._watch_machines())
-        acting = self._loop.create_task(self.people.act(scenario.operations))
+        acting = self._loop.create_task(self.users.perform_all(scenario.operations))
         if scenario.layout.published:
-            visitors = Visitors(self.hosts, self.truth, self.observer.complain, self._count)
-            self._loop.create_task(visitors.come(scenario))
-        raging = self._loop.create_task(self.chaos.reign(scenario.faults))
+            visitors = Visitors(self.hosts, self.state, self.observer.report_violation, self._count)
+            self._loop.create_task(visitors.run(scenario))
+        raging = self._loop.create_task(self.injector.run(scenario.faults))
         await asyncio.sleep(scenario.chaos_s)
-        self.chaos.heal()
-        self.observer.say("calm")
+        self.injector.recover()
+        self.observer.log("calm")
         await self._until(lambda: "" if acting.done() else "people still insist")
         await acting
         await self._until(lambda: "late writes arrive" if self.network.on_the_way else "")
         if raging.done():
             await raging
         # A backlog of events arrives at a known time; the product can only react to it after that.
-        await self._until(self.network.what_is_stalled, from_s=self.network.backlog_arrives_s())
-        await self._until(self._what_is_adopted)
-        await self._until(lambda: what_is_missing(self.truth, self._core()))
+        await self._until(
+            self.network.find_stalled_streams, from_s=self.network.backlog_arrives_s()
+        )
+        await self._until(self._find_unobserved_machines)
+        await self._until(lambda: find_missing(self.state, self._expected()))
         await self._be_quiet()
-        return picture(self.truth, self._core())
+        return summarize_state(self.state, self._expected())
 
     async def _bring_up(self, disks: Disks) -> None:
         for name, (image, ids, certificate) in disks.items():
@@ -286,7 +291,7 @@ class World:
             host.disk.journal = image.copy()
             host.certificate = certificate
             host.continue_ids(ids)
-            self.truth.take_over(await image.load())
+            self.state.load_rows(await image.load())
         for host in self.hosts.values():
             host.start()
         await self.join_cells()
@@ -295,14 +300,14 @@ class World:
         """Those that are there from the first moment of a world whose cells join."""
         for cell in self._scenario.layout.cells if self._scenario.layout.joined else ():
             if not self.hosts[f"cell-{cell}"].certificate:
-                await join(self.people, cell)
-            self.people.serving[city_of(cell)] = cell
+                await join(self.users, cell)
+            self.users.serving[city_of(cell)] = cell
 
     async def _watch_machines(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            if complaint := machines_complaint(self.truth):
-                self.observer.complain(complaint)
+            if violation := find_machine_violation(self.state):
+                self.observer.report_violation(violation)
 
     async def _until(self, missing: Callable[[], str], *, from_s: float = 0.0) -> None:
         """Wait until ``missing`` returns the empty string; before, it returns what is missing.
@@ -322,22 +327,24 @@ class World:
         await asyncio.sleep(SETTLE_S + (RETRY_MAX_S if throttled else 0.0))
         quiet_s = self._quiet_s()
         while True:
-            writes, lines = self.truth.writes, len(self.observer.trace)
-            requests, late = self.network.requests, self.truth.count_late_rollouts()
+            writes, lines = self.state.writes, len(self.observer.trace)
+            requests, late = self.network.requests, self.state.count_late_rollouts()
             await asyncio.sleep(quiet_s)
             self._fail_if_broken()
-            if self.truth.writes == writes:
+            if self.state.writes == writes:
                 break
             # A clock that was set forward passes a deadline, which the next check reports.
-            if not self.truth.clocks_jump or self.truth.count_late_rollouts() <= late:
+            if not self.state.clocks_jump or self.state.count_late_rollouts() <= late:
                 written = "\n".join(self.observer.trace[lines:][:10])
                 raise InvariantBroken(f"I6: writes in a settled system:\n{written}")
         asked = (self.network.requests - requests) / quiet_s / len(self.hosts)
-        if asked > REQUESTS_IN_SILENCE and not self.chaos.lost:
+        if asked > REQUESTS_IN_SILENCE and not self.injector.unrecoverable_hosts:
             raise InvariantBroken(f"I20: {asked:.0f} requests a second from each settled host")
-        lost = {cell_plane(cell) for cell in self._core().lost}  # nobody is there to tell the rest
+        lost = {
+            cell_plane(cell) for cell in self._expected().lost
+        }  # nobody is there to tell the rest
         for mirror in self._mirrors:
-            if mirror.plane not in lost and (missing := mirror.what_is_missing()):
+            if mirror.plane not in lost and (missing := mirror.find_missing()):
                 raise InvariantBroken(missing)
 
     def _tasks_alive(self) -> dict[str, int]:
@@ -351,23 +358,23 @@ class World:
 
     def _is_sound(self) -> bool:
         """No cell is lost, and no operator left objects that contradict each other."""
-        return not self.chaos.lost and not self.people.tampered
+        return not self.injector.unrecoverable_hosts and not self.users.tampered
 
     async def _start_anew(self) -> None:
         """I24: processes that start on settled stores, as after an upgrade, write nothing."""
-        self.observer.say("everybody starts anew")
-        writes, lines = self.truth.writes, len(self.observer.trace)
+        self.observer.log("everybody starts anew")
+        writes, lines = self.state.writes, len(self.observer.trace)
         for provider in self.providers.values():
             provider.adoption_s = no_adoption_delay_s  # what takes too long is reported as Unknown
         for host in self.hosts.values():
             host.crash(down_s=0.1)
         await asyncio.sleep(QUIET_S)
         self._fail_if_broken()
-        if self.truth.writes != writes:
+        if self.state.writes != writes:
             written = "\n".join(self.observer.trace[lines:][:10])
             raise InvariantBroken(f"I24: a new start on settled stores wrote:\n{written}")
 
-    def _what_is_adopted(self) -> str:
+    def _find_unobserved_machines(self) -> str:
         """Machines that a process has adopted and not observed yet; it reports them a moment
         later."""
         for cell, provider in self.providers.items():
@@ -382,17 +389,19 @@ class World:
         if self.observer.broken is not None:
             raise self.observer.broken
 
-    def _core(self) -> Core:
+    def _expected(self) -> ExpectedState:
         layout = self._scenario.layout
         lost = frozenset(
-            cell for cell in layout.cells if host_of_cell(layout, cell) in self.chaos.lost
+            cell
+            for cell in layout.cells
+            if host_of_cell(layout, cell) in self.injector.unrecoverable_hosts
         )
         if lost:
             self.sometimes["host lost"] = len(lost)
-        left = tuple(name for name in layout.projects if name not in self.people.revoked)
-        there = (*left, *self.people.newcomers)
-        wanted, serving = self.people.wanted, self.people.serving
-        return Core(wanted, there, layout.all_cells, lost, layout.instances, serving)
+        left = tuple(name for name in layout.projects if name not in self.users.revoked)
+        there = (*left, *self.users.newcomers)
+        wanted, serving = self.users.wanted, self.users.serving
+        return ExpectedState(wanted, there, layout.all_cells, lost, layout.instances, serving)
 
     # --- what happens around hosts
 
@@ -408,35 +417,37 @@ class World:
 
     def _on_exit(self, host: str, error: BaseException) -> None:
         """A process ends by itself only if its disk gives it a reason."""
-        self.observer.say(f"{host} ended: {error!r}")
+        self.observer.log(f"{host} ended: {error!r}")
         self._count("process ended by itself")
         if isinstance(error, LeadershipLost):
             self._count("leadership lost")
             return
         if not _is_of_the_disk(error) or not self.hosts[host].disk.failed:
-            self.observer.complain(f"{host} ended: {error!r} {getattr(error, 'exceptions', '')}")
+            self.observer.report_violation(
+                f"{host} ended: {error!r} {getattr(error, 'exceptions', '')}"
+            )
 
     def _on_send(self, source: str, request: Request) -> None:
-        if complaint := usurper_complaint(self.truth, source, request):
-            self.observer.complain(complaint)
+        if violation := find_leadership_violation(self.state, source, request):
+            self.observer.report_violation(violation)
 
     def _on_death(self, host: str) -> None:
-        self.observer.say(f"{host} died")
+        self.observer.log(f"{host} died")
         self.network.forget_host(host)
 
     def _on_remove(self, cell: PlaneName, machine_id: str) -> None:
-        if complaint := removal_complaint(self.truth, cell, machine_id):
-            self.observer.complain(complaint)
+        if violation := find_removal_violation(self.state, cell, machine_id):
+            self.observer.report_violation(violation)
 
     def _on_answer(self, request: Request, response: Response) -> None:
-        for complaint in broken_promises(self.truth, request, response):
-            self.observer.complain(complaint)
+        for violation in find_confirmation_violations(self.state, request, response):
+            self.observer.report_violation(violation)
 
     # --- construction
 
     def _built_hosts(self) -> dict[str, SimulatedHost]:
         seed = self._scenario.seed
-        around = Surroundings(
+        around = HostEnvironment(
             loop=self._loop,
             credentials=self._credentials,
             providers=self.providers,
@@ -447,10 +458,10 @@ class World:
             on_exit=self._on_exit,
             on_answer=self._on_answer,
         )
-        for number, duties in enumerate(duties_of(self._scenario.layout)):
-            disk = Disk(stream(seed, "disk", duties.name))
-            ids = stream(seed, "ids", duties.name)
-            self.network.hosts[duties.name] = SimulatedHost(duties, around, disk, ids, number)
+        for number, roles in enumerate(roles_of(self._scenario.layout)):
+            disk = Disk(stream(seed, "disk", roles.name))
+            ids = stream(seed, "ids", roles.name)
+            self.network.hosts[roles.name] = SimulatedHost(roles, around, disk, ids, number)
         return self.network.hosts
 
     def _reach(self, source: str, plane: PlaneName, around: Around) -> Transport:
@@ -472,7 +483,7 @@ class World:
             agent="simulated-user",
         )
 
-    def _built_mirrors(self) -> list[Mirror]:
+    def _built_mirrors(self) -> list[WatchMirror]:
         steps = (*self._scenario.faults, *self._scenario.operations)
         if any(isinstance(step, EmptyHost | RestorePlane | LeaveCell) for step in steps):
             return []  # versions begin anew there, or rows go without an event
@@ -484,12 +495,12 @@ class World:
             ((project, DEPLOYMENT), (cell, SERVER)),
         )
         return [
-            Mirror(self.client(plane), plane, kind, self.truth, self.observer.complain)
+            WatchMirror(self.client(plane), plane, kind, self.state, self.observer.report_violation)
             for plane, kind in choices[self._scenario.seed % len(choices)]
         ]
 
-    def listening(self) -> Listening:
-        return Listening(self.observer.complain)
+    def log_checker(self) -> LogChecker:
+        return LogChecker(self.observer.report_violation)
 
 
 def brought_up(layout: WorldLayout) -> Disks:

@@ -151,7 +151,7 @@ def draw_operations(
     if random.random() * 100 < TAMPER_PERCENT:
         for _ in range(random.randint(1, 4)):
             at_s = round(random.uniform(1, window_s + 5), 2)
-            found.append(_by_operator(random, layout, at_s))
+            found.append(_perform_operator_operation(random, layout, at_s))
     return tuple(sorted(found, key=lambda operation: operation.at_s))
 
 
@@ -233,7 +233,7 @@ def _cities(random: Random, layout: WorldLayout) -> tuple[str, ...]:
     return tuple(sorted(cell.upper() for cell in random.sample(layout.cells, count)))
 
 
-def _by_operator(random: Random, layout: WorldLayout, at_s: float) -> Operation:
+def _perform_operator_operation(random: Random, layout: WorldLayout, at_s: float) -> Operation:
     planes = [
         (HUB, HUB_KINDS),
         *((project_plane(name), PROJECT_KINDS) for name in layout.projects),

@@ -390,8 +390,8 @@ def _emptied_with_news(random: Random, scenario: Scenario) -> Scenario:
     home = FleetingNamespace(
         round(at_s - random.uniform(0, 0.1), 2), project, "fleeting-0", city, 20.0
     )
-    emptied = f.EmptyHost(at_s, host_of_cell(scenario.layout, cell))
-    return with_steps(scenario, (create, home, change), (emptied,))
+    emptied_planes = f.EmptyHost(at_s, host_of_cell(scenario.layout, cell))
+    return with_steps(scenario, (create, home, change), (emptied_planes,))
 
 
 def _restart(random: Random, scenario: Scenario, cell: str, at_s: float) -> f.Fault:

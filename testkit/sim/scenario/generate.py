@@ -57,7 +57,7 @@ def _plain(_random: Random, scenario: Scenario) -> Scenario:
 
 # What a world tells on top of what it has drawn by itself, with the name of its stream and how
 # often of a hundred. One tale at a time: it shows what it is about, and worlds stay small.
-TALES: Table[tuple[str, Template]] = (
+TEMPLATES: Table[tuple[str, Template]] = (
     (("", _plain), 38),
     (("story", with_story), 34),
     (("federation", with_federation_story), 5),
@@ -95,12 +95,12 @@ def scenario_of(seed: int) -> Scenario:
         return with_contenders(stream(seed, "workload", "contenders"), scenario)
     if seed % _RESTARTS_EVERY == _RESTARTS:
         return with_restart_story(stream(seed, "workload", "restarts"), scenario)
-    for name, tale in _tales_of(seed):
-        scenario = _told_on(scenario, name, tale)
+    for name, tale in _templates_of(seed):
+        scenario = _apply_template(scenario, name, tale)
     return with_mislabelled_homes(stream(seed, "workload", "homes"), scenario)
 
 
-def _told_on(scenario: Scenario, name: str, tale: Template) -> Scenario:
+def _apply_template(scenario: Scenario, name: str, tale: Template) -> Scenario:
     """A tale with workloads of its own is mostly told where people do nothing else."""
     seed = scenario.seed
     alone = stream(seed, "workload", "alone").random() * 100 < _ALONE_PERCENT.get(name, 0)
@@ -110,10 +110,10 @@ def _told_on(scenario: Scenario, name: str, tale: Template) -> Scenario:
     return told if told.operations else scenario
 
 
-def _tales_of(seed: int) -> Iterator[tuple[str, Template]]:
+def _templates_of(seed: int) -> Iterator[tuple[str, Template]]:
     """In the order of the table, whichever was drawn first: cells join before anything sleeps."""
     random = stream(seed, "workload", "tales")
-    drawn = [weighted(random, TALES)]
+    drawn = [weighted(random, TEMPLATES)]
     if random.random() * 100 < _SECOND_PERCENT:
-        drawn.append(weighted(random, TALES))
-    return (tale for tale, _ in TALES if tale in drawn)
+        drawn.append(weighted(random, TEMPLATES))
+    return (tale for tale, _ in TEMPLATES if tale in drawn)

@@ -59,7 +59,7 @@ class WorldLayout:
         return (*self.cells, *self.spares)
 
     @property
-    def is_tight(self) -> bool:
+    def has_scarce_quota(self) -> bool:
         return self.instances < PLENTY
 
     @property

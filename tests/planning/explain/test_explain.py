@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import datum_compute
-from datum_compute.api.conditions import FALSE, TRUE, Condition, Verdict, decided
+from datum_compute.api.conditions import FALSE, TRUE, Condition, ConditionValue, make_condition
 from datum_compute.api.instance import Instance, SchedulingGate
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
@@ -83,7 +83,7 @@ def test_no_planner_or_controller_gives_a_reason_that_is_not_in_the_table() -> N
                 continue
             for node in ast.walk(ast.parse(path.read_text())):
                 match node:
-                    case ast.Call(func=ast.Name(id="Verdict"), args=[_, ast.Constant(), *_]):
+                    case ast.Call(func=ast.Name(id="ConditionValue"), args=[_, ast.Constant(), *_]):
                         spelled_out.append(f"{name}:{node.lineno}")
     assert spelled_out == []
 
@@ -121,7 +121,7 @@ def observed(
 
 
 def said(type_: str, status: str, reason: str, message: str = "") -> Condition:
-    return decided(type_, Verdict(status, reason, message), generation=1, now=NOW)  # type: ignore[arg-type]
+    return make_condition(type_, ConditionValue(status, reason, message), generation=1, now=NOW)  # type: ignore[arg-type]
 
 
 GOOD = (said("Programmed", TRUE, "Programmed"), said("Available", TRUE, "Available"))

@@ -14,7 +14,7 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.cluster import NO_SCHEDULE, Cluster, ClusterSpec, ClusterStatus, Taint
-from datum_compute.api.conditions import FALSE, TRUE, Condition, Verdict, decided
+from datum_compute.api.conditions import FALSE, TRUE, Condition, ConditionValue, make_condition
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import CLUSTER, INSTANCE, NAMESPACE, WORK
 from datum_compute.api.meta import ObjectMeta
@@ -117,8 +117,8 @@ def test_a_cluster_says_what_keeps_new_work_away() -> None:
 
 
 def leaving(*, forced: bool = False, answers: bool = True) -> Cluster:
-    verdict = Verdict(TRUE if answers else FALSE, "R", "m")
-    ready = decided("Ready", verdict, generation=1, now=NOW)
+    verdict = ConditionValue(TRUE if answers else FALSE, "R", "m")
+    ready = make_condition("Ready", verdict, generation=1, now=NOW)
     return Cluster(
         metadata=ObjectMeta(
             name="dfw",
@@ -205,16 +205,18 @@ BEFORE = timestamp(NOW_S - 500)
 NO_ROUTE = unreachable("no route")
 
 
-def a_cluster_cell_health(name: str = "dfw", ready: Verdict | None = None) -> Cluster:
+def a_cluster_cell_health(name: str = "dfw", ready: ConditionValue | None = None) -> Cluster:
     cluster = Cluster(metadata=ObjectMeta(name=name, labels={labels.TOPOLOGY_CITY: "DFW"}))
     if ready is None:
         return cluster
-    conditions = [decided(READY, ready, generation=0, now=BEFORE)]
+    conditions = [make_condition(READY, ready, generation=0, now=BEFORE)]
     status = msgspec.structs.replace(cluster.status, conditions=conditions)
     return msgspec.structs.replace(cluster, status=status)
 
 
-def plan_of(cluster: Cluster, result: Verdict, unreachable_s: float, *others: Cluster) -> Plan:
+def plan_of(
+    cluster: Cluster, result: ConditionValue, unreachable_s: float, *others: Cluster
+) -> Plan:
     probe = CellProbe(result, unreachable_s, interval_s=10.0, grace_s=30.0)
     return plan_cell_health(cluster, others, probe, NOW_S)
 
@@ -236,7 +238,11 @@ def written(plan: Plan) -> dict[str, Any]:
     ],
 )
 def test_ready_follows_the_probes(
-    before: Verdict | None, probe: Verdict, unreachable_s: float, status: str, since_s: float
+    before: ConditionValue | None,
+    probe: ConditionValue,
+    unreachable_s: float,
+    status: str,
+    since_s: float,
 ) -> None:
     plan = plan_of(a_cluster_cell_health(ready=before), probe, unreachable_s)
     ready = written(plan)[READY]

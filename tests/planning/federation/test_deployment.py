@@ -10,7 +10,7 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.conditions import FALSE, Verdict, decided, find_condition
+from datum_compute.api.conditions import FALSE, ConditionValue, find_condition, make_condition
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, owner_reference
 from datum_compute.api.namespace import Namespace
@@ -89,8 +89,8 @@ def a_binding(
     *, scheduled: bool = True, spoken_for_by: str = "dfw", said: JsonObject | None = SPOKEN
 ) -> ResourceBinding:
     """Bound to the cell dfw; its status is the word of some cell."""
-    verdict = Verdict(FALSE, "NoClusterFit", "")
-    conditions = [] if scheduled else [decided("Scheduled", verdict, generation=1, now=NOW)]
+    verdict = ConditionValue(FALSE, "NoClusterFit", "")
+    conditions = [] if scheduled else [make_condition("Scheduled", verdict, generation=1, now=NOW)]
     return ResourceBinding(
         metadata=ObjectMeta(name="web-dfw-workloaddeployment", namespace="ns-namespace-uid"),
         spec=ResourceBindingSpec(
@@ -208,7 +208,9 @@ def test_what_is_in_the_way_of_a_new_deployment_is_said_at_once() -> None:
 
 
 def test_where_the_hub_says_only_that_no_cell_fits_the_cells_say_why() -> None:
-    drained = Verdict(FALSE, "CellDrained", "Cell dfw is drained: nothing new is placed there")
+    drained = ConditionValue(
+        FALSE, "CellDrained", "Cell dfw is drained: nothing new is placed there"
+    )
     state = HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=False), refused=drained)
     plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
     (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]

@@ -11,9 +11,9 @@ from datum_compute.api.conditions import (
     UNKNOWN,
     Condition,
     ConditionStatus,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
+    make_condition,
 )
 from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, InstanceStatus
 from datum_compute.api.meta import ObjectMeta
@@ -34,7 +34,9 @@ SINCE, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
 SILENCE = Silence("dfw", SINCE)
 SERVING = WorkloadDeploymentStatus(
     conditions=[
-        decided(type_, Verdict(TRUE, "Fine", "As it should be"), generation=1, now=NOW)
+        make_condition(
+            type_, ConditionValue(TRUE, "Fine", "As it should be"), generation=1, now=NOW
+        )
         for type_ in (AVAILABLE, "ReplicasReady", "Progressing")
     ],
     replicas=2,
@@ -49,8 +51,8 @@ SERVING = WorkloadDeploymentStatus(
 def a_cluster(status: ConditionStatus | None = None, since: str = SINCE) -> Cluster:
     conditions = []
     if status is not None:
-        verdict = Verdict(status, "Probed", "")
-        conditions = [decided("Ready", verdict, generation=1, now=since)]
+        verdict = ConditionValue(status, "Probed", "")
+        conditions = [make_condition("Ready", verdict, generation=1, now=since)]
     return Cluster(metadata=ObjectMeta(name="dfw"), status=ClusterStatus(conditions=conditions))
 
 
@@ -123,9 +125,11 @@ def test_a_workload_on_silent_cells_only_is_not_available() -> None:
 
 
 def test_an_instance_keeps_what_was_done_for_it_and_not_that_it_serves() -> None:
-    good = Verdict(TRUE, "Fine", "As it should be")
+    good = ConditionValue(TRUE, "Fine", "As it should be")
     types = (PROGRAMMED, AVAILABLE, READY)
-    told = InstanceStatus(conditions=[decided(t, good, generation=1, now=NOW) for t in types])
+    told = InstanceStatus(
+        conditions=[make_condition(t, good, generation=1, now=NOW) for t in types]
+    )
     status = unheard_instance(told, told, SILENCE, LATER)
     assert words(status.conditions, PROGRAMMED) == (TRUE, "Fine")
     for type_ in (AVAILABLE, READY):

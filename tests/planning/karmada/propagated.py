@@ -8,7 +8,7 @@ import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.cluster import Cluster
-from datum_compute.api.conditions import TRUE, Verdict, decided
+from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.namespace import Namespace
@@ -75,6 +75,8 @@ def a_work(*, status: dict[str, Any] | None = None, terminating: bool = False) -
     work: Work = stored(create.object, "work-uid", deletion_timestamp=NOW if terminating else None)
     if status is None:
         return work
-    applied = decided("Applied", Verdict(TRUE, "AppliedSuccessful", ""), generation=1, now=NOW)
+    applied = make_condition(
+        "Applied", ConditionValue(TRUE, "AppliedSuccessful", ""), generation=1, now=NOW
+    )
     reported = WorkStatus(conditions=[applied], manifest_statuses=[ManifestStatus(status=status)])
     return msgspec.structs.replace(work, status=reported)

@@ -10,7 +10,7 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.cluster import Cluster, ClusterStatus
 from datum_compute.api.codec import plain, typed
-from datum_compute.api.conditions import FALSE, Verdict, decided
+from datum_compute.api.conditions import FALSE, ConditionValue, make_condition
 from datum_compute.api.kinds import BINDING, CLUSTER_POLICY, DEPLOYMENT, WORK
 from datum_compute.api.mergepatch import merged
 from datum_compute.api.meta import ObjectMeta
@@ -288,9 +288,9 @@ def test_what_was_applied_of_an_earlier_generation_is_not_called_applied() -> No
 def test_a_cell_that_does_not_answer_keeps_what_is_placed_there() -> None:
     """No failover by default: only labels and existence of a Cluster place anything."""
     policies = city_policies(a_template())
-    gone = Verdict(FALSE, "ClusterNotReachable", "")
+    gone = ConditionValue(FALSE, "ClusterNotReachable", "")
     cluster = a_cluster("dfw", "DFW")
-    condition = decided("Ready", gone, generation=1, now=NOW)
+    condition = make_condition("Ready", gone, generation=1, now=NOW)
     silent = msgspec.structs.replace(cluster, status=ClusterStatus(conditions=[condition]))
     clusters = [silent, a_cluster("ord", "ORD")]
     plan = plan_binding(DEPLOYMENT, a_template(), policies, clusters, a_binding("dfw"), NOW)

@@ -9,7 +9,7 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.codec import canonical
-from datum_compute.api.conditions import TRUE, Verdict, decided
+from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.work import Work
@@ -153,7 +153,9 @@ def test_everything_in_place_needs_nothing() -> None:
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
     work = a_work(status=canonical(copy.status))
     message = "Manifest has been successfully applied"
-    applied = decided("Applied", Verdict(TRUE, "AppliedSuccessful", message), generation=1, now=NOW)
+    applied = make_condition(
+        "Applied", ConditionValue(TRUE, "AppliedSuccessful", message), generation=1, now=NOW
+    )
     settled = msgspec.structs.replace(
         work, status=msgspec.structs.replace(work.status, conditions=[applied])
     )

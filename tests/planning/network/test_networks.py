@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionStatus, Verdict, decided
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    ConditionStatus,
+    ConditionValue,
+    make_condition,
+)
 from datum_compute.api.fields import CITY_CODE_KEY, LocalReference, NamespacedReference
 from datum_compute.api.kinds import (
     DEPLOYMENT,
@@ -79,7 +86,7 @@ def a_context(status: ConditionStatus = TRUE, reason: str = "Ready") -> NetworkC
             network_generation=1,
         ),
     )
-    ready = decided("Ready", Verdict(status, reason, "words"), generation=1, now=NOW)
+    ready = make_condition("Ready", ConditionValue(status, reason, "words"), generation=1, now=NOW)
     told = msgspec.structs.replace(context.status, conditions=[ready])
     return msgspec.structs.replace(context, status=told)
 
@@ -207,7 +214,7 @@ def test_a_deployment_is_told_prefix_gateway_and_mtu() -> None:
     (binding,) = [a.object for a in plan.actions if isinstance(a, Create)]
     assert isinstance(binding, NetworkBinding)
     around = Surroundings(a_network(), a_location(), a_context())
-    ready = decided("Ready", binding_verdict(a_binding(), around), generation=1, now=NOW)
+    ready = make_condition("Ready", binding_verdict(a_binding(), around), generation=1, now=NOW)
     told = msgspec.structs.replace(binding.status, conditions=[ready])
     binding = msgspec.structs.replace(binding, status=told)
     presence = Presence(a_context(), {"blue-dfw-ipv4": a_subnet("10.128.32.0/20")})

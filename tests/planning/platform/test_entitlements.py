@@ -55,7 +55,7 @@ def an_entitlement(
     )
 
 
-def decided(phase: str, reason: str, **spec: Any) -> ServiceConsumer:
+def make_condition(phase: str, reason: str, **spec: Any) -> ServiceConsumer:
     ready = Condition(type="Ready", status="True", reason=reason, message="so it is")
     status = ServiceConsumerStatus(phase=phase, conditions=[ready])  # type: ignore[arg-type]
     return msgspec.structs.replace(a_consumer(**spec), status=status)
@@ -115,16 +115,19 @@ def test_the_first_thing_is_a_consumer_on_the_platform() -> None:
     ("requested", "expected"),
     [
         (
-            asked(consumer=decided("PendingApproval", "EntitlementPendingApproval")),
+            asked(consumer=make_condition("PendingApproval", "EntitlementPendingApproval")),
             ("PendingApproval", "EntitlementPendingApproval", ""),
         ),
-        (asked(consumer=decided("Denied", "ConsumerDenied")), ("Rejected", "ConsumerDenied", "")),
         (
-            asked(consumer=decided("Active", "ConsumerApproved")),
+            asked(consumer=make_condition("Denied", "ConsumerDenied")),
+            ("Rejected", "ConsumerDenied", ""),
+        ),
+        (
+            asked(consumer=make_condition("Active", "ConsumerApproved")),
             ("Active", "ConsumerApproved", NOW),
         ),
         (
-            asked(consumer=decided("Active", "ConsumerApproved", suspended=True)),
+            asked(consumer=make_condition("Active", "ConsumerApproved", suspended=True)),
             ("Rejected", "EntitlementRejected", ""),
         ),
         (asked(service=None), ("Rejected", "ServiceNotPublished", "")),
@@ -146,7 +149,7 @@ def test_a_consumer_that_is_not_decided_leaves_it_unsaid() -> None:
 
 def test_an_active_one_writes_a_grant_for_each_limit_and_a_binding_for_each_location() -> None:
     requested = asked(
-        consumer=decided("Active", "EntitlementActive"),
+        consumer=make_condition("Active", "EntitlementActive"),
         locations=[a_location("dfw"), a_location("mine", class_="self-managed")],
     )
     made = [a.object for a in plan_entitlement(requested, NOW).actions if isinstance(a, Create)]
@@ -200,7 +203,7 @@ def _disowned(obj: Any) -> Any:
 
 
 def a_settled_request(*steps: Requested) -> Requested:
-    requested = asked(consumer=decided("Active", "EntitlementActive"))
+    requested = asked(consumer=make_condition("Active", "EntitlementActive"))
     return after(requested)
 
 
@@ -254,7 +257,7 @@ def test_it_settles_and_then_writes_nothing(
 ) -> None:
     requested = asked(
         entitlement=an_entitlement(entitled=entitled),
-        consumer=decided(*phase, suspended=suspended),
+        consumer=make_condition(*phase, suspended=suspended),
         locations=[a_location(name, ready=ready) for name, ready in dict(locations).items()],
     )
     settled = after(requested)

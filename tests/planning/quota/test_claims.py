@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionStatus, Verdict, decided
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    ConditionStatus,
+    ConditionValue,
+    make_condition,
+)
 from datum_compute.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from datum_compute.api.instance import (
     QUOTA_GRANTED,
@@ -81,7 +88,9 @@ def a_claim(
     status: ConditionStatus = TRUE, reason: str = "QuotaAvailable", size: Size | None = SMALL
 ) -> ResourceClaim:
     claim = new_claim(HOME, an_instance(0), size)
-    condition = decided("Granted", Verdict(status, reason, "words"), generation=1, now=NOW)
+    condition = make_condition(
+        "Granted", ConditionValue(status, reason, "words"), generation=1, now=NOW
+    )
     metadata = msgspec.structs.replace(claim.metadata, uid="claim-uid")
     return msgspec.structs.replace(
         claim, metadata=metadata, status=ResourceClaimStatus(conditions=[condition])
@@ -256,8 +265,8 @@ CREATED_S = parse_timestamp(NOW)
 def waiting(reason: str = "", status: ConditionStatus = FALSE) -> Instance:
     """An instance created at NOW that waits for its quota; ``reason`` is that of QuotaGranted."""
     found = refused_by_quota(an_instance(0))
-    verdict = Verdict(status, reason, "recorded")
-    conditions = [decided(QUOTA_GRANTED, verdict, generation=1, now=NOW)] if reason else []
+    verdict = ConditionValue(status, reason, "recorded")
+    conditions = [make_condition(QUOTA_GRANTED, verdict, generation=1, now=NOW)] if reason else []
     return msgspec.structs.replace(
         found,
         metadata=msgspec.structs.replace(found.metadata, creation_timestamp=NOW),
@@ -362,7 +371,9 @@ SMALL, LARGE = Size(1000, 2048), Size(2000, 4096)
 
 def granted(number: int) -> Instance:
     instance = an_instance(number)
-    said = decided(QUOTA_GRANTED, Verdict(TRUE, "QuotaAvailable", ""), generation=1, now=NOW)
+    said = make_condition(
+        QUOTA_GRANTED, ConditionValue(TRUE, "QuotaAvailable", ""), generation=1, now=NOW
+    )
     status = msgspec.structs.replace(instance.status, conditions=[said])
     return msgspec.structs.replace(instance, status=status)
 

@@ -14,9 +14,9 @@ from datum_compute.api.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
+    make_condition,
 )
 from datum_compute.api.instance import Instance, InstanceControl, SchedulingGate
 from datum_compute.api.plane import cell_plane
@@ -31,9 +31,9 @@ from datum_compute.planning.rollout.gates import (
 from testkit.builders import LONG_AGO, NOW, a_deployment, an_instance
 
 CELL = cell_plane("dfw")
-GRANTED = Decision("Quota", "QuotaGranted", Verdict(TRUE, "QuotaAvailable", "granted"))
-DENIED = Decision("Quota", "QuotaGranted", Verdict(FALSE, "QuotaExceeded", "11 of 10"), 15.0)
-ATTACHED = Decision("Network", "NetworkReady", Verdict(TRUE, "Ready", "10.0.0.2"))
+GRANTED = Decision("Quota", "QuotaGranted", ConditionValue(TRUE, "QuotaAvailable", "granted"))
+DENIED = Decision("Quota", "QuotaGranted", ConditionValue(FALSE, "QuotaExceeded", "11 of 10"), 15.0)
+ATTACHED = Decision("Network", "NetworkReady", ConditionValue(TRUE, "Ready", "10.0.0.2"))
 
 
 def gated(*names: str) -> Instance:
@@ -75,7 +75,7 @@ def test_all_gates_that_are_clear_go_together() -> None:
 
 @pytest.mark.parametrize("status", [FALSE, UNKNOWN])
 def test_a_decision_that_is_not_true_keeps_the_gate_and_is_looked_at_again(status: str) -> None:
-    verdict = Verdict(status, "QuotaExceeded", "11 of 10")  # type: ignore[arg-type]
+    verdict = ConditionValue(status, "QuotaExceeded", "11 of 10")  # type: ignore[arg-type]
     plan = plan_readiness(CELL, gated("Quota"), [replace(DENIED, verdict=verdict)], NOW)
     assert not [a for a in plan.actions if isinstance(a, RemoveItems)]
     assert plan.requeue_after_s == pytest.approx(15.0, rel=0.1)
@@ -133,14 +133,14 @@ def test_an_instance_without_control_fields_has_no_gates() -> None:
     assert gates.gate_names(msgspec.structs.replace(instance, spec=spec)) == []
 
 
-GOOD = Verdict(TRUE, "Fine", "")
-UNTOLD = Verdict(UNKNOWN, "Pending", "")
+GOOD = ConditionValue(TRUE, "Fine", "")
+UNTOLD = ConditionValue(UNKNOWN, "Pending", "")
 
 
-def with_conditions(gates: tuple[str, ...] = (), /, **verdicts: Verdict) -> Instance:
+def with_conditions(gates: tuple[str, ...] = (), /, **verdicts: ConditionValue) -> Instance:
     bare = an_instance(0)
     found: list[Condition] = [
-        decided(type_, v, generation=1, now=NOW) for type_, v in verdicts.items()
+        make_condition(type_, v, generation=1, now=NOW) for type_, v in verdicts.items()
     ]
     control = InstanceControl(scheduling_gates=[SchedulingGate(name=name) for name in gates])
     return msgspec.structs.replace(
@@ -150,8 +150,8 @@ def with_conditions(gates: tuple[str, ...] = (), /, **verdicts: Verdict) -> Inst
     )
 
 
-def said(reason: str, status: str = FALSE) -> Verdict:
-    return Verdict(status, reason, f"about {reason}")  # type: ignore[arg-type]
+def said(reason: str, status: str = FALSE) -> ConditionValue:
+    return ConditionValue(status, reason, f"about {reason}")  # type: ignore[arg-type]
 
 
 UNGATED = [
@@ -219,7 +219,7 @@ UNGATED = [
 
 @pytest.mark.parametrize(("case", "found", "expected"), UNGATED)
 def test_ready_follows_the_conditions(
-    case: str, found: dict[str, Verdict], expected: tuple[str, str]
+    case: str, found: dict[str, ConditionValue], expected: tuple[str, str]
 ) -> None:
     ready = observed_ready(with_conditions(**found), NOW)
     assert expected == (ready.status, ready.reason), case
@@ -246,14 +246,14 @@ GATED = [
 
 @pytest.mark.parametrize(("case", "found", "expected"), GATED)
 def test_a_gated_instance_says_what_holds_it(
-    case: str, found: dict[str, Verdict], expected: tuple[str, str]
+    case: str, found: dict[str, ConditionValue], expected: tuple[str, str]
 ) -> None:
     ready = observed_ready(with_conditions(("Quota",), **found), NOW)
     assert expected == (ready.status, ready.reason), case
 
 
 def test_the_message_of_the_cause_is_passed_on_verbatim() -> None:
-    denied = Verdict(FALSE, "QuotaExceeded", "11 of 10 instances")
+    denied = ConditionValue(FALSE, "QuotaExceeded", "11 of 10 instances")
     ready = observed_ready(with_conditions(("Quota",), QuotaGranted=denied), NOW)
     assert ready.message == "11 of 10 instances"
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import Verdict, decided
+from datum_compute.api.conditions import ConditionValue, make_condition
 from datum_compute.api.instance import READY, Instance, SchedulingGate
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import cell_plane
@@ -445,9 +445,9 @@ def test_an_instance_that_stops_is_named_with_its_grace_period() -> None:
 def test_an_instance_is_replaced_as_not_ready_only_while_it_is_not_ready() -> None:
     """One that becomes ready at this moment counts against the budget; the version tells."""
     instance = an_instance(0, "web:0")
-    verdict = Verdict("False", "Starting", "")
+    verdict = ConditionValue("False", "Starting", "")
     status = msgspec.structs.replace(
-        instance.status, conditions=[decided(READY, verdict, generation=1, now=NOW)]
+        instance.status, conditions=[make_condition(READY, verdict, generation=1, now=NOW)]
     )
     unready = edited(msgspec.structs.replace(instance, status=status), resource_version="7")
     deployment = a_deployment("web:1", replicas=2)

@@ -18,9 +18,9 @@ from datum_compute.api.codec import plain
 from datum_compute.api.conditions import (
     UNKNOWN,
     Condition,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
+    make_condition,
     with_condition,
 )
 from datum_compute.api.datasources import ConfigMapVolume, Volume
@@ -95,10 +95,10 @@ def status_of(instance: Instance, server: Server | None) -> InstanceStatus:
     return provisioned_status(instance, server, machine_verdicts(instance, server), NOW)
 
 
-def verdict_of(status: InstanceStatus, type_: str) -> Verdict:
+def verdict_of(status: InstanceStatus, type_: str) -> ConditionValue:
     condition = find_condition(status.conditions, type_)
     assert condition is not None
-    return Verdict(condition.status, condition.reason, condition.message)
+    return ConditionValue(condition.status, condition.reason, condition.message)
 
 
 def test_a_server_is_tagged_with_its_instance_and_guarded_from_the_first_moment() -> None:
@@ -252,12 +252,14 @@ def gated(*conditions: Condition) -> Instance:
 
 
 def test_a_denied_quota_shows_on_every_condition_and_does_not_stick() -> None:
-    denied = decided(
-        "QuotaGranted", Verdict("False", "QuotaExceeded", "11 of 10"), generation=1, now=NOW
+    denied = make_condition(
+        "QuotaGranted", ConditionValue("False", "QuotaExceeded", "11 of 10"), generation=1, now=NOW
     )
     status = status_of(gated(denied), None)
     assert verdict_of(status, "Available") == ("False", "PendingQuota", "11 of 10")
-    granted = decided("QuotaGranted", Verdict("True", "QuotaAvailable", ""), generation=1, now=NOW)
+    granted = make_condition(
+        "QuotaGranted", ConditionValue("True", "QuotaAvailable", ""), generation=1, now=NOW
+    )
     free = msgspec.structs.replace(
         an_instance(0),
         status=msgspec.structs.replace(status, conditions=[*status.conditions[1:], granted]),
@@ -602,7 +604,7 @@ def with_ports(*ports: ContainerPort, terminating: bool = False) -> WorkloadDepl
 
 
 def unobserved(instance: Instance, reason: str = "NotObserved") -> Instance:
-    ready = decided(READY, Verdict(UNKNOWN, reason, ""), generation=1, now=NOW)
+    ready = make_condition(READY, ConditionValue(UNKNOWN, reason, ""), generation=1, now=NOW)
     conditions = with_condition(instance.status.conditions, ready)
     return msgspec.structs.replace(
         instance, status=msgspec.structs.replace(instance.status, conditions=conditions)

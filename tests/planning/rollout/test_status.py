@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, Condition, Verdict, decided, find_condition
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    Condition,
+    ConditionValue,
+    find_condition,
+    make_condition,
+)
 from datum_compute.api.instance import Instance, SchedulingGate
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.timestamps import timestamp
@@ -30,8 +37,8 @@ def at(seconds: int) -> str:
 
 def failing(number: int, reason: str, message: str = "", *, image: str = "web:1") -> Instance:
     instance = an_instance(number, image)
-    verdict = Verdict(FALSE, reason, message)
-    ready = decided("Ready", verdict, generation=1, now=NOW)
+    verdict = ConditionValue(FALSE, reason, message)
+    ready = make_condition("Ready", verdict, generation=1, now=NOW)
     status = msgspec.structs.replace(instance.status, conditions=[ready])
     return msgspec.structs.replace(instance, status=status)
 

@@ -11,7 +11,15 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, Condition, Verdict, decided, find_condition
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    Condition,
+    ConditionStatus,
+    ConditionValue,
+    find_condition,
+    make_condition,
+)
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, REVISION, WORKLOAD
 from datum_compute.api.meta import owner_reference
 from datum_compute.api.plane import project_plane
@@ -153,7 +161,11 @@ def test_when_nothing_is_available_the_worst_city_speaks() -> None:
         msgspec.structs.replace(
             d,
             status=WorkloadDeploymentStatus(
-                conditions=[decided("Available", Verdict(FALSE, *words), generation=1, now=NOW)]
+                conditions=[
+                    make_condition(
+                        "Available", ConditionValue(FALSE, *words), generation=1, now=NOW
+                    )
+                ]
             ),
         )
         for d, words in zip(stored(workload), reasons, strict=True)
@@ -170,7 +182,9 @@ def test_when_nothing_is_available_the_worst_city_speaks() -> None:
 def test_one_available_city_makes_the_workload_available() -> None:
     workload = a_workload(cities=("DFW", "ORD"))
     first, second = stored(workload)
-    good = decided("Available", Verdict(TRUE, "StableInstanceFound", ""), generation=1, now=NOW)
+    good = make_condition(
+        "Available", ConditionValue(TRUE, "StableInstanceFound", ""), generation=1, now=NOW
+    )
     first = msgspec.structs.replace(first, status=WorkloadDeploymentStatus(conditions=[good]))
     status = workload_status(workload, [first, second], NOW)
     available = find_condition(status.conditions, "Available")
@@ -229,10 +243,18 @@ def test_desired_is_what_the_workload_asks_for_whatever_cities_report() -> None:
 
 
 def reporting(
-    deployment: WorkloadDeployment, reason: str, status: str = TRUE, message: str = ""
+    deployment: WorkloadDeployment,
+    reason: str,
+    status: ConditionStatus = TRUE,
+    message: str = "",
 ) -> WorkloadDeployment:
     """The deployment of a city whose rollout says so, about the current template."""
-    said = decided("Progressing", Verdict(status, reason, message), generation=1, now=NOW)  # type: ignore[arg-type]
+    said = make_condition(
+        "Progressing",
+        ConditionValue(status, reason, message),
+        generation=1,
+        now=NOW,  # type: ignore[arg-type]
+    )
     source = ObservedSource(generation=1, template_hash=template_hash(deployment.spec.template))
     return msgspec.structs.replace(
         deployment,

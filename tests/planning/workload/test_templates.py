@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from datum_compute.api.codec import ApiStruct, decode_as, encode, plain, typed
-from datum_compute.api.conditions import TRUE, Verdict, decided
+from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
 from datum_compute.api.fields import says
 from datum_compute.api.instance import InstanceTemplate, TemplateMeta, TemplateSpec
 from datum_compute.api.labels import CITY_RESTARTED_AT, RESTARTED_AT
@@ -165,7 +165,7 @@ def test_an_entry_of_a_city_it_has_left_changes_nothing() -> None:
 def told(workload: Workload, deployment: WorkloadDeployment) -> WorkloadDeployment:
     """The deployment after its cell has reported on it in full."""
     current = current_templates(workload).hash_in(deployment.spec.city_code)
-    done = Verdict(TRUE, Reason.ROLLOUT_COMPLETE, "done")
+    done = ConditionValue(TRUE, Reason.ROLLOUT_COMPLETE, "done")
     status = WorkloadDeploymentStatus(
         replicas=1,
         updated_replicas=1,
@@ -173,7 +173,7 @@ def told(workload: Workload, deployment: WorkloadDeployment) -> WorkloadDeployme
         desired_replicas=1,
         observed_generation=1,
         observed_source=ObservedSource(generation=1, template_hash=current),
-        conditions=[decided(PROGRESSING, done, generation=1, now=NOW)],
+        conditions=[make_condition(PROGRESSING, done, generation=1, now=NOW)],
     )
     metadata = msgspec.structs.replace(deployment.metadata, generation=1)
     return msgspec.structs.replace(deployment, metadata=metadata, status=status)

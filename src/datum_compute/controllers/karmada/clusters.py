@@ -16,7 +16,7 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.cluster import Cluster
-from datum_compute.api.conditions import TRUE, Verdict
+from datum_compute.api.conditions import TRUE, ConditionValue
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import (
@@ -84,7 +84,9 @@ def map_same_city_clusters(view: CachedClient, change: ObjectChange[Any]) -> Ite
             yield Key(view.plane, ref_of(cluster))
 
 
-def _unreachable_s(context: Context, cell: str, verdict: Verdict, probe_started_s: float) -> float:
+def _unreachable_s(
+    context: Context, cell: str, verdict: ConditionValue, probe_started_s: float
+) -> float:
     """Return how long probes have failed; 0 if the last one succeeded."""
     if verdict.status == TRUE:
         context.state.unreachable_since_s.pop(cell, None)
@@ -94,7 +96,7 @@ def _unreachable_s(context: Context, cell: str, verdict: Verdict, probe_started_
     return max(0.001, now_s - context.state.unreachable_since_s.setdefault(cell, probe_started_s))
 
 
-async def probe_cell(cell: CachedClient | None, timeout_s: float) -> Verdict:
+async def probe_cell(cell: CachedClient | None, timeout_s: float) -> ConditionValue:
     if cell is None:
         return unreachable("the cell is not connected")
     try:

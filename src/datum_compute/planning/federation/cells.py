@@ -39,10 +39,10 @@ from datum_compute.api.conditions import (
     FALSE,
     TRUE,
     Condition,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
     is_true,
+    make_condition,
     with_condition,
 )
 from datum_compute.api.identity import execution_namespace
@@ -59,8 +59,8 @@ from datum_compute.planning.federation.unreachable import silence_of
 from datum_compute.planning.plan import Action, Delete, Plan, Wait, drop_finalizer
 
 _OF_KARMADA = "cluster.karmada.io/"
-_PLACED = Verdict(TRUE, "Success", "Binding has been scheduled successfully")
-_NOWHERE = Verdict(FALSE, "NoClusterFit", "No cluster matches the policy")
+_PLACED = ConditionValue(TRUE, "Success", "Binding has been scheduled successfully")
+_NOWHERE = ConditionValue(FALSE, "NoClusterFit", "No cluster matches the policy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Placing:
     """The clusters, and what the binding says of it."""
 
     targets: tuple[str, ...]
-    verdict: Verdict
+    verdict: ConditionValue
 
 
 def is_drained(cluster: Cluster) -> bool:
@@ -79,7 +79,7 @@ def is_drained(cluster: Cluster) -> bool:
     )
 
 
-def refused(cells: Sequence[Cluster]) -> Verdict | None:
+def refused(cells: Sequence[Cluster]) -> ConditionValue | None:
     """Why none of the cells of a city takes what is new, where the scheduler says no more than that
     none fits; None if there are none, or one that would."""
     if not cells or any(silence_of(c) is None and not is_drained(c) for c in cells):
@@ -89,9 +89,9 @@ def refused(cells: Sequence[Cluster]) -> Verdict | None:
     return silence.verdict if silence is not None else drained(cells[0].metadata.name)
 
 
-def drained(cell: str) -> Verdict:
+def drained(cell: str) -> ConditionValue:
     message = f"Cell {cell} is drained: nothing new is placed there"
-    return Verdict(FALSE, Reason.CELL_DRAINED, message)
+    return ConditionValue(FALSE, Reason.CELL_DRAINED, message)
 
 
 def placed_on_all(matching: Sequence[Cluster]) -> Placing:
@@ -111,32 +111,32 @@ def placed_on_one(matching: Sequence[Cluster], bound: Collection[str]) -> Placin
         return Placing((open_[0],), _PLACED)
     if len(names) > 1:
         message = f"Cells {' and '.join(names)} serve the same city; only one of them may"
-        return Placing((), Verdict(FALSE, Reason.AMBIGUOUS_SERVING_LOCATION, message))
+        return Placing((), ConditionValue(FALSE, Reason.AMBIGUOUS_SERVING_LOCATION, message))
     if names:
         return Placing((), drained(names[0]))
     return Placing((), _NOWHERE)
 
 
-def serving(cluster: Cluster, others: Sequence[Cluster]) -> Verdict:
+def serving(cluster: Cluster, others: Sequence[Cluster]) -> ConditionValue:
     """What is to be said of a cluster; ``others`` are those of its city."""
     if others:
         names = ", ".join(sorted(other.metadata.name for other in others))
         message = f"The city is also served by {names}: nothing new is placed until one has left"
-        return Verdict(FALSE, Reason.AMBIGUOUS_SERVING_LOCATION, message)
+        return ConditionValue(FALSE, Reason.AMBIGUOUS_SERVING_LOCATION, message)
     if is_drained(cluster):
         message = "Nothing new is placed on this cell; what runs there stays"
-        return Verdict(FALSE, Reason.CELL_DRAINED, message)
-    return Verdict(TRUE, "ServesCity", "The cell takes what is placed in its city")
+        return ConditionValue(FALSE, Reason.CELL_DRAINED, message)
+    return ConditionValue(TRUE, "ServesCity", "The cell takes what is placed in its city")
 
 
 READY = "Ready"
 SERVING = "Serving"
 
-REACHABLE = Verdict(TRUE, "ClusterReady", "the cell answers")
+REACHABLE = ConditionValue(TRUE, "ClusterReady", "the cell answers")
 
 
-def unreachable(message: str) -> Verdict:
-    return Verdict(FALSE, "ClusterNotReachable", message)
+def unreachable(message: str) -> ConditionValue:
+    return ConditionValue(FALSE, "ClusterNotReachable", message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class CellProbe:
     """The last probe of a cell. ``unreachable_s`` is how long probes have failed, 0 if it
     succeeded. Probes are repeated after ``interval_s``."""
 
-    result: Verdict
+    result: ConditionValue
     unreachable_s: float
     interval_s: float
     grace_s: float
@@ -164,7 +164,7 @@ def plan_cell_health(
     else:
         changed_at = timestamp(unix_s - probe.unreachable_s)
         generation = cluster.metadata.generation
-        ready = decided(READY, probe.result, generation=generation, now=changed_at)
+        ready = make_condition(READY, probe.result, generation=generation, now=changed_at)
         conditions = with_condition(conditions, ready)
     conditions = _with_serving(cluster, same_city, conditions, timestamp(unix_s))
     status = msgspec.structs.replace(cluster.status, conditions=conditions)
@@ -177,7 +177,7 @@ def _with_serving(
     verdict = serving(cluster, same_city)
     if verdict.status == TRUE and find_condition(conditions, SERVING) is None:
         return list(conditions)
-    condition = decided(SERVING, verdict, generation=cluster.metadata.generation, now=now)
+    condition = make_condition(SERVING, verdict, generation=cluster.metadata.generation, now=now)
     return with_condition(conditions, condition)
 
 

@@ -14,9 +14,9 @@ from datum_compute.api import labels
 from datum_compute.api.conditions import (
     FALSE,
     Condition,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
+    make_condition,
     with_condition,
 )
 from datum_compute.api.identity import federation_namespace
@@ -75,7 +75,7 @@ class HubState:
     awaited: tuple[str, ...] = ()
     unheard: tuple[str, ...] = ()
     silence: Silence | None = None
-    refused: Verdict | None = None
+    refused: ConditionValue | None = None
 
 
 def hub_namespace_of(deployment: WorkloadDeployment, namespace: Namespace | None) -> str:
@@ -148,7 +148,7 @@ def mirrored_status(
             return unheard_deployment(status, deployment.status, hub.silence, now)
         return status
     generation = deployment.metadata.generation
-    available = decided("Available", blocker, generation=generation, now=now)
+    available = make_condition("Available", blocker, generation=generation, now=now)
     # Only what the project itself knows: what the cell said earlier is nobody's claim any more.
     known = [c for c in deployment.status.conditions if c.type == available.type]
     wanted = deployment.spec.scale_settings.min_replicas
@@ -161,24 +161,24 @@ def mirrored_status(
     )
 
 
-def _blocker(deployment: WorkloadDeployment, hub: HubState) -> Verdict | None:
+def _blocker(deployment: WorkloadDeployment, hub: HubState) -> ConditionValue | None:
     """Why there is no news from the cell, if there is none."""
     city = deployment.spec.city_code
     scheduled = hub.binding and find_condition(hub.binding.status.conditions, "Scheduled")
     if scheduled and scheduled.status == FALSE:
         if scheduled.reason in (Reason.AMBIGUOUS_SERVING_LOCATION, Reason.CELL_DRAINED):
-            return Verdict(FALSE, scheduled.reason, scheduled.message)
-        nobody = Verdict(FALSE, Reason.NO_MATCHING_LOCATION, f"No cell serves city {city}")
+            return ConditionValue(FALSE, scheduled.reason, scheduled.message)
+        nobody = ConditionValue(FALSE, Reason.NO_MATCHING_LOCATION, f"No cell serves city {city}")
         return hub.refused or nobody
     if deployment.spec.network_attachment is None and hub.deployment is None:
         message = f"The network is being set up in {city}"
-        return Verdict(FALSE, Reason.NETWORK_PROVISIONING, message)
+        return ConditionValue(FALSE, Reason.NETWORK_PROVISIONING, message)
     told = hub.deployment is not None and hub.deployment.status.observed_source.generation
     if not told or not _is_spoken_for(hub.binding):
         if hub.silence is not None:
             return hub.silence.verdict
         message = f"Waiting for the cell of {city} to report"
-        return Verdict(FALSE, Reason.AWAITING_PROPAGATION, message)
+        return ConditionValue(FALSE, Reason.AWAITING_PROPAGATION, message)
     return None
 
 
@@ -277,9 +277,9 @@ def _plan_removal(
         return Plan((Wait("the hub is releasing its binding"),), requeue_after_s=RECHECK_S)
     if hub.awaited:
         message = f"Waiting for {', '.join(hub.awaited)} to confirm the removal"
-        verdict = Verdict(FALSE, Reason.REMOVING, message)
+        verdict = ConditionValue(FALSE, Reason.REMOVING, message)
         generation = deployment.metadata.generation
-        removing = decided("Available", verdict, generation=generation, now=now)
+        removing = make_condition("Available", verdict, generation=generation, now=now)
         conditions = with_condition(deployment.status.conditions, removing)
         status = msgspec.structs.replace(deployment.status, conditions=conditions)
         report = plan_status(project, DEPLOYMENT, deployment, status)

@@ -29,7 +29,7 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.codec import ApiStruct, DecodeError, decode, decode_as, plain, sorted_bytes
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue
 from datum_compute.api.identity import companion_policy_name, federation_namespace
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, POLICY
 from datum_compute.api.meta import KindInfo, ObjectMeta, Ref, ref_of
@@ -84,7 +84,7 @@ RESERVED = frozenset({"ConfigMap/kube-root-ca.crt"})
 # A missed event costs at most this long.
 
 
-_NOT_LOOKED = Verdict(
+_NOT_LOOKED = ConditionValue(
     UNKNOWN, Reason.RESOLVING, "The ConfigMaps and Secrets are being looked up in the project"
 )
 
@@ -117,15 +117,15 @@ def resolve(deployment: WorkloadDeployment, observed: ObservedSources) -> Resolv
     return Resolved(template_hash=current, versions=versions)
 
 
-def _name_verdict(wanted: Sequence[Reference]) -> Verdict | None:
+def _name_verdict(wanted: Sequence[Reference]) -> ConditionValue | None:
     long = [str(source) for source in sources(wanted) if len(source.name) > NAME_MAX]
     if long:
         message = f"Longer than {NAME_MAX} characters: {', '.join(long)}"
-        return Verdict(FALSE, Reason.SOURCE_NAME_TOO_LONG, message[:1024])
+        return ConditionValue(FALSE, Reason.SOURCE_NAME_TOO_LONG, message[:1024])
     own = [str(source) for source in sources(wanted) if str(source) in RESERVED]
     if own:
         message = f"{own[0]} is not delivered: cells have one of their own; copy it to another name"
-        return Verdict(FALSE, Reason.SOURCE_NAME_RESERVED, message)
+        return ConditionValue(FALSE, Reason.SOURCE_NAME_RESERVED, message)
     return None
 
 
@@ -183,7 +183,7 @@ def arrival_verdict(
     template: str,
     wanted: Sequence[Reference],
     observed: ObservedSources,
-) -> Verdict:
+) -> ConditionValue:
     """Whether an instance made from ``template`` (its hash) has its data on its plane. A deployment
     that comes from a project must have the project's word first; any other finds its sources
     beside it."""
@@ -195,7 +195,7 @@ def arrival_verdict(
     if found is None or found.template_hash != template:
         return _NOT_LOOKED
     if found.reason:
-        return Verdict(FALSE, found.reason, found.message)
+        return ConditionValue(FALSE, found.reason, found.message)
     missing = [
         str(source)
         for source in sources(wanted)
@@ -204,7 +204,7 @@ def arrival_verdict(
     ]
     if missing:
         message = f"Waiting for the cell to get {', '.join(missing)}"
-        return Verdict(FALSE, Reason.AWAITING_PROPAGATION, message[:1024])
+        return ConditionValue(FALSE, Reason.AWAITING_PROPAGATION, message[:1024])
     return data_verdict(wanted, observed)
 
 

@@ -17,10 +17,10 @@ from datum_compute.api.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
     is_true,
+    make_condition,
     with_condition,
 )
 from datum_compute.api.instance import AVAILABLE, READY, InstanceStatus
@@ -35,9 +35,9 @@ class Silence:
     since: str
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ConditionValue:
         message = f"Cell {self.cell} has not answered since {self.since}"
-        return Verdict(UNKNOWN, Reason.CELL_UNREACHABLE, message)
+        return ConditionValue(UNKNOWN, Reason.CELL_UNREACHABLE, message)
 
 
 def silence_of(cluster: Cluster | None) -> Silence | None:
@@ -98,7 +98,7 @@ def _unknown(
     for condition in told:
         if condition.type in types:
             generation = condition.observed_generation
-            new = decided(condition.type, silence.verdict, generation=generation, now=now)
+            new = make_condition(condition.type, silence.verdict, generation=generation, now=now)
             old = find_condition(shown, condition.type)
             (condition,) = with_condition([old] if old is not None else [], new)
         found.append(condition)

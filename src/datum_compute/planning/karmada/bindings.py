@@ -25,9 +25,9 @@ from datum_compute.api.conditions import (
     FALSE,
     TRUE,
     Condition,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
+    make_condition,
     with_condition,
 )
 from datum_compute.api.configmap import ConfigMap
@@ -283,9 +283,11 @@ def _placing(
     return placed_on_one(matching, [target.name for target in bound])
 
 
-def _scheduled_status(binding: AnyBinding, verdict: Verdict, now: str) -> ResourceBindingStatus:
+def _scheduled_status(
+    binding: AnyBinding, verdict: ConditionValue, now: str
+) -> ResourceBindingStatus:
     generation = binding.metadata.generation
-    scheduled = decided(SCHEDULED, verdict, generation=generation, now=now)
+    scheduled = make_condition(SCHEDULED, verdict, generation=generation, now=now)
     return ResourceBindingStatus(
         conditions=with_condition(binding.status.conditions, scheduled),
         aggregated_status=binding.status.aggregated_status,
@@ -401,9 +403,9 @@ def _fully_applied(
     wanted = {target.name for target in binding.spec.clusters}
     missing = sorted(wanted - {item.cluster_name for item in items if item.applied})
     if wanted and not missing:
-        verdict = Verdict(TRUE, "FullyAppliedSuccess", "All works have been applied")
+        verdict = ConditionValue(TRUE, "FullyAppliedSuccess", "All works have been applied")
     else:
         waiting = ", ".join(missing) or "a cluster"
-        verdict = Verdict(FALSE, "FullyAppliedFailed", f"Waiting for {waiting}")
+        verdict = ConditionValue(FALSE, "FullyAppliedFailed", f"Waiting for {waiting}")
     generation = binding.metadata.generation
-    return decided(FULLY_APPLIED, verdict, generation=generation, now=now)
+    return make_condition(FULLY_APPLIED, verdict, generation=generation, now=now)

@@ -10,9 +10,9 @@ from datum_compute.api.codec import canonical, typed
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
+    make_condition,
     with_condition,
 )
 from datum_compute.api.kinds import WORK
@@ -94,8 +94,8 @@ def _is_on_its_way(work: Work, copy: ApiObject, now: str) -> bool:
 
 def plan_unreachable(work: Work, cell: PlaneName, now: str) -> Plan:
     """The cell cannot be reached: say so, keep its last report, look again."""
-    verdict = Verdict(FALSE, "AppliedFailed", f"{cell} is not reachable")
-    applied = decided(APPLIED, verdict, generation=work.metadata.generation, now=now)
+    verdict = ConditionValue(FALSE, "AppliedFailed", f"{cell} is not reachable")
+    applied = make_condition(APPLIED, verdict, generation=work.metadata.generation, now=now)
     status = WorkStatus(
         conditions=with_condition(work.status.conditions, applied),
         manifest_statuses=work.status.manifest_statuses,
@@ -170,15 +170,15 @@ def _report(
     work: Work, kind: KindInfo[Any], copy: ApiObject | None, problem: str, now: str
 ) -> list[Action]:
     verdict = (
-        Verdict(FALSE, "AppliedFailed", problem)
+        ConditionValue(FALSE, "AppliedFailed", problem)
         if problem
-        else Verdict(TRUE, "AppliedSuccessful", "Manifest has been successfully applied")
+        else ConditionValue(TRUE, "AppliedSuccessful", "Manifest has been successfully applied")
     )
-    applied = decided(APPLIED, verdict, generation=work.metadata.generation, now=now)
+    applied = make_condition(APPLIED, verdict, generation=work.metadata.generation, now=now)
     conditions = with_condition(work.status.conditions, applied)
     if find_condition(conditions, DISPATCHING) is not None:
-        verdict = Verdict(TRUE, "Dispatching", "Work is being dispatched")
-        resumed = decided(DISPATCHING, verdict, generation=work.metadata.generation, now=now)
+        verdict = ConditionValue(TRUE, "Dispatching", "Work is being dispatched")
+        resumed = make_condition(DISPATCHING, verdict, generation=work.metadata.generation, now=now)
         conditions = with_condition(conditions, resumed)
     status = WorkStatus(conditions=conditions, manifest_statuses=_statuses(kind, copy))
     return plan_status(HUB, WORK, work, status)
@@ -196,8 +196,10 @@ def _report_suspended(
 ) -> list[Action]:
     """What is on the cell is reported all the same. Whether it is as the hub wants it now nobody
     says: the word of an earlier generation stays what it is."""
-    verdict = Verdict(FALSE, "SuspendDispatching", "Work dispatching is in a suspended state.")
-    held = decided(DISPATCHING, verdict, generation=work.metadata.generation, now=now)
+    verdict = ConditionValue(
+        FALSE, "SuspendDispatching", "Work dispatching is in a suspended state."
+    )
+    held = make_condition(DISPATCHING, verdict, generation=work.metadata.generation, now=now)
     conditions = with_condition(work.status.conditions, held)
     status = WorkStatus(conditions=conditions, manifest_statuses=_statuses(kind, copy))
     return plan_status(HUB, WORK, work, status)

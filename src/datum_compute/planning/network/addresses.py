@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Verdict
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue
 from datum_compute.api.instance import (
     Instance,
     InterfaceAddress,
@@ -126,21 +126,21 @@ def location_fields(instance: Instance, attachment: NetworkAttachment | None) ->
 
 def network_verdict(
     instance: Instance, attachment: NetworkAttachment | None, interfaces: Sequence[object]
-) -> Verdict:
+) -> ConditionValue:
     """The instance's NetworkReady; ``interfaces`` are those it has been given."""
     wished = instance.spec.network_interfaces
     name = wished[0].name if wished else INTERFACE
     if interfaces:
-        return Verdict(TRUE, Reason.READY, "The instance has its addresses")
+        return ConditionValue(TRUE, Reason.READY, "The instance has its addresses")
     if attachment is None:
-        return Verdict(UNKNOWN, Reason.NETWORK_PROVISIONING, "The network is being set up")
+        return ConditionValue(UNKNOWN, Reason.NETWORK_PROVISIONING, "The network is being set up")
     if attachment.problem is not None:
         problem = attachment.problem
         message = f'Interface "{name}": {problem.reason}: {problem.message}'
-        return Verdict(FALSE, Reason.NETWORK_FAILED_TO_CREATE, message)
+        return ConditionValue(FALSE, Reason.NETWORK_FAILED_TO_CREATE, message)
     sizes = [f"all {block_of(a.prefix).count} addresses of {a.prefix}" for a in attachment.prefixes]
     message = f"{' or '.join(sizes)} ({attachment.network}) are taken"
-    return Verdict(
+    return ConditionValue(
         FALSE,
         Reason.NETWORK_FAILED_TO_CREATE,
         f'Interface "{name}": AddressPoolExhausted: {message}',

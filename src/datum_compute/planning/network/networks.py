@@ -22,9 +22,9 @@ from datum_compute.api.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
-    Verdict,
+    ConditionValue,
     find_condition,
-    with_verdicts,
+    set_conditions,
 )
 from datum_compute.api.fields import LocalReference, NamespacedReference
 from datum_compute.api.kinds import NETWORK, NETWORK_BINDING, NETWORK_CONTEXT
@@ -90,7 +90,9 @@ def plan_network(
     if guard:
         return Plan(tuple(guard))
     if network.spec.ipam.mode != "Auto" or "IPv6" not in network.spec.ip_families:
-        status = _status(network, {READY: Verdict(TRUE, "Ready", "Nothing to allocate")}, "", now)
+        status = _status(
+            network, {READY: ConditionValue(TRUE, "Ready", "Nothing to allocate")}, "", now
+        )
         return Plan(tuple(plan_status(plane, NETWORK, network, status)))
     shown = network.status.ipam.ipv6_prefix
     taking = plan_taking(
@@ -103,12 +105,12 @@ def plan_network(
     )
 
 
-def _verdicts(taking: Taking) -> dict[str, Verdict]:
+def _verdicts(taking: Taking) -> dict[str, ConditionValue]:
     if taking.refusal is not None:
         return {IPAM_ALLOCATED: taking.refusal, READY: taking.refusal}
     return {
-        IPAM_ALLOCATED: Verdict(TRUE, "Allocated", f"The network has {taking.cidr}"),
-        READY: Verdict(TRUE, "Ready", "The network can be used"),
+        IPAM_ALLOCATED: ConditionValue(TRUE, "Allocated", f"The network has {taking.cidr}"),
+        READY: ConditionValue(TRUE, "Ready", "The network can be used"),
     }
 
 
@@ -123,9 +125,11 @@ def _plan_removal(
     """First its presence everywhere, then the prefixes cut from its own, then its own."""
     if contexts:
         places = ", ".join(sorted(c.spec.location.name for c in contexts))
-        verdict = Verdict(FALSE, "InUse", f"Instances still use it in {places}")
+        verdict = ConditionValue(FALSE, "InUse", f"Instances still use it in {places}")
     elif inside:
-        verdict = Verdict(FALSE, "RangeOccupied", f"{inside} prefixes cut from it are not back yet")
+        verdict = ConditionValue(
+            FALSE, "RangeOccupied", f"{inside} prefixes cut from it are not back yet"
+        )
     else:
         actions: list[Action] = plan_giving_back(ledger.own)
         released = drop_finalizer(plane, NETWORK, network, labels.NETWORK_FINALIZER)
@@ -136,10 +140,10 @@ def _plan_removal(
 
 
 def _status(
-    network: Network, verdicts: dict[str, Verdict], ipv6_prefix: str, now: str
+    network: Network, verdicts: dict[str, ConditionValue], ipv6_prefix: str, now: str
 ) -> NetworkStatus:
     generation = network.metadata.generation
-    told = with_verdicts(network.status.conditions, verdicts, generation=generation, now=now)
+    told = set_conditions(network.status.conditions, verdicts, generation=generation, now=now)
     return msgspec.structs.replace(
         network.status,
         conditions=told,
@@ -205,26 +209,30 @@ def plan_binding(plane: PlaneName, binding: NetworkBinding, around: Surroundings
     )
 
 
-def binding_verdict(binding: NetworkBinding, around: Surroundings) -> Verdict:
+def binding_verdict(binding: NetworkBinding, around: Surroundings) -> ConditionValue:
     network, location, context = around.network, around.location, around.context
     if network is None or (network.is_terminating and context is None):
         message = f"Network {network_ref(binding)} does not exist"
-        return Verdict(FALSE, "NetworkNotFound", message)
+        return ConditionValue(FALSE, "NetworkNotFound", message)
     if location is None:
         message = f"The project has no LocationBinding for {binding.spec.location.name}"
-        return Verdict(FALSE, "LocationNotAvailable", message)
+        return ConditionValue(FALSE, "LocationNotAvailable", message)
     if context is None:
-        return Verdict(UNKNOWN, "NetworkContextNotReady", "The network context is being made")
+        return ConditionValue(
+            UNKNOWN, "NetworkContextNotReady", "The network context is being made"
+        )
     if not _is_about(context, binding):
         message = f"NetworkContext {context.metadata.name} is about another network or location"
-        return Verdict(FALSE, "NetworkContextNotReady", message)
+        return ConditionValue(FALSE, "NetworkContextNotReady", message)
     ready = find_condition(context.status.conditions, READY_PRESENCE)
     if ready is None or ready.status != TRUE:
         # Unknown until somebody has looked at it; what is False has a cause worth passing on.
         told = ready or Condition(type=READY_PRESENCE, status=UNKNOWN, reason="Pending")
         message = f"NetworkContext {context.metadata.name}: {told.reason}: {told.message}"
-        return Verdict(told.status, "NetworkContextNotReady", message)
-    return Verdict(TRUE, "NetworkContextReady", f"NetworkContext {context.metadata.name} is ready")
+        return ConditionValue(told.status, "NetworkContextNotReady", message)
+    return ConditionValue(
+        TRUE, "NetworkContextReady", f"NetworkContext {context.metadata.name} is ready"
+    )
 
 
 def _is_about(context: NetworkContext, binding: NetworkBinding) -> bool:
@@ -271,10 +279,10 @@ def _take_hold(plane: PlaneName, binding: NetworkBinding, context: NetworkContex
 
 
 def _binding_status(
-    binding: NetworkBinding, verdict: Verdict, held: NetworkContext | None, now: str
+    binding: NetworkBinding, verdict: ConditionValue, held: NetworkContext | None, now: str
 ) -> NetworkBindingStatus:
     generation, before = binding.metadata.generation, binding.status
-    told = with_verdicts(
+    told = set_conditions(
         before.conditions, {READY_PRESENCE: verdict}, generation=generation, now=now
     )
     named = (

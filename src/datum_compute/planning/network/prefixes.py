@@ -28,7 +28,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, Verdict
+from datum_compute.api.conditions import FALSE, ConditionValue
 from datum_compute.api.fields import IpFamily, ObjectReference
 from datum_compute.api.instance import Instance
 from datum_compute.api.ipallocation import IPAllocation, IPAllocationSpec
@@ -107,7 +107,7 @@ class Taking:
 
     cidr: str = ""
     actions: tuple[Action, ...] = ()
-    refusal: Verdict | None = None
+    refusal: ConditionValue | None = None
 
 
 def plan_taking(
@@ -125,25 +125,25 @@ def plan_taking(
     exact = shown or wished
     if exact and not pool.contains(exact):
         message = f"{exact} is no /{pool.length} of {pool.cidr}"
-        return Taking(refusal=Verdict(FALSE, "RangeUnsupported", message))
+        return Taking(refusal=ConditionValue(FALSE, "RangeUnsupported", message))
     if exact and exact in ledger.taken:
         message = f"{exact} is held by somebody else; delete the object to get another prefix"
-        return Taking(refusal=Verdict(FALSE, "RetainedAddressConflict", message))
+        return Taking(refusal=ConditionValue(FALSE, "RetainedAddressConflict", message))
     cidr = exact or free_prefix(pool, ledger.taken, holder.seed)
     if cidr is None:
         message = f"All {pool.count} prefixes of {pool.cidr} (/{pool.length}) are taken"
-        return Taking(refusal=Verdict(FALSE, "AddressPoolExhausted", message))
+        return Taking(refusal=ConditionValue(FALSE, "AddressPoolExhausted", message))
     taking = Create(PLATFORM, IP_ALLOCATION, _allocation(holder, pool, cidr), "take a prefix")
     return Taking(cidr, (taking,))
 
 
-def _too_many(holder: Holder, pool: Pool, ledger: Ledger) -> Verdict:
+def _too_many(holder: Holder, pool: Pool, ledger: Ledger) -> ConditionValue:
     message = (
         f"Project {member_name(holder.plane)} holds {ledger.of_project} of at most "
         f"{pool.project_max} prefixes of {pool.cidr} (/{pool.length}); "
         "delete a network that is not needed"
     )
-    return Verdict(FALSE, "PrefixLimitReached", message)
+    return ConditionValue(FALSE, "PrefixLimitReached", message)
 
 
 def plan_giving_back(own: Sequence[IPAllocation]) -> list[Action]:

@@ -13,10 +13,10 @@ from datum_compute.api.conditions import (
     FALSE,
     TRUE,
     UNKNOWN,
-    Verdict,
+    ConditionValue,
     find_condition,
     is_true,
-    with_verdicts,
+    set_conditions,
 )
 from datum_compute.api.fields import IpFamily, LocalReference
 from datum_compute.api.kinds import NETWORK_CONTEXT, SUBNET, SUBNET_CLAIM
@@ -96,23 +96,25 @@ def _claim(context: NetworkContext, family: IpFamily) -> SubnetClaim:
     )
 
 
-def _context_verdict(subnets: Sequence[tuple[IpFamily, Subnet | None]]) -> Verdict:
+def _context_verdict(subnets: Sequence[tuple[IpFamily, Subnet | None]]) -> ConditionValue:
     if not subnets:
-        return Verdict(TRUE, "Ready", "Nothing to allocate")
+        return ConditionValue(TRUE, "Ready", "Nothing to allocate")
     for family, subnet in subnets:
         allocated = subnet and find_condition(subnet.status.conditions, ALLOCATED)
         if not allocated or allocated.status == UNKNOWN:
-            return Verdict(UNKNOWN, "Pending", f"The {family} subnet has no prefix yet")
+            return ConditionValue(UNKNOWN, "Pending", f"The {family} subnet has no prefix yet")
         if allocated.status == FALSE:
-            return Verdict(FALSE, allocated.reason, allocated.message)
+            return ConditionValue(FALSE, allocated.reason, allocated.message)
     prefixes = ", ".join(prefix_of(subnet) for _, subnet in subnets if subnet is not None)
-    return Verdict(TRUE, "Allocated", f"Present with {prefixes}")
+    return ConditionValue(TRUE, "Allocated", f"Present with {prefixes}")
 
 
-def _context_status(context: NetworkContext, verdict: Verdict, now: str) -> NetworkContextStatus:
+def _context_status(
+    context: NetworkContext, verdict: ConditionValue, now: str
+) -> NetworkContextStatus:
     generation = context.metadata.generation
-    ready = Verdict(TRUE, "Ready", verdict.message) if verdict.status == TRUE else verdict
-    told = with_verdicts(
+    ready = ConditionValue(TRUE, "Ready", verdict.message) if verdict.status == TRUE else verdict
+    told = set_conditions(
         context.status.conditions,
         {IPAM_ALLOCATED: verdict, READY: ready},
         generation=generation,
@@ -161,20 +163,22 @@ def _subnet(claim: SubnetClaim, context: NetworkContext) -> Subnet:
 
 def _claim_status(claim: SubnetClaim, subnet: Subnet | None, now: str) -> SubnetClaimStatus:
     generation = claim.metadata.generation
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, ConditionValue] = {}
     for type_ in (ALLOCATED, PROGRAMMED):
         found = subnet and find_condition(subnet.status.conditions, type_)
         if found:
-            verdicts[type_] = Verdict(found.status, found.reason, found.message)
+            verdicts[type_] = ConditionValue(found.status, found.reason, found.message)
     ready = subnet is not None and is_true(subnet.status.conditions, READY)
     verdicts[READY] = (
-        Verdict(TRUE, "SubnetReady", f"Subnet {claim.metadata.name} is ready")
+        ConditionValue(TRUE, "SubnetReady", f"Subnet {claim.metadata.name} is ready")
         if ready
-        else Verdict(FALSE, "SubnetNotReady", f"Subnet {claim.metadata.name} is not ready")
+        else ConditionValue(FALSE, "SubnetNotReady", f"Subnet {claim.metadata.name} is not ready")
     )
     shown = subnet.status if subnet is not None else SubnetStatus()
     return SubnetClaimStatus(
-        conditions=with_verdicts(claim.status.conditions, verdicts, generation=generation, now=now),
+        conditions=set_conditions(
+            claim.status.conditions, verdicts, generation=generation, now=now
+        ),
         subnet_ref=LocalReference(name=claim.metadata.name) if ready else None,
         start_address=shown.start_address,
         prefix_length=shown.prefix_length,
@@ -252,13 +256,13 @@ def _subnet_status(subnet: Subnet, taking: Taking, now: str) -> SubnetStatus:
         network = ip_network(taking.cidr)
         start, length = str(network.network_address), network.prefixlen
         verdicts = {
-            ALLOCATED: Verdict(TRUE, "PrefixAllocated", f"The subnet has {taking.cidr}"),
-            PROGRAMMED: Verdict(TRUE, "Programmed", "Cells hand out its addresses"),
-            READY: Verdict(TRUE, "Ready", "Instances can have its addresses"),
+            ALLOCATED: ConditionValue(TRUE, "PrefixAllocated", f"The subnet has {taking.cidr}"),
+            PROGRAMMED: ConditionValue(TRUE, "Programmed", "Cells hand out its addresses"),
+            READY: ConditionValue(TRUE, "Ready", "Instances can have its addresses"),
         }
     return msgspec.structs.replace(
         subnet.status,
-        conditions=with_verdicts(
+        conditions=set_conditions(
             subnet.status.conditions, verdicts, generation=generation, now=now
         ),
         start_address=start,

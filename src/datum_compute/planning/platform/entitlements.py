@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition, with_verdicts
+from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, find_condition, set_conditions
 from datum_compute.api.entitlements import (
     ACTIVE,
     DENIED,
@@ -108,7 +108,9 @@ def plan_entitlement(requested: Requested, now: str) -> Plan:
     if not is_published(requested.service, entitled=entitled):
         name = entitlement.spec.service_ref.name
         said = f"The platform does not offer a service {name} (any more)"
-        return _report(requested, REJECTED, Verdict(FALSE, AccessReason.NOT_PUBLISHED, said), now)
+        return _report(
+            requested, REJECTED, ConditionValue(FALSE, AccessReason.NOT_PUBLISHED, said), now
+        )
     consumer = requested.consumer
     if consumer is None and not _was_registered(entitlement):
         return Plan((Create(PLATFORM, CONSUMER, _consumer(requested), "requested"),))
@@ -116,7 +118,7 @@ def plan_entitlement(requested: Requested, now: str) -> Plan:
         return Plan((Wait("an earlier consumer is leaving"),), requeue_after_s=RESYNC_S)
     if consumer is None or consumer.is_terminating:
         said = "The provider has ended access"
-        return _report(requested, REJECTED, Verdict(FALSE, AccessReason.DENIED, said), now)
+        return _report(requested, REJECTED, ConditionValue(FALSE, AccessReason.DENIED, said), now)
     if consumer.status.phase is None:
         return Plan((Wait("the request is with the provider"),), requeue_after_s=RESYNC_S)
     return _follow(requested, consumer, now)
@@ -128,14 +130,14 @@ def _follow(requested: Requested, consumer: ServiceConsumer, now: str) -> Plan:
     reason = ready.reason if ready is not None else AccessReason.REJECTED
     message = ready.message if ready is not None else ""
     if consumer.spec.suspended:
-        said = Verdict(FALSE, AccessReason.REJECTED, suspension(consumer).message)
+        said = ConditionValue(FALSE, AccessReason.REJECTED, suspension(consumer).message)
         return _report(requested, REJECTED, said, now)
     if consumer.status.phase == DENIED:
-        return _report(requested, REJECTED, Verdict(FALSE, reason, message), now)
+        return _report(requested, REJECTED, ConditionValue(FALSE, reason, message), now)
     if consumer.status.phase == PENDING_APPROVAL:
-        return _report(requested, PENDING_APPROVAL, Verdict(FALSE, reason, message), now)
+        return _report(requested, PENDING_APPROVAL, ConditionValue(FALSE, reason, message), now)
     written = _provisions(requested, now)
-    said = Verdict(TRUE, reason, message)
+    said = ConditionValue(TRUE, reason, message)
     report = _report(requested, ACTIVE, said, now, is_written=not written)
     return Plan((*written, *report.actions), requeue_after_s=RESYNC_S)
 
@@ -206,7 +208,7 @@ def _was_registered(entitlement: ServiceEntitlement) -> bool:
 
 
 def _report(
-    requested: Requested, phase: str, verdict: Verdict, now: str, *, is_written: bool = False
+    requested: Requested, phase: str, verdict: ConditionValue, now: str, *, is_written: bool = False
 ) -> Plan:
     entitlement, consumer = requested.entitlement, requested.consumer
     verdicts = {READY: verdict}
@@ -224,7 +226,7 @@ def _report(
         entitled_at=old.entitled_at or (now if phase == ACTIVE else None),
         service_name=service.spec.service_name if service is not None else old.service_name,
         provisioned_resources=_written(requested),
-        conditions=with_verdicts(
+        conditions=set_conditions(
             old.conditions, verdicts, generation=entitlement.metadata.generation, now=now
         ),
         observed_generation=entitlement.metadata.generation,
@@ -233,10 +235,12 @@ def _report(
     return Plan(tuple(report), requeue_after_s=RESYNC_S)
 
 
-def _provisioned(*, is_written: bool) -> Verdict:
+def _provisioned(*, is_written: bool) -> ConditionValue:
     if is_written:
-        return Verdict(TRUE, "Provisioned", "Quota and locations of the service are there")
-    return Verdict(FALSE, "Provisioning", "Quota and locations of the service are being written")
+        return ConditionValue(TRUE, "Provisioned", "Quota and locations of the service are there")
+    return ConditionValue(
+        FALSE, "Provisioning", "Quota and locations of the service are being written"
+    )
 
 
 def _written(requested: Requested) -> list[ObjectReference]:

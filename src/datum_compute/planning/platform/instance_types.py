@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from datum_compute.api.conditions import FALSE, TRUE, Condition, Verdict, with_verdicts
+from datum_compute.api.conditions import FALSE, TRUE, Condition, ConditionValue, set_conditions
 from datum_compute.api.instancetype import InstanceType, InstanceTypeLifecycle, InstanceTypeStatus
 from datum_compute.api.kinds import INSTANCE_TYPE
 from datum_compute.api.plane import PlaneName, plane_role
@@ -37,7 +37,7 @@ _OF_WORKLOADS = {
     "Deprecated": Reason.INSTANCE_TYPE_DEPRECATED,
     "Disabled": Reason.INSTANCE_TYPE_DISABLED,
 }
-_VALID = Verdict(TRUE, Reason.VALID, "The instance type can be used")
+_VALID = ConditionValue(TRUE, Reason.VALID, "The instance type can be used")
 
 
 def plan_instance_type(
@@ -54,7 +54,7 @@ def type_status(
 ) -> InstanceTypeStatus:
     """``replacement`` is the type that `spec.lifecycle` names, if it exists."""
     generation = instance_type.metadata.generation
-    told = with_verdicts(
+    told = set_conditions(
         instance_type.status.conditions,
         {READY: _verdict(instance_type, replacement)},
         generation=generation,
@@ -73,17 +73,17 @@ def _deprecated_at(instance_type: InstanceType, now: str) -> str | None:
     return instance_type.status.deprecated_at or now
 
 
-def _verdict(instance_type: InstanceType, replacement: InstanceType | None) -> Verdict:
+def _verdict(instance_type: InstanceType, replacement: InstanceType | None) -> ConditionValue:
     lifecycle = instance_type.spec.lifecycle
     name = lifecycle.replacement_instance_type
     if lifecycle.phase == "Active" or not name:
         return _VALID
     if replacement is None or replacement.is_terminating:
         message = f"There is no instance type {name}, which should be used instead"
-        return Verdict(FALSE, Reason.REPLACEMENT_NOT_FOUND, message)
+        return ConditionValue(FALSE, Reason.REPLACEMENT_NOT_FOUND, message)
     if replacement.spec.lifecycle.phase == "Disabled":
         message = f"Instance type {name}, which should be used instead, is disabled itself"
-        return Verdict(FALSE, Reason.REPLACEMENT_DISABLED, message)
+        return ConditionValue(FALSE, Reason.REPLACEMENT_DISABLED, message)
     return _VALID
 
 
@@ -102,8 +102,8 @@ def with_size_notice(
     instead = used.spec.lifecycle.replacement_instance_type
     advice = f"; use {instead} instead" if instead else ""
     message = f"Instance type {used.metadata.name} is {phase.lower()}{advice}"
-    verdict = Verdict(TRUE, reason, message)
-    return with_verdicts(kept, {reason: verdict}, generation=generation, now=now)
+    verdict = ConditionValue(TRUE, reason, message)
+    return set_conditions(kept, {reason: verdict}, generation=generation, now=now)
 
 
 _PHASES = ("Active", "Deprecated", "Disabled")

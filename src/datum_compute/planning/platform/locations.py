@@ -16,10 +16,10 @@ from datum_compute.api.conditions import (
     FALSE,
     TRUE,
     Condition,
-    Verdict,
+    ConditionValue,
     find_condition,
     is_true,
-    with_verdicts,
+    set_conditions,
 )
 from datum_compute.api.fields import CITY_CODE_KEY
 from datum_compute.api.identity import normalized_city
@@ -49,7 +49,7 @@ def plan_location(location: Location, clusters: Iterable[Cluster], now: str) -> 
     if verdict is None:
         return Plan(requeue_after_s=RECHECK_S)
     generation = location.metadata.generation
-    told = with_verdicts(
+    told = set_conditions(
         location.status.conditions, {READY: verdict}, generation=generation, now=now
     )
     status = LocationStatus(conditions=told, observed_generation=generation)
@@ -68,12 +68,12 @@ def are_equally_open(old: Cluster | None, new: Cluster | None) -> bool:
     return is_drained(old) == is_drained(new)
 
 
-def not_ready(said: Condition | None) -> Verdict:
+def not_ready(said: Condition | None) -> ConditionValue:
     """What a project is told of a location that is not Ready, by what that says."""
     if said is not None and said.reason == Reason.CELL_DRAINED:
-        return Verdict(FALSE, said.reason, said.message)
+        return ConditionValue(FALSE, said.reason, said.message)
     told = f": {said.message}" if said is not None and said.message else ""
-    return Verdict(FALSE, "LocationNotReady", f"The location is not ready{told}")
+    return ConditionValue(FALSE, "LocationNotReady", f"The location is not ready{told}")
 
 
 def location_of(city: str) -> str:
@@ -81,16 +81,16 @@ def location_of(city: str) -> str:
     return city.lower()
 
 
-def _verdict(city: str, cells: list[Cluster]) -> Verdict | None:
+def _verdict(city: str, cells: list[Cluster]) -> ConditionValue | None:
     heard = [cell for cell in cells if is_true(cell.status.conditions, "Ready")]
     if any(not is_drained(cell) for cell in heard):
-        return Verdict(TRUE, "ServedByCell", "A cell of this platform serves the city")
+        return ConditionValue(TRUE, "ServedByCell", "A cell of this platform serves the city")
     if heard:
         return drained(heard[0].metadata.name)
     silences = [silence for cell in cells if (silence := silence_of(cell)) is not None]
     if silences:
-        return Verdict(FALSE, Reason.CELL_UNREACHABLE, silences[0].verdict.message)
-    return None if cells else Verdict(FALSE, "NoCell", f"No cell serves {city}")
+        return ConditionValue(FALSE, Reason.CELL_UNREACHABLE, silences[0].verdict.message)
+    return None if cells else ConditionValue(FALSE, "NoCell", f"No cell serves {city}")
 
 
 AVAILABLE = "Available"
@@ -106,7 +106,7 @@ def plan_availability(
     if verdict is None:
         return []
     generation = binding.metadata.generation
-    told = with_verdicts(
+    told = set_conditions(
         binding.status.conditions, {AVAILABLE: verdict}, generation=generation, now=now
     )
     status = LocationBindingStatus(conditions=told, observed_generation=generation)
@@ -115,16 +115,16 @@ def plan_availability(
 
 def _verdict_locationbindings(
     binding: LocationBinding, location: Location | None, *, alone: bool
-) -> Verdict | None:
+) -> ConditionValue | None:
     """None while nobody has said anything of the location yet."""
     if location is None:
         name = binding.spec.location_ref.name
-        return Verdict(FALSE, "LocationNotFound", f"The platform has no location {name}")
+        return ConditionValue(FALSE, "LocationNotFound", f"The platform has no location {name}")
     if alone:
-        return Verdict(TRUE, "AllGatesOpen", "This cluster serves every city")
+        return ConditionValue(TRUE, "AllGatesOpen", "This cluster serves every city")
     ready = find_condition(location.status.conditions, "Ready")
     if ready is None:
         return None
     if ready.status == TRUE:
-        return Verdict(TRUE, "AllGatesOpen", "The location is ready")
+        return ConditionValue(TRUE, "AllGatesOpen", "The location is ready")
     return not_ready(ready)

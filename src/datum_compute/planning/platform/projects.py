@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject, plain
-from datum_compute.api.conditions import FALSE, TRUE, Verdict, with_verdicts
+from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, set_conditions
 from datum_compute.api.entitlements import READY
 from datum_compute.api.kinds import NAMESPACE, ORGANIZATION, PROJECT
 from datum_compute.api.meta import ObjectMeta, OwnerReference, owner_reference, ref_of
@@ -50,11 +50,11 @@ def plan_guard(project: Project, organization: Organization | None) -> Plan:
 
 def plan_ready(project: Project, now: str) -> Plan:
     """The plane is there."""
-    return _said(project, {READY: Verdict(TRUE, "Ready", "The control plane answers")}, now)
+    return _said(project, {READY: ConditionValue(TRUE, "Ready", "The control plane answers")}, now)
 
 
 def plan_failed(project: Project, trouble: str, now: str) -> Plan:
-    verdict = Verdict(
+    verdict = ConditionValue(
         FALSE, "ControlPlaneNotReady", f"The control plane is not there yet: {trouble}"
     )
     return _said(project, {READY: verdict}, now)
@@ -63,8 +63,8 @@ def plan_failed(project: Project, trouble: str, now: str) -> Plan:
 def plan_cleanup(project: Project, left: Sequence[str], now: str) -> Plan:
     """``left`` names what is still there, as kind and name."""
     said = {
-        READY: Verdict(FALSE, "Deleting", "The project is being deleted"),
-        CLEANUP: Verdict(FALSE, "ResourcesRemaining", f"Still there: {told_of(left)}"),
+        READY: ConditionValue(FALSE, "Deleting", "The project is being deleted"),
+        CLEANUP: ConditionValue(FALSE, "ResourcesRemaining", f"Still there: {told_of(left)}"),
     }
     return Plan(_said(project, said, now).actions, requeue_after_s=CLEANUP_S)
 
@@ -81,9 +81,9 @@ def told_of(left: Sequence[str]) -> str:
     return f"{listed} (such as {min(left)})"
 
 
-def _said(project: Project, verdicts: dict[str, Verdict], now: str) -> Plan:
+def _said(project: Project, verdicts: dict[str, ConditionValue], now: str) -> Plan:
     generation = project.metadata.generation
-    told = with_verdicts(project.status.conditions, verdicts, generation=generation, now=now)
+    told = set_conditions(project.status.conditions, verdicts, generation=generation, now=now)
     status = ProjectStatus(conditions=told, observed_generation=generation)
     return Plan(tuple(plan_status(PLATFORM, PROJECT, project, status)))
 
@@ -111,9 +111,9 @@ def plan_organization(organization: Organization, namespace: Namespace | None, n
     if namespace.is_terminating:
         return Plan((Wait("the namespace of an earlier one is leaving"),), requeue_after_s=30.0)
     generation = organization.metadata.generation
-    told = with_verdicts(
+    told = set_conditions(
         organization.status.conditions,
-        {READY: Verdict(TRUE, "Ready", f"Namespace {namespace.metadata.name} is there")},
+        {READY: ConditionValue(TRUE, "Ready", f"Namespace {namespace.metadata.name} is there")},
         generation=generation,
         now=now,
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition, with_verdicts
+from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, find_condition, set_conditions
 from datum_compute.api.entitlements import grant_name
 from datum_compute.api.fields import CITY_CODE_KEY, LocalReference
 from datum_compute.api.kinds import ENTITLEMENT, GRANT, LOCATION_BINDING
@@ -113,7 +113,7 @@ def _availability(
     plane: PlaneName, binding: LocationBinding, location: Location, now: str, *, supported: bool
 ) -> list[Action]:
     generation = binding.metadata.generation
-    told = with_verdicts(
+    told = set_conditions(
         binding.status.conditions,
         {AVAILABLE: _gates(location, supported=supported)},
         generation=generation,
@@ -123,14 +123,14 @@ def _availability(
     return plan_status(plane, LOCATION_BINDING, binding, status)
 
 
-def _gates(location: Location, *, supported: bool) -> Verdict:
+def _gates(location: Location, *, supported: bool) -> ConditionValue:
     if not supported:
         said = f"The service does not run in locations of class {location.spec.location_class_name}"
-        return Verdict(FALSE, "LocationClassNotSupported", said)
+        return ConditionValue(FALSE, "LocationClassNotSupported", said)
     ready = find_condition(location.status.conditions, "Ready")
     if ready is None or ready.status != TRUE:
         return not_ready(ready)
-    return Verdict(TRUE, "AllGatesOpen", "The location is ready and the service runs there")
+    return ConditionValue(TRUE, "AllGatesOpen", "The location is ready and the service runs there")
 
 
 def _is_ours(obj: ResourceGrant | LocationBinding, owner: ServiceEntitlement) -> bool:

@@ -19,9 +19,9 @@ from datum_compute.api.conditions import (
     FALSE,
     TRUE,
     Condition,
-    Verdict,
+    ConditionValue,
     find_condition,
-    with_verdicts,
+    set_conditions,
 )
 from datum_compute.api.entitlements import (
     ACTIVE,
@@ -68,8 +68,13 @@ def plan_service(service: Service, now: str) -> Plan:
     if service.is_terminating:
         return Plan()
     phase = service.spec.phase
-    published = Verdict(TRUE if phase == PUBLISHED else FALSE, phase, f"The service is {phase}")
-    said = {READY: Verdict(TRUE, "ServiceReady", "The service is described"), PUBLISHED: published}
+    published = ConditionValue(
+        TRUE if phase == PUBLISHED else FALSE, phase, f"The service is {phase}"
+    )
+    said = {
+        READY: ConditionValue(TRUE, "ServiceReady", "The service is described"),
+        PUBLISHED: published,
+    }
     status = msgspec.structs.replace(
         service.status,
         conditions=_told(service.status.conditions, said, service.metadata.generation, now),
@@ -91,9 +96,9 @@ def plan_configuration(
     name = configuration.spec.service_ref.name
     actions: list[Action] = []
     if service is None:
-        verdict = Verdict(FALSE, "ServiceNotFound", f"There is no service {name}")
+        verdict = ConditionValue(FALSE, "ServiceNotFound", f"There is no service {name}")
     else:
-        verdict = Verdict(TRUE, "ConfigurationReady", "What the service needs is there")
+        verdict = ConditionValue(TRUE, "ConfigurationReady", "What the service needs is there")
         known = {registration.spec.resource_type for registration in registered}
         if configuration.spec.phase != DRAFT:
             actions += [
@@ -125,9 +130,9 @@ def _registration(service: str, limit: QuotaLimit) -> ResourceRegistration:
 
 
 def _told(
-    conditions: Sequence[Condition], said: dict[str, Verdict], generation: int, now: str
+    conditions: Sequence[Condition], said: dict[str, ConditionValue], generation: int, now: str
 ) -> list[Condition]:
-    return with_verdicts(conditions, said, generation=generation, now=now)
+    return set_conditions(conditions, said, generation=generation, now=now)
 
 
 _PHASES = {TRUE: ACTIVE, FALSE: DENIED}
@@ -140,7 +145,7 @@ def plan_consumer(consumer: ServiceConsumer, service: Service | None, now: str) 
     pending = verdict.reason == AccessReason.PENDING_APPROVAL
     phase = PENDING_APPROVAL if pending else _PHASES[verdict.status]
     generation = consumer.metadata.generation
-    told = with_verdicts(
+    told = set_conditions(
         consumer.status.conditions,
         {READY: verdict, SUSPENDED: suspension(consumer)},
         generation=generation,
@@ -157,28 +162,30 @@ def plan_consumer(consumer: ServiceConsumer, service: Service | None, now: str) 
     return Plan(tuple(plan_status(PLATFORM, CONSUMER, consumer, status)))
 
 
-def suspension(consumer: ServiceConsumer) -> Verdict:
+def suspension(consumer: ServiceConsumer) -> ConditionValue:
     if consumer.spec.suspended:
-        return Verdict(TRUE, AccessReason.SUSPENDED, "The provider has suspended the project")
-    return Verdict(FALSE, AccessReason.NOT_SUSPENDED, "The project is not suspended")
+        return ConditionValue(
+            TRUE, AccessReason.SUSPENDED, "The provider has suspended the project"
+        )
+    return ConditionValue(FALSE, AccessReason.NOT_SUSPENDED, "The project is not suspended")
 
 
-def _decision(consumer: ServiceConsumer, service: Service) -> Verdict:
+def _decision(consumer: ServiceConsumer, service: Service) -> ConditionValue:
     approval, title = consumer.spec.approval, service.spec.display_name or service.metadata.name
     if service.spec.phase == RETIRED:
-        return Verdict(FALSE, AccessReason.NOT_PUBLISHED, f"{title} is no longer offered")
+        return ConditionValue(FALSE, AccessReason.NOT_PUBLISHED, f"{title} is no longer offered")
     if approval is not None and approval.decision == "Denied":
         said = approval.message or "The provider has denied access"
-        return Verdict(FALSE, AccessReason.DENIED, said)
+        return ConditionValue(FALSE, AccessReason.DENIED, said)
     if approval is not None:
         said = approval.message or "The provider has approved access"
-        return Verdict(TRUE, AccessReason.APPROVED, said)
+        return ConditionValue(TRUE, AccessReason.APPROVED, said)
     if service.spec.enablement_policy.mode != GATED or _came_in_freely(consumer):
-        return Verdict(TRUE, AccessReason.ACTIVE, f"{title} is enabled")
+        return ConditionValue(TRUE, AccessReason.ACTIVE, f"{title} is enabled")
     if consumer.status.entitled_at is not None:
-        return Verdict(FALSE, AccessReason.DENIED, "The provider has withdrawn its approval")
+        return ConditionValue(FALSE, AccessReason.DENIED, "The provider has withdrawn its approval")
     waiting = f"The provider of {title} has not decided yet"
-    return Verdict(FALSE, AccessReason.PENDING_APPROVAL, waiting)
+    return ConditionValue(FALSE, AccessReason.PENDING_APPROVAL, waiting)
 
 
 def _came_in_freely(consumer: ServiceConsumer) -> bool:

@@ -27,7 +27,7 @@ from datum_compute.api.allowancebucket import (
     ContributingGrant,
 )
 from datum_compute.api.codec import decode_as, encode, plain
-from datum_compute.api.conditions import FALSE, TRUE, Verdict, with_verdicts
+from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, set_conditions
 from datum_compute.api.fields import ObjectReference
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
 from datum_compute.api.meta import ObjectMeta
@@ -90,7 +90,7 @@ class Balance:
 @dataclass(frozen=True, slots=True)
 class Ruling:
     claim: ResourceClaim
-    verdict: Verdict
+    verdict: ConditionValue
     lacking: tuple[str, ...] = ()
 
 
@@ -138,13 +138,13 @@ def _age(claim: ResourceClaim) -> tuple[str, str, str]:
 def _ruling(books: Books, balance: Balance, claim: ResourceClaim) -> Ruling:
     problem = claim_problem(books, claim)
     if problem:
-        return Ruling(claim, Verdict(FALSE, "ValidationFailed", problem))
+        return Ruling(claim, ConditionValue(FALSE, "ValidationFailed", problem))
     lacking = [request for request in claim.spec.requests if balance.lacks(request)]
     if not lacking:
-        return Ruling(claim, Verdict(TRUE, "QuotaAvailable", "The quota is enough for it"))
+        return Ruling(claim, ConditionValue(TRUE, "QuotaAvailable", "The quota is enough for it"))
     parts = [_shortage(books, balance, request) for request in lacking]
     names = tuple(request.resource_type for request in lacking)
-    return Ruling(claim, Verdict(FALSE, "QuotaExceeded", "; ".join(parts)), names)
+    return Ruling(claim, ConditionValue(FALSE, "QuotaExceeded", "; ".join(parts)), names)
 
 
 def _shortage(books: Books, balance: Balance, request: ResourceRequest) -> str:
@@ -187,15 +187,17 @@ def _may_claim(registration: ResourceRegistration, resource: ObjectReference) ->
 # --- grants
 
 
-def grant_verdict(books: Books, grant: ResourceGrant) -> Verdict:
+def grant_verdict(books: Books, grant: ResourceGrant) -> ConditionValue:
     consumer = grant.spec.consumer_ref
     if not _is_same(consumer, books.consumer):
-        return Verdict(FALSE, "ValidationFailed", f"{consumer.kind} {consumer.name} is not here")
+        return ConditionValue(
+            FALSE, "ValidationFailed", f"{consumer.kind} {consumer.name} is not here"
+        )
     unknown = [a.resource_type for a in grant.spec.allowances]
     unknown = [name for name in unknown if name not in books.registered]
     if unknown:
-        return Verdict(FALSE, "ValidationFailed", f"{', '.join(unknown)} is not registered")
-    return Verdict(TRUE, "GrantActive", "The grant counts")
+        return ConditionValue(FALSE, "ValidationFailed", f"{', '.join(unknown)} is not registered")
+    return ConditionValue(TRUE, "GrantActive", "The grant counts")
 
 
 def _amounts(grant: ResourceGrant) -> dict[str, int]:
@@ -213,7 +215,7 @@ def plan_decisions(plane: PlaneName, books: Books, now: str) -> Plan:
         verdict = grant_verdict(books, grant)
         unsettled = unsettled or verdict.status != TRUE
         generation = grant.metadata.generation
-        told = with_verdicts(
+        told = set_conditions(
             grant.status.conditions, {ACTIVE: verdict}, generation=generation, now=now
         )
         status = ResourceGrantStatus(conditions=told, observed_generation=generation)
@@ -229,7 +231,7 @@ def plan_decisions(plane: PlaneName, books: Books, now: str) -> Plan:
 def _claim_status(ruling: Ruling, now: str) -> ResourceClaimStatus:
     claim = ruling.claim
     generation, before = claim.metadata.generation, claim.status
-    told = with_verdicts(
+    told = set_conditions(
         before.conditions, {GRANTED: ruling.verdict}, generation=generation, now=now
     )
     earlier = {allocation.resource_type: allocation for allocation in before.allocations}
@@ -373,7 +375,7 @@ def plan_registration(
 ) -> Plan:
     """Report whether the registration is active. ``same_type`` are all for its resource type."""
     generation = registration.metadata.generation
-    conditions = with_verdicts(
+    conditions = set_conditions(
         registration.status.conditions,
         {ACTIVE: registration_verdict(registration, same_type)},
         generation=generation,
@@ -385,10 +387,10 @@ def plan_registration(
 
 def registration_verdict(
     registration: ResourceRegistration, registrations: Sequence[ResourceRegistration]
-) -> Verdict:
+) -> ConditionValue:
     counting = active_registrations(registrations).get(registration.spec.resource_type)
     if counting is None or counting.metadata.uid == registration.metadata.uid:
-        return Verdict(TRUE, "RegistrationActive", "Can be granted and claimed")
+        return ConditionValue(TRUE, "RegistrationActive", "Can be granted and claimed")
     other = counting.metadata.name
     message = f"{registration.spec.resource_type} is registered by {other} already"
-    return Verdict(FALSE, "ValidationFailed", message)
+    return ConditionValue(FALSE, "ValidationFailed", message)

@@ -39,10 +39,10 @@ from datum_compute.api.conditions import (
     FALSE,
     TRUE,
     UNKNOWN,
-    Verdict,
+    ConditionValue,
     find_condition,
     is_true,
-    with_verdicts,
+    set_conditions,
 )
 from datum_compute.api.errors import AlreadyExists, ApiError, NotFound
 from datum_compute.api.identity import decoded_project
@@ -151,7 +151,9 @@ REFUSED_S = 60.0
 # A grant this recent needs no live read: a cell that was forced to leave was silent for longer.
 RECENT_GRANT_S = 20.0
 
-GRANTED_BY_RECORD = Verdict(TRUE, Reason.QUOTA_AVAILABLE, "Quota was granted to the slot before")
+GRANTED_BY_RECORD = ConditionValue(
+    TRUE, Reason.QUOTA_AVAILABLE, "Quota was granted to the slot before"
+)
 # Reasons of QuotaGranted that the claim controller writes when it cannot create a claim.
 CLAIM_ERRORS = (Reason.QUOTA_NAMESPACE_NOT_FOUND, Reason.QUOTA_MISCONFIGURED)
 
@@ -270,7 +272,7 @@ def plan_claim_error(
     retry_s = REFUSED_S
     if isinstance(error, AlreadyExists):  # usually the claim of the previous cell of the slot
         retry_s = pending_requeue_s(waiting_s(instance, unix_s), instance.metadata.uid)
-    conditions = with_verdicts(
+    conditions = set_conditions(
         instance.status.conditions,
         {QUOTA_GRANTED: verdict},
         generation=instance.metadata.generation,
@@ -283,12 +285,12 @@ def plan_claim_error(
     return Plan((report,), requeue_after_s=retry_s)
 
 
-def _claim_error(home: ClaimHome, error: ApiError) -> Verdict:
+def _claim_error(home: ClaimHome, error: ApiError) -> ConditionValue:
     if isinstance(error, NotFound):
         message = f"Project {home.project} has no namespace {home.namespace}: {error}"
-        return Verdict(FALSE, Reason.QUOTA_NAMESPACE_NOT_FOUND, message)
+        return ConditionValue(FALSE, Reason.QUOTA_NAMESPACE_NOT_FOUND, message)
     message = f"Project {home.project} does not take the claim: {error}"
-    return Verdict(FALSE, Reason.QUOTA_MISCONFIGURED, message)
+    return ConditionValue(FALSE, Reason.QUOTA_MISCONFIGURED, message)
 
 
 def is_of_size(claim: ResourceClaim, size: Size | None) -> bool:
@@ -414,42 +416,42 @@ def decide_quota_gate(
         verdict = _unreadable_quota(observed.home, instance)
     recorded = find_condition(instance.status.conditions, QUOTA_GRANTED)
     if recorded is not None and observed.claim is None and recorded.reason in CLAIM_ERRORS:
-        verdict = Verdict(recorded.status, recorded.reason, recorded.message)
+        verdict = ConditionValue(recorded.status, recorded.reason, recorded.message)
     granted = verdict.status == TRUE
     requeue_s = None if granted else pending_requeue_s(waited_s, instance.metadata.uid)
     return Decision(QUOTA, QUOTA_GRANTED, verdict, requeue_s)
 
 
-def _unreadable_quota(home: ClaimHome, instance: Instance) -> Verdict:
+def _unreadable_quota(home: ClaimHome, instance: Instance) -> ConditionValue:
     """Return the last decision if there is one; it is still the best that is known."""
     recorded = find_condition(instance.status.conditions, QUOTA_GRANTED)
     if recorded is not None and recorded.reason not in (Reason.PENDING, Reason.PENDING_EVALUATION):
-        return Verdict(recorded.status, recorded.reason, recorded.message)
+        return ConditionValue(recorded.status, recorded.reason, recorded.message)
     message = f"The quota of project {home.project} cannot be read"
-    return Verdict(UNKNOWN, Reason.QUOTA_BACKEND_UNAVAILABLE, message)
+    return ConditionValue(UNKNOWN, Reason.QUOTA_BACKEND_UNAVAILABLE, message)
 
 
 def quota_verdict(
     home: ClaimHome | None, instance: Instance, claim: ResourceClaim | None, size: Size | None
-) -> Verdict:
+) -> ConditionValue:
     """The instance's QuotaGranted, from the claim of its name."""
     if home is None:
         message = f"Namespace {instance.metadata.namespace} does not say which project it is of"
-        return Verdict(FALSE, Reason.QUOTA_PROJECT_ID_UNRESOLVABLE, message)
+        return ConditionValue(FALSE, Reason.QUOTA_PROJECT_ID_UNRESOLVABLE, message)
     if claim is None or (claim.is_terminating and not is_granted(claim)):
-        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
+        return ConditionValue(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
     if not is_for(claim, home, instance):
         owner = claim.metadata.labels.get(labels.SOURCE_CLUSTER, "somebody else")
         message = f"ResourceClaim {ref_of(claim)} is held by {owner}"
-        return Verdict(FALSE, Reason.QUOTA_MISCONFIGURED, message)
+        return ConditionValue(FALSE, Reason.QUOTA_MISCONFIGURED, message)
     if not is_of_size(claim, size):
-        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
+        return ConditionValue(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
     granted = find_condition(claim.status.conditions, GRANTED)
     if granted is None or granted.reason == Reason.PENDING_EVALUATION:
-        return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
+        return ConditionValue(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
     if granted.status == TRUE:
-        return Verdict(TRUE, Reason.QUOTA_AVAILABLE, "Quota is granted")
-    return Verdict(FALSE, as_quota_granted_reason(granted.reason), granted.message)
+        return ConditionValue(TRUE, Reason.QUOTA_AVAILABLE, "Quota is granted")
+    return ConditionValue(FALSE, as_quota_granted_reason(granted.reason), granted.message)
 
 
 def pending_requeue_s(waiting_s: float, uid: str) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from datum_compute.api.conditions import FALSE, Verdict, find_condition
+from datum_compute.api.conditions import FALSE, ConditionValue, find_condition
 from datum_compute.api.kinds import CLAIM, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, Ref, owner_reference, ref_of
 from datum_compute.api.plane import PlaneName, member_name
@@ -33,7 +33,7 @@ _PREFIX = "workload-"
 _NAME_MAX = 253
 # Most claims are decided at once: what takes no longer than this is not worth a word.
 DECIDED_WITHIN_S = 2.0
-UNDECIDED = Verdict(
+UNDECIDED = ConditionValue(
     FALSE, Reason.PENDING_EVALUATION, "The quota of the workload is not decided yet"
 )
 
@@ -90,7 +90,7 @@ def is_fresh(claim: ResourceClaim | None, now: str) -> bool:
 
 def quota_hold(
     workload: Workload, claim: ResourceClaim | None, deployments: Sequence[WorkloadDeployment]
-) -> Verdict | None:
+) -> ConditionValue | None:
     """Why nothing is made of the workload yet; None if nothing holds it."""
     if deployments or workload.status.deployments:
         return None
@@ -103,7 +103,7 @@ def quota_hold(
     denied = find_condition(claim.status.conditions, GRANTED)
     if denied is None or denied.reason == Reason.PENDING_EVALUATION:
         return UNDECIDED
-    return Verdict(FALSE, QUOTA_DENIED_ON_DEPLOYMENT, denied.message)
+    return ConditionValue(FALSE, QUOTA_DENIED_ON_DEPLOYMENT, denied.message)
 
 
 def _is_of(claim: ResourceClaim, workload: Workload) -> bool:
@@ -111,18 +111,18 @@ def _is_of(claim: ResourceClaim, workload: Workload) -> bool:
     return any(o.uid == workload.metadata.uid for o in claim.metadata.owner_references)
 
 
-def _leftover(claim: ResourceClaim) -> Verdict:
+def _leftover(claim: ResourceClaim) -> ConditionValue:
     """Why a claim of the workload's own cannot be made."""
     name, metadata = f"ResourceClaim {claim.metadata.name}", claim.metadata
     if metadata.finalizers:
         held = f"{name} is still there, held by {', '.join(metadata.finalizers)}"
-        return Verdict(FALSE, Reason.QUOTA_MISCONFIGURED, held)
+        return ConditionValue(FALSE, Reason.QUOTA_MISCONFIGURED, held)
     if metadata.owner_references and not claim.is_terminating:
         owner = metadata.owner_references[0]
         whose = f"{name} belongs to {owner.kind} {owner.name} (uid {owner.uid})"
-        return Verdict(FALSE, Reason.QUOTA_MISCONFIGURED, whose)
+        return ConditionValue(FALSE, Reason.QUOTA_MISCONFIGURED, whose)
     replaced = f"{name} of an earlier workload is being replaced"
-    return Verdict(FALSE, Reason.PENDING_EVALUATION, replaced)
+    return ConditionValue(FALSE, Reason.PENDING_EVALUATION, replaced)
 
 
 def _claim(plane: PlaneName, workload: Workload) -> ResourceClaim:

@@ -51,10 +51,10 @@ from datum_compute.api.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
     is_true,
+    make_condition,
     with_condition,
 )
 from datum_compute.api.instance import (
@@ -112,7 +112,7 @@ class Decision(msgspec.Struct, frozen=True):
 
     gate: str
     condition: str
-    verdict: Verdict
+    verdict: ConditionValue
     recheck_s: float | None = None
     records: Mapping[str, Any] = {}
     fields: Mapping[str, Any] = {}
@@ -158,7 +158,9 @@ def recorded(instance: Instance, decisions: Sequence[Decision], now: str) -> lis
     for decision in decisions:
         if decision.gate in held or not _is_past(conditions, decision):
             generation = instance.metadata.generation
-            new = decided(decision.condition, decision.verdict, generation=generation, now=now)
+            new = make_condition(
+                decision.condition, decision.verdict, generation=generation, now=now
+            )
             conditions = with_condition(conditions, new)
     return conditions
 
@@ -264,7 +266,7 @@ def ready_condition(
         verdict = stopping_verdict(instance)
     else:
         verdict = ready_verdict(conditions, gates)
-    return decided(READY, verdict, generation=instance.metadata.generation, now=now)
+    return make_condition(READY, verdict, generation=instance.metadata.generation, now=now)
 
 
 def observed_ready(instance: Instance, now: str) -> Condition:
@@ -272,10 +274,10 @@ def observed_ready(instance: Instance, now: str) -> Condition:
     return ready_condition(instance, instance.status.conditions, gate_names(instance), now)
 
 
-def ready_verdict(conditions: Sequence[Condition], gates: Sequence[str]) -> Verdict:
+def ready_verdict(conditions: Sequence[Condition], gates: Sequence[str]) -> ConditionValue:
     if gates:
         message = f"Scheduling gates present: {', '.join(gates)}"
-        held = Verdict(FALSE, Reason.SCHEDULING_GATES_PRESENT, message)
+        held = ConditionValue(FALSE, Reason.SCHEDULING_GATES_PRESENT, message)
         return _worst(held, 0, [*_quota(conditions), *_others(conditions)])
     programmed = find_condition(conditions, PROGRAMMED)
     if programmed is None or programmed.status != TRUE:
@@ -283,20 +285,22 @@ def ready_verdict(conditions: Sequence[Condition], gates: Sequence[str]) -> Verd
     available = find_condition(conditions, AVAILABLE)
     if available is None or available.status != TRUE:
         if available is None or available.reason == Reason.PENDING:
-            return Verdict(FALSE, Reason.PENDING, "Instance is not available")
+            return ConditionValue(FALSE, Reason.PENDING, "Instance is not available")
         return _words(available)
-    return Verdict(TRUE, Reason.AVAILABLE, "Instance is ready")
+    return ConditionValue(TRUE, Reason.AVAILABLE, "Instance is ready")
 
 
-def _unprogrammed(conditions: Sequence[Condition], programmed: Condition | None) -> Verdict:
-    verdict = Verdict(FALSE, Reason.PENDING_PROGRAMMING, "Instance has not been programmed")
+def _unprogrammed(conditions: Sequence[Condition], programmed: Condition | None) -> ConditionValue:
+    verdict = ConditionValue(FALSE, Reason.PENDING_PROGRAMMING, "Instance has not been programmed")
     candidates = [*_others(conditions)]
     if programmed is None or programmed.reason in _UNTOLD:
         return _worst(verdict, -1, candidates)
     return _worst(_words(programmed), 0, [*candidates, _words(programmed)])
 
 
-def _worst(first: Verdict, rank: int, candidates: Sequence[Verdict]) -> Verdict:
+def _worst(
+    first: ConditionValue, rank: int, candidates: Sequence[ConditionValue]
+) -> ConditionValue:
     """The one with the highest rank; ``first`` has the given rank, ties keep the earlier."""
     for candidate in candidates:
         other = INSTANCE_RANK.get(candidate.reason, 0)
@@ -305,13 +309,13 @@ def _worst(first: Verdict, rank: int, candidates: Sequence[Verdict]) -> Verdict:
     return first
 
 
-def _quota(conditions: Sequence[Condition]) -> Iterator[Verdict]:
+def _quota(conditions: Sequence[Condition]) -> Iterator[ConditionValue]:
     denial = find_quota_denial(conditions)
     if denial is not None:
-        yield Verdict(FALSE, QUOTA_DENIED_ON_INSTANCE, denial.message)
+        yield ConditionValue(FALSE, QUOTA_DENIED_ON_INSTANCE, denial.message)
 
 
-def _others(conditions: Sequence[Condition]) -> Iterator[Verdict]:
+def _others(conditions: Sequence[Condition]) -> Iterator[ConditionValue]:
     for condition in conditions:
         if condition.type in _SILENT or condition.status == TRUE:
             continue
@@ -319,5 +323,5 @@ def _others(conditions: Sequence[Condition]) -> Iterator[Verdict]:
             yield _words(condition)
 
 
-def _words(condition: Condition) -> Verdict:
-    return Verdict(condition.status, condition.reason, condition.message)
+def _words(condition: Condition) -> ConditionValue:
+    return ConditionValue(condition.status, condition.reason, condition.message)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, Verdict
+from datum_compute.api.conditions import FALSE, TRUE, ConditionValue
 from datum_compute.api.configmap import ConfigMap
 from datum_compute.api.datasources import PinnedData
 from datum_compute.api.reasons import Reason
@@ -29,7 +29,7 @@ VERSION_MAX = 64
 
 Held = ConfigMap | Secret
 
-_PRESENT = Verdict(TRUE, Reason.READY, "The ConfigMaps and Secrets it refers to are there")
+_PRESENT = ConditionValue(TRUE, Reason.READY, "The ConfigMaps and Secrets it refers to are there")
 # Which reason speaks for several problems.
 _ORDER = (Reason.SOURCE_UNAUTHORIZED, Reason.SOURCE_NOT_FOUND, Reason.SOURCE_TOO_LARGE)
 
@@ -42,20 +42,20 @@ class ObservedSources:
     denied: frozenset[Source] = frozenset()
 
 
-def data_verdict(wanted: Sequence[Reference], observed: ObservedSources) -> Verdict:
+def data_verdict(wanted: Sequence[Reference], observed: ObservedSources) -> ConditionValue:
     """True if all that is required can be taken; else what is wrong, all of it."""
     problems = [p for r in wanted if not r.optional for p in _problems(r, observed)]
     total = sum(size_bytes(held) for held in taken(wanted, observed).values())
     if total > TOTAL_BYTES_MAX:
         message = f"all sources together have {total} bytes, more than {TOTAL_BYTES_MAX}"
-        problems.append(Verdict(FALSE, Reason.SOURCE_TOO_LARGE, message))
+        problems.append(ConditionValue(FALSE, Reason.SOURCE_TOO_LARGE, message))
     if not problems:
         return _PRESENT
     problems.sort(key=lambda problem: _ORDER.index(Reason(problem.reason)))
     message = "; ".join(dict.fromkeys(problem.message for problem in problems))
     if len(message) > MESSAGE_MAX:
         message = message[: MESSAGE_MAX - 3] + "..."
-    return Verdict(FALSE, problems[0].reason, message)
+    return ConditionValue(FALSE, problems[0].reason, message)
 
 
 def taken(wanted: Sequence[Reference], observed: ObservedSources) -> dict[Source, Held]:
@@ -104,21 +104,21 @@ def keys_of(held: Held) -> set[str]:
     return set(held.data) if isinstance(held, Secret) else {*held.data, *held.binary_data}
 
 
-def _problems(reference: Reference, observed: ObservedSources) -> Iterator[Verdict]:
+def _problems(reference: Reference, observed: ObservedSources) -> Iterator[ConditionValue]:
     source, place = reference.source, reference.field
     if source in observed.denied:
         message = f"{source} may not be read by the platform (asked for by {place})"
-        yield Verdict(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
+        yield ConditionValue(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
         return
     held = observed.held.get(source)
     if held is None:
         message = f"{source} does not exist (asked for by {place})"
-        yield Verdict(FALSE, Reason.SOURCE_NOT_FOUND, message)
+        yield ConditionValue(FALSE, Reason.SOURCE_NOT_FOUND, message)
         return
     missing = [key for key in reference.keys if key not in keys_of(held)]
     if missing:
         message = f"{source} has no key {', '.join(missing)} (asked for by {place})"
-        yield Verdict(FALSE, Reason.SOURCE_NOT_FOUND, message)
+        yield ConditionValue(FALSE, Reason.SOURCE_NOT_FOUND, message)
     if (size := size_bytes(held)) > SOURCE_BYTES_MAX:
         message = f"{source} has {size} bytes, more than {SOURCE_BYTES_MAX}"
-        yield Verdict(FALSE, Reason.SOURCE_TOO_LARGE, message)
+        yield ConditionValue(FALSE, Reason.SOURCE_TOO_LARGE, message)

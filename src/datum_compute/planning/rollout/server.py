@@ -27,10 +27,10 @@ from datum_compute.api.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
     is_true,
+    make_condition,
     with_condition,
 )
 from datum_compute.api.instance import (
@@ -185,7 +185,7 @@ def _without_instance(name: str, claim: Claim) -> Owner:
 
 
 # Programmed and Available; None leaves the recorded condition as it is.
-Verdicts = tuple[Verdict | None, Verdict]
+Verdicts = tuple[ConditionValue | None, ConditionValue]
 
 # Repairs what a lost event left behind. controllers/workload/server.py checks Instances that are
 # Available every few seconds.
@@ -193,7 +193,9 @@ RESYNC_S = 600.0
 HELD_UP_S = 10.0
 MESSAGE_MAX = 1024
 
-_CONFLICT = Verdict(FALSE, Reason.PROVISIONING, "Another server holds the name of its machine")
+_CONFLICT = ConditionValue(
+    FALSE, Reason.PROVISIONING, "Another server holds the name of its machine"
+)
 _HELD_UP: Verdicts = (_CONFLICT, _CONFLICT)
 
 
@@ -237,7 +239,7 @@ def provisioned_status(
         old = find_condition(conditions, type_)
         if old is not None and (old.status, old.reason) == (verdict.status, Reason.PENDING):
             continue  # nothing to say that was not said when the instance was made
-        new = decided(type_, verdict, generation=generation, now=now)
+        new = make_condition(type_, verdict, generation=generation, now=now)
         conditions = with_condition(conditions, new)
     controller, resources = _applied_template(instance, server)
     return InstanceStatus(
@@ -300,30 +302,36 @@ def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:
     """Return Programmed and Available, as they follow from the observed machine."""
     if server is None or not _is_seen(server):
         return _unseen(instance)
-    programmed = Verdict(TRUE, Reason.PROGRAMMED, "The machine is set up")
+    programmed = ConditionValue(TRUE, Reason.PROGRAMMED, "The machine is set up")
     if server.is_terminating:
         # The machine stops before the Server is gone, and no status is reported meanwhile.
-        return programmed, Verdict(FALSE, Reason.STOPPING, "The server is being removed")
+        return programmed, ConditionValue(FALSE, Reason.STOPPING, "The server is being removed")
     message = server.status.message
     match server.status.phase:
         case "Pending":
-            programming = Verdict(FALSE, Reason.PROGRAMMING_IN_PROGRESS, message)
+            programming = ConditionValue(FALSE, Reason.PROGRAMMING_IN_PROGRESS, message)
             starting = server.status.reason or Reason.STARTING
-            return programming, Verdict(FALSE, starting, message)
+            return programming, ConditionValue(FALSE, starting, message)
         case "Running":
             if server.status.reason:  # it runs and does not serve (yet)
-                return programmed, Verdict(FALSE, server.status.reason, message)
-            return programmed, Verdict(TRUE, Reason.AVAILABLE, "The instance is ready to serve")
+                return programmed, ConditionValue(FALSE, server.status.reason, message)
+            return programmed, ConditionValue(
+                TRUE, Reason.AVAILABLE, "The instance is ready to serve"
+            )
         case "Sleeping":
-            return programmed, Verdict(TRUE, Reason.ASLEEP, "Asleep; the first request wakes it")
+            return programmed, ConditionValue(
+                TRUE, Reason.ASLEEP, "Asleep; the first request wakes it"
+            )
         case "Stopped":
-            return programmed, Verdict(FALSE, Reason.STOPPED, _ending(server))
+            return programmed, ConditionValue(FALSE, Reason.STOPPED, _ending(server))
         case "Failed":
             reason = server.status.reason or Reason.CONFIGURATION_ERROR
-            failed = Verdict(FALSE, reason, _ending(server))
+            failed = ConditionValue(FALSE, reason, _ending(server))
             return failed, failed
         case "Unknown":
-            return None, Verdict(UNKNOWN, server.status.reason or Reason.NOT_OBSERVED, message)
+            return None, ConditionValue(
+                UNKNOWN, server.status.reason or Reason.NOT_OBSERVED, message
+            )
 
 
 def _is_seen(server: Server) -> bool:
@@ -339,9 +347,9 @@ def _unseen(instance: Instance) -> Verdicts:
     gated = bool(instance.spec.controller.scheduling_gates)
     denial = find_quota_denial(instance.status.conditions)
     if gated and denial is not None:
-        denied = Verdict(FALSE, QUOTA_DENIED_ON_INSTANCE, denial.message)
+        denied = ConditionValue(FALSE, QUOTA_DENIED_ON_INSTANCE, denial.message)
         return denied, denied
-    pending = Verdict(UNKNOWN, Reason.PENDING, "Waiting for a machine")
+    pending = ConditionValue(UNKNOWN, Reason.PENDING, "Waiting for a machine")
     return pending, pending
 
 

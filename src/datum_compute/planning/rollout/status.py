@@ -32,10 +32,10 @@ from datum_compute.api.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
     is_true,
+    make_condition,
     with_condition,
 )
 from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, Instance
@@ -102,15 +102,15 @@ def _counted(found: Iterable[tuple[str, int, str]]) -> list[BlockedReplicas]:
     ]
 
 
-def cause_of(instance: Instance | None) -> Verdict:
+def cause_of(instance: Instance | None) -> ConditionValue:
     if instance is None:
-        return Verdict(FALSE, Reason.AWAITING_CREATION, "The instance is not created yet")
+        return ConditionValue(FALSE, Reason.AWAITING_CREATION, "The instance is not created yet")
     if instance.is_terminating:
         return stopping_verdict(instance)
     ready = find_condition(instance.status.conditions, READY)
     if ready is None:
-        return Verdict(FALSE, Reason.PENDING, "Nobody has looked at the instance yet")
-    return Verdict(ready.status, ready.reason, ready.message)
+        return ConditionValue(FALSE, Reason.PENDING, "Nobody has looked at the instance yet")
+    return ConditionValue(ready.status, ready.reason, ready.message)
 
 
 def worst_cause(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
@@ -132,7 +132,7 @@ def worst_cause(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
     return best
 
 
-def _as_deployment(verdict: Verdict, instance: Instance) -> tuple[Reason, str]:
+def _as_deployment(verdict: ConditionValue, instance: Instance) -> tuple[Reason, str]:
     """Return the reason and message of a deployment for the cause of one of its instances."""
     if verdict.reason == Reason.SCHEDULING_GATES_PRESENT and gate_names(instance) == [NETWORK]:
         return Reason.NETWORK_PROVISIONING, "Waiting for the network"
@@ -231,7 +231,7 @@ def progressing(
 ) -> Condition:
     """``observed`` carries the counts and ``progressed_at`` as of now."""
     verdict = _verdict(deployment, observed, now, timed)
-    return decided(PROGRESSING, verdict, generation=deployment.metadata.generation, now=now)
+    return make_condition(PROGRESSING, verdict, generation=deployment.metadata.generation, now=now)
 
 
 def deadline_in_s(
@@ -249,13 +249,15 @@ def deadline_in_s(
 
 def _verdict(
     deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str, timed: TimedWait
-) -> Verdict:
+) -> ConditionValue:
     generation = deployment.metadata.generation
     if is_complete(observed) or _was_complete(deployment):
-        return Verdict(TRUE, Reason.ROLLOUT_COMPLETE, f"Generation {generation} is rolled out")
+        return ConditionValue(
+            TRUE, Reason.ROLLOUT_COMPLETE, f"Generation {generation} is rolled out"
+        )
     done = f"{observed.updated_replicas} of {observed.desired_replicas} instances are updated"
     if deployment.spec.paused:
-        return Verdict(UNKNOWN, Reason.ROLLOUT_PAUSED, f"Paused: {done}")
+        return ConditionValue(UNKNOWN, Reason.ROLLOUT_PAUSED, f"Paused: {done}")
     is_late = _left_s(deployment, observed, now, timed) < 0
     if is_late or _stays_exceeded(deployment, observed):
         allowed = deployment.spec.scale_settings.progress_deadline_seconds
@@ -263,9 +265,9 @@ def _verdict(
         if observed.available_or_ready != observed.ready_replicas:
             ready += f", {observed.available_or_ready} are available"
         message = f"No progress for more than {allowed} s: {done}, {ready}"
-        return Verdict(FALSE, Reason.PROGRESS_DEADLINE_EXCEEDED, message)
+        return ConditionValue(FALSE, Reason.PROGRESS_DEADLINE_EXCEEDED, message)
     message = f"{done}; {timed.message}" if timed.message else done
-    return Verdict(TRUE, Reason.ROLLING_OUT, message)
+    return ConditionValue(TRUE, Reason.ROLLING_OUT, message)
 
 
 def is_complete(counts: ReplicaCounts) -> bool:
@@ -448,13 +450,13 @@ def _available(
     ready, desired = counted.ready_replicas, counted.desired_replicas
     if ready:
         message = f"{ready}/{desired} instances are ready"
-        verdict = Verdict(TRUE, Reason.STABLE_INSTANCE_FOUND, message)
+        verdict = ConditionValue(TRUE, Reason.STABLE_INSTANCE_FOUND, message)
     elif slots.serving:
         cause = cause_of(slots.held[min(slots.serving)])
-        verdict = Verdict(UNKNOWN, cause.reason, cause.message)
+        verdict = ConditionValue(UNKNOWN, cause.reason, cause.message)
     else:
-        verdict = Verdict(FALSE, *worst_cause(slots, desired))
-    return decided(AVAILABLE, verdict, generation=deployment.metadata.generation, now=now)
+        verdict = ConditionValue(FALSE, *worst_cause(slots, desired))
+    return make_condition(AVAILABLE, verdict, generation=deployment.metadata.generation, now=now)
 
 
 def _replicas_ready(
@@ -468,22 +470,24 @@ def _replicas_ready(
     """
     generation, desired = deployment.metadata.generation, counted.desired_replicas
     if deployment.is_terminating:
-        verdict = Verdict(FALSE, Reason.REMOVING, "The deployment is being deleted on its cell")
-        return decided(REPLICAS_READY, verdict, generation=generation, now=now)
+        verdict = ConditionValue(
+            FALSE, Reason.REMOVING, "The deployment is being deleted on its cell"
+        )
+        return make_condition(REPLICAS_READY, verdict, generation=generation, now=now)
     if not counted.blocked:
         message = f"{desired} of {desired} desired replicas are ready"
-        verdict = Verdict(TRUE, Reason.REPLICAS_AVAILABLE, message)
-        return decided(REPLICAS_READY, verdict, generation=generation, now=now)
+        verdict = ConditionValue(TRUE, Reason.REPLICAS_AVAILABLE, message)
+        return make_condition(REPLICAS_READY, verdict, generation=generation, now=now)
     worst = counted.blocked[0]
     reason = as_replicas_ready_reason(worst.reason)
     if reason == QUOTA_DENIED_ON_REPLICAS:
         message = f"{worst.replicas} of {desired} desired replicas are pending quota"
-        verdict = Verdict(FALSE, reason, message)
+        verdict = ConditionValue(FALSE, reason, message)
     else:
         message = f"{worst.replicas} of {desired} desired replicas: {worst.message}"
         may_serve = all(number in slots.serving for number in range(desired))
-        verdict = Verdict(UNKNOWN if may_serve else FALSE, reason, message)
-    return decided(REPLICAS_READY, verdict, generation=generation, now=now)
+        verdict = ConditionValue(UNKNOWN if may_serve else FALSE, reason, message)
+    return make_condition(REPLICAS_READY, verdict, generation=generation, now=now)
 
 
 def _source(deployment: WorkloadDeployment) -> ObservedSource:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from datum_compute.api.conditions import FALSE, Verdict
+from datum_compute.api.conditions import FALSE, ConditionValue
 from datum_compute.api.instance import Instance
 from datum_compute.api.reasons import Reason
 from datum_compute.api.timestamps import parse_timestamp
@@ -18,9 +18,9 @@ def grace_period_s(instance: Instance) -> int:
     return instance.spec.runtime.sandbox.termination_grace_period_seconds
 
 
-def stopping_verdict(instance: Instance) -> Verdict:
+def stopping_verdict(instance: Instance) -> ConditionValue:
     message = f"Waiting for the instance to stop, up to {grace_period_s(instance)} s"
-    return Verdict(FALSE, Reason.STOPPING, message)
+    return ConditionValue(FALSE, Reason.STOPPING, message)
 
 
 def render_stopping(instances: Sequence[Instance]) -> str:

@@ -12,9 +12,9 @@ from datum_compute.api import labels
 from datum_compute.api.conditions import (
     FALSE,
     Condition,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
+    make_condition,
     with_condition,
 )
 from datum_compute.api.finalizers import foreign_finalizers
@@ -62,7 +62,7 @@ def removal_status(
     conditions: list[Condition] = []
     for type_ in (AVAILABLE, PROGRESSING):
         observed = find_condition(workload.status.conditions, type_)
-        condition = decided(type_, verdict, generation=generation, now=now)
+        condition = make_condition(type_, verdict, generation=generation, now=now)
         conditions += with_condition([observed] if observed else [], condition)
     return WorkloadStatus(
         conditions=conditions,
@@ -72,16 +72,18 @@ def removal_status(
     )
 
 
-def _removal_verdict(workload: Workload, deployments: Sequence[WorkloadDeployment]) -> Verdict:
+def _removal_verdict(
+    workload: Workload, deployments: Sequence[WorkloadDeployment]
+) -> ConditionValue:
     held = foreign_finalizers(workload)
     if held and not deployments:
         message = "Being deleted: nothing of it is left where cells answer; held by "
-        return Verdict(FALSE, Reason.HELD_BY_FINALIZER, message + ", ".join(held))
+        return ConditionValue(FALSE, Reason.HELD_BY_FINALIZER, message + ", ".join(held))
     cities = ", ".join(sorted({d.spec.city_code for d in deployments}))
     awaited = (
         f"{cities} has to confirm that its instances are gone" if cities else "nothing is left"
     )
-    return Verdict(FALSE, Reason.REMOVING, f"Being deleted: {awaited}")
+    return ConditionValue(FALSE, Reason.REMOVING, f"Being deleted: {awaited}")
 
 
 def plan_removals(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import Verdict, decided, with_condition
+from datum_compute.api.conditions import ConditionValue, make_condition, with_condition
 from datum_compute.api.identity import deployment_name
 from datum_compute.api.instance import AVAILABLE
 from datum_compute.api.instancetype import InstanceType
@@ -89,7 +89,7 @@ def plan_workload(
     deployments: Sequence[WorkloadDeployment],
     now: str,
     instance_type: InstanceType | None = None,
-    hold: Verdict | None = None,
+    hold: ConditionValue | None = None,
 ) -> Plan:
     """``deployments`` are all those that carry this workload's uid; ``instance_type`` is the one
     that it names; ``hold`` says why there may be none yet."""
@@ -119,10 +119,10 @@ def plan_workload(
     )
 
 
-def _plan_held(plane: PlaneName, workload: Workload, hold: Verdict, now: str) -> Plan:
+def _plan_held(plane: PlaneName, workload: Workload, hold: ConditionValue, now: str) -> Plan:
     status = workload_status(workload, (), now)
     generation, wanted = workload.metadata.generation, status.desired_replicas
-    available = decided(AVAILABLE, hold, generation=generation, now=now)
+    available = make_condition(AVAILABLE, hold, generation=generation, now=now)
     told = msgspec.structs.replace(
         status,
         conditions=with_condition(status.conditions, available),

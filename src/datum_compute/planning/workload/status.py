@@ -13,9 +13,9 @@ from datum_compute.api.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
-    Verdict,
-    decided,
+    ConditionValue,
     find_condition,
+    make_condition,
     with_condition,
 )
 from datum_compute.api.identity import normalized_city
@@ -110,8 +110,10 @@ def _with_fallback_notice(
         return [c for c in conditions if c.type != FELL_BACK]
     stuck = any(f.phase == "Exhausted" for f in told)
     reason = Reason.FALLBACK_EXHAUSTED if stuck else Reason.FALLBACK_ENGAGED
-    verdict = Verdict(TRUE, reason, fallback_message(told))
-    return with_condition(conditions, decided(FELL_BACK, verdict, generation=generation, now=now))
+    verdict = ConditionValue(TRUE, reason, fallback_message(told))
+    return with_condition(
+        conditions, make_condition(FELL_BACK, verdict, generation=generation, now=now)
+    )
 
 
 def _placement_status(
@@ -140,13 +142,13 @@ def _available(
     ready = sum(d.status.ready_replicas for d in deployments)
     wanted = sum(d.status.desired_replicas for d in deployments)
     if any(c.status == TRUE for c in found):
-        verdict = Verdict(TRUE, good, f"{ready}/{wanted} instances are ready")
+        verdict = ConditionValue(TRUE, good, f"{ready}/{wanted} instances are ready")
     elif found:
         worst = max(found, key=lambda c: DEPLOYMENT_RANK.get(c.reason, 0))
-        verdict = Verdict(worst.status, worst.reason, worst.message)
+        verdict = ConditionValue(worst.status, worst.reason, worst.message)
     else:
-        verdict = Verdict(FALSE, bad, "No city has reported yet")
-    return decided(AVAILABLE, verdict, generation=generation, now=now)
+        verdict = ConditionValue(FALSE, bad, "No city has reported yet")
+    return make_condition(AVAILABLE, verdict, generation=generation, now=now)
 
 
 def _progressing(
@@ -165,16 +167,16 @@ def _progressing(
             silent.append(deployment.spec.city_code)
         else:
             words.setdefault(found.reason, (found, deployment.spec.city_code))
-    verdict = Verdict(TRUE, Reason.ROLLOUT_COMPLETE, "Every city is rolled out")
+    verdict = ConditionValue(TRUE, Reason.ROLLOUT_COMPLETE, "Every city is rolled out")
     if silent or not deployments:
         where = ", ".join(sorted(set(silent))) or "any city"
-        verdict = Verdict(UNKNOWN, Reason.AWAITING_PROPAGATION, f"No news yet from {where}")
+        verdict = ConditionValue(UNKNOWN, Reason.AWAITING_PROPAGATION, f"No news yet from {where}")
     for reason in _PROGRESS_ORDER:
         if reason in words:
             condition, city = words[reason]
-            verdict = Verdict(condition.status, reason, f"{city}: {condition.message}")
+            verdict = ConditionValue(condition.status, reason, f"{city}: {condition.message}")
             break
-    return decided(PROGRESSING, verdict, generation=generation, now=now)
+    return make_condition(PROGRESSING, verdict, generation=generation, now=now)
 
 
 def _summed(
