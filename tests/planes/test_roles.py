@@ -41,12 +41,12 @@ def resources() -> Iterator[tuple[str, str, str]]:
     yield "", "users", ""
 
 
-def said_by_the_data(rules: tuple[JsonObject, ...], wanted: Attributes) -> bool:
+def rules_allow(rules: tuple[JsonObject, ...], attributes: Attributes) -> bool:
     """Evaluate the role data, independently of the authorizer of the server."""
-    full = wanted.full_resource
+    full = attributes.full_resource
     return any(
-        ("*" in r["verbs"] or wanted.verb in r["verbs"])
-        and ("*" in r.get("apiGroups", ()) or wanted.group in r.get("apiGroups", ()))
+        ("*" in r["verbs"] or attributes.verb in r["verbs"])
+        and ("*" in r.get("apiGroups", ()) or attributes.group in r.get("apiGroups", ()))
         and ("*" in r.get("resources", ()) or full in r.get("resources", ()))
         for r in rules
     )
@@ -71,9 +71,9 @@ async def test_the_authorizer_agrees_with_the_role_data_for_all_verbs_and_kinds(
             user = await holder_of(server, plane, role)
             for group, plural, subresource in resources():
                 for verb in VERBS:
-                    wanted = Attributes(verb, group, plural, subresource, "default")
-                    expected = said_by_the_data(rules, wanted)
-                    assert authorizer.allows(user, name, wanted) is expected, (role, wanted)
+                    attributes = Attributes(verb, group, plural, subresource, "default")
+                    expected = rules_allow(rules, attributes)
+                    assert authorizer.allows(user, name, attributes) is expected, (role, attributes)
 
 
 # plane, role, verb, group, resource, allowed
@@ -145,11 +145,11 @@ async def test_permissions_listed_by_hand(
     plane: str, role: str, verb: str, group: str, resource: str, *, expected: bool
 ) -> None:
     plural, _, subresource = resource.partition("/")
-    wanted = Attributes(verb, group, plural, subresource, "default", "x")
+    attributes = Attributes(verb, group, plural, subresource, "default", "x")
     async with running_server() as server:
         await ensure_first_roles(server, plane)
         user = await holder_of(server, plane, role)
-        assert server.api.authorizer.allows(user, PlaneName(plane), wanted) is expected
+        assert server.api.authorizer.allows(user, PlaneName(plane), attributes) is expected
 
 
 # Verbs that only admission checks.
@@ -207,8 +207,8 @@ def test_users_never_write_what_controllers_own(plane: str, role: str) -> None:
     for plural in ("instances", "workloaddeployments"):
         for subresource in ("", "status"):
             for verb in ("create", "update", "patch", "delete", "deletecollection"):
-                wanted = Attributes(verb, COMPUTE, plural, subresource)
-                assert not said_by_the_data(rules, wanted)
+                attributes = Attributes(verb, COMPUTE, plural, subresource)
+                assert not rules_allow(rules, attributes)
 
 
 async def test_each_token_of_the_kubeconfig_has_the_admin_role_of_its_plane() -> None:
@@ -327,4 +327,4 @@ def test_a_viewer_of_a_project_may_list_every_kind_of_a_category(category: str) 
     kinds = [kind for kind in KINDS if category in kind.categories]
     assert kinds
     for kind in kinds:
-        assert said_by_the_data(rules, Attributes("list", kind.group, kind.plural)), kind.kind
+        assert rules_allow(rules, Attributes("list", kind.group, kind.plural)), kind.kind
