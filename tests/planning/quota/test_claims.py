@@ -50,6 +50,7 @@ from datum_compute.api.workloaddeployment import (
 )
 from datum_compute.planning.plan import Create, Delete, PatchStatus, Plan, Wait
 from datum_compute.planning.quota.claims import (
+    FORBIDDEN_S,
     GRANTED_BY_RECORD,
     RECENT_GRANT_S,
     REFUSED_S,
@@ -342,7 +343,7 @@ def test_an_instance_needs_a_claim_while_it_waits_and_while_it_has_quota(
     ("error", "reason", "retry_s"),
     [
         (NotFound("no namespace"), "QuotaNamespaceNotFound", REFUSED_S),
-        (Forbidden("no"), "QuotaMisconfigured", REFUSED_S),
+        (Forbidden("no"), "QuotaMisconfigured", FORBIDDEN_S),
         (AlreadyExists("taken"), "QuotaMisconfigured", 1.0),
     ],
 )

@@ -13,13 +13,14 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.errors import NotFound
 from datum_compute.api.ipallocation import IPAllocation
-from datum_compute.api.kinds import DEPLOYMENT, IP_ALLOCATION, NETWORK, SUBNET, WORK
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, IP_ALLOCATION, NETWORK, SUBNET, WORK
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PLATFORM
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.prefix_ledger import USER_EDGES, USER_INDEXES, observe_user
 from datum_compute.planning.network.prefixes import (
+    addressed_prefixes,
     allocation_name,
     attached_prefixes,
     carried_prefixes,
@@ -86,6 +87,11 @@ def from_deployment(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[
     return map(_key, attached_prefixes(change.latest)) if change.new is None else []
 
 
+def from_instance(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map the removal of an instance: with slow watches it is the last use that the cache loses."""
+    return map(_key, addressed_prefixes(change.latest)) if change.new is None else []
+
+
 def _key(cidr: str) -> Key:
     return Key(PLATFORM, Ref("", allocation_name(cidr)))
 
@@ -99,6 +105,7 @@ CONTROLLER = Controller(
         watches(SUBNET, from_subnet, on="project"),
         watches(WORK, from_work, on="hub"),
         watches(DEPLOYMENT, from_deployment, on="project"),
+        watches(INSTANCE, from_instance, on="hub"),
         *USER_EDGES,
     ),
     indexes=USER_INDEXES,

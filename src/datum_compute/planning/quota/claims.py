@@ -44,7 +44,7 @@ from datum_compute.api.conditions import (
     is_true,
     set_conditions,
 )
-from datum_compute.api.errors import AlreadyExists, ApiError, NotFound
+from datum_compute.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from datum_compute.api.identity import decoded_project
 from datum_compute.api.instance import (
     QUOTA_GRANTED,
@@ -148,6 +148,8 @@ RECHECK_S = 60.0
 IN_USE_RECHECK_S = 120.0
 # A project that refuses a claim is tried again after this delay.
 REFUSED_S = 60.0
+# A cell that has just joined again is forbidden to create claims until the hub has admitted it.
+FORBIDDEN_S = 10.0
 # A grant this recent needs no live read: a cell that was forced to leave was silent for longer.
 RECENT_GRANT_S = 20.0
 
@@ -269,7 +271,7 @@ def plan_claim_error(
     report the error; it keeps these reasons (``CLAIM_ERRORS``) until a claim exists.
     """
     verdict = _claim_error(home, error)
-    retry_s = REFUSED_S
+    retry_s = FORBIDDEN_S if isinstance(error, Forbidden) else REFUSED_S
     if isinstance(error, AlreadyExists):  # usually the claim of the previous cell of the slot
         retry_s = pending_requeue_s(waiting_s(instance, unix_s), instance.metadata.uid)
     conditions = set_conditions(
