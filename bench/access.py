@@ -10,7 +10,7 @@ from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.plane import PlaneName, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.planes.roleobjects import ensure_roles
+from datum_compute.planes.role_objects import ensure_roles
 from datum_compute.planes.roles import admin_user
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.apiserver import ApiServer

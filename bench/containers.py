@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from bench.measurement import Measurement
-from datum_compute.drivers.containers.creation import OPEN_FILES_MAX, PROCESSES_MAX
+from datum_compute.api.timestamps import unix_time
+from datum_compute.drivers.containers.container_spec import OPEN_FILES_MAX, PROCESSES_MAX
 from datum_compute.drivers.containers.engine import Engine
-from datum_compute.drivers.containers.seen import unix_time
 from tests.containers.cells import Cell
 from tests.containers.engine import TestEngine, missing_programs
 from tests.containers.real import Real, up
@@ -118,10 +118,10 @@ async def _engine_ms(engine: TestEngine) -> float:
     body = {"Image": engine.image("web:1"), "HostConfig": {"Ulimits": limits}}
     try:
         begun = time.perf_counter()
-        await client.ask("POST", "/containers/create", {"name": "alone"}, body)
-        await client.ask("POST", "/containers/alone/start")
+        await client.request("POST", "/containers/create", {"name": "alone"}, body)
+        await client.request("POST", "/containers/alone/start")
         spent = time.perf_counter() - begun
-        await client.ask("DELETE", "/containers/alone", {"force": "true"})
+        await client.request("DELETE", "/containers/alone", {"force": "true"})
         return spent * 1000
     finally:
         await client.aclose()

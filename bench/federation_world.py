@@ -29,8 +29,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.client.transport import Transport
 from datum_compute.client.troubled import Trouble, TroubledTransport
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.store.sqlite import SqliteJournal
 
 PROJECT = project_plane("default")

@@ -41,13 +41,12 @@ from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
-from datum_compute.planes.accountrules import single_cluster_rules
-from datum_compute.planes.catalogue import objects_of_project
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
+from datum_compute.planes.catalogue import project_objects
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.sqlite import SqliteJournal
+from hack.account_rules import single_cluster_rules
 
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")
 SPACE = "default"
@@ -131,7 +130,7 @@ class World:
 async def new_world(state: Path) -> AsyncIterator[World]:
     written: list[Recorded] = []
     ports = real_ports()
-    async with served(state / "bench.db", ports, registry.NEIGHBOURS) as platform:
+    async with served(state / "bench.db", ports, registry.CLUSTER_CONTROLLERS) as platform:
         sending = InProcessTransport(platform.dispatch)
         transport = RecordingTransport(sending, written)
         await bring_up(platform, written)
@@ -174,14 +173,14 @@ async def managed(client: Client, ports: Ports) -> AsyncIterator[None]:
         {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)},
         ports,
         single_project="default",
-        tell=recorder.tell,
+        record_event=recorder.record,
         registry=numbers,
     )
     for name in names:
         manager.engage(name, client)
     running = [asyncio.create_task(manager.run()), asyncio.create_task(recorder.run())]
     try:
-        await manager.synced()
+        await manager.wait_for_sync()
         yield
     finally:
         for task in running:
@@ -206,7 +205,7 @@ async def bring_up(platform: Platform, written: list[Recorded]) -> None:
     await operator.create_plain(CLUSTER_ROLE_BINDING, {**metadata, **binding})
     await operator.create(NAMESPACE, Namespace(metadata=ObjectMeta(name=QUOTA_NAMESPACE)))
     limits = {metric.resource_type: PLENTY for metric in METRICS}
-    for kind, obj in objects_of_project(PROJECT, (CELL,), limits):
+    for kind, obj in project_objects(PROJECT, (CELL,), limits):
         await operator.create(kind, obj)
 
 

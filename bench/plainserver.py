@@ -39,7 +39,7 @@ from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
 
-NEIGHBOURS = "neighbours"
+WITH_CONTROLLERS = "controllers"
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def reached(connection: Connection) -> AbstractAsyncContextManager[Transport]:
 async def new_world_over_tls(state: Path) -> AsyncIterator[World]:
     """The controllers here, and the API server they work on in its own process."""
     written: list[Recorded] = []
-    with plain_server(state / "served", NEIGHBOURS) as connection:
+    with plain_server(state / "served", WITH_CONTROLLERS) as connection:
         async with reached(connection) as sending:
             transport = RecordingTransport(sending, written)
             async with managed(client_of(transport, "manager"), real_ports()):
@@ -97,5 +97,5 @@ async def serve(
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    beside = registry.NEIGHBOURS if NEIGHBOURS in sys.argv[2:] else ()
+    beside = registry.CLUSTER_CONTROLLERS if WITH_CONTROLLERS in sys.argv[2:] else ()
     sys.exit(run_until_stopped(lambda stop: serve(folder, beside, stop)))

@@ -33,12 +33,10 @@ from datum_compute.app.loop import run_loop
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.planes.bootstrap import ensure_plane
-from datum_compute.runtime.controller import Controller, for_
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from datum_compute.runtime.informer import Informer
-from datum_compute.runtime.key import Key
 from datum_compute.runtime.manager import Manager
-from datum_compute.runtime.outcome import Done, Outcome
-from datum_compute.runtime.view import View
 from datum_compute.server.apiserver import ApiServer
 from datum_compute.server.authentication import EVERY_PLANE, User, authenticator_of
 from datum_compute.store.memory import MemoryJournal
@@ -51,8 +49,8 @@ CACHED = 100_000
 CACHED_MB = 400
 PAGE = 500
 
-Act = Callable[[Client | View, Key], Awaitable[None]]
-Engaged = Callable[[PlaneName], View | None]
+Act = Callable[[Client | CachedClient, Key], Awaitable[None]]
+Engaged = Callable[[PlaneName], CachedClient | None]
 
 
 def measure() -> list[Measurement]:
@@ -71,11 +69,11 @@ def measure() -> list[Measurement]:
 # --- reconciles
 
 
-async def _nothing(_writer: Client | View, _key: Key) -> None:
+async def _nothing(_writer: Client | CachedClient, _key: Key) -> None:
     """What a settled object needs."""
 
 
-async def _write(writer: Client | View, key: Key) -> None:
+async def _write(writer: Client | CachedClient, key: Key) -> None:
     patch = {"data": {"n": str(next(_numbers))}}
     await writer.patch(CONFIG_MAP, key.ref, patch)
 
@@ -121,7 +119,7 @@ async def _reconciled(act: Act, client: Client, keys: list[Key]) -> float:
 
     edges = (for_(CONFIG_MAP),)
     controller = Controller("bench", "hub", reconcile, edges, workers=WRITERS)
-    manager: Manager[Engaged] = Manager([controller], lambda made: made.view, Random(1))
+    manager: Manager[Engaged] = Manager([controller], lambda made: made.cached_client, Random(1))
     manager.engage(HUB, client)
     running = asyncio.get_running_loop().create_task(manager.run())
     await finished.wait()  # the first pass, which the caches cause, is not counted
@@ -214,7 +212,7 @@ async def _cached_mb() -> float:
     running = asyncio.get_running_loop().create_task(informer.run())
     await informer.first_sync.wait()
     assert len(informer.cache) == CACHED
-    assert informer.cache.labelled("compute.datumapis.com/deployment-name", "web-dfw-7")
+    assert informer.cache.with_label("compute.datumapis.com/deployment-name", "web-dfw-7")
     grown = _resident_mb() - before
     running.cancel()
     return grown

@@ -97,13 +97,13 @@ async def _both(engine: TestEngine, state: Path) -> tuple[Taken, Taken]:
         await cell.running()
         limits = {"HostConfig": {"Ulimits": _ULIMITS}}
         body = {"Image": engine.image("web:1"), **limits}
-        await bare.ask("POST", "/containers/create", {"name": "bare"}, body)
+        await bare.request("POST", "/containers/create", {"name": "bare"}, body)
         return (
             await _rounds(cell, bare, address, "pause"),
             await _rounds(cell, bare, address, "stop"),
         )
     finally:
-        await bare.ask("DELETE", "/containers/bare", {"force": "true"})
+        await bare.request("DELETE", "/containers/bare", {"force": "true"})
         await bare.aclose()
         await cell.clean()
 
@@ -116,17 +116,19 @@ async def _rounds(cell: Cell, bare: Engine, address: str, mode: SleepMode) -> Ta
     backend = Backend(CELL, ID, address, 8080, SleepPolicy(IDLE_S, mode, 10.0))
     _, port = await proxy.publish("web", "http", [backend], 0)
     if mode == "pause":
-        await bare.ask("POST", "/containers/bare/start")
+        await bare.request("POST", "/containers/bare/start")
     try:
         for _ in range(ROUNDS):
             await cell.reached(lambda state: state.phase == "Sleeping")
-            await bare.ask("POST", f"/containers/bare/{mode}", {"t": 0} if mode == "stop" else None)
+            await bare.request(
+                "POST", f"/containers/bare/{mode}", {"t": 0} if mode == "stop" else None
+            )
             await asyncio.sleep(SETTLED_S)  # nobody is called in the moment of falling asleep
             began_s = time.perf_counter()
-            await bare.ask("POST", f"/containers/bare/{again}")
+            await bare.request("POST", f"/containers/bare/{again}")
             taken.bare.append(1000 * (time.perf_counter() - began_s))
             taken.wakes.append(await _first_byte_ms(port))
-            engine_s = cell.driver._machines[ID].sleep.engine_s
+            engine_s = cell.driver._machines[ID].sleep.wake_duration_s
             taken.own.append(taken.wakes[-1] - 1000 * engine_s)
     finally:
         await proxy.close()

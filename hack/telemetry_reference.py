@@ -20,9 +20,9 @@ from datum_compute.app.metrics import process_registry
 from datum_compute.app.settings import cell_parser, local_parser, manager_parser
 from datum_compute.app.traffic.metrics import PrometheusWakes
 from datum_compute.app.usagemetrics import UsageMetrics
-from datum_compute.controllers.management.quarantine import quarantine_gauge
-from datum_compute.controllers.notices import ON_THE_WAY, OWN_REASONS
-from datum_compute.runtime.events import BURST, NOTE_BYTES_MAX, REFILL_S, EventRecorder
+from datum_compute.controllers.events import ON_THE_WAY, OWN_REASONS
+from datum_compute.controllers.federation.instances import quarantine_gauge
+from datum_compute.runtime.event_recorder import BURST, MESSAGE_BYTES_MAX, REFILL_S, EventRecorder
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.server.event_encoder import EventEncoder
@@ -94,7 +94,7 @@ def _registry() -> CollectorRegistry:
     nothing_random = Random(1)  # noqa: S311 - nothing is drawn
     runtime = RuntimeMetrics(registry)
     Manager([], lambda _manager: None, nothing_random, metrics=runtime)
-    runtime.show((quarantine_gauge(lambda _plane: None),))
+    runtime.register_gauges((quarantine_gauge(lambda _plane: None),))
     registry.register(UsageMetrics({}, lambda: 0.0))
     EventRecorder(
         lambda _plane: None,
@@ -142,7 +142,7 @@ def _shown_name(metric: Metric) -> str:
 
 
 def _events(table: Table) -> str:
-    head = _EVENTS.format(note=f"{NOTE_BYTES_MAX:,}", burst=BURST, refill=int(REFILL_S / 60))
+    head = _EVENTS.format(note=f"{MESSAGE_BYTES_MAX:,}", burst=BURST, refill=int(REFILL_S / 60))
     rows: list[tuple[str, ...]] = [
         (f"`{reason}`", *_type_and_meaning(meaning)) for reason, meaning in OWN_REASONS.items()
     ]

@@ -15,9 +15,9 @@ from datum_compute.api.crd import crd_manifest
 from datum_compute.api.kinds import KINDS, NAMESPACE
 from datum_compute.api.plane import ROLES, cell_plane, project_plane
 from datum_compute.api.quotametrics import QUOTA_NAMESPACE
-from datum_compute.planes.accountrules import account_rules
 from datum_compute.planes.bootstrap import built_in_sizes
-from datum_compute.planes.catalogue import Made, objects_of_platform, objects_of_project
+from datum_compute.planes.catalogue import KindAndObject, platform_objects, project_objects
+from hack.account_rules import account_rules
 from hack.generated import main
 from hack.write_single_cluster import account, documents, made, without_services
 
@@ -45,11 +45,11 @@ def _accounts(role: str) -> Iterable[dict[str, Any]]:
         yield from account(name, rules, f"{name}-{role}")
 
 
-def _catalogue() -> dict[str, list[Made]]:
-    sizes: list[Made] = list(built_in_sizes())
+def _catalogue() -> dict[str, list[KindAndObject]]:
+    sizes: list[KindAndObject] = list(built_in_sizes())
     return {
-        "platform": [*sizes, *without_services(objects_of_platform(_CITIES))],
-        "project": [*sizes, *objects_of_project(project_plane("default"), _CITIES)],
+        "platform": [*sizes, *without_services(platform_objects(_CITIES))],
+        "project": [*sizes, *project_objects(project_plane("default"), _CITIES)],
         "cell": sizes,
     }
 

@@ -1,7 +1,7 @@
 """Write generated parts of deploy/kustomize: ``python -m hack.write_kustomize [--check] FOLDER``.
 
 The accounts of managers that run inside of a cluster, with the rules that the code declares
-(planes/accountrules.py), and lists of the files that other generators write. Everything else there
+(.py), and lists of the files that other generators write. Everything else there
 is written by hand.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from datum_compute.planes.accountrules import account_rules, pods_rules, single_cluster_rules
+from hack.account_rules import account_rules, pods_rules, single_cluster_rules
 from hack.generated import asked, settle
 from hack.write_crds import crd_files
 from hack.write_federation import federation_files

@@ -1,6 +1,6 @@
 """Write the Grafana dashboard: ``python -m hack.write_monitoring [--check] deploy/monitoring``.
 
-A panel is a line in ``ROWS``: its title, its unit, and what it shows. The rest is the same for all.
+``ROWS`` lists the panels: title, unit, expressions. All other settings are the same for all panels.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from hack.generated import main
 class Panel(NamedTuple):
     title: str
     unit: str
-    shown: tuple[tuple[str, str], ...]  # expression, legend
+    series: tuple[tuple[str, str], ...]  # expression, legend
 
 
-_FAILED = (
+_FAILED_SHARE = (
     'sum(rate(runtime_reconciles_total{outcome=~"error|timeout"}[$__rate_interval]))'
     " / sum(rate(runtime_reconciles_total[$__rate_interval]))"
 )
-_OURS = "and on (instance, job) datum_build_info"
-_PROCESSOR = f"rate(process_cpu_seconds_total[$__rate_interval]) {_OURS}"
-_QUANTILE = "histogram_quantile({q}, sum by ({by}) (rate({metric}_bucket[$__rate_interval])))"
+_ONLY_DATUM = "and on (instance, job) datum_build_info"
+_CPU_USAGE = f"rate(process_cpu_seconds_total[$__rate_interval]) {_ONLY_DATUM}"
+_QUANTILE_QUERY = "histogram_quantile({q}, sum by ({by}) (rate({metric}_bucket[$__rate_interval])))"
 
 
-def _quantiles(metric: str, *by: str) -> tuple[tuple[str, str], ...]:
+def _quantile_series(metric: str, *by: str) -> tuple[tuple[str, str], ...]:
     labels = ", ".join(("le", *by))
-    told = "".join(f"{{{{{label}}}}} " for label in by)
+    prefix = "".join(f"{{{{{label}}}}} " for label in by)
     return tuple(
-        (_QUANTILE.format(q=q, by=labels, metric=metric), f"{told}p{round(q * 100)}")
+        (_QUANTILE_QUERY.format(q=q, by=labels, metric=metric), f"{prefix}p{round(q * 100)}")
         for q in (0.5, 0.99)
     )
 
@@ -42,14 +42,14 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         (
             Panel("Planes engaged", "short", (("max(runtime_planes)", "planes"),)),
             Panel(
-                "Instances known to controllers",
+                "Instances in caches",
                 "short",
                 (('max(runtime_view_objects{kind=~"instances.*"})', "instances"),),
             ),
             Panel(
-                "Reconciles that fail",
+                "Failed reconciles",
                 "percentunit",
-                ((_FAILED, "of all"),),
+                ((_FAILED_SHARE, "of all reconciles"),),
             ),
             Panel("Releases", "short", (("count by (version) (datum_build_info)", "{{version}}"),)),
         ),
@@ -67,18 +67,22 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                     ),
                 ),
             ),
-            Panel("Reconcile time", "s", _quantiles("runtime_reconcile_seconds", "controller")[1:]),
+            Panel(
+                "Reconcile time",
+                "s",
+                _quantile_series("runtime_reconcile_seconds", "controller")[1:],
+            ),
             Panel(
                 "Queue depth",
                 "short",
                 (("sum by (controller) (runtime_queue_depth)", "{{controller}}"),),
             ),
             Panel(
-                "Oldest key",
+                "Age of the oldest key",
                 "s",
                 (("max by (controller) (runtime_queue_oldest_seconds)", "{{controller}}"),),
             ),
-            Panel("Wait in queues", "s", _quantiles("runtime_queue_wait_seconds")),
+            Panel("Queue wait", "s", _quantile_series("runtime_queue_wait_seconds")),
             Panel(
                 "Retries",
                 "ops",
@@ -95,17 +99,17 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Planes",
         (
             Panel(
-                "Age of what is known",
+                "Age of the cache",
                 "s",
                 (("min by (plane) (runtime_view_age_seconds)", "{{plane}}"),),
             ),
             Panel(
-                "Kinds that cannot be read",
+                "Kinds that are not synced",
                 "short",
                 (("min by (plane) (runtime_views_not_synced)", "{{plane}}"),),
             ),
             Panel(
-                "Set apart on the hub",
+                "Quarantined copies on the hub",
                 "short",
                 (("sum by (reason) (compute_federation_quarantined_objects)", "{{reason}}"),),
             ),
@@ -137,9 +141,9 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Request time p99",
                 "s",
-                _quantiles("datum_apiserver_request_duration_seconds", "verb")[1:],
+                _quantile_series("datum_apiserver_request_duration_seconds", "verb")[1:],
             ),
-            Panel("Commit time", "s", _quantiles("datum_store_commit_duration_seconds")),
+            Panel("Commit time", "s", _quantile_series("datum_store_commit_duration_seconds")),
             Panel(
                 "Objects by plane",
                 "short",
@@ -154,9 +158,9 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Commits refused",
+                "Failed commits",
                 "ops",
-                (("sum(rate(datum_store_commit_failures_total[$__rate_interval]))", "refused"),),
+                (("sum(rate(datum_store_commit_failures_total[$__rate_interval]))", "failed"),),
             ),
         ),
     ),
@@ -164,9 +168,9 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Processes",
         (
             Panel(
-                "Processor",
+                "CPU",
                 "percentunit",
-                ((_PROCESSOR, "{{instance}}"),),
+                ((_CPU_USAGE, "{{instance}}"),),
             ),
             Panel(
                 "Memory",
@@ -185,14 +189,14 @@ _WIDTH, _HEIGHT, _COLUMNS = 8, 7, 3
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
-def dashboard() -> dict[str, Any]:
+def build_dashboard() -> dict[str, Any]:
     panels: list[dict[str, Any]] = []
     top = 0
     for title, row in ROWS:
-        panels.append(_heading(len(panels), title, top))
+        panels.append(_build_heading(len(panels), title, top))
         for at, panel in enumerate(row):
-            place = (at % _COLUMNS * _WIDTH, top + 1 + at // _COLUMNS * _HEIGHT)
-            panels.append(_panel(len(panels), panel, *place))
+            position = (at % _COLUMNS * _WIDTH, top + 1 + at // _COLUMNS * _HEIGHT)
+            panels.append(_build_panel(len(panels), panel, *position))
         top += 1 + -(-len(row) // _COLUMNS) * _HEIGHT
     return {
         "title": "Datum compute",
@@ -208,12 +212,18 @@ def dashboard() -> dict[str, Any]:
     }
 
 
-def _heading(number: int, title: str, top: int) -> dict[str, Any]:
-    place = {"x": 0, "y": top, "w": _WIDTH * _COLUMNS, "h": 1}
-    return {"id": number + 1, "type": "row", "title": title, "collapsed": False, "gridPos": place}
+def _build_heading(number: int, title: str, top: int) -> dict[str, Any]:
+    position = {"x": 0, "y": top, "w": _WIDTH * _COLUMNS, "h": 1}
+    return {
+        "id": number + 1,
+        "type": "row",
+        "title": title,
+        "collapsed": False,
+        "gridPos": position,
+    }
 
 
-def _panel(number: int, panel: Panel, left: int, top: int) -> dict[str, Any]:
+def _build_panel(number: int, panel: Panel, left: int, top: int) -> dict[str, Any]:
     return {
         "id": number + 1,
         "type": "timeseries",
@@ -223,13 +233,13 @@ def _panel(number: int, panel: Panel, left: int, top: int) -> dict[str, Any]:
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "targets": [
             {"refId": chr(ord("A") + at), "expr": expression, "legendFormat": legend}
-            for at, (expression, legend) in enumerate(panel.shown)
+            for at, (expression, legend) in enumerate(panel.series)
         ],
     }
 
 
 def monitoring_files() -> dict[str, str]:
-    return {"dashboard.json": json.dumps(dashboard(), indent=1) + "\n"}
+    return {"dashboard.json": json.dumps(build_dashboard(), indent=1) + "\n"}
 
 
 if __name__ == "__main__":

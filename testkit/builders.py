@@ -35,8 +35,8 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeploymentSpec,
     WorkloadRef,
 )
-from datum_compute.planning.newinstance import platform_labels
-from datum_compute.planning.template import template_hash
+from datum_compute.planning.rollout.slots import platform_labels
+from datum_compute.planning.workload.templates import template_hash
 
 NOW = "2026-01-01T00:00:00Z"
 LONG_AGO = "2025-12-31T00:00:00Z"  # ready since then: available by any setting

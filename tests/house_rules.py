@@ -112,8 +112,8 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
         frozenset(
             {
                 *("app", "client/http.py", "client/lean.py", "client/oidc.py"),
-                *("drivers/containers/engine.py", "drivers/onlink.py"),
-                *("drivers/containers/hijack.py", "drivers/containers/registry.py"),
+                *("drivers/containers/engine.py", "drivers/local_network.py"),
+                "drivers/containers/registry.py",
             }
         ),
     ),

@@ -19,7 +19,7 @@ from datum_compute.app.metrics import process_registry
 from datum_compute.app.ports import Ports
 from datum_compute.app.settings import cell_parser, local_parser, manager_parser
 from datum_compute.app.wiring import Layout, Platform
-from datum_compute.controllers.notices import ON_THE_WAY, OWN_REASONS
+from datum_compute.controllers.events import ON_THE_WAY, OWN_REASONS
 from datum_compute.store.memory import MemoryJournal
 from hack.generated import stale_files, write_files
 from hack.write_reference import command_list, has_commands, heading, reference_files

@@ -428,8 +428,8 @@ def test_similar_code_is_accepted(rule: Rule, path: str, text: str) -> None:
 
 
 def test_a_missing_line_of_a_list_is_caught() -> None:
-    controller = parse_source("controllers/cell/instance.py", "CONTROLLER = 1")
-    annotated = parse_source("controllers/hub/work.py", "CONTROLLER: int = 1")
+    controller = parse_source("controllers/workload/instance.py", "CONTROLLER = 1")
+    annotated = parse_source("controllers/karmada/works.py", "CONTROLLER: int = 1")
     effects = parse_source("controllers/effects.py", "def carry_out(): ...")
     listing = "controllers/registry.py"
 
@@ -437,12 +437,12 @@ def test_a_missing_line_of_a_list_is_caught() -> None:
         sources: list[Source] = [controller, annotated, effects, parse_source(listing, registry)]
         return find_unlisted(sources, "CONTROLLER", listing)
 
-    from_module = "from datum_compute.controllers.hub.work import CONTROLLER as work"
-    from_folder = "from datum_compute.controllers.cell import instance"
+    from_module = "from datum_compute.controllers.karmada.works import CONTROLLER as work"
+    from_folder = "from datum_compute.controllers.workload import instance"
     assert missing(f"{from_module}\n{from_folder}") == []
-    assert missing(f"{from_module}\nNAMES = ['datum_compute.controllers.cell.instance']") == []
+    assert missing(f"{from_module}\nNAMES = ['datum_compute.controllers.workload.instance']") == []
     assert missing(from_module) == [
-        f"controllers/cell/instance.py assigns CONTROLLER; add it to {listing}"
+        f"controllers/workload/instance.py assigns CONTROLLER; add it to {listing}"
     ]
 
 

@@ -45,12 +45,12 @@ async def serve(context: str, stop: asyncio.Event) -> None:
         client = build_client(connection, transport)
         await define(client)
         manager = Manager(
-            controllers(plane_role(plane)), lambda made: Planes(made.view), ports.random
+            controllers(plane_role(plane)), lambda made: Planes(made.cached_client), ports.random
         )
         manager.engage(plane, client)
         async with asyncio.TaskGroup() as group:
             group.create_task(manager.run())
-            await manager.synced()
+            await manager.wait_for_sync()
             logging.info("at work on %s", plane)
             await stop.wait()
             await manager.stop()

@@ -5,10 +5,8 @@ from __future__ import annotations
 from datum_compute.api.codec import plain
 from datum_compute.api.meta import ref_of
 from datum_compute.planes.planes import Planes
-from datum_compute.runtime.controller import Controller, for_, owns
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.view import View
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, owns
 from examples.ordered_set.kinds import FINALIZER, MEMBER, ORDERED_SET, OrderedSet
 from examples.ordered_set.plan import Plan, plan_ordered_set
 
@@ -18,17 +16,17 @@ START_S = 0.5
 
 
 async def reconcile(planes: Planes, key: Key) -> Outcome:
-    view = planes.need(key.plane)
+    view = planes.require(key.plane)
     desired = view.read(ORDERED_SET).get(key.ref)
     if desired is None:
         return Done()
     members = view.read(MEMBER).owned_by(desired.metadata.uid)
     plan = plan_ordered_set(desired, members)
     await carry_out(view, desired, plan)
-    return Later(RECHECK_S) if plan.is_waiting else Done()
+    return Requeue(RECHECK_S) if plan.is_waiting else Done()
 
 
-async def carry_out(view: View, desired: OrderedSet, plan: Plan) -> None:
+async def carry_out(view: CachedClient, desired: OrderedSet, plan: Plan) -> None:
     """Each write is of the object as it was seen, so that doing it late or twice does no harm."""
     ref, version = ref_of(desired), desired.metadata.resource_version
     if plan.create is not None:
@@ -47,13 +45,13 @@ async def carry_out(view: View, desired: OrderedSet, plan: Plan) -> None:
 
 async def start(planes: Planes, key: Key) -> Outcome:
     """In place of a machine: a member is ready a moment after it was made."""
-    view = planes.need(key.plane)
+    view = planes.require(key.plane)
     member = view.read(MEMBER).get(key.ref)
     if member is None or member.status.ready:
         return Done()
     if member.metadata.annotations.get("started") != "true":
         await view.patch(MEMBER, key.ref, {"metadata": {"annotations": {"started": "true"}}})
-        return Later(START_S)
+        return Requeue(START_S)
     version = member.metadata.resource_version
     await view.patch_status(MEMBER, key.ref, {"ready": True}, version=version)
     return Done()

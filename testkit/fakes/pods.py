@@ -9,7 +9,7 @@ from datum_compute.api.codec import JsonObject, copied, typed
 from datum_compute.api.pod import Pod
 from datum_compute.api.timestamps import timestamp
 from datum_compute.drivers.driver import TransientError
-from datum_compute.drivers.pods.port import PodEvent
+from datum_compute.drivers.pods.driver import PodEvent
 from testkit.fakes.kubelet import play
 
 _TICK_S = 0.05
@@ -106,7 +106,7 @@ class MemoryPods:
         gone = self._pods.pop(key)
         self._gone_from_s.pop(key, None)
         self._version += 1
-        self._tell(PodEvent(typed(gone, Pod), gone=True))
+        self._tell(PodEvent(typed(gone, Pod), is_deleted=True))
 
     def _tell(self, event: PodEvent) -> None:
         self._log.append((self._version, event))

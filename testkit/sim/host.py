@@ -415,15 +415,15 @@ def roles_of(layout: WorldLayout) -> list[HostRoles]:
     if layout.processes == "one":
         everything = (*EVERYTHING, *_publishing(layout))
         return [HostRoles("all", layout.planes, True, everything, (), publishes=layout.published)]
-    of_cells = tuple(c for c in registry.NEIGHBOURS if c.role == "cell")
-    of_centre = tuple(c for c in registry.NEIGHBOURS if c.role != "cell")
-    of_centre += registry.FOLLOW_PROJECTS
+    of_cells = tuple(c for c in registry.CLUSTER_CONTROLLERS if c.role == "cell")
+    of_centre = tuple(c for c in registry.CLUSTER_CONTROLLERS if c.role != "cell")
+    of_centre += registry.PROJECT_MEMBERSHIP
     managing = (*registry.MANAGEMENT, *registry.HUB)
     if layout.processes == "managers":
         found = [
             HostRoles(CENTRE, central, True, of_centre, cells),
             *(
-                _managing(layout, name, (*managing, *registry.FOLLOW_PROJECTS))
+                _managing(layout, name, (*managing, *registry.PROJECT_MEMBERSHIP))
                 for name in managers_of(layout)
             ),
         ]
@@ -434,7 +434,12 @@ def roles_of(layout: WorldLayout) -> list[HostRoles]:
     if layout.joined:
         return [*found, *(_joining(layout, cell) for cell in layout.all_cells)]
     for cell in layout.cells:
-        controllers = (*registry.CELL, *of_cells, *registry.FOLLOW_HOMES, *_publishing(layout))
+        controllers = (
+            *registry.CELL,
+            *of_cells,
+            *registry.HUB_NAMESPACE_MEMBERSHIP,
+            *_publishing(layout),
+        )
         name = host_of_cell(layout, cell)
         above = (HUB, *map(project_plane, layout.projects))  # and the claims of its instances
         own = (cell_plane(cell),)
@@ -444,7 +449,7 @@ def roles_of(layout: WorldLayout) -> list[HostRoles]:
 
 def _joining(layout: WorldLayout, cell: str) -> HostRoles:
     name, plane = host_of_cell(layout, cell), cell_plane(cell)
-    controllers = (*registry.BESIDE_CELL, *_publishing(layout))
+    controllers = (*registry.CELL_PROCESS, *_publishing(layout))
     return HostRoles(name, (plane,), False, controllers, (), joins=cell, publishes=layout.published)
 
 

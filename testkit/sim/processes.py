@@ -38,9 +38,15 @@ from datum_compute.client.client import Client
 from datum_compute.client.connection import Connection
 from datum_compute.client.transport import Transport
 from datum_compute.controllers.context import Context
-from datum_compute.planes.parts import part_of_hub
+from datum_compute.planes.planes import hub_label_scope
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.leader import Election, FencedTransport, Terms, check_all, lead_all
+from datum_compute.runtime.leader_election import (
+    Election,
+    FencedTransport,
+    LeaseConfig,
+    check_all,
+    lead_all,
+)
 from datum_compute.server.access.certificates import Requested
 from datum_compute.server.access.joining import Certified, Certify
 from testkit.sim.scenario.scenario import city_of
@@ -130,7 +136,7 @@ def beside_cell(
     own = platform.bootstrap_client(plane)
 
     async def work_with_hub() -> None:
-        platform.engage(HUB, hub, part_of_hub(cell, city_of(cell)))
+        platform.engage(HUB, hub, hub_label_scope(cell, city_of(cell)))
 
     heartbeat = Heartbeat(
         hub,
@@ -181,7 +187,7 @@ class LeadingProcess:
     def _election(self, name: str) -> Election:
         return Election(
             self._client(HUB, lambda inner: inner),
-            Terms(Ref(LEASE_NAMESPACE, name), self.life),
+            LeaseConfig(Ref(LEASE_NAMESPACE, name), self.life),
             clock=self.ports.elapsed_s,
             unix_s=self.ports.unix_s,
             random=self.ports.random,

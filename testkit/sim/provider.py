@@ -15,11 +15,19 @@ from typing import Literal
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.drivers.behaviours import state_of
-from datum_compute.drivers.driver import Observation, TransientError, missing_observation
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import Machine, SimulatedDriver, no_adoption_delay_s
+from datum_compute.drivers.driver import (
+    NO_DATA,
+    MachineData,
+    Observation,
+    TransientError,
+    missing_observation,
+)
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine, machine_state
+from datum_compute.drivers.simulated.driver import (
+    MachineTable,
+    SimulatedDriver,
+    no_adoption_delay_s,
+)
 
 _ADOPTION_S = (0.0, 0.5, 3.0, 40.0)
 
@@ -64,7 +72,7 @@ class Provider:
     killed: dict[str, None] = field(default_factory=dict)
     on_remove: Callable[[str], None] = ignore_removal  # called before a machine is removed
 
-    def alive(self) -> dict[str, Machine]:
+    def alive(self) -> dict[str, SimulatedMachine]:
         """What really runs or is about to, lies or not."""
         now = self.now()
         return {
@@ -83,7 +91,7 @@ class Provider:
         """The machine of a slot (namespace/name) that is not being removed; empty if none is."""
         found = [
             machine_id
-            for machine_id in self.machines.named(f"{slot}/")
+            for machine_id in self.machines.list_ids(f"{slot}/")
             if self.machines[machine_id].gone_from_s is None
         ]
         return found[0] if found else ""
@@ -96,7 +104,7 @@ class Provider:
         now_s = self.now()
         if now_s - for_s < machine.runs_from_s:
             return False
-        states = (state_of(machine, now_s), state_of(machine, now_s - for_s))
+        states = (machine_state(machine, now_s), machine_state(machine, now_s - for_s))
         up = all(s.phase == "Sleeping" or (s.phase == "Running" and not s.reason) for s in states)
         if up:
             self.killed.pop(machine_id, None)
@@ -106,7 +114,7 @@ class Provider:
         """How long it has been taking requests; 0 if it does not."""
         if not self.serves(machine_id):
             return 0.0
-        started_at = state_of(self.machines[machine_id], self.now()).started_at
+        started_at = machine_state(self.machines[machine_id], self.now()).started_at
         return self.now() - parse_timestamp(started_at) if started_at else 0.0
 
     def report_correctly(self) -> None:

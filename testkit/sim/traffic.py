@@ -12,8 +12,8 @@ from datum_compute.app.traffic.balance import Balance, Port, Reached
 from datum_compute.app.traffic.sleepers import Sleepers
 from datum_compute.app.traffic.wakes import WakeBook
 from datum_compute.app.traffic.wrapping import with_traffic
-from datum_compute.drivers.behaviours import state_of
 from datum_compute.drivers.driver import Driver
+from datum_compute.drivers.simulated.behaviors import machine_state
 from datum_compute.drivers.traffic import Backend
 from testkit.sim.provider import Provider, ProviderDriver
 
@@ -69,7 +69,7 @@ class SimulatedTraffic:
         """Whether its machine executes, whatever anybody believes."""
         provider = self._providers[backend.cell]
         machine = provider.alive().get(backend.machine_id)
-        return machine is not None and state_of(machine, provider.now()).phase == "Running"
+        return machine is not None and machine_state(machine, provider.now()).phase == "Running"
 
     async def _connect(self, backend: Backend) -> Backend | None:
         return backend if self.runs(backend) else None

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api import identity
+from datum_compute.api import identity, labels
 from datum_compute.api.identity import (
     decoded_project,
     deployment_name,
+    deployment_of,
     encoded_cluster,
     instance_name,
 )
@@ -86,3 +87,10 @@ def test_a_label_names_the_last_segment(label: str, project: str | None) -> None
 def test_a_project_survives_the_label(project: str) -> None:
     assert decoded_project(encoded_cluster(project)) == project
     assert decoded_project(encoded_cluster(f"/org/{project}")) == project
+
+
+def test_the_deployment_of_an_instance_is_its_label_else_its_name_without_the_ordinal() -> None:
+    assert deployment_of("web-dfw-0", {labels.DEPLOYMENT_NAME: "shop"}) == "shop"
+    assert deployment_of("web-dfw-0", {}) == "web-dfw"
+    assert deployment_of("web-dfw-0") == "web-dfw"
+    assert deployment_of("web") == ""

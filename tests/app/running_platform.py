@@ -23,8 +23,7 @@ from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import BOOTSTRAP, Layout, Platform
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.store.memory import MemoryJournal
 from testkit.sim.loop import VirtualLoop, run_virtual
 

@@ -31,10 +31,8 @@ from datum_compute.api.server import ServerSpec
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import Layout, Platform, Safeguards
-from datum_compute.drivers.driver import PermanentError
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.driver import NO_DATA, MachineData, PermanentError
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.store.memory import MemoryJournal
 from datum_compute.telemetry.logs import configure_logging

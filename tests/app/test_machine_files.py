@@ -13,10 +13,9 @@ from datum_compute.app.containers import platform_id
 from datum_compute.app.datafolders import HostFolders
 from datum_compute.app.files import StateError
 from datum_compute.app.kernellog import ran_out_of_memory
-from datum_compute.app.logarchive import CARDS_EACH, CardArchive, FileArchive
-from datum_compute.drivers.containers.cards import CrashCard
-from datum_compute.drivers.driver import PermanentError
-from datum_compute.drivers.machinedata import DataFile
+from datum_compute.app.logarchive import REPORTS_PER_MACHINE_MAX, CrashReportFiles, LogFiles
+from datum_compute.drivers.driver import DataFile, PermanentError
+from datum_compute.drivers.queries import CrashReport
 
 
 def test_a_folder_holds_exactly_the_files_it_was_given(tmp_path: Path) -> None:
@@ -47,56 +46,58 @@ def test_files_go_with_their_machine_also_if_nobody_saw_it_go(tmp_path: Path) ->
 
 
 async def test_what_was_said_is_found_by_the_name_of_the_instance(tmp_path: Path) -> None:
-    archive = FileArchive(tmp_path / "logs" / "dfw", lambda: 0.0)
-    await archive.keep("ns/web/1", "app", b"one")
-    await archive.keep("ns/web-other/1", "app", b"other")
-    await archive.keep("ns/web/2", "app", b"")
-    assert await archive.kept("ns/web") == [("ns/web/1", "app", b"one")]
-    assert await archive.kept("ns/nobody") == []
+    archive = LogFiles(tmp_path / "logs" / "dfw", lambda: 0.0)
+    await archive.save("ns/web/1", "app", b"one")
+    await archive.save("ns/web-other/1", "app", b"other")
+    await archive.save("ns/web/2", "app", b"")
+    assert await archive.load("ns/web") == [("ns/web/1", "app", b"one")]
+    assert await archive.load("ns/nobody") == []
 
 
 async def test_the_oldest_goes_first_by_age_and_by_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1_000_000.0
-    archive = FileArchive(tmp_path / "logs" / "dfw", lambda: now_s)
+    archive = LogFiles(tmp_path / "logs" / "dfw", lambda: now_s)
     for number in range(3):
-        await archive.keep(f"ns/web/{number}", "app", b"x" * 10)
+        await archive.save(f"ns/web/{number}", "app", b"x" * 10)
         (file,) = (tmp_path / "logs" / "dfw").glob(f"*%2F{number},app*")
         os.utime(file, (now_s + number, now_s + number))
     monkeypatch.setattr(archive._files, "_limits", Limits(bytes_max=35, files_max=100))
-    await archive.keep("ns/web/3", "app", b"x" * 10)
-    assert [machine for machine, _, _ in await archive.kept("ns/web")] == [
+    await archive.save("ns/web/3", "app", b"x" * 10)
+    assert [machine for machine, _, _ in await archive.load("ns/web")] == [
         *("ns/web/1", "ns/web/2", "ns/web/3"),
     ]
     now_s += AGE_S + 1.5
-    await archive.keep("ns/web/4", "app", b"x")
-    assert "ns/web/1" not in [machine for machine, _, _ in await archive.kept("ns/web")]
+    await archive.save("ns/web/4", "app", b"x")
+    assert "ns/web/1" not in [machine for machine, _, _ in await archive.load("ns/web")]
 
 
 def test_cards_are_kept_for_a_day_and_not_too_many_of_one_machine(tmp_path: Path) -> None:
     now_s = time.time()
-    archive = CardArchive(tmp_path / "crashes" / "dfw", lambda: now_s)
-    archive.keep("ns/other/1", CrashCard(ended_at="2026-01-01T00:00:00.000Z", message="other"))
-    for number in range(CARDS_EACH + 3):
+    archive = CrashReportFiles(tmp_path / "crashes" / "dfw", lambda: now_s)
+    archive.save("ns/other/1", CrashReport(ended_at="2026-01-01T00:00:00.000Z", message="other"))
+    for number in range(REPORTS_PER_MACHINE_MAX + 3):
         ended_at = f"2026-01-01T00:00:{number:02d}.000Z"
-        archive.keep("ns/web/1", CrashCard(ended_at=ended_at, message=str(number), exit_code=3))
-    archive.keep("ns/web/2", CrashCard(ended_at="2026-01-01T00:02:00.000Z", message="next"))
-    found = CardArchive(tmp_path / "crashes" / "dfw", lambda: now_s).kept("ns/web")
+        archive.save("ns/web/1", CrashReport(ended_at=ended_at, message=str(number), exit_code=3))
+    archive.save("ns/web/2", CrashReport(ended_at="2026-01-01T00:02:00.000Z", message="next"))
+    found = CrashReportFiles(tmp_path / "crashes" / "dfw", lambda: now_s).load("ns/web")
     assert [card.message for card in found] == ["3", *map(str, range(4, 13)), "next"]
     assert found[0].exit_code == 3
-    assert [card.message for card in archive.kept("ns/other")] == ["other"]
+    assert [card.message for card in archive.load("ns/other")] == ["other"]
     (tmp_path / "crashes" / "dfw" / "ns%2Fweb%2F1,x.json").write_text("{")
-    assert len(archive.kept("ns/web")) == CARDS_EACH + 1, "what is damaged is passed over"
+    assert len(archive.load("ns/web")) == REPORTS_PER_MACHINE_MAX + 1, (
+        "what is damaged is passed over"
+    )
     now_s += AGE_S + 60
-    assert archive.kept("ns/web") == []
+    assert archive.load("ns/web") == []
 
 
 def test_a_disk_that_takes_nothing_loses_cards_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "crashes").write_text("in the way")
-    archive = CardArchive(tmp_path / "crashes" / "dfw", lambda: 0.0)
-    archive.keep("ns/web/1", CrashCard(ended_at="2026-01-01T00:00:00.000Z", message="lost"))
-    assert archive.kept("ns/web") == []
+    archive = CrashReportFiles(tmp_path / "crashes" / "dfw", lambda: 0.0)
+    archive.save("ns/web/1", CrashReport(ended_at="2026-01-01T00:00:00.000Z", message="lost"))
+    assert archive.load("ns/web") == []
 
 
 def test_a_platform_knows_its_containers_by_an_id_that_stays(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from datum_compute.api.plane import cell_plane
 from datum_compute.app.usagemetrics import EVERY_S, INSTANCES_MAX, WATCHED_S, UsageMetrics
-from datum_compute.drivers.containers.usage import Reading, Sample, reading_of
+from datum_compute.drivers.containers.usage import MachineUsage, UsageSample, machine_usage
 from datum_compute.drivers.driver import TransientError
 from testkit.sim.loop import VirtualLoop, run_virtual
 
@@ -20,13 +20,13 @@ class Measured:
     """A cell whose readings a test sets, and its metrics."""
 
     def __init__(self, loop: VirtualLoop) -> None:
-        self.readings: dict[str, Reading] | None = {}
+        self.readings: dict[str, MachineUsage] | None = {}
         self.looks = 0
         self.metrics = UsageMetrics({cell_plane("dfw"): self.read}, loop.time)
         self.registry = CollectorRegistry()
         self.registry.register(self.metrics)
 
-    async def read(self) -> dict[str, Reading]:
+    async def read(self) -> dict[str, MachineUsage]:
         self.looks += 1
         if self.readings is None:
             raise TransientError("the engine is away")
@@ -52,7 +52,7 @@ WEB = 'cell="dfw",instance="web-0",namespace="ns-1"'
 
 def test_a_series_is_there_as_long_as_its_instance() -> None:
     async def scenario(cell: Measured) -> None:
-        cell.readings = {"ns-1/web-0/uid": Reading(2048, 4096, 0.25)}
+        cell.readings = {"ns-1/web-0/uid": MachineUsage(2048, 4096, 0.25)}
         cell.page()
         await asyncio.sleep(1)
         assert cell.page() == [
@@ -88,7 +88,7 @@ def test_the_engine_is_left_alone_while_nobody_looks() -> None:
 
 def test_too_many_instances_are_counted_and_left_out() -> None:
     async def scenario(cell: Measured) -> None:
-        cell.readings = {f"ns-1/web-{n}/uid": Reading(1, 0) for n in range(INSTANCES_MAX + 7)}
+        cell.readings = {f"ns-1/web-{n}/uid": MachineUsage(1, 0) for n in range(INSTANCES_MAX + 7)}
         cell.page()
         await asyncio.sleep(1)
         lines = cell.page()
@@ -100,10 +100,12 @@ def test_too_many_instances_are_counted_and_left_out() -> None:
 
 def test_the_processor_is_known_from_the_second_look_on() -> None:
     one, two = ("ns/web/1", "app"), ("ns/web/1", "side")
-    first = {one: Sample(10.0, 1_000_000_000, 5, 8)}
-    assert reading_of(first, {}) == Reading(5, 8, None)
-    second = {one: Sample(12.0, 2_000_000_000, 6, 8)}
-    assert reading_of(second, first) == Reading(6, 8, 0.5)
-    anew = {one: Sample(12.0, 0, 6, 8)}
-    assert reading_of(anew, first) == Reading(6, 8, 0.0)
-    assert reading_of({**second, two: Sample(12.0, 1, 1, 1)}, first) == Reading(7, 9, None)
+    first = {one: UsageSample(10.0, 1_000_000_000, 5, 8)}
+    assert machine_usage(first, {}) == MachineUsage(5, 8, None)
+    second = {one: UsageSample(12.0, 2_000_000_000, 6, 8)}
+    assert machine_usage(second, first) == MachineUsage(6, 8, 0.5)
+    anew = {one: UsageSample(12.0, 0, 6, 8)}
+    assert machine_usage(anew, first) == MachineUsage(6, 8, 0.0)
+    assert machine_usage({**second, two: UsageSample(12.0, 1, 1, 1)}, first) == MachineUsage(
+        7, 9, None
+    )

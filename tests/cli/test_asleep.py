@@ -53,7 +53,7 @@ def test_status_and_explain_say_that_instances_sleep(desk: Desk, world: World) -
     assert "asleep: Asleep; the first request wakes it" in desk.out
     assert desk.run("explain", "web") == 0
     assert "Available is True (Asleep" in desk.out
-    assert "Awaited:     the first request, which wakes it" in desk.out
+    assert "Waiting for: the first request, which starts it" in desk.out
     assert desk.run("status", "web", "-o", "json") == 0
     assert [i["asleep"] for i in json.loads(desk.out)["instances"]] == [True]
 

@@ -15,8 +15,8 @@ from datum_compute.api.meta import Ref
 from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.cli.patience import Patience
 from datum_compute.client.client import Client
-from datum_compute.planning.actions import Create
-from datum_compute.planning.revisions import plan_revisions
+from datum_compute.planning.plan import Create
+from datum_compute.planning.workload.revisions import plan_revisions
 from tests.cli.surroundings import Desk
 from tests.cli.world import NAMESPACE, PLANE, World, healthy, image_missing, write_kubeconfig
 

@@ -21,7 +21,7 @@ from datum_compute.api.server import Server
 from datum_compute.api.timestamps import timestamp
 from datum_compute.cli.otherplanes import as_seen_from
 from datum_compute.client.client import Client
-from datum_compute.planning.explain import explain_instance
+from datum_compute.planning.explain.explain import explain_instance
 from testkit.builders import an_instance
 from tests.cli.objects import condition
 from tests.cli.surroundings import NOW, Desk

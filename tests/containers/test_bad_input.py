@@ -6,7 +6,7 @@ import pytest
 
 from datum_compute.api.instance import Container
 from datum_compute.api.reasons import Reason
-from datum_compute.drivers.machinedata import DataFile, MachineData
+from datum_compute.drivers.driver import DataFile, MachineData
 from tests.containers.cells import ID, Cell
 from tests.containers.engine import TestEngine
 from tests.containers.real import Real
@@ -25,7 +25,7 @@ async def test_two_containers_that_want_one_port_name_who_came_second(
     data = MachineData(files={"files": (DataFile("note", b"x"),)})
     await cell.driver.start(ID, cell.of_containers(first, second), data)
     state = await cell.reached(lambda s: s.reason == Reason.INSTANCE_CRASHING)
-    assert state.message == "container second ended with code 1"
+    assert state.message == "container second exited with code 1"
     assert "Address" in state.last_lines[-1], "in use"
     await cell.driver.remove(ID)
     await cell.gone()

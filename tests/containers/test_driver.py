@@ -14,11 +14,10 @@ from datum_compute.api.containeroptions import SecurityContext
 from datum_compute.api.datasources import ConfigMapVolume, Volume, VolumeAttachment
 from datum_compute.api.instance import Container, ContainerResources, EnvVar, ResourceAmounts
 from datum_compute.api.reasons import Reason
-from datum_compute.drivers.containers import sleeping
-from datum_compute.drivers.containers.creation import hardware_address
+from datum_compute.drivers.containers.container_spec import hardware_address
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.driver import NOT_OBSERVED, Driver, MachineState
-from datum_compute.drivers.machinedata import DataFile, MachineData
+from datum_compute.drivers.containers.status import machine_state
+from datum_compute.drivers.driver import NOT_OBSERVED, DataFile, Driver, MachineData, MachineState
 from testkit.conformance import driver as driver_conformance
 from tests.containers.cells import ID, Cell, a_probe, an_interface
 from tests.containers.engine import PASSWORD, USER, TestEngine
@@ -35,10 +34,10 @@ def page(address: str, port: int = 8080) -> str:
 
 
 def _is_settled(machine: Machine) -> bool:
-    if machine.record.asleep:
-        return sleeping.is_asleep(machine)
-    state = machine.state(0)
-    return not machine.sleep.waking and state.phase == "Running" and not state.reason
+    if machine.record.sleep_mode:
+        return machine.is_sleep_settled()
+    state = machine_state(machine, 0)
+    return not machine.sleep.is_wake_requested and state.phase == "Running" and not state.reason
 
 
 @pytest.mark.parametrize("check", driver_conformance.CHECKS, ids=lambda check: check.__name__)
@@ -69,7 +68,7 @@ async def test_it_adopts_machines_as_every_driver_must(
 async def settle(cell: Cell) -> None:
     async def is_settled() -> bool:
         known = cell.driver._machines.values()
-        return all(machine.wanted and _is_settled(machine) for machine in known)
+        return all(machine.is_wanted and _is_settled(machine) for machine in known)
 
     await cell.until(is_settled)
 
@@ -267,7 +266,7 @@ async def test_one_that_crashes_is_started_again_and_says_how_it_ended(cell: Cel
     ended = await cell.reached(lambda s: s.phase == "Failed")
     assert ended.reason == Reason.INSTANCE_CRASHING
     assert (ended.exit_code, ended.restarts) == (3, 0)
-    assert ended.message == "container app ended with code 3"
+    assert ended.message == "container app exited with code 3"
     assert list(ended.last_lines) == [f"line {n}" for n in range(11, 31)]
     again = await cell.reached(lambda s: s.restarts == 1, within_s=20)
     assert again.phase == "Failed", "one that crashes is not called running in between"
@@ -296,7 +295,7 @@ async def test_it_is_available_only_while_its_readiness_probe_is_answered(cell: 
     cell.engine.podman("exec", name, "rm", "/tmp/ready")
     unready = await cell.reached(lambda s: s.reason == Reason.NOT_READY)
     assert unready.phase == "Running"
-    assert "test ended with code 1" in unready.message
+    assert "test exited with code 1" in unready.message
     cell.engine.podman("exec", name, "touch", "/tmp/ready")
     await cell.running()
 
@@ -455,11 +454,11 @@ async def test_what_a_machine_uses_is_measured(cell: Cell) -> None:
     )
     await cell.driver.start(ID, spec)
     await cell.running()
-    usage = await cell.driver.inside.usage("ns/web-0")
+    usage = await cell.driver.queries.usage("ns/web-0")
     assert usage is not None
     assert 50 <= usage.cpu_millicores <= 400, "its limit is 300m"
     assert usage.memory_limit_mebibytes == 64
-    assert await cell.driver.inside.usage("ns/nobody") is None
+    assert await cell.driver.queries.usage("ns/nobody") is None
 
 
 async def test_the_card_of_an_end_outlives_process_and_machine_and_holds_no_secret(
@@ -476,21 +475,23 @@ async def test_the_card_of_an_end_outlives_process_and_machine_and_holds_no_secr
     await cell.reached(lambda s: s.exit_code == 3)
     await cell.kill()
     await cell.start()
-    (card,) = await cell.driver.inside.crashes("ns/web-0")
+    (card,) = await cell.driver.queries.crashes("ns/web-0")
     assert (card.exit_code, card.out_of_memory, card.planned) == (3, False, False)
     assert (card.uid, card.container) == ("uid-1", "app")
-    assert card.message == "container app ended with code 3"
+    assert card.message == "container app exited with code 3"
     assert card.lines == ["one", "two"]
-    assert card.probes == {"readiness probe of app": "sh ended with code 4: not yet"}
+    assert card.probes == {"readiness probe of app": "sh exited with code 4: not yet"}
     assert [moment.text for moment in card.moments][:2] == [
-        "the containers were made",
+        "the containers were created",
         "started: app",
     ]
     await cell.driver.remove(ID)
     await cell.gone()
-    *_, removal = await cell.driver.inside.crashes("ns/web-0")
+    *_, removal = await cell.driver.queries.crashes("ns/web-0")
     assert removal.planned
-    assert removal.message == ("it was asked to end; until then: container app ended with code 3")
+    assert removal.message == (
+        "removal was requested; until then: container app exited with code 3"
+    )
     files = (cell.state / "crashes").rglob("*.json")
     assert all(b"hunter22" not in file.read_bytes() for file in files)
 
@@ -500,7 +501,7 @@ async def test_one_that_never_ran_leaves_a_card_that_says_why(cell: Cell) -> Non
     await cell.reached(lambda s: s.reason == Reason.IMAGE_UNAVAILABLE)
     await cell.driver.remove(ID)
     await cell.gone()
-    (card,) = await cell.driver.inside.crashes("ns/web-0")
+    (card,) = await cell.driver.queries.crashes("ns/web-0")
     assert "until then: ImageUnavailable" in card.message
     assert card.exit_code is None
 
@@ -509,14 +510,14 @@ async def test_a_registry_is_asked_about_an_image_before_it_is_pulled(
     cell: Cell, engine: TestEngine
 ) -> None:
     async def verdict(image: str, policy: str = "Always", *configs: bytes) -> tuple[str, str]:
-        found = await cell.driver.inside.check_image(image, policy, configs)
+        found = await cell.driver.queries.check_image(image, policy, configs)
         return found.outcome, found.words
 
     def config(password: str) -> bytes:
         login = {"username": USER, "password": password}
         return json.dumps({"auths": {engine.private: login}}).encode()
 
-    found = await cell.driver.inside.check_image(engine.image("web:1"), "Always", ())
+    found = await cell.driver.queries.check_image(engine.image("web:1"), "Always", ())
     assert (found.outcome, found.digest[:7]) == ("found", "sha256:")
     assert await verdict(engine.image(f"web@{found.digest}")) == ("found", "")
     assert await verdict(engine.image("web:none")) == ("missing", "manifest unknown")

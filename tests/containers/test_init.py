@@ -13,7 +13,7 @@ import pytest
 
 from datum_compute.api.datasources import ConfigMapVolume, Volume, VolumeAttachment
 from datum_compute.api.reasons import Reason
-from datum_compute.drivers.machinedata import DataFile, MachineData
+from datum_compute.drivers.driver import DataFile, MachineData
 from tests.containers.cells import ID, Cell
 from tests.containers.engine import TestEngine
 from tests.containers.real import Real
@@ -45,7 +45,7 @@ async def remove_and_get_exit_code(cell: Cell) -> int | None:
     """Remove the machine and return the exit code of its container."""
     await cell.driver.remove(ID)
     await cell.gone()
-    return (await cell.driver.inside.crashes(SERVER))[-1].exit_code
+    return (await cell.driver.queries.crashes(SERVER))[-1].exit_code
 
 
 async def test_a_program_without_a_handler_ends_by_sigterm(cell: Cell) -> None:
@@ -73,7 +73,7 @@ async def test_init_false_runs_the_program_as_the_get_first_process(cell: Cell) 
     await cell.driver.start(ID, cell.spec(*ENDLESS, init=False))
     await cell.running()
     assert get_first_process(cell) == "sleep"
-    assert (await cell.driver.inside.driver()).without_init == 0, "no init process was requested"
+    assert (await cell.driver.queries.driver()).without_init == 0, "no init process was requested"
     assert await remove_and_get_exit_code(cell) == BY_KILL
 
 
@@ -118,9 +118,9 @@ async def test_an_engine_without_init_runs_the_machine_without_and_reports_it(
     await cell.driver.start(ID, cell.spec(*ENDLESS))
     await cell.running()
     assert get_first_process(cell) == "sleep"
-    assert (await cell.driver.inside.driver()).without_init == 1
+    assert (await cell.driver.queries.driver()).without_init == 1
     assert await remove_and_get_exit_code(cell) == BY_KILL
-    assert (await cell.driver.inside.driver()).without_init == 0
+    assert (await cell.driver.queries.driver()).without_init == 0
 
 
 async def test_a_container_from_before_is_kept_when_the_engine_gets_an_init(

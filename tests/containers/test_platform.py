@@ -190,9 +190,9 @@ def test_one_that_does_not_run_runs_no_command_and_leaves_a_card(
     eventually(is_down, "it has ended")
     done = real.run("exec", real.instances("ends")[0]["name"], "--", "ls")
     assert done.returncode == 4, done.stderr
-    assert "container app does not run: container app ended with code 9" in done.stderr
+    assert "container app does not run: container app exited with code 9" in done.stderr
     shown = real.run("instances", "describe", real.instances("ends")[0]["name"]).stdout
-    assert "container app ended with code 9" in shown
+    assert "container app exited with code 9" in shown
     told = real.run("explain", "ends").stdout
     assert "Exit code:  9" in told, told
     name = real.instances("ends")[0]["name"]
@@ -201,5 +201,5 @@ def test_one_that_does_not_run_runs_no_command_and_leaves_a_card(
     gone = real.run("instances", "describe", name)
     assert gone.returncode == 0, gone.stderr
     assert f"Instance {name} (project/default) is gone." in gone.stdout
-    assert "container app ended with code 9" in gone.stdout
+    assert "container app exited with code 9" in gone.stdout
     assert json.loads(real.run("explain", name, "-o", "json").stdout)["status"] == "Gone"

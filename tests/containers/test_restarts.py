@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from datum_compute.drivers.containers.plan import CELL
+from datum_compute.drivers.containers.container_spec import CELL
 from tests.containers.engine import TestEngine
 from tests.containers.real import Real, up
 from tests.e2e.platform import eventually

@@ -204,11 +204,11 @@ def test_a_wake_in_vain_is_told_and_the_connection_closed(site: Site) -> None:
     with pytest.raises(http.client.RemoteDisconnected):
         get(url)
     eventually(
-        lambda: "ended with code 7" in site.platform.run("events", "web").stdout, "it is told"
+        lambda: "exited with code 7" in site.platform.run("events", "web").stdout, "it is told"
     )
     eventually(lambda: site.reasons() == [("False", "InstanceCrashing")], "it is not available")
     (instance,) = site.platform.objects("project/default", "instances")
-    assert instance["status"]["lastWake"]["failure"] == "container app ended with code 7"
+    assert instance["status"]["lastWake"]["failure"] == "container app exited with code 7"
 
 
 def test_sleepers_survive_the_platform_and_wake_on_the_first_connection(site: Site) -> None:

@@ -15,9 +15,9 @@ from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.controllers import registry
 from datum_compute.planes.bootstrap import ensure_plane
-from datum_compute.runtime.events import Notice
+from datum_compute.runtime.event_recorder import EventRequest
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.runtime.planes import Planes
+from tests.runtime.planes_in_process import InProcessPlanes
 
 CORE = "/api/v1/namespaces/default"
 SETTLED_S = 5.0
@@ -25,8 +25,8 @@ SETTLED_S = 5.0
 
 @dataclass
 class Neighbourhood:
-    planes: Planes
-    told: list[Notice] = field(default_factory=list)
+    planes: InProcessPlanes
+    told: list[EventRequest] = field(default_factory=list)
 
     async def ask(
         self, method: str, path: str, body: Any = None, *, plane: PlaneName = HUB, **query: str
@@ -70,22 +70,22 @@ def in_neighbourhood(test: Callable[[Neighbourhood], Coroutine[Any, Any, None]])
     """Run a test beside a hub whose neighbours are at work."""
 
     async def main(loop: VirtualLoop) -> None:
-        planes = Planes(loop)
+        planes = InProcessPlanes(loop)
         client = await planes.create()
         await ensure_plane(client, HUB)
         here = Neighbourhood(planes)
         ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
         manager = build_manager(
-            registry.NEIGHBOURS,
+            registry.CLUSTER_CONTROLLERS,
             {},
             ports,
             holdings=planes.server.holdings,
             authority="CERTIFICATE",
-            tell=here.told.append,
+            record_event=here.told.append,
         )
         manager.engage(HUB, client)
         running = loop.create_task(manager.run())
-        await manager.synced()
+        await manager.wait_for_sync()
         await test(here)
         running.cancel()
 

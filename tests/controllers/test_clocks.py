@@ -20,13 +20,13 @@ from datum_compute.api.plane import HUB, PlaneName, cell_plane, path_prefix
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import build_manager
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.hub import cluster
-from datum_compute.controllers.management import quarantine
-from datum_compute.planning.quarantine import NO_IDENTITY
+from datum_compute.controllers.federation import instances as quarantine
+from datum_compute.controllers.karmada import clusters as cluster
+from datum_compute.planning.federation.instances import NO_IDENTITY
 from datum_compute.runtime.controller import Controller
 from testkit.builders import an_instance
 from testkit.sim.loop import VirtualLoop
-from tests.runtime.planes import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 CELL = cell_plane("dfw")
 NOW_S = 1_000_000.0
@@ -46,7 +46,7 @@ class Clock:
 
 @asynccontextmanager
 async def running(
-    controller: Controller[Context], loop: VirtualLoop, planes: Planes, *engaged: PlaneName
+    controller: Controller[Context], loop: VirtualLoop, planes: InProcessPlanes, *engaged: PlaneName
 ) -> AsyncIterator[Clock]:
     clock = Clock(loop)
     ports = Ports(clock.unix_s, lambda: "uid", lambda: "suffix", Random(1), loop.time)
@@ -60,7 +60,7 @@ async def running(
 
 
 def test_a_silent_cell_is_reported_after_the_clock_is_set_back() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[bool]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[bool]:
         hub, cell = await planes.create(HUB), await planes.create(CELL)
         await cell.create(NAMESPACE, a_namespace("default"))
         await hub.create(CLUSTER, Cluster(metadata=ObjectMeta(name="dfw")))
@@ -75,7 +75,7 @@ def test_a_silent_cell_is_reported_after_the_clock_is_set_back() -> None:
                 raise Unreachable("the cell is away")
             return None
 
-        async with running(cluster.CONTROLLER, loop, planes, HUB, CELL) as clock:
+        async with running(cluster.CLUSTER_CONTROLLER, loop, planes, HUB, CELL) as clock:
             await asyncio.sleep(15)
             await look()
             planes.intercept = cut
@@ -89,13 +89,13 @@ def test_a_silent_cell_is_reported_after_the_clock_is_set_back() -> None:
 
 
 def test_a_copy_is_quarantined_after_the_clock_is_set_back() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> str:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> str:
         hub = await planes.create(HUB)
         metadata = ObjectMeta(name="web-0", namespace="ns-u")  # no labels that name its project
         copy = msgspec.structs.replace(an_instance(0), metadata=metadata)
         await hub.create(NAMESPACE, a_namespace("ns-u"))
         await hub.create(INSTANCE, copy)
-        async with running(quarantine.CONTROLLER, loop, planes, HUB) as clock:
+        async with running(quarantine.QUARANTINE_CONTROLLER, loop, planes, HUB) as clock:
             await asyncio.sleep(10)
             clock.skew_s = -STEP_S
             await asyncio.sleep(120)

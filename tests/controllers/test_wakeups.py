@@ -27,11 +27,15 @@ from datum_compute.api.instance import (
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
 from datum_compute.api.server import Server, ServerSpec, ServerStatus
-from datum_compute.controllers.cell import claimrelease, instance, machine, provisioner, writeback
-from datum_compute.controllers.management.networkbinding import concerns_bindings
-from datum_compute.planning.firstword import FIRST_WORD_S
-from datum_compute.planning.projection import is_worth_telling
-from datum_compute.planning.readiness import observed_ready
+from datum_compute.api.timestamps import parse_timestamp, timestamp
+from datum_compute.controllers.federation import instances as writeback
+from datum_compute.controllers.network.networks import concerns_bindings
+from datum_compute.controllers.quota import claims as claimrelease
+from datum_compute.controllers.workload import instance, machine
+from datum_compute.controllers.workload import server as provisioner
+from datum_compute.planning.federation.instances import is_worth_telling
+from datum_compute.planning.initial_status import INITIAL_STATUS_S
+from datum_compute.planning.rollout.gates import observed_ready
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
 
 SPEC = ServerSpec(instance_type="datumcloud/d1-standard-2", template_hash="", containers=[])
@@ -106,7 +110,7 @@ def test_a_new_instance_behind_gates_needs_no_machine_unless_something_was_said_
 
 
 def test_claims_are_woken_by_the_change_that_lets_go_of_their_slots_and_by_the_last_word() -> None:
-    let_go = claimrelease.slots_let_go
+    let_go = claimrelease.released_slots
     leaving = a_deployment(replicas=3, terminating=True)
     assert let_go(a_deployment(replicas=3), a_deployment(replicas=1)) == range(1, 3)
     assert not let_go(a_deployment(replicas=1), a_deployment(replicas=3))
@@ -128,14 +132,19 @@ def test_a_driver_is_asked_again_until_its_machine_is_settled() -> None:
     assert machine.concerns_driver(a_server("Running"), a_server("Running", generation=2))
 
 
-def test_a_new_instance_is_told_of_with_the_first_word_about_it_or_when_that_takes_long() -> None:
-    assert not is_worth_telling(gated(), 0.0)
-    assert not is_worth_telling(gated({READY: FALSE}), 0.0)
-    assert is_worth_telling(gated(), FIRST_WORD_S)
-    assert is_worth_telling(refused_by_quota(an_instance(0)), 0.0)
-    assert not is_worth_telling(an_instance(0, ready=False), 0.0)
-    assert is_worth_telling(an_instance(0), 0.0)
-    assert is_worth_telling(an_instance(0, ready=False, terminating=True), 0.0)
+def test_a_copy_of_a_new_instance_is_made_with_its_first_result_or_after_some_seconds() -> None:
+    def is_published(instance: Instance, age_s: float = 0.0) -> bool:
+        metadata = replace(instance.metadata, creation_timestamp=NOW)
+        now = timestamp(parse_timestamp(NOW) + age_s)
+        return is_worth_telling(replace(instance, metadata=metadata), now)
+
+    assert not is_published(gated())
+    assert not is_published(gated({READY: FALSE}))
+    assert is_published(gated(), INITIAL_STATUS_S)
+    assert is_published(refused_by_quota(an_instance(0)))
+    assert not is_published(an_instance(0, ready=False))
+    assert is_published(an_instance(0))
+    assert is_published(an_instance(0, ready=False, terminating=True))
 
 
 def test_bindings_are_not_woken_by_who_takes_hold_of_their_context() -> None:

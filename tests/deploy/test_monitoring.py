@@ -1,4 +1,4 @@
-"""Rules and dashboard name metrics that there are, and every alert has a page that helps."""
+"""Alerts and the dashboard use metrics that exist, and every alert has a runbook."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DOCS = DEPLOY.parent / "docs"
 ALERTS = yaml.safe_load((DEPLOY / "monitoring" / "alerts.yaml").read_text())
 RULES: list[dict[str, Any]] = [rule for group in ALERTS["groups"] for rule in group["rules"]]
 NAMES = [rule["alert"] for rule in RULES]
-# What Prometheus itself adds to every series.
+# Labels that Prometheus adds to every series.
 _OF_PROMETHEUS = {"instance", "job"}
 _OF_INFO = {"datum_build_info": {"version"}}
-_SECTIONS = ("## What it means", "## Look", "## Do")
+_SECTIONS = ("## What it means", "## How to check", "## How to fix")
 
 
-def documented() -> dict[str, tuple[str, set[str]]]:
+def documented_metrics() -> dict[str, tuple[str, set[str]]]:
     """Type and labels of every metric in the reference, which is made from the code."""
     text = (DOCS / "reference" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", text, re.MULTILINE)
@@ -42,8 +42,8 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("where", "expression"), list(expressions()))
-def test_every_expression_is_one_and_names_what_there_is(where: str, expression: str) -> None:
-    named, known = parsed(expression), documented()
+def test_every_expression_is_valid_and_uses_documented_metrics(where: str, expression: str) -> None:
+    named, known = parsed(expression), documented_metrics()
     labels = set(_OF_PROMETHEUS)
     for metric, matched in named.metrics.items():
         family = metric
@@ -55,12 +55,12 @@ def test_every_expression_is_one_and_names_what_there_is(where: str, expression:
         own = own | _OF_INFO.get(family, set()) | ({"le"} if kind == "histogram" else set())
         assert matched <= own | _OF_PROMETHEUS, f"{where}: {metric} has no {matched - own}"
         labels |= own
-    assert named.metrics, f"{where} looks at nothing"
-    assert named.grouped <= labels, f"{where}: nothing has {named.grouped - labels}"
+    assert named.metrics, f"{where} uses no metric"
+    assert named.grouped <= labels, f"{where}: no label {named.grouped - labels}"
 
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
-def test_every_alert_says_how_bad_it_is_and_where_help_is(rule: dict[str, Any]) -> None:
+def test_every_alert_has_a_severity_and_a_runbook(rule: dict[str, Any]) -> None:
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     assert rule["labels"]["severity"] in ("critical", "warning")
     assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
@@ -115,6 +115,6 @@ def test_the_dashboard_is_fresh_and_its_panels_do_not_overlap() -> None:
         'a_total{code="5}',
     ],
 )
-def test_the_reader_of_expressions_refuses_what_is_none(expression: str) -> None:
+def test_the_expression_parser_rejects_invalid_expressions(expression: str) -> None:
     with pytest.raises(BadExpression):
         parsed(expression)

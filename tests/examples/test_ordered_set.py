@@ -24,7 +24,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport import is_watch
 from datum_compute.controllers import registry
 from datum_compute.planes.bootstrap import ensure_plane
-from datum_compute.planes.planes import Planes as EngagedPlanes
+from datum_compute.planes.planes import Planes
 from datum_compute.runtime.manager import Manager
 from examples.ordered_set.__main__ import define
 from examples.ordered_set.controllers import controllers
@@ -39,7 +39,7 @@ from examples.ordered_set.kinds import (
 )
 from examples.ordered_set.plan import Plan, plan_ordered_set
 from testkit.sim.loop import HOST, VirtualLoop, run_virtual
-from tests.runtime.planes import Planes
+from tests.runtime.planes_in_process import InProcessPlanes
 
 # --- the planner alone
 
@@ -119,7 +119,7 @@ def test_members_come_in_ascending_and_go_in_descending_order(
 class Chaos:
     """Between the controllers and the server; all quiet after ``calm``."""
 
-    def __init__(self, planes: Planes, random: Random) -> None:
+    def __init__(self, planes: InProcessPlanes, random: Random) -> None:
         self.planes = planes
         self.random = random
         self.calm = False
@@ -168,7 +168,7 @@ class Story:
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         self.loop = loop
         self.random = Random(f"story-{seed}")
-        self.planes = Planes(loop)
+        self.planes = InProcessPlanes(loop)
         self.chaos = Chaos(self.planes, Random(f"chaos-{seed}"))
         self.lives = 0
 
@@ -178,7 +178,7 @@ class Story:
         await define(client)
         ports = Ports(self.loop.time, lambda: "uid", lambda: "suffix", Random(1))
         neighbours = build_manager(
-            registry.NEIGHBOURS, {}, ports, holdings=self.planes.server.holdings
+            registry.CLUSTER_CONTROLLERS, {}, ports, holdings=self.planes.server.holdings
         )
         neighbours.engage(HUB, client)
         self.loop.create_task(neighbours.run())
@@ -194,7 +194,7 @@ class Story:
 
     async def _run_controllers(self) -> None:
         manager = Manager(
-            controllers("hub"), lambda made: EngagedPlanes(made.view), Random(self.lives)
+            controllers("hub"), lambda made: Planes(made.cached_client), Random(self.lives)
         )
         client = Client(self.chaos, prefix="/planes/hub", token="token", agent="test")
         manager.engage(HUB, client)

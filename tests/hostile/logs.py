@@ -6,22 +6,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from datum_compute.drivers.containers.effects import Hands
+from datum_compute.drivers.containers.container_spec import (
+    ContainerOwner,
+    ContainerPlan,
+    MachinePlan,
+)
 from datum_compute.drivers.containers.engine import Engine
-from datum_compute.drivers.containers.loglines import LogPage, Place
+from datum_compute.drivers.containers.logs import read_page
 from datum_compute.drivers.containers.machine import Machine
-from datum_compute.drivers.containers.plan import ContainerPlan, MachinePlan, Owner
-from datum_compute.drivers.containers.reading import LogWish, read_page
+from datum_compute.drivers.containers.operations import ContainerOperations
+from datum_compute.drivers.logs import LogPage, LogPosition, LogQuery
 
 _TIME = b"2026-01-01T00:00:00Z "
-_FROM_START = LogWish(cursor={"u/app": Place(second=1, lines=0)})
+_FROM_START = LogQuery(cursor={"u/app": LogPosition(second=1, lines=0)})
 
 
 @dataclass(frozen=True, slots=True)
 class HostileLog:
     name: str
     content: Callable[[], bytes]
-    wish: LogWish
+    wish: LogQuery
 
 
 def _frames(payload: bytes, count: int) -> bytes:
@@ -29,15 +33,15 @@ def _frames(payload: bytes, count: int) -> bytes:
 
 
 LOGS = (
-    HostileLog("log of 10 MB, short lines of one second", lambda: _short_lines(), LogWish()),
+    HostileLog("log of 10 MB, short lines of one second", lambda: _short_lines(), LogQuery()),
     HostileLog("log of 10 MB, followed", lambda: _short_lines(), _FROM_START),
     HostileLog(
-        "log of 10 MB, previous run", lambda: _short_lines(), LogWish(previous=True, tail=5000)
+        "log of 10 MB, previous run", lambda: _short_lines(), LogQuery(previous=True, tail=5000)
     ),
-    HostileLog("log of 50 MB, long lines", lambda: _long_lines(), LogWish(tail=5000)),
-    HostileLog("log with a line of 50 MB", lambda: _frames(b"x" * 50_000_000, 1), LogWish()),
-    HostileLog("log of a terminal without line ends", lambda: b"x" * 50_000_000, LogWish()),
-    HostileLog("log with empty frames", lambda: _frames(b"", 1_000_000), LogWish()),
+    HostileLog("log of 50 MB, long lines", lambda: _long_lines(), LogQuery(tail=5000)),
+    HostileLog("log with a line of 50 MB", lambda: _frames(b"x" * 50_000_000, 1), LogQuery()),
+    HostileLog("log of a terminal without line ends", lambda: b"x" * 50_000_000, LogQuery()),
+    HostileLog("log with empty frames", lambda: _frames(b"", 1_000_000), LogQuery()),
 )
 
 
@@ -70,13 +74,15 @@ class _NoContext:
 
 
 class _EmptyArchive:
-    async def keep(self, machine_id: str, container: str, framed: bytes) -> None: ...
+    async def save(self, machine_id: str, container: str, framed: bytes) -> None: ...
 
-    async def kept(self, server: str) -> list[tuple[str, str, bytes]]:
+    async def load(self, server: str) -> list[tuple[str, str, bytes]]:
         return []
 
 
-async def read_hostile_log(content: bytes, wish: LogWish) -> LogPage:
+async def read_hostile_log(content: bytes, wish: LogQuery) -> LogPage:
     plan = MachinePlan(containers=[ContainerPlan(name="app", image="web:1")])
-    hands = Hands(_ContentEngine(content), Owner("p", "dfw"), cast(Any, None), _EmptyArchive())
+    hands = ContainerOperations(
+        _ContentEngine(content), ContainerOwner("p", "dfw"), cast(Any, None), _EmptyArchive()
+    )
     return await read_page(hands, _EmptyArchive(), "ns/web", [Machine("ns/web/u", plan)], wish)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from datum_compute.api.exchange import Response
 from datum_compute.api.plane import PlaneName
-from datum_compute.drivers.containers.loglines import PAGE_BYTES_MAX
+from datum_compute.drivers.logs import PAGE_BYTES_MAX
 from datum_compute.planes.roles import admin_user
 from datum_compute.server.authentication import User
 from tests.hostile.logs import HostileLog, read_hostile_log

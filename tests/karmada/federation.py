@@ -41,10 +41,10 @@ from datum_compute.client.client import Client
 from datum_compute.client.http import HttpTransport
 from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.controllers import registry
-from datum_compute.planning.actions import Create, Patch, Plan
-from datum_compute.planning.federation import HubState, plan_federation
-from datum_compute.planning.policies import plan_policies
-from datum_compute.planning.propagation import binding_name
+from datum_compute.planning.federation.deployment import HubState, plan_federation
+from datum_compute.planning.federation.hub_namespaces import plan_policies
+from datum_compute.planning.karmada.bindings import binding_name
+from datum_compute.planning.plan import Create, Patch, Plan
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop, run_virtual
 from testkit.sim.single_host import SingleHost, single_host
@@ -215,7 +215,7 @@ def run_embedded(story: Story, name: str) -> None:
     """In virtual time, with the controllers of the hub and of Kubernetes, and no others."""
 
     async def main(loop: VirtualLoop) -> None:
-        controllers = (*registry.HUB, *registry.NEIGHBOURS)
+        controllers = (*registry.HUB, *registry.CLUSTER_CONTROLLERS)
         cells = {"dfw": cell_plane("dfw"), "ord": cell_plane("ord")}
         host: SingleHost = single_host(
             loop, projects=(), cells=tuple(cells.values()), controllers=controllers

@@ -9,9 +9,9 @@ from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.errors import Conflict
 from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, POLICY
 from datum_compute.api.meta import Ref
-from datum_compute.planning.federation import HubState, mirrored_status
-from datum_compute.planning.propagation import binding_name
-from datum_compute.planning.template import template_hash
+from datum_compute.planning.federation.deployment import HubState, mirrored_status
+from datum_compute.planning.karmada.bindings import binding_name
+from datum_compute.planning.workload.templates import template_hash
 from tests.karmada.conftest import Runs
 from tests.karmada.federation import NOW, Federation, found, image_of
 

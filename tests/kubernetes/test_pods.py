@@ -24,7 +24,7 @@ from datum_compute.client.kubeconfig import build_client, connection_of, load_ku
 from datum_compute.drivers.driver import Driver, MachineState, NotObserved, PermanentError
 from datum_compute.drivers.pods.driver import PodsDriver
 from testkit.conformance.driver import LIFE, SPEC, Settle
-from tests.drivers.pods.test_making import SAID
+from tests.drivers.pods.test_pod_spec import SAID
 from tests.kubernetes.kubelet import Kubelet
 from tests.kubernetes.servers import RealPlane
 

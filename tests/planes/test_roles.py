@@ -11,7 +11,7 @@ from datum_compute.admission.ownership import CONTROL
 from datum_compute.api.codec import JsonObject, canonical_hash, encode
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, KINDS, NETWORK
 from datum_compute.api.plane import PlaneName
-from datum_compute.planes.roleobjects import MADE_WITH
+from datum_compute.planes.role_objects import RULES_DIGEST_ANNOTATION
 from datum_compute.planes.roles import admin_user, rules_by_role, subjects_by_role
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.authentication import User
@@ -274,7 +274,7 @@ async def test_rules_of_an_older_release_are_replaced_unless_somebody_edited_the
         newest = await server.json("GET", path)
         older = [rule("get", "workloads")]
         for made_with, kept in ((canonical_hash(older), False), ("something else", True)):
-            annotations = {MADE_WITH: made_with}
+            annotations = {RULES_DIGEST_ANNOTATION: made_with}
             await server.merge(path, {"rules": older, "metadata": {"annotations": annotations}})
             await ensure_first_roles(server, "project/demo")
             found = await server.json("GET", path)

@@ -21,7 +21,7 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.app.wiring import EVERYTHING
 from datum_compute.client.client import Client
 from datum_compute.controllers.context import Context
-from datum_compute.planning.ordinals import is_ready
+from datum_compute.planning.rollout.slots import is_ready
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.journal import Change
 from testkit.sim.loop import VirtualLoop, run_virtual

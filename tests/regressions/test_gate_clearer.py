@@ -16,15 +16,14 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE
 from datum_compute.api.meta import ObjectMeta, Ref, ref_of
 from datum_compute.app.wiring import EVERYTHING
-from datum_compute.controllers.cell import instance as instance_controller
 from datum_compute.controllers.context import Context
-from datum_compute.planning import gates
-from datum_compute.planning.gates import Decision
-from datum_compute.planning.ordinals import is_ready
-from datum_compute.runtime.controller import watches
-from datum_compute.runtime.informer import Change
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.view import View
+from datum_compute.controllers.workload import instance as instance_controller
+from datum_compute.planning.rollout import gates
+from datum_compute.planning.rollout.gates import Decision
+from datum_compute.planning.rollout.slots import is_ready
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Key, watches
+from datum_compute.runtime.informer import ObjectChange
 from tests.regressions.platform import Platform, on_platform
 
 GATE, CONDITION = "Quota", "QuotaGranted"
@@ -32,13 +31,13 @@ GATE, CONDITION = "Quota", "QuotaGranted"
 
 def decide(context: Context, key: Key, instance: Instance) -> Decision | None:
     """The pure part would live in planning/; this only reads and answers."""
-    view = context.planes.need(key.plane)
+    view = context.planes.require(key.plane)
     if view.read(CONFIG_MAP).get(Ref(instance.metadata.namespace, "grant")) is not None:
         return Decision(GATE, CONDITION, Verdict(TRUE, "QuotaAvailable", "granted"))
     return Decision(GATE, CONDITION, Verdict(FALSE, "QuotaExceeded", "11 of 10"), recheck_s=15)
 
 
-def from_grant(view: View, change: Change[Any]) -> Iterable[Key]:
+def from_grant(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     found = view.cached(INSTANCE).in_namespace(change.latest.metadata.namespace)
     return [Key(view.plane, ref_of(instance)) for instance in found]
 

@@ -18,8 +18,8 @@ from datum_compute.api.kinds import EVENT, INSTANCE, INSTANCE_TYPE, SERVER, WORK
 from datum_compute.api.meta import ObjectMeta, Ref, ref_of
 from datum_compute.api.plane import PLATFORM
 from datum_compute.api.server import Server
-from datum_compute.planning import gates
-from datum_compute.planning.ordinals import is_ready
+from datum_compute.planning.rollout import gates
+from datum_compute.planning.rollout.slots import is_ready
 from tests.regressions.platform import CELL, WEB, Platform, on_platform
 
 LARGE = Ref("", "d1-large")

@@ -11,8 +11,8 @@ from datum_compute.api.codec import JsonObject, plain
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import HUB, project_plane
-from datum_compute.planes.upstream import upstream_key
-from datum_compute.runtime.key import Key
+from datum_compute.planes.planes import upstream_key
+from datum_compute.runtime.controller import Key
 from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, EditObject

@@ -11,7 +11,7 @@ from datum_compute.api.kinds import EVENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB
 from datum_compute.client.client import Client
-from datum_compute.planning.quarantine import GRACE_S, quarantine_reason
+from datum_compute.planning.federation.instances import GRACE_S, quarantine_reason
 from tests.regressions.platform import Platform, on_platform
 
 STRANGER = "stranger-0"

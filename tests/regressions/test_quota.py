@@ -26,9 +26,9 @@ from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PLATFORM, member_name
 from datum_compute.api.resourceclaim import ResourceClaim
 from datum_compute.app.wiring import EVERYTHING
-from datum_compute.controllers.management import quota
-from datum_compute.planning.claims import is_granted
-from datum_compute.planning.ordinals import is_ready
+from datum_compute.controllers.quota import decisions as quota
+from datum_compute.planning.quota.claims import is_granted
+from datum_compute.planning.rollout.slots import is_ready
 from testkit.sim.checks.quota import quota_problem, quota_totals
 from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
 
@@ -210,7 +210,7 @@ def test_a_workload_beyond_the_limit_waits_and_says_so_until_there_is_room() -> 
 
 
 def test_a_workload_whose_quota_nobody_decides_says_what_it_waits_for() -> None:
-    undecided = tuple(c for c in EVERYTHING if c not in quota.CONTROLLERS)
+    undecided = tuple(c for c in EVERYTHING if c not in quota.DECISION_CONTROLLERS)
 
     async def story(platform: Platform) -> str:
         await platform.deploy()

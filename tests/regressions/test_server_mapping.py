@@ -17,8 +17,8 @@ from datum_compute.api.meta import ref_of
 from datum_compute.api.server import Server
 from datum_compute.app.wiring import EVERYTHING
 from datum_compute.controllers.context import Context
-from datum_compute.planning.ordinals import is_ready
-from datum_compute.planning.ownership import instance_tag
+from datum_compute.planning.rollout.server import instance_tag
+from datum_compute.planning.rollout.slots import is_ready
 from datum_compute.runtime.controller import Controller, reads
 from testkit.sim.provider import Provider
 from tests.regressions.platform import CELL, Platform, on_platform

@@ -23,9 +23,8 @@ from datum_compute.api.plane import cell_plane, project_plane
 from datum_compute.app.credentials import Credentials
 from datum_compute.app.ports import Ports
 from datum_compute.app.wiring import Layout, Platform, Safeguards
-from datum_compute.drivers.behaviours import Machine
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.store.dump import undumped
 from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey
 from datum_compute.store.memory import MemoryJournal
@@ -69,7 +68,7 @@ _KINDS = {kind.storage: kind for kind in KINDS if not kind.stored_as}
 @dataclass(frozen=True, slots=True)
 class Recorded:
     at_s: float
-    machines: dict[str, Machine]
+    machines: dict[str, SimulatedMachine]
     planes: dict[str, LoadedPlane]
 
     @property
@@ -93,7 +92,7 @@ class NotedJournal(MemoryJournal):
 def read_record(path: Path) -> Recorded:
     head, _, dump = gzip.decompress(path.read_bytes()).partition(b"\n")
     told = decode(head)
-    machines = {name: typed(found, Machine) for name, found in told["machines"].items()}
+    machines = {name: typed(found, SimulatedMachine) for name, found in told["machines"].items()}
     return Recorded(told["at"], machines, undumped(dump))
 
 

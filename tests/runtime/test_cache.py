@@ -1,4 +1,4 @@
-"""Lookups follow every change of an object, whenever their index came up."""
+"""Cache: every lookup equals a scan, whenever its index was added."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import ApiObject, ObjectMeta, OwnerReference, Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.client.answers import Unreadable as UnreadableAnswer
-from datum_compute.runtime.cache import DECODED_MAX, Cache, Index
-from datum_compute.runtime.objects import Objects
-from datum_compute.runtime.outcome import Unreadable
+from datum_compute.runtime.cache import (
+    DECODED_OBJECTS_MAX,
+    Cache,
+    Index,
+    Lister,
+    UnreadableObjectError,
+)
 
 objects = st.builds(
     lambda name, namespace, label, owner: Namespace(
@@ -50,23 +54,23 @@ def test_indexes_always_equal_a_scan(
     steps: list[tuple[bool, Namespace]], indexed_after: int
 ) -> None:
     cache: Cache[Namespace] = Cache(Namespace)
-    found = Objects(cache)
+    found = Lister(cache)
     model: dict[Ref, Namespace] = {}
     versions = count(1)
     for number, (keep, changed) in enumerate(steps):
         obj = versioned(changed, next(versions))
         ref = Ref(obj.metadata.namespace, obj.metadata.name)
-        entry = cache.made(obj)
-        if number == indexed_after:  # between the page of a list and its place in the cache
-            cache.declare(FIRST_LETTER)
-            found.labelled("city", "DFW")
+        entry = cache.entry_for(obj)
+        if number == indexed_after:  # after the entry was made, before it is put
+            cache.add_index(FIRST_LETTER)
+            found.with_label("city", "DFW")
         if keep:
             cache.put(entry)
             model[ref] = obj
         else:
             cache.remove(ref)
             model.pop(ref, None)
-    cache.declare(FIRST_LETTER)
+    cache.add_index(FIRST_LETTER)
     for ref, obj in model.items():
         assert found.get(ref) == obj
     for namespace in ("x", "y"):
@@ -74,7 +78,7 @@ def test_indexes_always_equal_a_scan(
         assert names == {r.name for r in model if r.namespace == namespace}
     for city in ("DFW", "ORD"):
         expected = [o for o in model.values() if o.metadata.labels.get("city") == city]
-        assert _names(found.labelled("city", city)) == _names(expected)
+        assert _names(found.with_label("city", city)) == _names(expected)
     for uid in ("u1", "u2"):
         owned = [o for o in model.values() if uid in [w.uid for w in o.metadata.owner_references]]
         assert _names(found.owned_by(uid)) == _names(owned)
@@ -85,63 +89,63 @@ def test_indexes_always_equal_a_scan(
     assert found.uids() == {ref: obj.metadata.uid for ref, obj in model.items()}
 
 
-def test_a_changed_label_moves_the_object_to_its_new_place() -> None:
+def test_a_changed_label_moves_the_object_in_the_index() -> None:
     cache: Cache[Namespace] = Cache(Namespace)
-    found = Objects(cache)
+    found = Lister(cache)
     for version, city in enumerate(("DFW", "ORD"), start=1):
         obj = Namespace(metadata=ObjectMeta(name="a", labels={"city": city}))
-        cache.put(cache.made(versioned(obj, version)))
-    assert found.labelled("city", "DFW") == []
-    assert len(found.labelled("city", "ORD")) == 1
+        cache.put(cache.entry_for(versioned(obj, version)))
+    assert found.with_label("city", "DFW") == []
+    assert len(found.with_label("city", "ORD")) == 1
 
 
-def test_an_object_is_decoded_once_for_those_who_look_often() -> None:
+def test_an_object_that_is_read_repeatedly_is_decoded_once() -> None:
     cache: Cache[Namespace] = Cache(Namespace)
-    for number in range(DECODED_MAX + 10):
-        cache.put(cache.made(Namespace(metadata=ObjectMeta(name=f"n{number}"))))
-    found = Objects(cache)
+    for number in range(DECODED_OBJECTS_MAX + 10):
+        cache.put(cache.entry_for(Namespace(metadata=ObjectMeta(name=f"n{number}"))))
+    found = Lister(cache)
     assert found.get(Ref("", "n5")) is found.get(Ref("", "n5"))
-    assert len(found.all()) == DECODED_MAX + 10
+    assert len(found.all()) == DECODED_OBJECTS_MAX + 10
 
 
-def test_a_lookup_that_needs_an_unreadable_object_fails_and_others_do_not() -> None:
+def test_only_a_lookup_that_needs_an_unreadable_object_fails() -> None:
     cache: Cache[Namespace] = Cache(Namespace)
-    fine = Namespace(metadata=ObjectMeta(name="a", namespace="x"))
-    poison = ObjectMeta(name="b", namespace="y", labels={"city": "DFW"}, resource_version="7")
-    cache.put(cache.made(fine))
+    readable = Namespace(metadata=ObjectMeta(name="a", namespace="x"))
+    unreadable = ObjectMeta(name="b", namespace="y", labels={"city": "DFW"}, resource_version="7")
+    cache.put(cache.entry_for(readable))
     body = b'{"metadata":{"name":"b","namespace":"y","labels":{"city":"DFW"}},"spec":5}'
-    cache.put(cache.made(UnreadableAnswer(poison, body, "Expected object, got int")))
-    strict, lenient = Objects(cache), Objects(cache, _strict=False)
-    assert strict.in_namespace("x") == [fine]
+    cache.put(cache.entry_for(UnreadableAnswer(unreadable, body, "Expected object, got int")))
+    strict, lenient = Lister(cache), Lister(cache, _strict=False)
+    assert strict.in_namespace("x") == [readable]
     for lookup in (strict.all, lambda: strict.get(Ref("y", "b"))):
-        with pytest.raises(Unreadable, match="y/b cannot be read: Expected object"):
+        with pytest.raises(UnreadableObjectError, match="y/b cannot be read: Expected object"):
             lookup()
-    with pytest.raises(Unreadable):
-        strict.labelled("city", "DFW")
-    assert lenient.all() == [fine]
+    with pytest.raises(UnreadableObjectError):
+        strict.with_label("city", "DFW")
+    assert lenient.all() == [readable]
     assert lenient.get(Ref("y", "b")) is None
 
 
-def test_an_object_that_an_index_function_chokes_on_spoils_only_lookups_that_need_it() -> None:
+def test_an_index_function_that_raises_makes_only_that_object_unreadable() -> None:
     def by_city(obj: Namespace) -> list[str]:
         return [obj.metadata.labels["city"]]
 
     cache: Cache[Namespace] = Cache(Namespace)
-    cache.declare(Index(NAMESPACE, "city", by_city))
+    cache.add_index(Index(NAMESPACE, "city", by_city))
     for name, labels in (("a", {"city": "DFW"}), ("b", {})):
-        cache.put(cache.made(Namespace(metadata=ObjectMeta(name=name, labels=labels))))
-    found = Objects(cache)
+        cache.put(cache.entry_for(Namespace(metadata=ObjectMeta(name=name, labels=labels))))
+    found = Lister(cache)
     assert [obj.metadata.name for obj in found.indexed("city", "DFW")] == ["a"]
-    with pytest.raises(Unreadable, match="an index function raised KeyError"):
+    with pytest.raises(UnreadableObjectError, match="an index function raised KeyError"):
         found.get(Ref("", "b"))
 
 
-def test_two_indexes_of_one_name_are_refused() -> None:
+def test_two_indexes_with_one_name_are_rejected() -> None:
     cache: Cache[Namespace] = Cache(Namespace)
-    cache.declare(FIRST_LETTER)
-    cache.declare(FIRST_LETTER)
+    cache.add_index(FIRST_LETTER)
+    cache.add_index(FIRST_LETTER)
     with pytest.raises(AssertionError, match="first-letter"):
-        cache.declare(Index(NAMESPACE, "first-letter", lambda _obj: ["another"]))
+        cache.add_index(Index(NAMESPACE, "first-letter", lambda _obj: ["another"]))
 
 
 def _names(objects: list[Namespace] | list[ApiObject]) -> list[tuple[str, str]]:

@@ -14,15 +14,23 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.runtime.controller import Controller, Edge, for_, watches
-from datum_compute.runtime.informer import Change
-from datum_compute.runtime.key import Key
+from datum_compute.runtime.cache import Lister, NotSynced
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Edge,
+    Key,
+    Outcome,
+    Requeue,
+    Terminal,
+    for_,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.manager import Manager
-from datum_compute.runtime.objects import Objects
-from datum_compute.runtime.outcome import Done, Later, NotSynced, Outcome, Terminal
-from datum_compute.runtime.view import View
 from testkit.sim.loop import VirtualLoop
-from tests.runtime.planes import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 ONE, TWO = cell_plane("one"), cell_plane("two")
 
@@ -61,7 +69,7 @@ async def just_note(log: Log, key: Key) -> Outcome:
 
 
 def test_engaged_planes_are_served_and_disengaged_ones_are_not() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         manager, log = a_manager(just_note)
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
@@ -81,7 +89,7 @@ def test_engaged_planes_are_served_and_disengaged_ones_are_not() -> None:
 
 @pytest.mark.parametrize("name", ["", ONE])
 def test_no_plane_can_be_engaged_without_a_name_or_twice(name: str) -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> bool:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
         manager, _ = a_manager(just_note)
         client = await planes.create(ONE)
         manager.engage(ONE, client)
@@ -95,7 +103,7 @@ def test_no_plane_can_be_engaged_without_a_name_or_twice(name: str) -> None:
 def outcomes(reconcile: Reconcile, for_s: float) -> list[float]:
     """At which times a key is reconciled."""
 
-    async def test(loop: VirtualLoop, planes: Planes) -> list[float]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[float]:
         manager, log = a_manager(reconcile)
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
@@ -110,7 +118,7 @@ def outcomes(reconcile: Reconcile, for_s: float) -> list[float]:
 def test_done_rests_and_later_comes_back() -> None:
     async def later(log: Log, key: Key) -> Outcome:
         log.note(key)
-        return Later(10)
+        return Requeue(10)
 
     assert len(outcomes(just_note, for_s=100)) == 1
     gaps = [after - before for before, after in pairwise(outcomes(later, for_s=95))]
@@ -145,12 +153,12 @@ def test_a_bug_in_one_reconcile_does_not_end_the_worker(
 def test_an_odd_object_does_not_end_the_view_that_all_share(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def choke_on_odd(view: View, change: Change[Namespace]) -> list[Key]:
+    def choke_on_odd(view: CachedClient, change: ObjectChange[Namespace]) -> list[Key]:
         if change.latest.metadata.name == "odd":
             raise KeyError("no such label")
         return [Key(view.plane, Ref("", change.latest.metadata.name))]
 
-    async def test(loop: VirtualLoop, planes: Planes) -> list[str]:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         wakes = watches(NAMESPACE, choke_on_odd, on="hub")
         manager, log = a_manager(just_note, wakes)
         manager.engage(HUB, await planes.create(HUB))
@@ -185,7 +193,7 @@ def test_an_incomplete_view_is_looked_at_again_soon() -> None:
     assert second - first < 1
 
 
-async def caught_up(view: View) -> Objects[Namespace]:
+async def caught_up(view: CachedClient) -> Lister[Namespace]:
     """What a worker does for a reconcile whose view is behind."""
     try:
         return view.read(NAMESPACE)
@@ -196,8 +204,8 @@ async def caught_up(view: View) -> Objects[Namespace]:
 
 
 def test_a_read_never_misses_our_own_write() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> int:
-        view = View(ONE, await planes.create(ONE), Random(1))
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> int:
+        view = CachedClient(ONE, await planes.create(ONE), Random(1))
         informer = view.declare(NAMESPACE)
         loop.create_task(informer.run())
         await informer.first_sync.wait()
@@ -212,15 +220,15 @@ def test_a_read_never_misses_our_own_write() -> None:
 
 
 def test_a_view_that_has_not_seen_our_own_write_is_not_read() -> None:
-    async def test(loop: VirtualLoop, planes: Planes) -> bool:
-        view = View(ONE, await planes.create(ONE), Random(1))
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
+        view = CachedClient(ONE, await planes.create(ONE), Random(1))
         view.declare(NAMESPACE)
         with pytest.raises(NotSynced):
             view.read(NAMESPACE)
         informer = view.declare(NAMESPACE)
         loop.create_task(informer.run())
         await informer.first_sync.wait()
-        view.note_write(NAMESPACE, informer.version + 1)
+        view.record_write(NAMESPACE, informer.version + 1)
         with pytest.raises(NotSynced):
             view.read(NAMESPACE)
         return True

@@ -14,16 +14,14 @@ from datum_compute.api.errors import Conflict
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import cell_plane
-from datum_compute.runtime.controller import Controller, for_, watches
-from datum_compute.runtime.informer import Change
-from datum_compute.runtime.key import Key
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
+from datum_compute.runtime.event_mapping import REPORT_INTERVAL_S, AmbiguousMapping
+from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
-from datum_compute.runtime.outcome import Done, Later, Outcome
-from datum_compute.runtime.reversemap import REPORT_EVERY_S, Misled
-from datum_compute.runtime.view import View
 from testkit.sim.loop import VirtualLoop
-from tests.runtime.planes import Planes, a_namespace, with_planes
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 ONE = cell_plane("one")
 CONCEPTS = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "runtime.md"
@@ -38,9 +36,9 @@ def test_reconciles_queues_and_views_are_counted() -> None:
         calls += 1
         if calls == 1:
             raise Conflict("a race")
-        return Later(1000)
+        return Requeue(1000)
 
-    async def test(loop: VirtualLoop, planes: Planes) -> bytes:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bytes:
         controller = Controller("test", "cell", flaky, (for_(NAMESPACE),))
         manager: Manager[Any] = Manager(
             [controller], lambda made: made, Random(1), metrics=RuntimeMetrics(registry)
@@ -86,17 +84,17 @@ def test_every_metric_is_documented() -> None:
 
 def test_changes_that_do_not_lead_to_exactly_one_key_are_counted_and_reported_once() -> None:
     registry = CollectorRegistry()
-    reports: list[Misled] = []
+    reports: list[AmbiguousMapping] = []
 
     async def done(_manager: Manager[Any], _key: Key) -> Outcome:
         return Done()
 
-    def by_label(view: View, change: Change[Any]) -> list[Key]:
+    def by_label(view: CachedClient, change: ObjectChange[Any]) -> list[Key]:
         names = change.latest.metadata.labels.get("parents", "").split(".")
         return [Key(view.plane, Ref("", name)) for name in names if name]
 
-    async def test(loop: VirtualLoop, planes: Planes) -> None:
-        edge = watches(NAMESPACE, by_label, expects_one="child-to-parent")
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
+        edge = watches(NAMESPACE, by_label, must_map_to_one="child-to-parent")
         controller = Controller("test", "cell", done, (edge,))
         manager: Manager[Any] = Manager(
             [controller],
@@ -115,7 +113,7 @@ def test_changes_that_do_not_lead_to_exactly_one_key_are_counted_and_reported_on
             await client.patch(
                 NAMESPACE, Ref("", "none"), {"metadata": {"labels": {"n": str(number)}}}
             )
-        await asyncio.sleep(REPORT_EVERY_S + 1)
+        await asyncio.sleep(REPORT_INTERVAL_S + 1)
         await client.patch(NAMESPACE, Ref("", "none"), {"metadata": {"labels": {"n": "again"}}})
         await asyncio.sleep(1)
         running.cancel()
@@ -132,4 +130,4 @@ def test_changes_that_do_not_lead_to_exactly_one_key_are_counted_and_reported_on
         ("none", "none"),
         ("none", "none"),
     ]
-    assert "found cell/one:p, cell/one:q" in next(r.note for r in reports if r.outcome == "many")
+    assert "found cell/one:p, cell/one:q" in next(r.message for r in reports if r.outcome == "many")

@@ -1,4 +1,7 @@
-"""One key never in flight twice, never waiting twice, and never forgotten."""
+"""One key never in flight twice, never waiting twice, and never forgotten.
+
+Keys that wait for long share timers, and none of them comes up too early.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,16 @@ import asyncio
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.client.backoff import Backoff
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.queue import WorkQueue
+from datum_compute.runtime.controller import Key
+from datum_compute.runtime.queue import SHORT_DELAY_S, TICK_S, DelayTimers, WorkQueue
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.runtime.taking import Taker
+from tests.runtime.queue_taker import Taker
 
 
 def a_key(name: str) -> Key:
@@ -38,7 +43,7 @@ def test_a_key_added_while_in_flight_comes_up_again_afterwards() -> None:
     async def main(loop: VirtualLoop) -> tuple[int, int]:
         queue = a_queue()
         queue.add(a_key("a"))
-        key = queue.take_now()
+        key = queue.pop()
         assert key is not None
         queue.add(key)
         during = len(queue)
@@ -122,7 +127,7 @@ def test_lanes_take_turns_however_full_one_of_them_is() -> None:
             queue.add(on(TWO, f"calm-{number}"))
         taken = []
         for _ in range(8):
-            key = queue.take_now()
+            key = queue.pop()
             assert key is not None
             taken.append(key.plane)
             queue.done(key)
@@ -133,13 +138,13 @@ def test_lanes_take_turns_however_full_one_of_them_is() -> None:
 
 def test_one_lane_never_holds_more_than_its_share() -> None:
     async def main(loop: VirtualLoop) -> tuple[list[Key | None], Key | None]:
-        queue = WorkQueue(Random(1), Backoff(), share=2)
+        queue = WorkQueue(Random(1), Backoff(), lane_concurrency=2)
         for number in range(5):
             queue.add(on(ONE, str(number)))
-        first = [queue.take_now() for _ in range(3)]
+        first = [queue.pop() for _ in range(3)]
         assert first[0] is not None
         queue.done(first[0])
-        return first, queue.take_now()
+        return first, queue.pop()
 
     (zero, one, none), two = run_virtual(Random(1), main)
     assert (zero, one, none, two) == (on(ONE, "0"), on(ONE, "1"), None, on(ONE, "2"))
@@ -155,11 +160,11 @@ def test_a_full_lane_refuses_offers_and_nothing_else() -> None:
         depth = len(queue)
 
         def work_off() -> None:
-            while key := queue.take_now():
+            while key := queue.pop():
                 queue.done(key)
 
         loop.call_later(7, work_off)
-        await queue.room(on(ONE, "5"))
+        await queue.wait_for_room(on(ONE, "5"))
         return offered, depth, loop.time()
 
     offered, depth, waited_s = run_virtual(Random(1), main)
@@ -173,16 +178,16 @@ def test_all_work_on_a_dropped_plane_is_forgotten() -> None:
         queue = a_queue()
         held = on(ONE, "held")
         queue.add(held)
-        assert queue.take_now() == held
+        assert queue.pop() == held
         for name in ("ready", "held"):
             queue.add(on(ONE, name))
         queue.add_after(on(ONE, "later"), 5)
         queue.retry(on(ONE, "failed"))
         queue.add(on(TWO, "other"))
-        queue.drop(ONE)
+        queue.drop_plane(ONE)
         queue.done(held)
         depth, delayed = len(queue), queue.delayed
-        return depth, delayed, queue.take_now(), queue.take_now()
+        return depth, delayed, queue.pop(), queue.pop()
 
     assert run_virtual(Random(1), main) == (1, 0, on(TWO, "other"), None)
 
@@ -191,14 +196,14 @@ def test_it_knows_how_long_the_oldest_key_has_been_ready() -> None:
     async def main(loop: VirtualLoop) -> list[float]:
         queue = a_queue()
         waits: list[float] = []
-        queue.on_take = waits.append
+        queue.on_pop = waits.append
         ages = [queue.oldest_s()]
         queue.add(a_key("a"))
         await asyncio.sleep(3)
         queue.add(a_key("b"))
         queue.add(a_key("a"))
         ages.append(queue.oldest_s())
-        queue.take_now()
+        queue.pop()
         ages.append(queue.oldest_s())
         return [*ages, *waits]
 
@@ -222,7 +227,7 @@ def test_namespaces_of_a_lane_take_turns() -> None:
         for number in range(3):
             queue.add(of_project("ns-b", str(number)))
         taken = []
-        while key := queue.take_now():
+        while key := queue.pop():
             taken.append(f"{key.ref.namespace}/{key.ref.name}")
             queue.done(key)
         return taken
@@ -240,7 +245,7 @@ def test_a_key_that_comes_up_again_and_again_does_not_keep_others_waiting() -> N
         hot, taken = of_project("ns-hot", "hot"), []
         for _ in range(10):
             queue.add(hot)
-            key = queue.take_now()
+            key = queue.pop()
             assert key is not None
             taken.append(key.ref.namespace)
             queue.done(key)
@@ -267,9 +272,59 @@ def test_keys_of_a_dropped_plane_leave_their_flows() -> None:
         gone, stays = on(ONE, "gone"), on(TWO, "stays")
         queue.add(gone)
         queue.add(stays)
-        queue.drop(ONE)
+        queue.drop_plane(ONE)
         queue.add(gone)
-        first = queue.take_now()
-        return [first, queue.take_now(), queue.take_now()]
+        first = queue.pop()
+        return [first, queue.pop(), queue.pop()]
 
     assert run_virtual(Random(1), main) == [on(TWO, "stays"), on(ONE, "gone"), None]
+
+
+def a_key_timers(number: int) -> Key:
+    return Key(HUB, Ref("default", f"k{number}"))
+
+
+@given(st.lists(st.floats(0, 20), max_size=20))
+def test_everybody_comes_up_in_time(delays: list[float]) -> None:
+    async def main(loop: VirtualLoop) -> dict[Key, float]:
+        woken: dict[Key, float] = {}
+
+        def wake(key: Key) -> None:
+            woken[key] = loop.time()
+
+        timers = DelayTimers(wake)
+        for number, delay in enumerate(delays):
+            timers.set(a_key_timers(number), delay)
+        await asyncio.sleep(30)
+        assert len(timers) == 0
+        return woken
+
+    woken = run_virtual(Random(1), main)
+    for number, delay in enumerate(delays):
+        late_s = woken[a_key_timers(number)] - delay
+        assert -1e-6 <= late_s <= (TICK_S + 1e-6 if delay >= SHORT_DELAY_S else 1e-6)
+
+
+def test_thousands_that_wait_for_the_same_second_need_few_timers() -> None:
+    async def main(loop: VirtualLoop) -> int:
+        timers = DelayTimers(lambda _key: None)
+        for number in range(5000):
+            timers.set(a_key_timers(number), 300 + number / 5000)
+        return len(timers._handles)
+
+    assert run_virtual(Random(1), main) <= 12
+
+
+def test_what_is_cancelled_or_dropped_does_not_come_up() -> None:
+    async def main(loop: VirtualLoop) -> list[Key]:
+        woken: list[Key] = []
+        timers = DelayTimers(woken.append)
+        other = Key(cell_plane("dfw"), Ref("default", "k"))
+        for key in (a_key_timers(1), a_key_timers(2), other):
+            timers.set(key, 5)
+        timers.cancel(a_key_timers(1))
+        timers.cancel_plane(other.plane)
+        await asyncio.sleep(10)
+        return woken
+
+    assert run_virtual(Random(1), main) == [a_key_timers(2)]

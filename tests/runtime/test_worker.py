@@ -16,12 +16,10 @@ from datum_compute.api.plane import HUB
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.runtime.controller import Controller, for_
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.runtime.view import View
-from datum_compute.runtime.worker import BREATH, Workers
+from datum_compute.runtime.worker import RECONCILES_PER_TASK, WorkerPool
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 Work = Callable[[Key], Awaitable[None]]
@@ -32,15 +30,15 @@ def a_key(number: int) -> Key:
     return Key(HUB, Ref("", f"{number:03d}"))
 
 
-def workers_of(queue: WorkQueue, work: Work) -> Workers[None]:
+def workers_of(queue: WorkQueue, work: Work) -> WorkerPool[None]:
     async def reconcile(_: None, key: Key) -> Outcome:
         await work(key)
         return Done()
 
     controller = Controller(name="test", role="hub", reconcile=reconcile, edges=(for_(NAMESPACE),))
     client = Client(InProcessTransport(_nobody_answers), prefix="", token="", agent="test")
-    view = View(HUB, client, Random(1))
-    return Workers(controller, queue, None, lambda _plane: view, Random(1), None)
+    view = CachedClient(HUB, client, Random(1))
+    return WorkerPool(controller, queue, None, lambda _plane: view, Random(1), None)
 
 
 async def _nobody_answers(_request: Request) -> Response:
@@ -48,7 +46,7 @@ async def _nobody_answers(_request: Request) -> Response:
 
 
 def a_queue(share: int) -> WorkQueue:
-    return WorkQueue(Random(1), Backoff(), share=share)
+    return WorkQueue(Random(1), Backoff(), lane_concurrency=share)
 
 
 @pytest.mark.parametrize("share", [1, 3])
@@ -73,7 +71,7 @@ def test_as_many_work_at_once_as_a_lane_may_have_and_everything_gets_done(share:
         for number in range(20, 40):
             queue.add(a_key(number))
         await asyncio.sleep(10)
-        return most, sorted(worked), len(workers.busy())
+        return most, sorted(worked), len(workers.running_tasks())
 
     most, worked, busy = run_virtual(Random(1), main)
     assert most == share
@@ -114,17 +112,17 @@ def test_who_never_waits_lets_others_run() -> None:
             begun.set()
 
         queue = a_queue(1)
-        for number in range(10 * BREATH):
+        for number in range(10 * RECONCILES_PER_TASK):
             queue.add(a_key(number))
         workers_of(queue, work).start()
         await begun.wait()
         seen = worked
         await asyncio.sleep(1)
-        assert worked == 10 * BREATH
+        assert worked == 10 * RECONCILES_PER_TASK
         return seen
 
     # The schedule may let the successor of the first worker run before us, but not all of them.
-    assert run_virtual(Random(1), main) < 10 * BREATH
+    assert run_virtual(Random(1), main) < 10 * RECONCILES_PER_TASK
 
 
 def test_work_is_not_about_what_the_one_was_about_who_woke_it() -> None:
@@ -164,6 +162,6 @@ def test_nobody_is_called_any_more_once_the_queue_is_closed() -> None:
         queue.close()
         queue.add(a_key(2))
         await asyncio.sleep(5)
-        return worked, len(workers.busy())
+        return worked, len(workers.running_tasks())
 
     assert run_virtual(Random(1), main) == (["000"], 0)

@@ -14,7 +14,7 @@ from datum_compute.api.plane import PlaneName, path_prefix
 from datum_compute.api.workname import work_name
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.planes.roleobjects import ensure_roles
+from datum_compute.planes.role_objects import ensure_roles
 from datum_compute.server.authentication import User
 from tests.server.running_server import PROJECT, TOKEN, Server, namespace, running_server
 

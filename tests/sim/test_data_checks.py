@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from datum_compute.api.conditions import TRUE, Verdict
-from datum_compute.planning.references import data_verdict
-from datum_compute.planning.resolution import arrival_verdict, carried
+from datum_compute.planning.federation.referenced_objects import arrival_verdict, carried
+from datum_compute.planning.rollout.referenced_data import data_verdict
 from testkit.sim.mutants.mutant import function_replaced
 from testkit.sim.run.world import WorldBroken, run_scenario
 from testkit.sim.scenario import faults as f

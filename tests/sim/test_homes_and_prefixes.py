@@ -10,8 +10,8 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, IP_ALLOCATION, NAMESPACE
-from datum_compute.drivers.behaviours import Machine
-from datum_compute.drivers.machinetable import MachineTable
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine
+from datum_compute.drivers.simulated.driver import MachineTable
 from datum_compute.store.journal import Change, ObjectKey
 from testkit.sim.checks.convergence import i5_no_hub_namespace_outlives_its_source
 from testkit.sim.checks.expected_state import ExpectedState
@@ -71,7 +71,7 @@ def put_labelled(state: ClusterState, told: dict[str, str]) -> None:
 
 
 def test_a_prefix_that_a_machine_has_an_address_of_is_found() -> None:
-    machine = Machine(number=1, image="web:1", runs_from_s=0.0, addresses=["10.128.16.2"])
+    machine = SimulatedMachine(number=1, image="web:1", runs_from_s=0.0, addresses=["10.128.16.2"])
     provider = Provider(lambda: 0.0, machines=MachineTable({"ns/web-0/uid": machine}))
     state = a_truth({"cell/dfw": provider})
     for cidr, expected in (("10.128.16.0/20", "has 10.128.16.2"), ("10.128.32.0/20", "")):

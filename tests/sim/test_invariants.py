@@ -21,7 +21,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta import KindInfo
 from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
-from datum_compute.drivers.simulated import Machine
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.store.journal import Change, LoadedPlane, ObjectKey
 from testkit.sim.actors.users import Wanted, canary
 from testkit.sim.checks.convergence import find_leftovers, find_missing, summarize_state
@@ -67,7 +67,7 @@ class Scene:
         self.observer.on_commit(1, [Change(plane, self._next(plane), key, None)])
 
     def run_machine(self, name: str, uid: str, image: str = "web:1") -> None:
-        self.provider.machines[f"{HOME}/{name}/{uid}"] = Machine(
+        self.provider.machines[f"{HOME}/{name}/{uid}"] = SimulatedMachine(
             number=1, image=image, runs_from_s=0.0
         )
 
@@ -251,7 +251,7 @@ def test_i15_the_project_lets_go_while_a_cell_has_it(
 
 @pytest.mark.parametrize(
     ("written_again", "violation"),
-    [("nothing", ""), ("work", "no Work is terminating"), ("deployment", "no tombstone stands")],
+    [("nothing", ""), ("work", "no Work is terminating"), ("deployment", "no Work is terminating")],
 )
 def test_i15_accepts_that_a_restored_hub_has_no_record_of_a_copy(
     scene: Scene, written_again: str, violation: str

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.controllers.cell import machine
-from datum_compute.planning import deployment, instances
-from datum_compute.runtime.view import View
+from datum_compute.controllers.workload import machine
+from datum_compute.planning.rollout import instances
+from datum_compute.planning.rollout import status as deployment
+from datum_compute.runtime.cached_client import CachedClient
 from testkit.sim.mutants.mutant import Mutant, function_replaced
 from testkit.sim.mutants.search import MUTANTS, Finding, find_again, read_findings, write_findings
 from testkit.sim.run.trial import Trial, tried
@@ -45,10 +46,10 @@ def test_the_mutant_is_found(finding: Finding) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_originals_are_restored(mutant: Mutant) -> None:
-    before = (vars(instances).copy(), vars(machine).copy(), dict(vars(View)))
+    before = (vars(instances).copy(), vars(machine).copy(), dict(vars(CachedClient)))
     with mutant.apply():
         pass
-    assert (vars(instances), vars(machine), dict(vars(View))) == before
+    assert (vars(instances), vars(machine), dict(vars(CachedClient))) == before
 
 
 def test_a_function_is_replaced_in_every_module_that_imports_it() -> None:

@@ -13,7 +13,7 @@ from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
 from datum_compute.api.plane import HUB
 from datum_compute.controllers import registry
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.controller import Done, Outcome
 from testkit.sim.checks.invariants import WRITES_MAX, checked_reconcile, exclusion_checked
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, deployment_spec, instance_spec, says
 

@@ -11,8 +11,8 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.planning import federation
-from datum_compute.planning.actions import Plan, drop_finalizer
+from datum_compute.planning.federation import deployment as federation
+from datum_compute.planning.plan import Plan, drop_finalizer
 from testkit.sim.run.world import WorldBroken, run_scenario
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.generate import scenario_of

@@ -12,10 +12,8 @@ import pytest
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import project_plane
-from datum_compute.runtime.controller import Controller, for_
-from datum_compute.runtime.instrumented import instrumented
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
+from datum_compute.runtime.worker import instrument
 from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.scope import RECONCILE, REQUEST_ID
 from tests.server.running_server import running_server
@@ -114,7 +112,7 @@ async def test_lines_within_a_reconcile_carry_plane_object_and_a_number(lines: i
         return Done()
 
     plain = Controller(name="tests", role="project", reconcile=reconcile, edges=(for_(WORKLOAD),))
-    controller = instrumented(plain)
+    controller = instrument(plain)
     for name in ("a", "b"):
         await controller.reconcile(None, Key(project_plane("p"), Ref("default", name)))
     log.info("what became of it")

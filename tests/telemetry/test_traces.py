@@ -17,10 +17,8 @@ from datum_compute.app.files import StateError
 from datum_compute.app.tracing import tracing
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.runtime.controller import Controller, for_
-from datum_compute.runtime.instrumented import instrumented
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Done, Outcome
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
+from datum_compute.runtime.worker import instrument
 from datum_compute.telemetry.otel import otel_tracer
 from datum_compute.telemetry.scope import TRACEPARENT
 from datum_compute.telemetry.traces import Tracer
@@ -98,7 +96,7 @@ async def test_what_a_reconcile_asks_for_belongs_to_its_trace() -> None:
 
         plain = Controller(name="tests", role="hub", reconcile=reconcile, edges=(for_(NAMESPACE),))
         collected.clear()
-        controller = instrumented(plain, collected.tracer)
+        controller = instrument(plain, collected.tracer)
         await controller.reconcile(None, Key(HUB, Ref("", "default")))
         assert TRACEPARENT.get() == ""
     outer, inner = collected.named("reconcile"), collected.named("request")
@@ -118,7 +116,7 @@ async def test_a_reconcile_that_fails_says_so_in_its_span() -> None:
 
     plain = Controller(name="tests", role="hub", reconcile=reconcile, edges=(for_(NAMESPACE),))
     with pytest.raises(ValueError, match="broken"):
-        await instrumented(plain, collected.tracer).reconcile(None, Key(HUB, Ref("", "x")))
+        await instrument(plain, collected.tracer).reconcile(None, Key(HUB, Ref("", "x")))
     assert not collected.named("reconcile").status.is_ok
 
 

@@ -1,8 +1,11 @@
-"""Conditions: one writer each, transition time only when the status changes."""
+"""Conditions: one writer each, transition time only when the status changes.
+
+Set several conditions of an object at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final, Literal, NamedTuple
 
 from datum_compute.api.codec import ApiStruct
@@ -88,3 +91,13 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> list[Cond
     if old is None:
         return [*conditions, new]
     return [new if c.type == new.type else c for c in conditions]
+
+
+def with_verdicts(
+    conditions: Sequence[Condition], verdicts: Mapping[str, Verdict], *, generation: int, now: str
+) -> list[Condition]:
+    """The conditions with one for each verdict, by condition type."""
+    updated = list(conditions)
+    for type_, verdict in verdicts.items():
+        updated = with_condition(updated, decided(type_, verdict, generation=generation, now=now))
+    return updated

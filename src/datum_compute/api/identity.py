@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+
+from datum_compute.api import labels
 
 _CLUSTER_PREFIX = "cluster-"
 _HOME_PREFIX = "ns-"
@@ -23,6 +26,15 @@ def deployment_name(workload_name: str, workload_uid: str, placement: str, city:
 
 def instance_name(deployment: str, ordinal: int) -> str:
     return f"{deployment}-{ordinal}"
+
+
+def deployment_of(instance_name: str, instance_labels: Mapping[str, str] | None = None) -> str:
+    """Return the deployment of an instance: by its label, else its name without the ordinal.
+
+    Without labels only the name counts, for callers that must not rely on labels.
+    """
+    named = (instance_labels or {}).get(labels.DEPLOYMENT_NAME)
+    return named or instance_name.rpartition("-")[0]
 
 
 def federation_namespace(namespace_uid: str) -> str:

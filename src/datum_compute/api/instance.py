@@ -279,7 +279,8 @@ class InstanceControlStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 PROGRAMMED, AVAILABLE, READY = "Programmed", "Available", "Ready"
-# Conditions that gates leave behind; planning/gates.py tells how a gate and its condition belong.
+# Conditions that gates leave behind; planning/rollout/gates.py tells how a gate and its condition
+# belong.
 QUOTA_GRANTED, REFERENCED_DATA_READY, NETWORK_READY = (
     "QuotaGranted",
     "ReferencedDataReady",

@@ -1,7 +1,7 @@
 """Pod, as much of it as the pods driver reads. A neighbour's kind: only clients use it.
 
 The embedded server does not serve pods, and this kind is on no list of ours. What a pod is made of
-is written by ``drivers/pods/making.py`` as plain JSON.
+is written by ``drivers/pods/pod_spec.py`` as plain JSON.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ byte, or fail with an error that does not name the field. These fields can carry
 | container env name | variable | rule ``variables_can_be_set`` (printable ASCII) |
 | container env value | variable | rule ``texts_have_no_nul`` |
 | container envFrom prefix | variable | rule ``variables_can_be_set`` (letters, digits, -_.) |
-| value of a ConfigMap or Secret | variable | ``controllers/cell/delivery.py``, when it is read |
+| value of a ConfigMap or Secret | variable | ``controllers/machine_data.py``, when it is read |
 | key of a ConfigMap or Secret | variable, file | rule ``keys_are_file_names`` |
 | volume items[].path | file | rule ``texts_have_no_nul`` |
 | container mountPath | directory | rule ``texts_have_no_nul`` |

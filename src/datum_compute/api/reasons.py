@@ -1,7 +1,8 @@
 """Every reason that Workloads, WorkloadDeployments, Instances and Servers give in a condition.
 
 Clients branch on these words, so they are kept in one place and never reused for another meaning.
-A new one needs a line here and an entry in ``planning/explain.py``: a test fails until both are
+A new one needs a line here and an entry in ``planning/explain/explain.py``: a test fails until
+both are
 there. Providers and gates of others may use words of their own; those are passed on as they are.
 """
 
@@ -151,3 +152,45 @@ DEPLOYMENT_RANK: dict[str, int] = {
     Reason.NOT_READY: 2,
     Reason.INSTANCES_PROVISIONING: 1,
 }
+
+
+# --- one cause, one reason per kind of object
+
+# A denied quota has a different reason on each kind of object. All of them are part of the API.
+# QuotaGranted of an Instance has the reason of the denied claim (``as_quota_granted_reason``).
+QUOTA_DENIED_ON_INSTANCE = Reason.PENDING_QUOTA  # Ready, Programmed, Available
+QUOTA_DENIED_ON_DEPLOYMENT = Reason.QUOTA_NOT_GRANTED  # Available; also of a Workload
+QUOTA_DENIED_ON_REPLICAS = Reason.QUOTA_EXCEEDED  # ReplicasReady of a WorkloadDeployment
+QUOTA_DENIED = frozenset(
+    {QUOTA_DENIED_ON_INSTANCE, QUOTA_DENIED_ON_DEPLOYMENT, QUOTA_DENIED_ON_REPLICAS}
+)
+
+# The reason of a deployment for the Ready reason of an instance, where the two differ.
+_ON_DEPLOYMENT: dict[str, Reason] = {
+    QUOTA_DENIED_ON_INSTANCE: QUOTA_DENIED_ON_DEPLOYMENT,
+    Reason.AWAITING_PROPAGATION: Reason.REFERENCED_DATA_NOT_READY,
+    Reason.RESOLVING: Reason.REFERENCED_DATA_NOT_READY,
+}
+
+
+def as_quota_granted_reason(claim_reason: str) -> Reason:
+    """Return the reason of QuotaGranted for the reason of a denied claim."""
+    if claim_reason == Reason.VALIDATION_FAILED:
+        return Reason.VALIDATION_FAILED
+    return Reason.QUOTA_EXCEEDED
+
+
+def as_deployment_reason(instance_reason: str) -> Reason:
+    """Return the Available reason of a deployment for the Ready reason of one of its instances."""
+    if instance_reason in _ON_DEPLOYMENT:
+        return _ON_DEPLOYMENT[instance_reason]
+    if instance_reason in DEPLOYMENT_RANK:
+        return Reason(instance_reason)
+    return Reason.INSTANCES_PROVISIONING
+
+
+def as_replicas_ready_reason(instance_reason: str) -> str:
+    """Return the ReplicasReady reason of a deployment for the Ready reason of an instance."""
+    if instance_reason == QUOTA_DENIED_ON_INSTANCE:
+        return QUOTA_DENIED_ON_REPLICAS
+    return instance_reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 
+_FIRST_TIME_S = 365 * 86_400.0  # 1971; no event is older
 _LENGTH_MAX = 64  # fractions of a second can have any number of digits, and caches keep the text
 
 
@@ -64,3 +65,15 @@ def remaining_s(since: str, duration_s: float, now: str) -> float:
     """
     left_s = parse_timestamp(since) + duration_s - parse_timestamp(now)
     return left_s if 0 < left_s <= 2 * duration_s else 0.0
+
+
+def unix_time(text: str) -> float:
+    """Return the Unix seconds of a wire time with any number of decimals; 0 if it is none.
+
+    Container engines write a time in the year 1 for an event that has not happened: that is 0 too.
+    """
+    try:
+        seconds = parse_timestamp(text)
+    except (ValueError, OverflowError):
+        return 0.0
+    return seconds if seconds >= _FIRST_TIME_S else 0.0

@@ -28,6 +28,8 @@ from datum_compute.api.workload import (
     ScaleSettings,
 )
 
+REPLICAS_READY = "ReplicasReady"  # the condition type
+
 
 class WorkloadRef(ApiStruct, frozen=True, kw_only=True):
     """The workload that this belongs to."""

@@ -39,7 +39,7 @@ from datum_compute.app.upstream import UpstreamProjects
 from datum_compute.app.wiring import MANAGER_AGENT, Layout, Platform, Safeguards
 from datum_compute.client.client import Client
 from datum_compute.controllers import registry
-from datum_compute.planes.parts import part_of_hub
+from datum_compute.planes.planes import hub_label_scope
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.telemetry.traces import Tracer
 from datum_compute.telemetry.unread import quiet_when_unread
@@ -100,7 +100,7 @@ async def _serve(
         ports,
         journal,
         credentials,
-        controllers=(*registry.BESIDE_CELL, *publishing_over(machines)),
+        controllers=(*registry.CELL_PROCESS, *publishing_over(machines)),
         traffic=machines.traffic,
         safeguards=Safeguards(
             authority=certificate.authority.read_text(),
@@ -140,7 +140,7 @@ def _beside(
     membership, hub = upwards.membership, upwards.client_of(HUB)
     random = Random(ports.random.getrandbits(64))  # noqa: S311 - jitter, not secrets
     own = platform.bootstrap_client(membership.plane)
-    platform.engage(HUB, hub, part_of_hub(membership.cell, membership.city))
+    platform.engage(HUB, hub, hub_label_scope(membership.cell, membership.city))
     projects = UpstreamProjects(membership.cell, own, platform, upwards.client_of, random)
     heartbeat = Heartbeat(
         hub,

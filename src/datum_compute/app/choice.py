@@ -123,8 +123,8 @@ def _containers(
     real = {cell: containers_driver(state, cell, engine, ports) for cell in cells}
     book = WakeBook(ports.unix_s, ports.elapsed_s, PrometheusWakes(registry))
     proxy = Proxy(Sleepers(real, ports.elapsed_s, book), book, ports.elapsed_s)
-    inside = {cell: driver.inside for cell, driver in real.items()}
-    readings = {cell: machines.readings for cell, machines in inside.items()}
+    inside = {cell: driver.queries for cell, driver in real.items()}
+    readings = {cell: machines.measure_usage for cell, machines in inside.items()}
     usage = UsageMetrics(readings, ports.elapsed_s)
     registry.register(usage)
 

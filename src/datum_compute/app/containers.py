@@ -11,15 +11,15 @@ from datum_compute.api.plane import PlaneName, member_name
 from datum_compute.app.datafolders import HostFolders
 from datum_compute.app.files import StateError, write_private
 from datum_compute.app.kernellog import ran_out_of_memory
-from datum_compute.app.logarchive import CardArchive, FileArchive
+from datum_compute.app.logarchive import CrashReportFiles, LogFiles
 from datum_compute.app.paced import Paced
 from datum_compute.app.ports import Ports
 from datum_compute.app.processes import hang_up
+from datum_compute.drivers.containers.container_spec import ContainerOwner
 from datum_compute.drivers.containers.driver import ContainersDriver
-from datum_compute.drivers.containers.effects import Hands
-from datum_compute.drivers.containers.engine import Engine, EngineFacts
-from datum_compute.drivers.containers.plan import Owner
-from datum_compute.drivers.containers.records import Record
+from datum_compute.drivers.containers.engine import Engine, EngineVersion
+from datum_compute.drivers.containers.machine import MachineRecord
+from datum_compute.drivers.containers.operations import ContainerOperations
 from datum_compute.drivers.driver import DriverError
 
 # Where engines listen if nobody says otherwise; the first that answers is taken.
@@ -30,7 +30,7 @@ ANSWER_S = 10.0  # one that is starting, or busy, takes seconds
 @dataclass(frozen=True, slots=True)
 class FoundEngine:
     socket: str
-    facts: EngineFacts
+    facts: EngineVersion
 
 
 async def find_engine(sockets: Sequence[str]) -> FoundEngine:
@@ -39,7 +39,7 @@ async def find_engine(sockets: Sequence[str]) -> FoundEngine:
     for socket in sockets:
         engine = Engine(socket)
         try:
-            return FoundEngine(socket, await engine.facts(ANSWER_S))
+            return FoundEngine(socket, await engine.read_version(ANSWER_S))
         except DriverError as error:
             tried.append(f"{socket}: {error}")
         finally:
@@ -55,23 +55,23 @@ def containers_driver(
     state: Path, cell: PlaneName, engine: Engine, ports: Ports
 ) -> ContainersDriver:
     name = member_name(cell)
-    owner = Owner(platform_id(state, ports.new_uid), name)
+    owner = ContainerOwner(platform_id(state, ports.new_uid), name)
     path = state / f"containers-{name}.json"
     records = _read_records(path)
     save = Paced(path, lambda: encode(plain(records)))
-    archive = FileArchive(state / "logs" / name, ports.unix_s)
+    archive = LogFiles(state / "logs" / name, ports.unix_s)
     return ContainersDriver(
-        Hands(engine, owner, HostFolders(state / "data" / name), archive),
+        ContainerOperations(engine, owner, HostFolders(state / "data" / name), archive),
         owner,
         records,
         unix_s=ports.unix_s,
         elapsed_s=ports.elapsed_s,
         save=save,
         save_now=save.now,
-        archive=archive,
-        cards=CardArchive(state / "crashes" / name, ports.unix_s),
+        log_archive=archive,
+        crash_reports=CrashReportFiles(state / "crashes" / name, ports.unix_s),
         ran_out_of_memory=ran_out_of_memory,
-        hang_up=hang_up,
+        kill_process=hang_up,
     )
 
 
@@ -92,9 +92,9 @@ def platform_id(state: Path, new_uid: Callable[[], str]) -> str:
         ) from error
 
 
-def _read_records(path: Path) -> dict[str, Record]:
+def _read_records(path: Path) -> dict[str, MachineRecord]:
     """Only counts: without them machines run on."""
     try:
-        return decode_as(path.read_bytes(), dict[str, Record])
+        return decode_as(path.read_bytes(), dict[str, MachineRecord])
     except (OSError, DecodeError):
         return {}

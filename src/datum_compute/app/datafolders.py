@@ -14,8 +14,7 @@ from pathlib import Path
 
 from datum_compute.api.process_input import NUL, NUL_PROBLEM
 from datum_compute.app.files import private_directory
-from datum_compute.drivers.driver import PermanentError
-from datum_compute.drivers.machinedata import DataFile
+from datum_compute.drivers.driver import DataFile, PermanentError
 
 
 class HostFolders:

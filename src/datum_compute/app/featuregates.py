@@ -10,26 +10,24 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from datum_compute.controllers.management import (
-    catalogue,
-    defaultnetwork,
-    instancetype,
-    quarantine,
-    revision,
-)
+from datum_compute.controllers.federation import instances as quarantine
+from datum_compute.controllers.network import networks as defaultnetwork
+from datum_compute.controllers.platform import instance_types as catalogue
+from datum_compute.controllers.platform import instance_types as instancetype
+from datum_compute.controllers.workload import workload as revision
 from datum_compute.runtime.controller import Controller
 
 Gates = Mapping[str, bool]
 
 GATES: dict[str, tuple[Controller[Any], ...]] = {
     # Without it operators keep the instance types of every plane themselves.
-    "InstanceTypes": (catalogue.CONTROLLER, instancetype.CONTROLLER),
+    "InstanceTypes": (catalogue.COPY_CONTROLLER, instancetype.INSTANCE_TYPE_CONTROLLER),
     # Without it namespaces have the networks that their users make.
-    "DefaultNetworks": (defaultnetwork.CONTROLLER,),
+    "DefaultNetworks": (defaultnetwork.DEFAULT_NETWORK_CONTROLLER,),
     # Without it copies on the hub that lead to nobody are only retried.
-    "Quarantine": (quarantine.CONTROLLER,),
+    "Quarantine": (quarantine.QUARANTINE_CONTROLLER,),
     # Without it there is no history to go back to.
-    "WorkloadRevisions": (revision.CONTROLLER,),
+    "WorkloadRevisions": (revision.REVISION_CONTROLLER,),
 }
 
 

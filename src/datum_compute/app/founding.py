@@ -40,15 +40,18 @@ from datum_compute.api.quotametrics import SERVICE_NAME
 from datum_compute.api.serviceentitlement import ServiceEntitlement, ServiceEntitlementSpec
 from datum_compute.client.client import Client
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planes.planemaker import PlaneMaker
+from datum_compute.planes.lifecycle import PlaneLifecycle
 from datum_compute.planes.planes import Planes
-from datum_compute.planning.actions import Plan, Wait
-from datum_compute.planning.consumers import plan_consumer
-from datum_compute.planning.entitlements import Requested, plan_entitlement
-from datum_compute.planning.organizations import organization_namespace, plan_organization
-from datum_compute.planning.projects import plan_guard, plan_ready
-from datum_compute.planning.services import plan_configuration, plan_service
-from datum_compute.runtime.view import View
+from datum_compute.planning.plan import Plan, Wait
+from datum_compute.planning.platform.entitlements import Requested, plan_entitlement
+from datum_compute.planning.platform.projects import (
+    organization_namespace,
+    plan_guard,
+    plan_organization,
+    plan_ready,
+)
+from datum_compute.planning.platform.services import plan_configuration, plan_consumer, plan_service
+from datum_compute.runtime.cached_client import CachedClient
 
 ORGANIZATION_NAME = "default"
 _RECORD = Ref("kube-system", "founded-projects")
@@ -65,14 +68,14 @@ class Founding:
     def __init__(
         self,
         client: Callable[[PlaneName], Client],
-        maker: PlaneMaker,
+        maker: PlaneLifecycle,
         now: str,
         random: Random,
     ) -> None:
         self._client = client
         self._maker = maker
         self._now = now
-        self._planes = Planes(lambda plane: View(plane, client(plane), random))
+        self._planes = Planes(lambda plane: CachedClient(plane, client(plane), random))
 
     async def found(self, planes: Sequence[PlaneName]) -> None:
         """Those that have not been founded yet."""
@@ -83,7 +86,7 @@ class Founding:
         await self._ensure(PLATFORM, ORGANIZATION, _organization())
         for plane in missing:
             await self._ensure(PLATFORM, PROJECT, _project(member_name(plane)))
-            await self._maker.make(plane, "")
+            await self._maker.create(plane, "")
             await self._ensure(plane, ENTITLEMENT, _entitlement())
         for plane in missing:
             await self._settle(plane)

@@ -8,27 +8,29 @@ from pathlib import Path
 
 from datum_compute.api.codec import DecodeError, decode_as, encode
 from datum_compute.app.agedfiles import AgedFiles, Limits
-from datum_compute.drivers.containers.cards import CrashCard
+from datum_compute.drivers.queries import CrashReport
 
 LOGS = Limits(bytes_max=64 * 1024 * 1024, files_max=10_000)
 READ_BYTES_MAX = 4 * 1024 * 1024  # for one request
-CARDS = Limits(bytes_max=16 * 1024 * 1024, files_max=2000)
-CARDS_EACH = 10  # of one machine: one that crashes all day must not drive out the others
+CRASH_REPORTS = Limits(bytes_max=16 * 1024 * 1024, files_max=2000)
+REPORTS_PER_MACHINE_MAX = (
+    10  # of one machine: one that crashes all day must not drive out the others
+)
 
 
-class FileArchive:
+class LogFiles:
     """One file for each container: its machine and its own name."""
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
         self._files = AgedFiles(folder, ".log", LOGS, unix_s)
         self._turn = asyncio.Lock()  # one thread at a time uses the folder
 
-    async def keep(self, machine_id: str, container: str, framed: bytes) -> None:
+    async def save(self, machine_id: str, container: str, framed: bytes) -> None:
         if framed:
             async with self._turn:
                 await asyncio.to_thread(self._files.keep, (machine_id, container), framed)
 
-    async def kept(self, server: str) -> list[tuple[str, str, bytes]]:
+    async def load(self, server: str) -> list[tuple[str, str, bytes]]:
         async with self._turn:
             return await asyncio.to_thread(self._read, server)
 
@@ -47,25 +49,25 @@ class FileArchive:
         return found[::-1]
 
 
-class CardArchive:
+class CrashReportFiles:
     """One file for each end of a machine."""
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
-        self._files = AgedFiles(folder, ".json", CARDS, unix_s)
+        self._files = AgedFiles(folder, ".json", CRASH_REPORTS, unix_s)
 
-    def keep(self, machine_id: str, card: CrashCard) -> None:
+    def save(self, machine_id: str, card: CrashReport) -> None:
         self._files.keep((machine_id, card.ended_at), encode(card))
         own = [file for name, file in self._files.kept() if name[0] == machine_id]
-        for file in own[:-CARDS_EACH]:
+        for file in own[:-REPORTS_PER_MACHINE_MAX]:
             file.unlink(missing_ok=True)
 
-    def kept(self, server: str) -> list[CrashCard]:
+    def load(self, server: str) -> list[CrashReport]:
         found = []
         for name, file in self._files.kept():
             if name[0].rpartition("/")[0] != server:
                 continue
             try:
-                found.append(decode_as(file.read_bytes(), CrashCard))
+                found.append(decode_as(file.read_bytes(), CrashReport))
             except (DecodeError, OSError):
                 continue  # of a later release, or just gone
         return found

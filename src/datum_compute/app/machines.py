@@ -13,8 +13,8 @@ from datum_compute.app.files import StateError
 from datum_compute.app.gateway.ways import CellWay, CellWays
 from datum_compute.app.paced import Paced
 from datum_compute.drivers.driver import Driver
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import Machine, SimulatedDriver
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.drivers.traffic import Traffic
 
 
@@ -48,7 +48,7 @@ def simulated_driver(
 ) -> SimulatedDriver:
     try:
         content = path.read_bytes() if path.exists() else b""
-        found = decode_as(content, dict[str, Machine]) if content else {}
+        found = decode_as(content, dict[str, SimulatedMachine]) if content else {}
     except DecodeError as error:
         raise StateError(
             f"{path} is damaged ({error}); remove it: the simulated machines start again"
@@ -58,5 +58,5 @@ def simulated_driver(
     return SimulatedDriver(table, now=unix_s, save=save, boot_s=boot_s)
 
 
-def encode_table(table: Mapping[str, Machine]) -> bytes:
+def encode_table(table: Mapping[str, SimulatedMachine]) -> bytes:
     return encode(plain(dict(table)))

@@ -57,16 +57,15 @@ from datum_compute.client.kubeconfig import KubeconfigError, build_client
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
-from datum_compute.drivers.driver import Driver
-from datum_compute.drivers.fenced import FencedDriver
+from datum_compute.drivers.driver import Driver, FencedDriver
 from datum_compute.drivers.pods.driver import PodsDriver
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.events import EventRecorder
-from datum_compute.runtime.leader import (
+from datum_compute.runtime.event_recorder import EventRecorder
+from datum_compute.runtime.leader_election import (
     Election,
     FencedTransport,
     LeadershipLost,
-    Terms,
+    LeaseConfig,
     check_all,
     lead_all,
 )
@@ -170,15 +169,15 @@ class _Work:
                 task.cancel()
 
     async def _sync(self) -> None:
-        await self.manager.synced()
+        await self.manager.wait_for_sync()
         self.synced.set()
 
-    def what_is_missing(self) -> str:
+    def not_ready_reason(self) -> str:
         """One that stands by knows the lease that it waits for; one that leads has seen every
         plane. Once known is enough: the webhook answers while the plane of the lease is away."""
         if not self.begun.is_set():
             awaited = next((e for e in self.elections if not e.fence.is_up), None)
-            return awaited.what_is_missing if awaited is not None else ""
+            return awaited.not_ready_reason if awaited is not None else ""
         if self.begun.is_set() and not self.synced.is_set():
             return "the planes have not been read yet"
         return ""
@@ -226,7 +225,7 @@ async def _build_work(world: _World, elections: Sequence[Election], tracer: Trac
         {p: FencedDriver(d, check) for p, d in (pods or _simulated(world)).items()},
         ports,
         single_project=settings.single.project if world.single else "",
-        tell=recorder.tell,
+        record_event=recorder.record,
         tracer=tracer,
         registry=numbers,
         fence=check,
@@ -266,7 +265,7 @@ def _heartbeats(
         return []
 
     def instances(cell: PlaneName) -> dict[str, str]:
-        view = manager.view(cell)
+        view = manager.cached_client(cell)
         return {"instances": str(len(view.cached(INSTANCE).refs()))} if view is not None else {}
 
     return [
@@ -286,7 +285,7 @@ def _heartbeats(
 
 async def _open_ports(world: _World, numbers: CollectorRegistry, work: _Work) -> None:
     settings = world.settings
-    health, token = health_pages(work.what_is_missing), settings.metrics_token
+    health, token = health_pages(work.not_ready_reason), settings.metrics_token
     for what, path, address, pages, known_by in (
         ("metrics", "/metrics", settings.metrics_address, metrics_pages(numbers), token),
         ("health", "/readyz", settings.health_address, health, None),
@@ -374,8 +373,8 @@ def _following(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
     if not (settings.management or settings.cell):
         return ()
     if settings.discovery.mode != MILO:
-        return registry.TELL_OF_CITIES if settings.management else ()
-    return registry.FOLLOW_PROJECTS if settings.management else registry.FOLLOW_HOMES
+        return registry.LOCATION_BINDINGS if settings.management else ()
+    return registry.PROJECT_MEMBERSHIP if settings.management else registry.HUB_NAMESPACE_MEMBERSHIP
 
 
 async def _elections(world: _World) -> list[Election]:
@@ -386,7 +385,7 @@ async def _elections(world: _World) -> list[Election]:
     return [
         Election(
             await world.client(plane),
-            Terms(Ref(world.settings.leader.namespace, name), identity),
+            LeaseConfig(Ref(world.settings.leader.namespace, name), identity),
             clock=world.ports.elapsed_s,
             unix_s=world.ports.unix_s,
             random=world.ports.random,

@@ -35,7 +35,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.connection import Connection
 from datum_compute.client.kubeconfig import build_client
 from datum_compute.client.transport import Transport
-from datum_compute.drivers.pods.inside import PodsInside
+from datum_compute.drivers.pods.queries import PodQueries
 from datum_compute.server.access.audit import AuditEvent
 
 OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]
@@ -120,7 +120,7 @@ def _ways(settings: ManagerSettings, around: Surroundings, clients: PlaneClients
     if settings.driver != "pods":
         return CellWays({}, cells)
     inside: dict[PlaneName, CellWay] = {
-        cell: PodsInside(ClientInsides(clients(cell))) for cell in cells
+        cell: PodQueries(ClientInsides(clients(cell))) for cell in cells
     }
     return CellWays(inside)
 

@@ -23,9 +23,9 @@ from datum_compute.api.remotecommand import PROTOCOL, ExecWish
 from datum_compute.app.gateway.remote import RemoteExecution
 from datum_compute.client.client import Client
 from datum_compute.drivers.driver import DriverError, PermanentError, TransientError
-from datum_compute.drivers.execution import ExecSession
-from datum_compute.drivers.pods.making import OURS
-from datum_compute.drivers.pods.port import PodEvent
+from datum_compute.drivers.pods.driver import PodEvent
+from datum_compute.drivers.pods.pod_spec import POD_LABELS
+from datum_compute.drivers.queries import ExecSession
 
 
 class ClientPods:
@@ -56,15 +56,15 @@ class ClientPods:
 
     async def list(self) -> tuple[list[Pod], str]:
         with _in_our_words():
-            found = await self._client.list(POD, labels=OURS)
+            found = await self._client.list(POD, labels=POD_LABELS)
             return found.items, found.version
 
     async def watch(self, since: str) -> AsyncGenerator[PodEvent, None]:
         with _in_our_words():
-            async with aclosing(self._client.watch(POD, since, labels=OURS)) as events:
+            async with aclosing(self._client.watch(POD, since, labels=POD_LABELS)) as events:
                 async for event in events:
                     if event.object is not None:
-                        yield PodEvent(event.object, gone=event.type == "DELETED")
+                        yield PodEvent(event.object, is_deleted=event.type == "DELETED")
 
 
 class ClientInsides:
@@ -73,9 +73,9 @@ class ClientInsides:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def named(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
+    async def list_pods(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
         with _in_our_words():
-            return (await self._client.list(POD, namespace, labels={**OURS, **labels})).items
+            return (await self._client.list(POD, namespace, labels={**POD_LABELS, **labels})).items
 
     async def log(self, pod: Pod, query: Mapping[str, str]) -> bytes:
         try:

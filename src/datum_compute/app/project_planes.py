@@ -25,8 +25,8 @@ from datum_compute.api.plane import HUB, PLATFORM, PlaneName, member_name, plane
 from datum_compute.client.client import Client
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.planes.catalogue import ensure_network, release_project
-from datum_compute.planes.held import Holds
-from datum_compute.planes.revoking import HeldBack, ask_to_go, mark_revoked
+from datum_compute.planes.lifecycle import FinalizedKinds, delete_held_objects, mark_revoked
+from datum_compute.planes.planes import ExistenceCheck
 from datum_compute.planes.roles import RBAC
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.store import Store
@@ -42,7 +42,7 @@ _OWNER_ROLE = "project-admin"
 _log = logging.getLogger(__name__)
 
 
-def holds_of(store: Store, plane: PlaneName) -> Holds:
+def holds_of(store: Store, plane: PlaneName) -> ExistenceCheck:
     """What a plane of this process holds."""
 
     def holds(kind: KindInfo[Any], ref: Ref) -> bool:
@@ -64,7 +64,7 @@ class ProjectPlanes:
         self,
         store: Store,
         client: Callable[[PlaneName], Client],
-        held_back: HeldBack,
+        held_back: FinalizedKinds,
         *,
         nobody: str,
         changed: Callable[[], None] = untold,
@@ -82,7 +82,7 @@ class ProjectPlanes:
         found = (PlaneName(name) for name in self._store.planes())
         return [plane for plane in found if plane_role(plane) == "project"]
 
-    async def make(self, plane: PlaneName, owner: str) -> None:
+    async def create(self, plane: PlaneName, owner: str) -> None:
         if plane in self._whole:
             return
         await self._store.create_plane(plane)
@@ -94,17 +94,17 @@ class ProjectPlanes:
         self._whole[plane] = None
         self._changed()
 
-    async def ask_to_go(self, plane: PlaneName) -> Sequence[str]:
+    async def drain(self, plane: PlaneName) -> Sequence[str]:
         """First all that stands for something elsewhere, then what the platform knows of it."""
         if plane in self._store.planes():
             client = self._client(plane)
             await mark_revoked(client, revoked=True)
-            held = await ask_to_go(client, self._held_back)
+            held = await delete_held_objects(client, self._held_back)
             if held and not self._is_given_up(plane, held):
                 return held
         return await self._end_access(member_name(plane))
 
-    async def remove(self, plane: PlaneName) -> None:
+    async def delete(self, plane: PlaneName) -> None:
         self._whole.pop(plane, None)
         self._rest_since_s.pop(plane, None)
         if plane in self._store.planes():

@@ -50,7 +50,7 @@ from datum_compute.app.setting_values import (
     plane_value,
     seconds_value,
 )
-from datum_compute.controllers.patience import Patience
+from datum_compute.controllers.context import Patience
 from datum_compute.server.flowcontrol.control import FlowLimits
 
 

@@ -18,12 +18,12 @@ from datum_compute.api.plane import PlaneName, project_plane
 from datum_compute.app.followed import Followed
 from datum_compute.client.client import Client
 from datum_compute.client.watching import Watched
-from datum_compute.planes.parts import part_of_project
-from datum_compute.runtime.view import Part
+from datum_compute.planes.planes import project_label_scope
+from datum_compute.runtime.cached_client import LabelScope
 
 
 class Host(Protocol):
-    def engage(self, plane: PlaneName, client: Client, part: Part | None = None) -> None: ...
+    def engage(self, plane: PlaneName, client: Client, part: LabelScope | None = None) -> None: ...
 
     def disengage(self, plane: PlaneName) -> None: ...
 
@@ -60,7 +60,7 @@ class UpstreamProjects:
         for plane in wanted:
             if plane not in self._engaged:
                 self._engaged[plane] = None
-                self._host.engage(plane, self._client_of(plane), part_of_project(self._cell))
+                self._host.engage(plane, self._client_of(plane), project_label_scope(self._cell))
 
     def _projects(self) -> list[PlaneName]:
         found = []

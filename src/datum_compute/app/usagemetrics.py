@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from datum_compute.api.plane import PlaneName, member_name
-from datum_compute.drivers.containers.usage import Reading
+from datum_compute.drivers.containers.usage import MachineUsage
 from datum_compute.drivers.driver import DriverError
 
 EVERY_S = 15.0
@@ -24,7 +24,7 @@ WATCHED_S = 120.0
 INSTANCES_MAX = 1000
 _LABELS = ("cell", "namespace", "instance")
 
-Read = Callable[[], Awaitable[Mapping[str, Reading]]]
+Read = Callable[[], Awaitable[Mapping[str, MachineUsage]]]
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class UsageMetrics(Collector):
     def __init__(self, cells: Mapping[PlaneName, Read], elapsed_s: Callable[[], float]) -> None:
         self._cells = cells
         self._elapsed_s = elapsed_s
-        self._readings: dict[PlaneName, Mapping[str, Reading]] = {}
+        self._readings: dict[PlaneName, Mapping[str, MachineUsage]] = {}
         self._watched_s = -WATCHED_S
         self._asked = asyncio.Event()
 

@@ -42,25 +42,22 @@ from datum_compute.app.project_planes import untold as untold_projects
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.controllers import registry
-from datum_compute.controllers.context import Context, uncounted
-from datum_compute.controllers.management.quarantine import quarantine_gauge
-from datum_compute.controllers.notices import misled_notice
-from datum_compute.controllers.patience import Patience
+from datum_compute.controllers.context import Context, Patience, uncounted
+from datum_compute.controllers.events import ambiguous_mapping_event
+from datum_compute.controllers.federation.instances import quarantine_gauge
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
-from datum_compute.planes.bootstrap import ensure_cells, ensure_plane
+from datum_compute.planes.bootstrap import ensure_cells, ensure_plane, expire_join_tokens
 from datum_compute.planes.catalogue import ensure_platform
-from datum_compute.planes.jointokens import expire_join_tokens
-from datum_compute.planes.membership import Membership, Reach
-from datum_compute.planes.planemaker import PlaneMaker
-from datum_compute.planes.planes import Planes, untold
-from datum_compute.planes.revoking import held_back_on
+from datum_compute.planes.lifecycle import PlaneLifecycle, finalized_kinds_on
+from datum_compute.planes.membership import ProjectMembership, Reach
+from datum_compute.planes.planes import Planes, discard_event
+from datum_compute.runtime.cached_client import LabelScope, noop
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.events import EventRecorder, Notice
-from datum_compute.runtime.instrumented import instrumented
+from datum_compute.runtime.event_recorder import EventRecorder, EventRequest
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
-from datum_compute.runtime.view import Part, nothing_in_the_way
+from datum_compute.runtime.worker import instrument
 from datum_compute.server.access.audit import AuditSink, nowhere
 from datum_compute.server.access.joining import Certify
 from datum_compute.server.access.signer import TokenSigner
@@ -85,10 +82,10 @@ EVERYTHING = (
     *registry.MANAGEMENT,
     *registry.HUB,
     *registry.CELL,
-    *registry.NEIGHBOURS,
-    *registry.FOLLOW_PROJECTS,
+    *registry.CLUSTER_CONTROLLERS,
+    *registry.PROJECT_MEMBERSHIP,
 )
-_HELD_BACK = held_back_on("project", EVERYTHING)
+_HELD_BACK = finalized_kinds_on("project", EVERYTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +134,13 @@ def build_manager(
     *,
     holdings: Callable[[PlaneName], Holdings] = _nothing_held,
     authority: str = "",
-    tell: Callable[[Notice], None] = untold,
+    record_event: Callable[[EventRequest], None] = discard_event,
     tracer: Tracer | None = None,
     registry: CollectorRegistry | None = None,
-    fence: Callable[[], None] = nothing_in_the_way,
+    fence: Callable[[], None] = noop,
     single_project: str = "",
     reach: Reach | None = None,
-    plane_maker: PlaneMaker | None = None,
+    plane_lifecycle: PlaneLifecycle | None = None,
     traffic: Traffic | None = None,
     patience: Patience | None = None,
 ) -> Manager[Context]:
@@ -151,9 +148,9 @@ def build_manager(
     ``reach`` gives the clients for projects that come later."""
 
     def context(manager: Manager[Context]) -> Context:
-        unreleased = FEDERATION_FINALIZERS if single_project else frozenset[str]()
-        planes = Planes(manager.view, manager.engaged, tell, unreleased)
-        mapped = metrics.mapped if metrics is not None else uncounted
+        unmanaged_finalizers = FEDERATION_FINALIZERS if single_project else frozenset[str]()
+        planes = Planes(manager.cached_client, manager.engaged, record_event, unmanaged_finalizers)
+        mapped = metrics.count_mapping if metrics is not None else uncounted
         return Context(
             planes,
             drivers,
@@ -162,8 +159,8 @@ def build_manager(
             holdings,
             authority,
             single_project,
-            membership=Membership(manager, reach) if reach is not None else None,
-            plane_maker=plane_maker,
+            membership=ProjectMembership(manager, reach) if reach is not None else None,
+            plane_lifecycle=plane_lifecycle,
             mapped=mapped,
             traffic=traffic,
             patience=patience or Patience(),
@@ -171,15 +168,15 @@ def build_manager(
 
     metrics = RuntimeMetrics(registry) if registry is not None else None
     manager = Manager(
-        [instrumented(controller, tracer) for controller in controllers],
+        [instrument(controller, tracer) for controller in controllers],
         context,
         ports.random,
         metrics=metrics,
-        report=lambda misled: tell(misled_notice(misled)),
+        report=lambda misled: record_event(ambiguous_mapping_event(misled)),
         fence=fence,
     )
     if metrics is not None:
-        metrics.show((quarantine_gauge(manager.view),))
+        metrics.register_gauges((quarantine_gauge(manager.cached_client),))
     return manager
 
 
@@ -270,11 +267,11 @@ class Platform:
             ports,
             holdings=self.server.holdings,
             authority=safeguards.authority,
-            tell=self._events.tell,
+            record_event=self._events.record,
             tracer=tracer,
             registry=registry,
             reach=self._reached,
-            plane_maker=self.projects if layout.centre else None,
+            plane_lifecycle=self.projects if layout.centre else None,
             traffic=traffic,
             patience=patience,
         )
@@ -321,7 +318,7 @@ class Platform:
         group.create_task(self._manager.run())
         group.create_task(self._sweep())
         # Others may be away for long; what is served here does not wait for them.
-        await self._manager.synced((*self._layout.lasting, *projects))
+        await self._manager.wait_for_sync((*self._layout.lasting, *projects))
         self.ready.set()
 
     async def _open_projects(self) -> dict[PlaneName, bool]:
@@ -344,7 +341,7 @@ class Platform:
 
     # --- planes of other processes, which come and go
 
-    def engage(self, plane: PlaneName, client: Client, part: Part | None = None) -> None:
+    def engage(self, plane: PlaneName, client: Client, part: LabelScope | None = None) -> None:
         """Work with a plane that is served elsewhere, from now on; with ``part`` with the objects
         that bear its labels only."""
         self._manager.engage(plane, client, part)
@@ -391,7 +388,7 @@ class Platform:
                     _log.warning("join tokens are not swept: %s", error)
 
     def _engaged_client(self, plane: PlaneName) -> Client | None:
-        view = self._manager.view(plane)
+        view = self._manager.cached_client(plane)
         return view.client if view is not None else None
 
     def bootstrap_client(self, plane: PlaneName) -> Client:

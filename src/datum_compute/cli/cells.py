@@ -25,7 +25,7 @@ from datum_compute.cli.options import connection_options, wait_options, yes_opti
 from datum_compute.cli.output import render_count
 from datum_compute.cli.prompt import confirm
 from datum_compute.cli.session import Session, run_on_hub
-from datum_compute.planning.placing import serving
+from datum_compute.planning.federation.cells import serving
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ from datum_compute.cli.rollout_wait import OWNER, cause_document, cause_text
 from datum_compute.cli.session import Session, run_in_session
 from datum_compute.cli.times import age_since
 from datum_compute.cli.words import workload_health
-from datum_compute.planning.advice import window_s
-from datum_compute.planning.explain import Link, explain_workload
+from datum_compute.planning.explain.advice import window_s
+from datum_compute.planning.explain.explain import Link, explain_workload
 
 _SKEW_MAX_S = 30
 

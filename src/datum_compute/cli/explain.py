@@ -1,6 +1,7 @@
 """``explain``: the chain of causes from what was asked for to what holds it back.
 
-The chain itself is the platform's own (``planning/explain.py``); this file only reads the objects
+The chain itself is the platform's own (``planning/explain/explain.py``); this file only reads the
+objects
 and prints: what the project sees, and behind that what hub and cell say (``otherplanes.py``).
 """
 
@@ -24,12 +25,17 @@ from datum_compute.cli.listing import print_document, read_options
 from datum_compute.cli.naming import workload_or_instance_argument
 from datum_compute.cli.observe import find_workload, observe_parts
 from datum_compute.cli.options import connection_options
-from datum_compute.cli.otherplanes import links_elsewhere
+from datum_compute.cli.otherplanes import find_deployment, links_elsewhere
 from datum_compute.cli.output import one_line
 from datum_compute.cli.session import Session, run_in_session
 from datum_compute.cli.times import age_since
 from datum_compute.cli.words import silent_since
-from datum_compute.planning.explain import Explanation, Link, explain_instance, explain_workload
+from datum_compute.planning.explain.explain import (
+    Explanation,
+    Link,
+    explain_instance,
+    explain_workload,
+)
 
 _WHOSE = {
     "you": "your move",
@@ -97,7 +103,10 @@ async def _explained(session: Session, name: str) -> Chain:
     instance = await _instance(session, name)
     if instance is not None:
         (found,) = await located(session, [instance])
-        explanation = explain_instance(instance, workload=found.place.workload)
+        deployment = await find_deployment(session.client, instance)
+        explanation = explain_instance(
+            instance, workload=found.place.workload, deployment=deployment
+        )
         return await _chain(session, explanation, [instance])
     workload = await find_workload(session, name)
     observed = await observe_parts(session, workload)
@@ -139,7 +148,7 @@ def _print(session: Session, chain: Chain) -> None:
     cause = chain.cause
     data("")
     data(f"Whose move:  {_WHOSE[cause.move]}")
-    data(f"Awaited:     {cause.awaited}")
+    data(f"Waiting for: {cause.awaited}")
     data(f"Next:        {cause.command}")
     if chain.steps:
         data(f"Plan, by what the cell said last ({_then(chain, now)}):" if chain.as_of else "Plan:")

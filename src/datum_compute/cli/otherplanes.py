@@ -13,12 +13,13 @@ from dataclasses import replace
 from datum_compute.api.codec import DecodeError
 from datum_compute.api.conditions import TRUE, find_condition
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.instance import Instance
-from datum_compute.api.kinds import CLUSTER, INSTANCE, SERVER
+from datum_compute.api.instance import NETWORK_READY, Instance
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.labels import CELL, WORKLOAD_UID
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.api.reasons import Reason
+from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.cli.session import Session
 from datum_compute.client.client import Client
 from datum_compute.client.kubeconfig import (
@@ -27,8 +28,8 @@ from datum_compute.client.kubeconfig import (
     connection_of,
     load_kubeconfig,
 )
-from datum_compute.planning.advice import Move, advice_on
-from datum_compute.planning.explain import Link, explain_instance
+from datum_compute.planning.explain.advice import Move, advice_on
+from datum_compute.planning.explain.explain import Link, deployment_ref, explain_instance
 
 _NOT_TO_BE_HAD = (KubeconfigError, ApiError, Unreachable, DecodeError, ValueError)
 
@@ -68,8 +69,20 @@ async def _from_cell(session: Session, cell: str, copy: Instance) -> list[tuple[
         if len(own) != 1:
             return []
         servers = (await client.list(SERVER, own[0].metadata.namespace)).items
-    found = explain_instance(own[0], servers).links
+        deployment = await find_deployment(client, own[0])
+    found = explain_instance(own[0], servers, deployment=deployment).links
     return [(plane, as_seen_from(copy, plane, link)) for link in found]
+
+
+async def find_deployment(client: Client, instance: Instance) -> WorkloadDeployment | None:
+    """The deployment of an instance whose network is not ready: it records the reason."""
+    condition = find_condition(instance.status.conditions, NETWORK_READY)
+    if condition is None or condition.status == TRUE:
+        return None
+    try:
+        return await client.get(DEPLOYMENT, deployment_ref(instance))
+    except ApiError:
+        return None  # the explanation is less detailed without it
 
 
 def as_seen_from(copy: Instance, plane: PlaneName, link: Link) -> Link:

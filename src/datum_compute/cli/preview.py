@@ -13,6 +13,7 @@ from typing import Any
 from datum_compute.api.allowancebucket import AllowanceBucket, AllowanceBucketStatus
 from datum_compute.api.codec import JsonObject, typed
 from datum_compute.api.errors import Forbidden, NotFound
+from datum_compute.api.identity import deployment_of
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import (
     BUCKET,
@@ -37,11 +38,10 @@ from datum_compute.cli.plan import Plan
 from datum_compute.cli.quota import bucket_name, bucket_order, shown_amount, shown_unit
 from datum_compute.cli.rollout import place_of
 from datum_compute.cli.session import Session
-from datum_compute.planning.claims import is_granted
-from datum_compute.planning.ordinals import slots_of
-from datum_compute.planning.placement import desired_deployments
-from datum_compute.planning.sizing import requests_of, size_of
-from datum_compute.planning.template import template_hash
+from datum_compute.planning.quota.claims import is_granted, requests_of, size_of
+from datum_compute.planning.rollout.slots import slots_of
+from datum_compute.planning.workload.deployments import desired_deployments
+from datum_compute.planning.workload.templates import template_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def _slots(
 
 
 def _is_named(instance: Instance, deployment: str) -> bool:
-    return instance.metadata.name.rpartition("-")[0] == deployment
+    return deployment_of(instance.metadata.name, instance.metadata.labels) == deployment
 
 
 def _is_rolled(present: WorkloadDeployment, wanted: WorkloadDeployment) -> bool:

@@ -28,8 +28,8 @@ from datum_compute.api.labels import CITY_CODE, FALLBACK_FOR, PLACEMENT_NAME
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workload import PROGRESSING, Workload
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.availability import UNCHECKED_MIN_READY_S
-from datum_compute.planning.stopping import grace_period_s
+from datum_compute.planning.rollout.slots import UNCHECKED_MIN_READY_S
+from datum_compute.planning.rollout.stopping import grace_period_s
 
 # Reasons that only point at another object, which knows the cause.
 POINTERS = frozenset(

@@ -29,8 +29,8 @@ from datum_compute.cli.rollout_view import RolloutView, build_view
 from datum_compute.cli.session import Session
 from datum_compute.cli.undo_target import can_undo
 from datum_compute.cli.waiting import Arrived, WatchFor, wait_until
-from datum_compute.planning.advice import Move
-from datum_compute.planning.explain import Link, explain_workload
+from datum_compute.planning.explain.advice import Move
+from datum_compute.planning.explain.explain import Link, explain_workload
 
 OWNER = {
     Move.YOU: "your move",
@@ -111,7 +111,7 @@ class RolloutWatch:
             self.view.say(
                 "blocked",
                 f"No progress for {render_age(still_s)}: {cause_text(cause)} "
-                f"({OWNER[cause.move]}; awaited: {cause.awaited}). Next: {cause.command}\n"
+                f"({OWNER[cause.move]}; waiting for: {cause.awaited}). Next: {cause.command}\n"
                 f"See why: {explain}",
                 color="yellow",
                 **cause_document(cause),
@@ -119,7 +119,7 @@ class RolloutWatch:
             )
 
     async def _failed(self, workload: Workload, cause: Link) -> FailedError:
-        hint = f"Awaited: {cause.awaited}. Next: {cause.command}"
+        hint = f"Waiting for: {cause.awaited}. Next: {cause.command}"
         if await can_undo(self.session, workload):
             undo = self.session.command("rollout", "undo", self.name)
             hint += f"\nGo back to the previous version: {undo}"

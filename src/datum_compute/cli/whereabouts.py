@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from datum_compute.api.identity import normalized_city
+from datum_compute.api.identity import deployment_of, normalized_city
 from datum_compute.api.instance import Instance
-from datum_compute.api.labels import CITY_CODE, DEPLOYMENT_NAME, PLACEMENT_NAME, WORKLOAD_NAME
+from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_NAME
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 
 UNKNOWN = "unknown"
@@ -37,7 +37,7 @@ def whereabouts(
 ) -> Whereabouts:
     """``deployments`` by name; each label wins over what they say."""
     labels = instance.metadata.labels
-    found = (deployments or {}).get(deployment_of(instance))
+    found = (deployments or {}).get(deployment_of(instance.metadata.name, labels))
     spec = found.spec if found else None
     city = labels.get(CITY_CODE) or (spec.city_code if spec else "")
     return Whereabouts(
@@ -45,12 +45,6 @@ def whereabouts(
         placement=labels.get(PLACEMENT_NAME) or (spec.placement_name if spec else UNKNOWN),
         city=normalized_city(city) or UNKNOWN,
     )
-
-
-def deployment_of(instance: Instance) -> str:
-    named = instance.metadata.labels.get(DEPLOYMENT_NAME)
-    head, _, ordinal = instance.metadata.name.rpartition("-")
-    return named or (head if ordinal.isdigit() else "")
 
 
 def by_name(deployments: Sequence[WorkloadDeployment]) -> dict[str, WorkloadDeployment]:

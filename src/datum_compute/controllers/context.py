@@ -1,4 +1,7 @@
-"""What every controller is given: the planes, the drivers of their cells, and the time."""
+"""Context: what every controller receives, and the state that the process keeps in memory.
+
+How long the hub waits for a cell before it says that the cell does not answer.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,68 @@ from dataclasses import dataclass, field
 from datum_compute.api.holdings import Holdings
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.timestamps import timestamp
-from datum_compute.controllers.cell.addressbook import AddressBook
-from datum_compute.controllers.patience import Patience
+from datum_compute.controllers.address_allocator import AddressBook
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
-from datum_compute.planes.membership import Membership
-from datum_compute.planes.planemaker import PlaneMaker
+from datum_compute.planes.lifecycle import PlaneLifecycle
+from datum_compute.planes.membership import ProjectMembership
 from datum_compute.planes.planes import Planes
-from datum_compute.runtime.key import Key
+from datum_compute.runtime.controller import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """A cell is asked every ``probe_s``; one that answered before is called silent only when it has
+    not answered for ``grace_s``, and then from the first moment of that."""
+
+    probe_s: float = 10.0
+    grace_s: float = 30.0
+
+
+# Deployment modes, for `Controller.modes`. Federated: projects, hub and cells are separate planes.
+# Single cluster: one API server serves all roles, so nothing is copied between planes.
+FEDERATED, SINGLE_CLUSTER = "federated", "single-cluster"
 
 
 def uncounted(_edge: str, _outcome: str) -> None:
-    """Nobody collects metrics."""
+    """Ignore a mapping when no metrics are collected."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """State of controllers that exists only in the memory of this process.
+
+    Every other fact is read from a plane. Each field states who writes it, who reads it, and why
+    the empty value of a new process or leader is safe. Two rules replace locks: only the event
+    loop of the process accesses the fields, and the queue runs one reconcile per key at a time.
+    """
+
+    # Addresses that were chosen and are not in an Instance status yet. The network gate writes and
+    # reads them. A new process fills the book from the recorded Instances and Servers; a choice
+    # that was not recorded was given to no machine.
+    addresses: AddressBook = field(default_factory=AddressBook)
+
+    # Claims whose deletion has begun, with their uid. The claim-release controller writes them
+    # before it reads from the cell that the slot is empty; the quota gate reads them and clears no
+    # gate by such a claim. So no instance gets a machine between that read and the deletion. A new
+    # process reads from the cell again before it deletes, and the quota gate reads a claim from
+    # its project before it clears a gate, unless the claim was granted seconds ago.
+    claims_being_released: dict[Key, str] = field(default_factory=dict)
+
+    # By cell, since when (``elapsed_s``) probes have failed. Only the cluster controller writes and
+    # reads it. In a new leader the grace period starts again: a Ready cell that does not answer is
+    # reported later, never earlier.
+    unreachable_since_s: dict[str, float] = field(default_factory=dict)
+
+    # By deployment, uids of instances whose recorded readiness the driver has confirmed. Only the
+    # deployment controller writes and reads it. A new process queries the driver again and
+    # removes no instance because of an unconfirmed record.
+    confirmed_instances: dict[Key, frozenset[str]] = field(default_factory=dict)
+
+    # By copy on the hub, since when (``elapsed_s``) its owner has not been found. Written and read
+    # by the quarantine and projector controllers. In a new leader the grace period starts again: a
+    # copy is quarantined later, never earlier.
+    unresolved_since_s: dict[Key, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +85,19 @@ class Context:
     # For controllers that only run beside the server of their planes.
     holdings: Callable[[PlaneName], Holdings]
     authority: str  # the certificates that clients of the planes trust, as PEM
-    # The project of all namespaces that do not say whose they are, where there is only one.
+    # In a single cluster, the project of all namespaces without an identity; otherwise empty.
     single_project: str = ""
-    # Which projects this process works on; where they are one API server there is no choice.
-    membership: Membership | None = None
+    # Which projects this process works on. None if one API server is all planes.
+    membership: ProjectMembership | None = None
     # For the controller of projects, which only runs beside the server of their planes.
-    plane_maker: PlaneMaker | None = None
-    # Counts whether an object leads to one other, to none or to many: by edge and outcome.
+    plane_lifecycle: PlaneLifecycle | None = None
+    # Counts mappings from one object to another, by edge and outcome.
     mapped: Callable[[str, str], None] = uncounted
-    # How connections from outside get to machines, where there are any.
+    # How connections from outside reach machines. None if this process publishes no ports.
     traffic: Traffic | None = None
-    # What this process has promised and not yet put on record: addresses that it has chosen, and
-    # claims (by the uid that they have) that it is about to release.
-    addresses: AddressBook = field(default_factory=AddressBook)
-    leaving: dict[Key, str] = field(default_factory=dict)
-    # By cell: how long to wait for it, and since when (by ``elapsed_s``) it has not answered.
+    # How long the hub waits for a cell.
     patience: Patience = field(default_factory=Patience)
-    silent_since_s: dict[str, float] = field(default_factory=dict)
-    # Instances that a driver has confirmed to serve since this process started, by deployment.
-    confirmed: dict[Key, frozenset[str]] = field(default_factory=dict)
-    # Since when (by ``elapsed_s``) the owner of a copy on the hub has not been found.
-    unresolved_since_s: dict[Key, float] = field(default_factory=dict)
+    state: ProcessState = field(default_factory=ProcessState)
 
     def now(self) -> str:
         return timestamp(self.unix_s())

@@ -1,8 +1,9 @@
-"""Carries out plans, and tells users what that means. The only file of the room that writes to
-planes."""
+"""Carry out plans and record events about them."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from itertools import groupby
 from typing import TypeVar, assert_never
@@ -10,49 +11,94 @@ from typing import TypeVar, assert_never
 import msgspec
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.api.errors import Conflict, Invalid
+from datum_compute.api.errors import ApiError, Conflict, Invalid, Unreachable
+from datum_compute.api.holdings import Held
 from datum_compute.api.meta import ApiObject
-from datum_compute.controllers.notices import is_told_about, notices
+from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.controllers.events import is_told_about, notices
 from datum_compute.planes.planes import Planes
-from datum_compute.planning.actions import (
+from datum_compute.planning.plan import (
     Action,
     Create,
     Delete,
     Patch,
-    PatchLabels,
     PatchStatus,
     Plan,
     RemoveItems,
     Wait,
     is_skipped,
 )
-from datum_compute.runtime.outcome import Done, Later
-from datum_compute.runtime.together import together
+from datum_compute.runtime.cache import NotSynced
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Done, Requeue
+
+_BATCH_SIZE = 64
+DELETE_BATCH = 50
 
 T = TypeVar("T", bound=ApiObject)
 
 
-async def carry_out(planes: Planes, plan: Plan) -> Done | Later:
-    """All actions in order; the first failure ends it, and the next pass plans anew.
+async def carry_out(planes: Planes, plan: Plan) -> Done | Requeue:
+    """Carry out the actions in order. The first failure stops it; the next reconcile plans again.
 
-    Neighbouring creates of one kind do not depend on each other, nor do neighbouring deletes:
-    those go out together. So does all of a plan whose actions are independent.
+    Adjacent creates or deletes of one kind do not depend on each other: they run concurrently. So
+    do all actions of an independent plan.
     """
     begun = [a for a in plan.actions if not isinstance(a, Wait) and not is_skipped(a)]
-    if len(begun) == 1:  # as of nearly all plans
+    if len(begun) == 1:  # nearly all plans have one action
         await _carry_out_and_tell(planes, begun[0])
     else:
         same = (lambda _action: ()) if plan.independent else _group
         for _, actions in groupby(begun, key=same):
-            await together([partial(_carry_out_and_tell, planes, action) for action in actions])
-    return Done() if plan.requeue_after_s is None else Later(plan.requeue_after_s)
+            await _run_in_batches(
+                [partial(_carry_out_and_tell, planes, action) for action in actions]
+            )
+    return Done() if plan.requeue_after_s is None else Requeue(plan.requeue_after_s)
+
+
+async def for_each_plane(
+    planes: Planes, roles: Collection[str], reconcile: Callable[[PlaneName], Awaitable[None]]
+) -> None:
+    """Reconcile every engaged plane of the roles, one after the other.
+
+    A plane that is not synced, not reachable or that refuses a request does not delay the others.
+    The first such error is raised at the end, so that the worker retries the key.
+    """
+    first_error: Exception | None = None
+    for plane in planes.engaged():
+        if plane_role(plane) in roles:
+            try:
+                await reconcile(plane)
+            except (NotSynced, ApiError, Unreachable) as error:
+                first_error = first_error or error
+    if first_error is not None:
+        raise first_error
+
+
+async def delete_objects(view: CachedClient, objects: Sequence[Held]) -> None:
+    """Delete objects of any kind, a batch at a time, so that deletes share commits."""
+    for start in range(0, len(objects), DELETE_BATCH):
+        batch = objects[start : start + DELETE_BATCH]
+        await asyncio.gather(*(view.delete(h.kind, h.ref, uid=h.uid) for h in batch))
 
 
 def _group(action: Action) -> tuple[object, ...]:
-    """Equal for neighbours that may go out together; else unlike any other."""
+    """Equal for adjacent actions that may run concurrently; otherwise unique."""
     if isinstance(action, Create | Delete):
         return type(action), action.plane, action.kind.resource
     return (id(action),)
+
+
+async def _run_in_batches(calls: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Wait for every call of a batch, then raise its first error and start no further batch."""
+    if len(calls) == 1:
+        await calls[0]()
+        return
+    for start in range(0, len(calls), _BATCH_SIZE):
+        started = (call() for call in calls[start : start + _BATCH_SIZE])
+        for result in await asyncio.gather(*started, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
 
 
 async def _carry_out_and_tell(planes: Planes, action: Action) -> None:
@@ -62,51 +108,47 @@ async def _carry_out_and_tell(planes: Planes, action: Action) -> None:
     observed = _observed(planes, action)
     made = await _carry_out(planes, action)
     for notice in notices(action, made or observed):
-        planes.tell(notice)
+        planes.record_event(notice)
 
 
 async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
-    """What was made, of an object that says something of itself from the beginning."""
+    """Return the created object if it was created with its status."""
     match action:
         case Wait():
             pass
         case Create(plane, kind, obj, with_status=True):
-            view, whole = planes.need(plane), _releasable(planes, obj)
+            view, whole = planes.require(plane), _releasable(planes, obj)
             made: ApiObject = await view.create_with_status(kind, whole)
             return made
         case Create(plane, kind, obj):
-            await planes.need(plane).create(kind, _releasable(planes, obj))
+            await planes.require(plane).create(kind, _releasable(planes, obj))
         case Delete(plane, kind, ref, uid, _, version):
-            await planes.need(plane).delete(kind, ref, uid=uid, version=version)
+            await planes.require(plane).delete(kind, ref, uid=uid, version=version)
         case Patch(plane, kind, ref, patch):
-            await planes.need(plane).patch(kind, ref, patch)
-        case PatchLabels(plane, kind, ref, uid, labels):
-            await planes.need(plane).patch(
-                kind, ref, {"metadata": {"uid": uid, "labels": dict(labels)}}
-            )
+            await planes.require(plane).patch(kind, ref, patch)
         case RemoveItems():
             await _remove_items(planes, action)
         case PatchStatus(plane, kind, ref, version, status):
-            await planes.need(plane).patch_status(kind, ref, status, version=version)
+            await planes.require(plane).patch_status(kind, ref, status, version=version)
         case _:
             assert_never(action)
     return None
 
 
 def _releasable(planes: Planes, obj: T) -> T:
-    """Without the finalizers that would hold it for ever."""
+    """The object without the finalizers that no running controller removes."""
     metadata = obj.metadata
-    kept = [name for name in metadata.finalizers if name not in planes.unreleased]
+    kept = [name for name in metadata.finalizers if name not in planes.unmanaged_finalizers]
     if kept == metadata.finalizers:
         return obj
     return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(metadata, finalizers=kept))
 
 
 def _observed(planes: Planes, action: Action) -> ApiObject | None:
-    """The object before the action, for those that users are told about."""
+    """The object before the action, for kinds with events."""
     if isinstance(action, Wait | Create):
         return None
-    view = planes.find(action.plane)
+    view = planes.get(action.plane)
     if view is None or view.informer(action.kind) is None:
         return None
     observed: ApiObject | None = view.cached(action.kind).get(action.ref)
@@ -114,7 +156,10 @@ def _observed(planes: Planes, action: Action) -> ApiObject | None:
 
 
 async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
-    """From the last one on, so that no removal moves the next; each only if it is still there."""
+    """Remove the items from last to first, so that no removal changes the index of the next one.
+
+    Each removal tests that the item is still there.
+    """
     operations: list[JsonObject] = [
         {"op": "test", "path": "/metadata/uid", "value": removal.uid},
     ]
@@ -128,7 +173,7 @@ async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
         for name, value in removal.fields.items()
     ]
     try:
-        await planes.need(removal.plane).patch(removal.kind, removal.ref, operations)
+        await planes.require(removal.plane).patch(removal.kind, removal.ref, operations)
     except Invalid as error:
-        # What was seen is no longer so; the next pass sees what is.
+        # The object has changed; the next reconcile reads it again.
         raise Conflict(f"{removal.kind.kind} {removal.ref} has changed: {error}") from error

@@ -1,155 +1,122 @@
-"""Every controller, by hand; the house test fails on a forgotten line."""
+"""All controllers, by the process that runs them. A house test fails if one is missing."""
 
 from __future__ import annotations
 
-from datum_compute.controllers.cell import (
-    claim,
-    claimrelease,
+from datum_compute.controllers.cluster import definitions, garbage_collector, namespaces
+from datum_compute.controllers.context import SINGLE_CLUSTER, Context
+from datum_compute.controllers.federation import deployment as federated_deployment
+from datum_compute.controllers.federation import hub_namespaces, instances, referenced_objects
+from datum_compute.controllers.karmada import bindings, clusters, works
+from datum_compute.controllers.network import attachment, ip_allocations, networks, subnets
+from datum_compute.controllers.platform import (
+    entitlements,
+    instance_types,
+    locations,
+    membership,
+    projects,
+    services,
+)
+from datum_compute.controllers.quota import claims, decisions
+from datum_compute.controllers.workload import (
     deployment,
+    endpoints,
     instance,
     machine,
-    provisioner,
-    publishing,
-    writeback,
-)
-from datum_compute.controllers.context import Context
-from datum_compute.controllers.hub import binding, cluster, execution, leaving, work
-from datum_compute.controllers.management import (
-    attachment,
-    catalogue,
-    companion,
-    defaultnetwork,
-    federator,
-    home,
-    instancetype,
-    ipallocation,
-    leftclaim,
-    locationbinding,
-    network,
-    networkbinding,
-    networkcontext,
-    policy,
-    projector,
-    quarantine,
-    quota,
-    referenceddata,
-    registration,
-    revision,
-    subnet,
-    subnetclaim,
+    server,
     workload,
-)
-from datum_compute.controllers.membership import homes as homes_membership
-from datum_compute.controllers.membership import projects as projects_membership
-from datum_compute.controllers.neighbours import contents, definition, garbage, namespace
-from datum_compute.controllers.platform import (
-    consumer,
-    entitlement,
-    location,
-    organization,
-    project,
-    service,
 )
 from datum_compute.runtime.controller import Controller
 
 MANAGEMENT: tuple[Controller[Context], ...] = (
-    workload.CONTROLLER,
-    federator.CONTROLLER,
-    policy.CONTROLLER,
-    referenceddata.CONTROLLER,
-    *companion.CONTROLLERS,
-    home.CONTROLLER,
-    *leftclaim.CONTROLLERS,
-    projector.CONTROLLER,
-    quarantine.CONTROLLER,
-    catalogue.CONTROLLER,
-    defaultnetwork.CONTROLLER,
-    instancetype.CONTROLLER,
-    network.CONTROLLER,
-    networkbinding.CONTROLLER,
-    networkcontext.CONTROLLER,
-    subnetclaim.CONTROLLER,
-    subnet.CONTROLLER,
+    workload.WORKLOAD_CONTROLLER,
+    federated_deployment.CONTROLLER,
+    hub_namespaces.POLICY_CONTROLLER,
+    referenced_objects.REFERENCE_CONTROLLER,
+    *referenced_objects.COPY_CONTROLLERS,
+    hub_namespaces.NAMESPACE_CONTROLLER,
+    *claims.ORPHANED_CLAIM_CONTROLLERS,
+    instances.PROJECT_COPY_CONTROLLER,
+    instances.QUARANTINE_CONTROLLER,
+    instance_types.COPY_CONTROLLER,
+    networks.DEFAULT_NETWORK_CONTROLLER,
+    instance_types.INSTANCE_TYPE_CONTROLLER,
+    networks.NETWORK_CONTROLLER,
+    networks.BINDING_CONTROLLER,
+    networks.CONTEXT_CONTROLLER,
+    subnets.SUBNET_CLAIM_CONTROLLER,
+    subnets.SUBNET_CONTROLLER,
     attachment.CONTROLLER,
-    ipallocation.CONTROLLER,
-    registration.CONTROLLER,
-    location.CONTROLLER,
-    *quota.CONTROLLERS,
-    revision.CONTROLLER,
+    ip_allocations.CONTROLLER,
+    decisions.REGISTRATION_CONTROLLER,
+    locations.LOCATION_CONTROLLER,
+    *decisions.DECISION_CONTROLLERS,
+    workload.REVISION_CONTROLLER,
 )
 
+# The stand-in for Karmada. A real Karmada runs its own controllers instead.
 HUB: tuple[Controller[Context], ...] = (
-    *binding.CONTROLLERS,
-    *work.CONTROLLERS,
-    execution.CONTROLLER,
-    cluster.CONTROLLER,
-    leaving.CONTROLLER,
+    *bindings.CONTROLLERS,
+    *works.WORK_CONTROLLERS,
+    works.EXECUTION_CONTROLLER,
+    clusters.CLUSTER_CONTROLLER,
+    clusters.LEAVING_CONTROLLER,
 )
 
 CELL: tuple[Controller[Context], ...] = (
     deployment.CONTROLLER,
     instance.CONTROLLER,
-    claim.CONTROLLER,
-    claimrelease.CONTROLLER,
-    *provisioner.CONTROLLERS,
+    claims.CLAIM_CONTROLLER,
+    claims.RELEASE_CONTROLLER,
+    *server.CONTROLLERS,
     *machine.CONTROLLERS,
-    writeback.CONTROLLER,
+    instances.HUB_COPY_CONTROLLER,
 )
 
-# Only where machines are real: nothing else has ports to publish.
-PUBLISHING: tuple[Controller[Context], ...] = (publishing.CONTROLLER,)
+# Only with real machines: simulated ones have no ports to publish.
+PUBLISHING: tuple[Controller[Context], ...] = (endpoints.CONTROLLER,)
 
-NEIGHBOURS: tuple[Controller[Context], ...] = (
-    *garbage.CONTROLLERS,
-    *namespace.CONTROLLERS,
-    *contents.CONTROLLERS,
-    *definition.CONTROLLERS,
-    organization.CONTROLLER,
-    project.CONTROLLER,
-    *service.CONTROLLERS,
-    consumer.CONTROLLER,
-    entitlement.CONTROLLER,
+# What a Kubernetes cluster, or the platform beside it, does on its own. They run with the planes
+# of the embedded server, because they read its store.
+CLUSTER_CONTROLLERS: tuple[Controller[Context], ...] = (
+    *garbage_collector.CONTROLLERS,
+    *namespaces.NAMESPACE_CONTROLLERS,
+    *namespaces.CONTENT_CONTROLLERS,
+    *definitions.CONTROLLERS,
+    projects.ORGANIZATION_CONTROLLER,
+    projects.PROJECT_CONTROLLER,
+    *services.SERVICE_CONTROLLERS,
+    services.CONSUMER_CONTROLLER,
+    entitlements.CONTROLLER,
 )
 
-# Which projects a process works on: whoever sees the platform follows its projects, a cell alone
-# the homes of their namespaces on the hub.
-FOLLOW_PROJECTS: tuple[Controller[Context], ...] = (projects_membership.CONTROLLER,)
-FOLLOW_HOMES: tuple[Controller[Context], ...] = (homes_membership.CONTROLLER,)
+# Which projects a process works on. A process that reads the platform plane follows its projects; a
+# cell on its own follows the hub namespaces of their namespaces.
+PROJECT_MEMBERSHIP: tuple[Controller[Context], ...] = (membership.PROJECT_CONTROLLER,)
+HUB_NAMESPACE_MEMBERSHIP: tuple[Controller[Context], ...] = (membership.HUB_NAMESPACE_CONTROLLER,)
 
-# Where projects, and the cities they may use, are listed by hand.
-TELL_OF_CITIES: tuple[Controller[Context], ...] = (locationbinding.CONTROLLER,)
+# For platforms where an operator lists the projects and the cities that each may use.
+LOCATION_BINDINGS: tuple[Controller[Context], ...] = (locations.BINDING_CONTROLLER,)
 
-# The two halves of a platform in several processes: what works beside the hub, and what beside each
-# cell. The neighbours stay with the planes whose store they look into.
-BESIDE_HUB: tuple[Controller[Context], ...] = (
+# A platform of several processes: one beside the hub, and one beside each cell.
+HUB_PROCESS: tuple[Controller[Context], ...] = (
     *MANAGEMENT,
     *HUB,
-    *(c for c in NEIGHBOURS if c.role != "cell"),
-    *FOLLOW_PROJECTS,
+    *(c for c in CLUSTER_CONTROLLERS if c.role != "cell"),
+    *PROJECT_MEMBERSHIP,
 )
-BESIDE_CELL: tuple[Controller[Context], ...] = (
+CELL_PROCESS: tuple[Controller[Context], ...] = (
     *CELL,
-    *(c for c in NEIGHBOURS if c.role == "cell"),
+    *(c for c in CLUSTER_CONTROLLERS if c.role == "cell"),
 )
 
-# What only makes sense where planes are many: the way to the hub and back, and copies.
-_OF_MANY_PLANES: tuple[Controller[Context], ...] = (
-    federator.CONTROLLER,
-    policy.CONTROLLER,
-    *leftclaim.CONTROLLERS,
-    projector.CONTROLLER,
-    quarantine.CONTROLLER,
-    catalogue.CONTROLLER,
-    location.CONTROLLER,
-    referenceddata.CONTROLLER,
-    *companion.CONTROLLERS,
-    writeback.CONTROLLER,
-)
+
+def runs_in(controller: Controller[Context], mode: str) -> bool:
+    return not controller.modes or mode in controller.modes
 
 
 def single_cluster(project: str) -> tuple[Controller[Context], ...]:
-    """Both groups where one API server is everything, for this project."""
-    kept = (c for c in (*MANAGEMENT, *CELL) if c not in _OF_MANY_PLANES)
-    released = claimrelease.controller(project)
-    told = locationbinding.controller(alone=True)
-    return (*(released if c is claimrelease.CONTROLLER else c for c in kept), told)
+    """Return the controllers of a single cluster, which belongs to `project`."""
+    selected = (c for c in (*MANAGEMENT, *CELL) if runs_in(c, SINGLE_CLUSTER))
+    release = claims.controller(project)
+    binding = locations.controller(alone=True)
+    return (*(release if c is claims.RELEASE_CONTROLLER else c for c in selected), binding)

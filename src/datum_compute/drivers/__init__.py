@@ -1,6 +1,6 @@
-"""What realises Servers. A driver knows machines, not owners or rollouts.
+"""Drivers run Servers as machines: simulated, as containers of an engine, or as pods of a cluster.
 
-May not enter: the API server, other rooms than api.
-To add a driver: implement the protocol in ``driver.py`` and hand it to the conformance suite in
-``testkit/conformance/driver.py``.
+Start with ``driver.py``, the protocol. A driver must not depend on owners or rollouts, nor import
+another driver; what drivers share is in the modules beside them. To add a driver, implement the
+protocol and run the conformance suite ``testkit/conformance/driver.py`` in its tests.
 """

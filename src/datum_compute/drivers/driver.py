@@ -1,22 +1,27 @@
-"""The protocol every driver keeps, and the state of a machine.
+"""The protocol of drivers, and the values that they exchange with controllers.
+
+- A machine realizes one Server. Its id is ``namespace/name/uid`` and is never used again.
+- Every call is idempotent. `Driver.observe` returns the truth; `Driver.changes` returns only hints.
+- `MachineData` contains secrets. It is used to start a machine and is never stored, logged or part
+  of an error; only its ``sources`` (which versions it came from) may be shown.
 
 DriverError
 |- TransientError   the engine did not answer or is busy: try again
-`- PermanentError   the machine can never start as it was asked for
+`- PermanentError   the machine can never start as specified
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
 from datum_compute.api.containeroptions import ImageRecord
+from datum_compute.api.datasources import PinnedData
 from datum_compute.api.reasons import Reason
 from datum_compute.api.scaletozero import SleepMode, Wake
 from datum_compute.api.server import Phase, ServerSpec
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
 
 # The recorded state of a machine that the driver cannot observe stays valid for this long, from
 # the adoption of the machine or from the loss of the engine.
@@ -24,7 +29,7 @@ OBSERVATION_DEADLINE_S = 30.0
 
 
 class DriverError(Exception):
-    """A machine could not be started, stopped or seen."""
+    """A request to a driver failed."""
 
 
 class TransientError(DriverError):
@@ -32,7 +37,32 @@ class TransientError(DriverError):
 
 
 class PermanentError(DriverError):
-    """The machine can never start as it was asked for."""
+    """The machine can never start as specified."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """``path`` is relative to the mount path of the volume."""
+
+    path: str
+    content: bytes = field(repr=False)
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class MachineData:
+    """Contents of the ConfigMaps and Secrets that the spec of a Server refers to."""
+
+    sources: tuple[PinnedData, ...] = ()
+    # Container -> its whole environment, including the values that the spec itself contains.
+    variables: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    # Volume -> its files.
+    files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    # Contents of .dockerconfigjson, in the order of imagePullSecrets.
+    pull_configs: tuple[bytes, ...] = field(default=(), repr=False)
+
+
+NO_DATA = MachineData()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +74,8 @@ class MachineState:
     exit_code: int | None = None
     started_at: str | None = None
     addresses: tuple[str, ...] = ()
-    last_lines: tuple[str, ...] = ()  # of its output, when it ended badly
-    images: tuple[ImageRecord, ...] = ()  # what the containers really run, once it is known
+    last_lines: tuple[str, ...] = ()  # of the output, if the machine crashed
+    images: tuple[ImageRecord, ...] = ()  # with digests, as soon as they are known
     last_wake: Wake | None = None
     # machine_fingerprint() of the spec that the machine was started from; empty if an earlier
     # release started it.
@@ -64,7 +94,7 @@ Observation = MachineState | NotObserved | None
 
 
 def unknown_state(message: str) -> MachineState:
-    """The state of a machine that was not observed for OBSERVATION_DEADLINE_S."""
+    """Return the state of a machine that was not observed for OBSERVATION_DEADLINE_S."""
     return MachineState("Unknown", reason=Reason.NOT_OBSERVED, message=message)
 
 
@@ -79,18 +109,16 @@ def missing_observation(unobserved_for_s: float, message: str) -> MachineState |
 
 
 class Driver(Protocol):
-    """Every call is idempotent; a machine is named by an id that is never used again."""
-
     @property
     def is_simulated(self) -> bool:
         """Whether machines are simulated and no process runs.
 
-        A simulated machine serves whenever it is Running, so its readiness needs no check.
+        A simulated machine is ready whenever it is Running, so its readiness needs no check.
         """
         ...
 
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
-        """Ask for the machine; it may take a while to run. ``data`` is what the spec refers to."""
+        """Request a machine; it may take a while until it runs."""
         ...
 
     async def remove(self, machine_id: str) -> None:
@@ -109,22 +137,65 @@ class Driver(Protocol):
         ...
 
     async def machines(self, name: str = "") -> list[str]:
-        """Ids of all machines there are, or of those of one name (``namespace/name/``)."""
+        """Return the ids of all machines, or of those of one Server (``namespace/name/``)."""
         ...
 
     async def sleep(self, machine_id: str, mode: SleepMode) -> None:
-        """Put one that runs to sleep; it sleeps when this returns. One that is asleep, is not
-        ready or is about to go stays as it is. Nothing but ``wake`` wakes it, also not a restart
-        of whoever asked."""
+        """Put a ready machine to sleep; return when it sleeps.
+
+        A machine that sleeps, is not ready or is being removed does not change. Only wake() ends
+        the sleep, also across restarts of this process.
+        """
         ...
 
     async def wake(self, machine_id: str) -> float:
-        """It executes again when this returns, and is ready when observe() says so. How many
-        seconds the engine itself took: none for one that is awake. Any number of callers wake it
-        once. Until it is ready it is still called Sleeping, for a while."""
+        """Return when the processes of the machine run again, with the seconds that it took.
+
+        The result is 0 for a machine that is awake. Concurrent calls wake the machine once. It is
+        reported as Sleeping until it is ready, for a limited time.
+        """
         ...
 
     def changes(self) -> AsyncIterator[str]:
-        """Ids of machines as they change; what start() does need not be told, because whoever
-        calls it looks next. Hints only: observe() is the truth."""
+        """Yield the ids of machines whose state may have changed.
+
+        A change caused by start() may be left out: the caller observes the machine next.
+        """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class FencedDriver:
+    """Changes machines only while this process leads: ``check`` raises when it does not."""
+
+    inner: Driver
+    check: Callable[[], None]
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.inner.is_simulated
+
+    async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
+        self.check()
+        await self.inner.start(machine_id, spec, data)
+
+    async def remove(self, machine_id: str) -> None:
+        self.check()
+        await self.inner.remove(machine_id)
+
+    async def observe(self, machine_id: str) -> Observation:
+        return await self.inner.observe(machine_id)
+
+    async def machines(self, name: str = "") -> list[str]:
+        return await self.inner.machines(name)
+
+    async def sleep(self, machine_id: str, mode: SleepMode) -> None:
+        self.check()
+        await self.inner.sleep(machine_id, mode)
+
+    async def wake(self, machine_id: str) -> float:
+        self.check()
+        return await self.inner.wake(machine_id)
+
+    def changes(self) -> AsyncIterator[str]:
+        return self.inner.changes()

@@ -1,8 +1,7 @@
-"""How connections from outside get to machines: one published port for each named port of a
-deployment, over those of its machines that are ready.
+"""The protocol for publishing ports: connections from outside reach ready machines.
 
-The real one is a proxy of the process (``app/traffic``); where nothing real runs nothing is
-published.
+Each named port of a deployment is published once, over those of its machines that are ready. The
+proxy of the process (``app/traffic``) implements it. Simulated machines have no published ports.
 """
 
 from __future__ import annotations
@@ -26,24 +25,27 @@ class SleepPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A machine that takes connections, perhaps after it was woken."""
+    """A machine that accepts connections, perhaps after a wake."""
 
     cell: PlaneName
     machine_id: str
     address: str
     port: int
-    sleep: SleepPolicy | None = None  # None: it never does
-    asleep: bool = False  # as it was last seen
+    sleep: SleepPolicy | None = None  # None: it never sleeps
+    asleep: bool = False  # when it was last observed
 
 
 class Traffic(Protocol):
     async def publish(
         self, owner: str, name: str, backends: Sequence[Backend], last_port: int
     ) -> tuple[str, int]:
-        """Host and port under which the named port of the owner is reached from now on: the last
-        one if it can be had. ``backends`` replace those of before; none means nobody is ready."""
+        """Publish a named port of the owner; return host and port at which it is reachable.
+
+        ``backends`` replace the earlier ones; none means that no machine is ready. ``last_port`` is
+        used again if it is free.
+        """
         ...
 
     async def withdraw(self, owner: str, kept: Collection[str] = ()) -> None:
-        """Stop to publish the owner's ports, but for the names that are kept."""
+        """Stop publishing the ports of the owner, except the names in ``kept``."""
         ...

@@ -1,6 +1,8 @@
 """What a plane holds from its first moment. Idempotent: run at every start.
 
 The client must be allowed everything: there are no roles yet that could let anybody in.
+
+Join tokens that nobody can use any more leave the hub a day after they have expired.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import TypeVar
 
 from datum_compute.api import labels
 from datum_compute.api.cluster import Cluster, ClusterSpec
-from datum_compute.api.errors import AlreadyExists
+from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
 from datum_compute.api.identity import execution_namespace, normalized_city
 from datum_compute.api.instancetype import (
     BUILT_IN_SIZES,
@@ -18,13 +20,14 @@ from datum_compute.api.instancetype import (
     InstanceTypeResources,
     InstanceTypeSpec,
 )
-from datum_compute.api.kinds import CLUSTER, INSTANCE_TYPE, NAMESPACE
+from datum_compute.api.kinds import CLUSTER, INSTANCE_TYPE, JOIN_TOKEN, NAMESPACE
 from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, ref_of
 from datum_compute.api.namespace import Namespace
 from datum_compute.api.plane import PlaneName, member_name, path_prefix, plane_role
+from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.client.client import Client
-from datum_compute.planes.held import Holds, unknown
-from datum_compute.planes.roleobjects import ensure_roles
+from datum_compute.planes.planes import ExistenceCheck, assume_missing
+from datum_compute.planes.role_objects import ensure_roles
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -32,7 +35,9 @@ _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _OF_ROLE = {"project": ("milo-system",), "hub": ("karmada-system", "karmada-cluster")}
 
 
-async def ensure_plane(client: Client, plane: PlaneName, holds: Holds = unknown) -> None:
+async def ensure_plane(
+    client: Client, plane: PlaneName, holds: ExistenceCheck = assume_missing
+) -> None:
     """The roles, and the namespaces and sizes that clients and controllers expect to find."""
     await ensure_roles(client, plane, holds)
     role = plane_role(plane)
@@ -61,7 +66,9 @@ def _size(name: str, cpu: str, memory: str) -> InstanceType:
     )
 
 
-async def ensure_cells(hub: Client, cells: Iterable[PlaneName], holds: Holds = unknown) -> None:
+async def ensure_cells(
+    hub: Client, cells: Iterable[PlaneName], holds: ExistenceCheck = assume_missing
+) -> None:
     """Register the cells of this process with the hub, each for the city of its name."""
     for cell in cells:
         name = member_name(cell)
@@ -77,10 +84,22 @@ def _cluster(name: str, endpoint: str) -> Cluster:
     )
 
 
-async def _ensure(client: Client, kind: KindInfo[T], obj: T, holds: Holds) -> None:
+async def _ensure(client: Client, kind: KindInfo[T], obj: T, holds: ExistenceCheck) -> None:
     if holds(kind, ref_of(obj)):
         return
     try:
         await client.create(kind, obj)
     except AlreadyExists:
         return
+
+
+KEPT_S = 24 * 3600.0
+
+
+async def expire_join_tokens(hub: Client, now_s: float) -> None:
+    for token in (await hub.list(JOIN_TOKEN)).items:
+        if parse_timestamp(token.spec.expires_at) + KEPT_S < now_s:
+            try:
+                await hub.delete(JOIN_TOKEN, ref_of(token), uid=token.metadata.uid)
+            except (NotFound, Conflict):
+                continue

@@ -64,7 +64,7 @@ from datum_compute.api.serviceconfiguration import (
     ServiceQuota,
 )
 from datum_compute.client.client import Client
-from datum_compute.planes.held import Holds, unknown
+from datum_compute.planes.planes import ExistenceCheck, assume_missing
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -73,12 +73,12 @@ _CLASS: LocationClass = "datum-managed"
 _PROJECTS = KindReference(api_group=RESOURCE_MANAGER, kind=PROJECT_KIND)
 
 
-Made = tuple[KindInfo[Any], ApiObject]
+KindAndObject = tuple[KindInfo[Any], ApiObject]
 
 
-def objects_of_platform(
+def platform_objects(
     cells: Iterable[PlaneName], limits: Mapping[str, int] = DEFAULT_LIMITS
-) -> list[Made]:
+) -> list[KindAndObject]:
     """What ``ensure_platform`` makes, for planes that somebody else brings up."""
     return [
         *((LOCATION, _location(city)) for city in cities_of(cells)),
@@ -88,9 +88,9 @@ def objects_of_platform(
     ]
 
 
-def objects_of_project(
+def project_objects(
     plane: PlaneName, cells: Iterable[PlaneName], limits: Mapping[str, int] = DEFAULT_LIMITS
-) -> list[Made]:
+) -> list[KindAndObject]:
     """What a project that may use compute has, for planes where nobody keeps entitlements."""
     return [
         (NETWORK, default_network()),
@@ -104,11 +104,11 @@ async def ensure_platform(
     cells: Iterable[PlaneName],
     now: str,
     limits: Mapping[str, int],
-    holds: Holds = unknown,
+    holds: ExistenceCheck = assume_missing,
 ) -> None:
     """The places of the cells, the compute service, and what is counted for it. ``limits`` are what
     the service gives to every project, by resource type."""
-    for kind, obj in objects_of_platform(cells, limits):
+    for kind, obj in platform_objects(cells, limits):
         held = holds(kind, ref_of(obj))
         if kind is LOCATION:
             made = await _ensured(platform, kind, obj, held=held)
@@ -124,15 +124,15 @@ async def ensure_project(
     now: str,
     limits: Mapping[str, int] = DEFAULT_LIMITS,
 ) -> None:
-    """All of ``objects_of_project``."""
+    """All of ``project_objects``."""
     about = ("Available", "AllGatesOpen")
-    for kind, obj in objects_of_project(plane, cells, limits):
+    for kind, obj in project_objects(plane, cells, limits):
         made = await _ensured(project, kind, obj)
         if kind is LOCATION_BINDING:
             await _ensure_condition(project, LOCATION_BINDING, made, about, now)
 
 
-async def ensure_network(project: Client, holds: Holds = unknown) -> None:
+async def ensure_network(project: Client, holds: ExistenceCheck = assume_missing) -> None:
     """The network that every project has."""
     network = default_network()
     if not holds(NETWORK, ref_of(network)):

@@ -17,7 +17,7 @@ from datum_compute.runtime.manager import Manager
 Reach = Callable[[PlaneName], Awaitable[Client]]
 
 
-class Membership:
+class ProjectMembership:
     """``reach`` gives the client with which controllers work on a plane."""
 
     def __init__(self, manager: Manager[Any], reach: Reach) -> None:
@@ -25,12 +25,12 @@ class Membership:
         self._reach = reach
 
     @property
-    def minds_entitlement(self) -> bool:
+    def uses_entitlement(self) -> bool:
         """Whether controllers of this process care who is entitled."""
-        return self._manager.minds_entitlement
+        return self._manager.uses_entitlement
 
     def is_engaged(self, plane: PlaneName) -> bool:
-        return self._manager.view(plane) is not None
+        return self._manager.cached_client(plane) is not None
 
     def is_entitled(self, plane: PlaneName) -> bool:
         return self._manager.is_entitled(plane)
@@ -51,4 +51,4 @@ class Membership:
     def _is_so(self, plane: PlaneName, *, entitled: bool) -> bool:
         if not self.is_engaged(plane):
             return False
-        return not self.minds_entitlement or self.is_entitled(plane) == entitled
+        return not self.uses_entitlement or self.is_entitled(plane) == entitled

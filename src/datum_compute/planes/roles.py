@@ -264,7 +264,7 @@ def rules_beyond_housekeeping(role: str) -> list[JsonObject]:
 # A cell that joins: its controllers on its own plane, and what it reports to the hub. On the hub
 # and in projects this is what cells do at all; which objects a cell may do it to is its slice
 # (server/access/slices.py).
-OF_CELL: dict[str, tuple[JsonObject, ...]] = {
+CELL_RULES: dict[str, tuple[JsonObject, ...]] = {
     # The quota claims of its instances.
     "project": (rule_on(QUOTA, ("resourceclaims",), *READ, *OWN, RELEASE),),
     "hub": (
@@ -293,7 +293,7 @@ OF_CELL: dict[str, tuple[JsonObject, ...]] = {
 # The hub on the plane of a cell, by the token that the cell gave it: what it propagates, and to see
 # that the cell answers; and through its gateway what users ask about their instances. Our
 # propagator patches, Karmada updates.
-HUB_ON_CELL = (
+HUB_ON_CELL_RULES = (
     rule_on("", ("namespaces", "configmaps", "secrets"), *READ, *OWN, "update"),
     rule_on(COMPUTE, ("workloaddeployments",), *READ, *OWN, "update", CONTROL),
     rule_on(COMPUTE, ("instancetypes",), *READ, "create", "patch"),
@@ -341,11 +341,11 @@ def rules_on(role: str) -> dict[str, tuple[JsonObject, ...]]:
         "project-editor": _PROJECT_EDITOR,
         "project-viewer": _PROJECT_VIEWER,
         "manager": (*_MANAGER[role], *_STAND_IN.get(role, ())),
-        "cell": OF_CELL.get(role, ()),
+        "cell": CELL_RULES.get(role, ()),
         **(_OF_PLATFORM if role == "platform" else {}),
         **({"quota-operator": _QUOTA_OPERATOR} if role == "project" else {}),
         **({"joiner": _JOINER} if role == "hub" else {}),
-        **({"hub": HUB_ON_CELL} if role == "cell" else {}),
+        **({"hub": HUB_ON_CELL_RULES} if role == "cell" else {}),
         "system:public-info-viewer": _PUBLIC,
         "system:discovery": _DISCOVERY,
         "system:basic-user": _BASIC_USER,
@@ -378,6 +378,6 @@ def subjects_by_role(plane: PlaneName) -> dict[str, tuple[tuple[str, str], ...]]
     return found
 
 
-def takes_up_others(role: str) -> bool:
+def is_aggregated(role: str) -> bool:
     """Whether the role also holds the rules of roles labelled for it."""
     return role.startswith("project-") or role == "manager"

@@ -1,4 +1,4 @@
-"""A controller as a value: what it is for, what wakes it, and its reconcile function.
+"""Controller: a reconcile function, the edges that enqueue its keys, and its outcomes.
 
     CONTROLLER = Controller(
         name="workload",
@@ -13,157 +13,254 @@
         finalizers=("example.com/cleanup",),
     )
 
-An edge is a kind that a controller looks at, and how its changes become keys:
+An edge names a kind that the controller reads and maps its changes to keys. A key names an object
+and the plane that holds it.
 
-- ``for_``: each object is a key.
-- ``owns``: a child wakes the object of that kind that controls it, before and after the change.
-- ``watches``: a mapping function names the keys: one, none or many. With ``expects_one`` the edge
-  has a name; each change is counted as one, none or many, and the latter two are reported.
-- ``reads``: nobody is woken; another edge must see to that.
+The functions that make edges:
 
-``on`` is the role of the planes that are looked at, the controller's own if it is left out.
+- ``for_``: each object of the kind is a key. This kind is the controller's primary kind.
+- ``owns``: a changed object maps to the object of the primary kind that controls it, or did before
+  the change.
+- ``watches``: a function maps a change to any number of keys. ``must_map_to_one`` names an edge on
+  which exactly one key is correct; the other outcomes are counted and reported.
+- ``reads``: the controller reads the kind, and changes of it wake no key. Another edge must.
 
-``when`` says which differences between two states of an object matter; without it all do. What is
-gone always matters, and what is new, so everything after a restart, unless ``when_new`` says that
-there is nothing to do about such an object: a difference that nobody asked for can delay a
-controller but not mislead it. ``beyond_status`` is for those who read all of an object but what its
-own controller reports.
+``on`` is the role of the planes that an edge watches. The default is the role of the controller.
+
+Filters skip events that need no reconcile. ``update_filter`` compares two states of an object,
+``create_filter`` looks at a new one. Deletions are never skipped, and neither are the objects found
+at the start of the process unless there is a ``create_filter``. A wrong filter delays a controller;
+it cannot cause a wrong decision, because each reconcile reads the current state.
+``spec_or_metadata_changed`` is for controllers that do not read the status.
+
+A reconcile returns Done, Requeue or Terminal. If it raises, the key is retried with backoff.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.plane import PlaneName
 from datum_compute.runtime.cache import Index
-from datum_compute.runtime.informer import Change
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Outcome
-from datum_compute.runtime.queue import LANE_MAX, plane_of
-from datum_compute.runtime.view import View
-
-# For controllers of many small objects, each of which waits for a write or two: together their
-# writes go to disk at once.
-MANY_WORKERS = 32
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.informer import ObjectChange
 
 C = TypeVar("C")
 T = TypeVar("T", bound=ApiObject)
 
-Mapping = Callable[[View, Change[Any]], Iterable[Key]]
-When = Callable[[Any, Any], bool]
-WhenNew = Callable[[Any], bool]
+# Keys in a lane beyond which new keys are rejected (see ``queue.py``).
+LANE_MAX = 50_000
+# Concurrent reconciles for controllers of many small objects that mostly wait for their writes: the
+# store then syncs many writes at once.
+MANY_WORKERS = 32
+
+
+class Key(NamedTuple):
+    """An object on a plane. ``resource`` is set by controllers with several primary kinds.
+
+    The name of the plane must not be empty; there is no default plane.
+    """
+
+    plane: PlaneName
+    ref: Ref
+    resource: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.plane}:{self.resource and self.resource + '/'}{self.ref}"
+
+
+def plane_of(key: Key) -> str:
+    return key.plane
+
+
+def namespace_of(key: Key) -> str:
+    """Return the flow of a key. All objects without a namespace are one flow."""
+    return key.ref.namespace
+
+
+class Debounce(msgspec.Struct, frozen=True):
+    """Coalesce the next events of the key into one reconcile (see ``debounce.py``).
+
+    For reconciles that aggregate many objects. If an event arrives within ``max_s``, the key is
+    reconciled once it has received no event for ``idle_s`` and no reconcile runs on its plane, and
+    after ``max_s`` at the latest.
+    """
+
+    idle_s: float
+    max_s: float
+
+    def __post_init__(self) -> None:
+        _check_finite(self.idle_s)
+        _check_finite(self.max_s)
+
+
+class Done(msgspec.Struct, frozen=True):
+    """Reconcile again after the next event."""
+
+    debounce: Debounce | None = None
+
+
+class Requeue(msgspec.Struct, frozen=True):
+    """Reconcile again after ``after_s`` plus up to 10 % jitter, or after the next event.
+
+    A delay that is zero or negative becomes 10 ms.
+    """
+
+    after_s: float
+    debounce: Debounce | None = None
+
+    def __post_init__(self) -> None:
+        _check_finite(self.after_s)
+
+
+class Terminal(msgspec.Struct, frozen=True):
+    """Reconcile again only after the object named by the key has changed or been deleted.
+
+    The message is logged. Events of other objects and resyncs are ignored.
+    """
+
+    message: str
+
+
+Outcome = Done | Requeue | Terminal
+
+
+def _check_finite(seconds: float) -> None:
+    if not math.isfinite(seconds):
+        raise ValueError(f"delay must be finite, not {seconds}; use Done() to wait for an event")
+
+
+MapFunction = Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]
+UpdateFilter = Callable[[Any, Any], bool]
+CreateFilter = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Changes of ``kind`` on planes of the role ``on`` wake the keys that ``to_keys`` names.
+    """Maps changes of ``kind`` on planes of the role ``on`` to keys.
 
-    Without ``to_keys`` the owner is woken, which the controller's own kind decides.
+    If ``to_keys`` is None, a change maps to the owners of the primary kind.
     """
 
     kind: KindInfo[Any]
-    to_keys: Mapping | None
+    to_keys: MapFunction | None
     on: str = ""
-    expects_one: str = ""
-    is_own: bool = False
-    when: When | None = None
-    when_new: WhenNew | None = None
+    must_map_to_one: str = ""
+    is_primary: bool = False
+    update_filter: UpdateFilter | None = None
+    create_filter: CreateFilter | None = None
 
     @property
-    def wakes(self) -> bool:
-        """False for what is only read."""
-        return self.to_keys is not _nobody
+    def enqueues(self) -> bool:
+        """False for ``reads``."""
+        return self.to_keys is not _no_keys
 
-    def concerns(self, change: Change[Any]) -> bool:
-        """Whether the change is one that matters along this edge."""
+    def matches(self, change: ObjectChange[Any]) -> bool:
+        """Return False if a filter skips the change."""
         old, new = change.old, change.new
         if new is None:
             return True
         if old is None:
-            return self.when_new is None or self.when_new(new)
-        return self.when is None or self.when(old, new)
+            return self.create_filter is None or self.create_filter(new)
+        return self.update_filter is None or self.update_filter(old, new)
 
 
 @dataclass(frozen=True, slots=True)
 class Controller(Generic[C]):
-    """``reconcile`` is given keys of planes of ``role``, never one twice at once.
-
-    Without ``for_`` nothing but the other edges and ``outside`` wakes it.
-    """
+    """``reconcile`` receives keys on planes of ``role``. A key is never reconciled concurrently."""
 
     name: str
     role: str
     reconcile: Callable[[C, Key], Awaitable[Outcome]]
     edges: tuple[Edge, ...] = ()
-    # Lookups beyond namespace, label and owner.
+    # Indexes besides namespace, label and owner.
     indexes: tuple[Index[Any], ...] = ()
-    # What this controller holds objects back with; a plane is removed when none of them is left.
+    # Finalizers that this controller adds. A plane is deleted when no object has one of them.
     finalizers: tuple[str, ...] = ()
-    # Wake-ups that are not API objects (a driver's machines), per plane of the role.
-    outside: tuple[Callable[[C, View], AsyncIterator[Key]], ...] = ()
-    # How many reconciles of one lane run at once, and how long one may take.
+    # Sources of keys other than API objects, such as the machines of a driver, for each plane.
+    external_sources: tuple[Callable[[C, CachedClient], AsyncIterator[Key]], ...] = ()
+    # Concurrent reconciles in each lane, and the time limit of a reconcile.
     workers: int = 2
     timeout_s: float = 60.0
-    # Keys that suffer from the slowness of the same plane share a lane: by default the plane of
-    # the key. A controller that works on other planes than that says which.
+    # Keys that are slow if the same plane is slow share a lane: by default the plane of the key.
+    # A controller that works on other planes returns a name for them.
     lane: Callable[[Key], str] = plane_of
     lane_max: int = LANE_MAX
-    # Flows take turns in a lane. By default the flow is the namespace of the key. If that does not
-    # identify the project, this names one of ``indexes`` that does.
+    # Keys of a lane are grouped into flows, which take turns. By default the flow is the namespace
+    # of the key. If that does not identify the project, this is one of ``indexes`` that does.
     flow_index: str = ""
-    # Works only on those planes of its role that are engaged as entitled to what it does.
+    # Run only on planes that are engaged as entitled.
     entitled_only: bool = False
+    # The deployment modes in which the controller runs; empty: all of them.
+    modes: tuple[str, ...] = ()
 
     @property
     def kind(self) -> KindInfo[Any] | None:
-        """The kind whose objects are the keys."""
-        return next((edge.kind for edge in self.edges if edge.is_own), None)
+        """The primary kind: its objects are the keys."""
+        return next((edge.kind for edge in self.edges if edge.is_primary), None)
 
-    def sources(self, role: str) -> list[Edge]:
-        """What is looked at on planes of a role."""
+    def edges_on(self, role: str) -> list[Edge]:
+        """Return the edges that watch planes of a role."""
         return [edge for edge in self.edges if (edge.on or self.role) == role]
 
-    def keys(self, edge: Edge, view: View, change: Change[Any]) -> Iterable[Key]:
-        """The keys that a change wakes along an edge."""
+    def keys(self, edge: Edge, client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if edge.to_keys is not None:
-            return edge.to_keys(view, change)
+            return edge.to_keys(client, change)
         owner = self.kind
-        assert owner is not None, f"{self.name} owns {edge.kind.plural} but is for no kind"
-        return _owners(view, change, owner)
+        assert owner is not None, f"{self.name} owns {edge.kind.plural} but has no primary kind"
+        return _owner_keys(client, change, owner)
 
 
 def for_(
     kind: KindInfo[Any],
     *,
     on: str = "",
-    when: When | None = None,
-    when_new: WhenNew | None = None,
+    update_filter: UpdateFilter | None = None,
+    create_filter: CreateFilter | None = None,
 ) -> Edge:
-    """The kind the controller is for: each object is a key."""
-    return Edge(kind, own_key, on=on, is_own=True, when=when, when_new=when_new)
+    """Return the edge of the primary kind: each object is a key."""
+    return Edge(
+        kind,
+        own_key,
+        on=on,
+        is_primary=True,
+        update_filter=update_filter,
+        create_filter=create_filter,
+    )
 
 
-def owns(kind: KindInfo[Any], *, on: str = "", when: When | None = None) -> Edge:
-    """Children wake the object of the controller's kind that controls them."""
-    return Edge(kind, None, on=on, when=when)
+def owns(kind: KindInfo[Any], *, on: str = "", update_filter: UpdateFilter | None = None) -> Edge:
+    """Return an edge from a kind to the object of the primary kind that controls it."""
+    return Edge(kind, None, on=on, update_filter=update_filter)
 
 
 def watches(
     kind: KindInfo[T],
-    to_keys: Mapping,
+    to_keys: MapFunction,
     *,
     on: str = "",
-    expects_one: str = "",
-    when: When | None = None,
-    when_new: WhenNew | None = None,
+    must_map_to_one: str = "",
+    update_filter: UpdateFilter | None = None,
+    create_filter: CreateFilter | None = None,
 ) -> Edge:
-    return Edge(kind, to_keys, on=on, expects_one=expects_one, when=when, when_new=when_new)
+    return Edge(
+        kind,
+        to_keys,
+        on=on,
+        must_map_to_one=must_map_to_one,
+        update_filter=update_filter,
+        create_filter=create_filter,
+    )
 
 
-def beyond_status(old: ApiObject, new: ApiObject) -> bool:
-    """Whether more than the status differs."""
+def spec_or_metadata_changed(old: ApiObject, new: ApiObject) -> bool:
+    """Return True if a change is not only a change of the status."""
     before, after = old.metadata, new.metadata
     return (
         before.generation != after.generation
@@ -176,28 +273,30 @@ def beyond_status(old: ApiObject, new: ApiObject) -> bool:
 
 
 def reads(kind: KindInfo[Any], *, on: str = "") -> Edge:
-    """The kind is read, but its changes wake nobody: another edge must."""
-    return Edge(kind, _nobody, on=on)
+    """Declare a kind that is read. Its changes enqueue no key."""
+    return Edge(kind, _no_keys, on=on)
 
 
-def own_key(view: View, change: Change[Any]) -> Iterable[Key]:
-    """The changed object itself."""
-    return (Key(view.plane, ref_of(change.latest)),)
+def own_key(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a change to the changed object."""
+    return (Key(client.plane, ref_of(change.latest)),)
 
 
-def _nobody(_view: View, _change: Change[Any]) -> Iterable[Key]:
+def _no_keys(_client: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
     return ()
 
 
-def _owners(view: View, change: Change[Any], owner: KindInfo[Any]) -> Iterable[Key]:
-    """Also the owner that a child has just lost."""
+def _owner_keys(
+    client: CachedClient, change: ObjectChange[Any], owner: KindInfo[Any]
+) -> Iterable[Key]:
+    """Return the controlling owners before and after the change."""
     metadata = change.latest.metadata
     references = metadata.owner_references
     if change.old is not None and change.old.metadata.owner_references != references:
         references = [*references, *change.old.metadata.owner_references]
     namespace = metadata.namespace if owner.namespaced else ""
     return [
-        Key(view.plane, Ref(namespace, reference.name))
+        Key(client.plane, Ref(namespace, reference.name))
         for reference in references
         if reference.controller and reference.kind == owner.kind
     ]

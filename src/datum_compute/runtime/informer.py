@@ -1,22 +1,20 @@
-"""Keeps a cache equal to what a plane holds of one kind, and tells of every change.
+"""Informer: keeps a cache equal to the objects of one kind on a plane and reports every change.
 
-How a watch is kept alive is told in ``client/watching.py``; here its news become a cache and
-changes, and nothing a plane does ends it.
+``client/watching.py`` lists, watches and reconnects. The informer applies its events to the cache
+and calls the handlers. No error of the plane ends it.
 
-Rules it keeps:
-- Only a whole list replaces the cache; what the list lacks is told as gone.
-- An object of the same name and another uid is told as one that is gone and one that is new.
-- ``version`` is how far the plane's history is known. It goes back only when the plane itself did
-  (restored from a backup); then ``lives`` goes up, and what was written in an earlier life of the
-  plane is no longer waited for.
-- A plane that was replaced by another of its name may have counted past the version that a watch
-  resumes at, and then the watch continues as if nothing had happened. Whoever notices that calls
+- Only a complete list replaces the cache. Objects missing from the list are reported as deleted.
+- An object with the same name and another uid is reported as a deletion and a creation.
+- ``version`` is the plane version up to which the cache is complete. It decreases only if the plane
+  was restored from a backup. ``epoch`` then increases, and writes of the previous epoch are no
+  longer awaited.
+- If a plane was replaced by another one of the same name, the version at which a watch resumes may
+  exist there too, and the watch continues unnoticed. The caller that detects the replacement calls
   ``relist``.
-- A kind that the plane does not serve is ``answered`` but not ``synced``; it is looked for again,
-  and synced when it appears.
-- An object that cannot be decoded is kept, logged and not told of; lookups that need it fail. To
-  those who knew it before it is told as gone: they look, fail, and come back until it can be read
-  or is gone indeed.
+- A kind that the plane does not serve has ``answered`` set and is not ``synced``. The informer
+  retries until the plane serves it.
+- An object that cannot be decoded is cached and logged. If it was readable before, it is reported
+  as deleted: controllers then read it, fail, and retry until it is readable or gone.
 """
 
 from __future__ import annotations
@@ -35,36 +33,37 @@ from datum_compute.api.meta import ApiObject, KindInfo, Ref
 from datum_compute.client.answers import Listed, Unreadable, WatchEvent
 from datum_compute.client.client import Client
 from datum_compute.client.watching import follow_kept
-from datum_compute.runtime.cache import Cache, Entry
-from datum_compute.runtime.objects import Objects
+from datum_compute.runtime.cache import Cache, CacheEntry, Lister
 
 T = TypeVar("T", bound=ApiObject)
 
 PAGE_SIZE = 2000
-# The first list of a large kind is taken in so many objects at a time; others work in between.
-AT_ONCE = 1000
+# Objects of the first list that are applied before other tasks may run.
+FIRST_LIST_BATCH_SIZE = 1000
 
 _log = logging.getLogger(__name__)
 
 
-class Change(msgspec.Struct, Generic[T], frozen=True):
-    """``old`` is None for a new object, ``new`` is None for one that is gone."""
+class ObjectChange(msgspec.Struct, Generic[T], frozen=True):
+    """``old`` is None if the object is new, ``new`` is None if it was deleted."""
 
     old: T | None
     new: T | None
 
     @property
     def latest(self) -> T:
-        """The new state, or the last one of what is gone."""
+        """The new state, or the last state of a deleted object."""
         latest = self.new if self.new is not None else self.old
-        assert latest is not None, "a change is of something"
+        assert latest is not None, "a change has an old or a new state"
         return latest
 
 
-Handler = Callable[[Change[T]], None]
+Handler = Callable[[ObjectChange[T]], None]
 
 
 class Informer(Generic[T]):
+    """``labels`` restricts the list and the watch to objects with these labels."""
+
     def __init__(
         self,
         client: Client,
@@ -74,23 +73,23 @@ class Informer(Generic[T]):
         plane: str = "",
     ) -> None:
         self.kind = kind
-        self._name = f"{plane}: {kind.plural}" if plane else kind.plural  # for the log
-        self.labels = labels  # only what bears them is asked for
+        self._log_name = f"{plane}: {kind.plural}" if plane else kind.plural
+        self.labels = labels
         self.cache: Cache[T] = Cache(kind.model)
-        self.objects = Objects(self.cache)
-        self.seen = Objects(self.cache, _strict=False)  # for those who only wake others
+        self.strict = Lister(self.cache)
+        self.lenient = Lister(self.cache, _strict=False)
         self.first_sync = asyncio.Event()
         self.answered = asyncio.Event()
-        self.lives = 1
+        self.epoch = 1
         self.lists = 0
         self._client = client
         self._random = random
         self._version = 0
         self._served = True
-        self._heard_s = -math.inf
+        self._last_event_s = -math.inf
         self._handlers: list[Handler[T]] = []
-        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
-        self._running: asyncio.Task[Any] | None = None
+        self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._task: asyncio.Task[Any] | None = None
         self._relisting = False
 
     @property
@@ -99,107 +98,111 @@ class Informer(Generic[T]):
 
     @property
     def served(self) -> bool:
-        """False while the plane says that it has no such kind."""
+        """False while the plane responds that it does not serve the kind."""
         return self._served
 
     @property
     def version(self) -> int:
-        """The plane version up to which this cache has seen every change of its kind."""
+        """Plane version up to which the cache contains every change of the kind."""
         return self._version
 
     def age(self) -> float:
-        """Seconds since the plane last said something about this kind; the view is at most so
-        old. Infinite before the first list."""
-        return asyncio.get_running_loop().time() - self._heard_s
+        """Return the seconds since the last event or bookmark; infinite before the first list."""
+        return asyncio.get_running_loop().time() - self._last_event_s
 
     def subscribe(self, handler: Handler[T]) -> None:
-        """Be told of every change, beginning with what the cache holds already."""
+        """Call the handler for every cached object and for every later change."""
         self._handlers.append(handler)
         for entry in self.cache.entries():
             if not entry.error:
-                handler(Change(None, self.cache.decode(entry)))
+                handler(ObjectChange(None, self.cache.decode(entry)))
 
     async def run(self) -> None:
-        """Follow the plane in a task of its own until that is cancelled."""
-        running = self._running = asyncio.current_task()
-        assert running is not None
+        """Follow the plane until the task is cancelled."""
+        task = self._task = asyncio.current_task()
+        assert task is not None
         while True:
             self._relisting = False
             try:
                 return await self._follow()
             except asyncio.CancelledError:
-                # A relist cancels once; one cancellation more ends the task.
-                if not self._relisting or running.uncancel() > 0:
+                # relist() cancels once. A further cancellation ends the task.
+                if not self._relisting or task.uncancel() > 0:
                     raise
 
     def relist(self) -> None:
-        """End the watch and list again, because the plane is not the one that was listed before."""
-        if self._running is not None and not self._relisting:
+        """End the watch and list again, because another plane has replaced the one listed."""
+        if self._task is not None and not self._relisting:
             self._relisting = True
-            self._running.cancel()
+            self._task.cancel()
 
     async def _follow(self) -> None:
         following = follow_kept(
             self._client,
             self.kind,
-            self.cache.made,
+            self.cache.entry_for,
             page_size=PAGE_SIZE,
             random=self._random,
-            not_served=self._note_not_served,
+            not_served=self._mark_not_served,
             labels=self.labels,
-            name=self._name,
+            name=self._log_name,
         )
-        async with aclosing(following) as news:
-            async for item in news:
+        async with aclosing(following) as items:
+            async for item in items:
                 if isinstance(item, Listed):
                     await self._replace(item)
                 else:
                     self._apply(item)
 
-    async def progressed(self, is_enough: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until the news make it true; False if they have not in time."""
+    async def wait_for(self, is_done: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until an event makes ``is_done`` true. Return False on timeout."""
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + timeout_s
-        while not is_enough():  # asked again by who was woken: it may have changed since
-            if loop.time() >= until_s:
+        deadline_s = loop.time() + timeout_s
+        while not is_done():  # checked again after the wake-up: it may have become false
+            if loop.time() >= deadline_s:
                 return False
-            woken: asyncio.Future[None] = loop.create_future()
-            self._waiting[woken] = is_enough
-            timer = loop.call_at(until_s, _wake, woken)
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiters[waiter] = is_done
+            timer = loop.call_at(deadline_s, _wake, waiter)
             try:
-                await woken
+                await waiter
             finally:
                 timer.cancel()
-                del self._waiting[woken]
+                del self._waiters[waiter]
         return True
 
     async def refresh(self) -> None:
-        """List beside the watch. For who cannot wait: the stream of a quiet kind says only with its
-        next bookmark how far it is."""
+        """List without waiting for the watch.
+
+        The watch of a kind without changes reports the plane version only with its next bookmark.
+        """
         listed = await self._client.list_kept(
-            self.kind, self.cache.made, page_size=PAGE_SIZE, labels=self.labels
+            self.kind, self.cache.entry_for, page_size=PAGE_SIZE, labels=self.labels
         )
         if int(listed.version) > self._version:
             await self._replace(listed)
 
-    def nudge(self) -> None:
-        """Wake those who wait for progress and for whom there is enough of it. Asked here, because
-        many wait for the one write, and to wake them all for every other would cost far more."""
-        for woken, is_enough in self._waiting.items():
-            if not woken.done() and is_enough():
-                woken.set_result(None)
+    def notify_waiters(self) -> None:
+        """Wake the waiters whose condition is true.
 
-    async def caught_up(self, version: int, timeout_s: float) -> bool:
-        """Wait until the cache has seen ``version``; False if it has not in time."""
-        return await self.progressed(lambda: self._version >= version, timeout_s)
+        Conditions are checked here: often many tasks wait for one write, and waking all of them
+        for each event costs more.
+        """
+        for waiter, is_done in self._waiters.items():
+            if not waiter.done() and is_done():
+                waiter.set_result(None)
 
-    async def _replace(self, listed: Listed[Entry]) -> None:
+    async def wait_for_version(self, version: int, timeout_s: float) -> bool:
+        """Wait until the cache contains ``version``. Return False on timeout."""
+        return await self.wait_for(lambda: self._version >= version, timeout_s)
+
+    async def _replace(self, listed: Listed[CacheEntry]) -> None:
         version = int(listed.version)
         if version < self._version:
-            self.lives += 1
+            self.epoch += 1
             _log.warning(
-                "%s: the plane went back from version %d to %d, as after a restore",
-                self._name,
+                "%s: version of the plane decreased from %d to %d; was it restored from a backup?",
+                self._log_name,
                 self._version,
                 version,
             )
@@ -209,8 +212,8 @@ class Informer(Generic[T]):
                 self._remove(ref)
         for number, entry in enumerate(listed.items, start=1):
             self._put(entry)
-            if not self.first_sync.is_set() and number % AT_ONCE == 0:
-                await asyncio.sleep(0)  # nobody reads a view that is not synced
+            if not self.first_sync.is_set() and number % FIRST_LIST_BATCH_SIZE == 0:
+                await asyncio.sleep(0)  # safe: a cache that is not synced is not read
         self._served = True
         self.lists += 1
         self.first_sync.set()
@@ -219,58 +222,57 @@ class Informer(Generic[T]):
     def _apply(self, event: WatchEvent[T | Unreadable]) -> None:
         obj = event.object
         if int(event.version) <= self._version:
-            obj = None  # the cache has been refreshed beyond it
+            obj = None  # already part of a refresh
         if obj is not None and event.type == "DELETED":
             self._remove(Ref(obj.metadata.namespace, obj.metadata.name))
         elif obj is not None:
             readable = None if isinstance(obj, Unreadable) else obj
-            self._put(self.cache.made(obj), readable)
+            self._put(self.cache.entry_for(obj), readable)
         self._advance(max(int(event.version), self._version))
 
-    def _put(self, entry: Entry, obj: T | None = None) -> None:
-        known = self.cache.entry(entry.ref)
-        if known is not None and known.uid != entry.uid:
+    def _put(self, entry: CacheEntry, obj: T | None = None) -> None:
+        cached = self.cache.entry(entry.ref)
+        if cached is not None and cached.uid != entry.uid:
             self._remove(entry.ref)
-            known = None
-        if known is not None and known.version == entry.version:
+            cached = None
+        if cached is not None and cached.version == entry.version:
             return
-        old = self._readable(known)
+        old = self._decode(cached)
         self.cache.put(entry, obj)
-        new = self._readable(entry)
+        new = self._decode(entry)
         if new is not None:
-            self._tell(Change(old, new))
+            self._notify(ObjectChange(old, new))
             return
-        _log.error("%s %s cannot be read: %s", self.kind.kind, entry.ref, entry.error)
+        _log.error("%s %s cannot be decoded: %s", self.kind.kind, entry.ref, entry.error)
         if old is not None:
-            self._tell(Change(old, None))
+            self._notify(ObjectChange(old, None))
 
     def _remove(self, ref: Ref) -> None:
-        entry = self.cache.entry(ref)
-        old = self._readable(entry)
+        old = self._decode(self.cache.entry(ref))
         self.cache.remove(ref)
         if old is not None:
-            self._tell(Change(old, None))
+            self._notify(ObjectChange(old, None))
 
-    def _readable(self, entry: Entry | None) -> T | None:
+    def _decode(self, entry: CacheEntry | None) -> T | None:
         return None if entry is None or entry.error else self.cache.decode(entry)
 
-    def _note_not_served(self) -> None:
+    def _mark_not_served(self) -> None:
         if self._served:
-            _log.info("%s are not served; looking for them again and again", self._name)
+            _log.info("%s: the plane does not serve the kind; retrying", self._log_name)
         self._served = False
         self._advance(self._version)
 
     def _advance(self, version: int) -> None:
         self._version = version
-        self._heard_s = asyncio.get_running_loop().time()
+        self._last_event_s = asyncio.get_running_loop().time()
         self.answered.set()
-        self.nudge()
+        self.notify_waiters()
 
-    def _tell(self, change: Change[Any]) -> None:
+    def _notify(self, change: ObjectChange[Any]) -> None:
         for handler in self._handlers:
             handler(change)
 
 
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

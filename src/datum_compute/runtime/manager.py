@@ -1,11 +1,9 @@
-"""Runs controllers over planes that come and go.
+"""Manager: runs controllers on planes that come and go.
 
-``engage`` starts the informers a plane needs and feeds the queues of the controllers for it;
-``disengage`` stops them at once. Keys of a plane that is not engaged are dropped, never retried. A
-plane may be engaged without being entitled: then controllers that are for entitled planes only do
-not see it.
-
-``stop`` lets the reconciles that run come to their end, for STOP_S, and gives up the others.
+- ``engage`` starts the informers of a plane and maps its objects to keys. ``disengage`` stops them.
+  Keys on a plane that is not engaged are dropped, not retried.
+- A plane may be engaged without being entitled. Controllers with ``entitled_only`` ignore it.
+- ``stop`` lets running reconciles finish for STOP_TIMEOUT_S and cancels the others.
 """
 
 from __future__ import annotations
@@ -28,31 +26,29 @@ from typing import Generic, TypeVar
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
-from datum_compute.runtime.bustle import Bustle
-from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.feed import Feed
-from datum_compute.runtime.gauges import gauges_of
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.metrics import RuntimeMetrics
-from datum_compute.runtime.queue import WorkQueue, namespace_of
-from datum_compute.runtime.reversemap import Report, ReverseMap
-from datum_compute.runtime.view import Part, View, nothing_in_the_way
-from datum_compute.runtime.worker import Workers
+from datum_compute.runtime.cached_client import CachedClient, LabelScope, noop
+from datum_compute.runtime.controller import Controller, Key, namespace_of
+from datum_compute.runtime.debounce import ActiveLanes
+from datum_compute.runtime.event_mapping import AmbiguityReporter, EventMapper, MappingAudit
+from datum_compute.runtime.metrics import RuntimeMetrics, runtime_gauges
+from datum_compute.runtime.queue import WorkQueue
+from datum_compute.runtime.worker import WorkerPool
 
 C = TypeVar("C")
 
-STOP_S = 4.0
-# For those that have been cancelled and are asked to leave.
-CANCEL_S = 0.5
+STOP_TIMEOUT_S = 4.0
+# Time for cancelled tasks to end.
+CANCEL_TIMEOUT_S = 0.5
 
-_RESTART = Backoff(first_s=0.5, most_s=60.0)
+_RESTART_BACKOFF = Backoff(first_s=0.5, most_s=60.0)
 
 _log = logging.getLogger(__name__)
 
 
 class Manager(Generic[C]):
-    """``report`` is told of changes that lead to no key, or to several, where exactly one is
-    expected; ``fence`` is asked before every write."""
+    """``context`` makes the first argument of each reconcile. ``report`` receives changes on edges
+    with ``must_map_to_one`` that map to no key or to several. ``fence`` is called before every
+    write and raises if the process may not write."""
 
     def __init__(
         self,
@@ -61,253 +57,269 @@ class Manager(Generic[C]):
         random: Random,
         *,
         metrics: RuntimeMetrics | None = None,
-        report: Report | None = None,
-        fence: Callable[[], None] = nothing_in_the_way,
+        report: AmbiguityReporter | None = None,
+        fence: Callable[[], None] = noop,
     ) -> None:
         names = [controller.name for controller in controllers]
-        assert len(set(names)) == len(names), f"controllers with one name: {sorted(names)}"
+        assert len(set(names)) == len(names), f"duplicate controller names: {sorted(names)}"
         self._controllers = controllers
         self._random = random
         self._fence = fence
-        self._views: dict[PlaneName, View] = {}
-        # Without those that are not entitled: all that some controllers see.
-        self._entitled: dict[PlaneName, View] = {}
-        self._tasks: dict[PlaneName, list[asyncio.Task[None]]] = {}
-        # What wakes from outside is not ours, and need not end when it is asked to: nobody waits
-        # for it beyond CANCEL_S.
-        self._pumps: dict[asyncio.Task[None], PlaneName] = {}
+        self._clients: dict[PlaneName, CachedClient] = {}
+        self._entitled_clients: dict[PlaneName, CachedClient] = {}
+        self._plane_tasks: dict[PlaneName, list[asyncio.Task[None]]] = {}
+        # Tasks of external sources. They run code of controllers that may not end when cancelled,
+        # so they are outside of the task group.
+        self._source_tasks: dict[asyncio.Task[None], PlaneName] = {}
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._context = context(self)
-        self._bustle = Bustle()
+        self._active_lanes = ActiveLanes()
         self._queues: dict[str, WorkQueue] = {}
-        self._feeds: dict[str, Feed[C]] = {}
-        self._workers: dict[str, Workers[C]] = {}
-        reverse_map = ReverseMap(metrics, report)
+        self._mappers: dict[str, EventMapper[C]] = {}
+        self._workers: dict[str, WorkerPool[C]] = {}
+        audit = MappingAudit(metrics, report)
         for controller in controllers:
-            self._add(controller, metrics, reverse_map)
+            self._add_controller(controller, metrics, audit)
         if metrics is not None:
-            metrics.show(gauges_of(self._queues, self._views))
+            metrics.register_gauges(runtime_gauges(self._queues, self._clients))
 
-    def view(self, plane: PlaneName) -> View | None:
-        """The plane if it is engaged."""
-        return self._views.get(plane)
+    def cached_client(self, plane: PlaneName) -> CachedClient | None:
+        """Return the client of a plane if the plane is engaged."""
+        return self._clients.get(plane)
 
     def engaged(self) -> list[PlaneName]:
-        return sorted(self._views)
+        return sorted(self._clients)
 
     def is_entitled(self, plane: PlaneName) -> bool:
-        """Whether every controller sees the plane."""
-        return plane in self._entitled
+        return plane in self._entitled_clients
 
     @property
-    def minds_entitlement(self) -> bool:
-        """Whether it makes a difference here."""
+    def uses_entitlement(self) -> bool:
+        """True if a controller of this manager runs only on entitled planes."""
         return any(controller.entitled_only for controller in self._controllers)
 
     async def run(self) -> None:
-        """Work until stopped or cancelled; planes may be engaged before or while it runs."""
+        """Run until stopped or cancelled. Planes may be engaged before and during the run."""
         finished = False
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 for plane in self.engaged():
-                    self._start(self._views[plane], late=False)
+                    self._start_plane(self._clients[plane], is_late=False)
                 for workers in self._workers.values():
                     workers.start()
-                running = [group.create_task(feed.refill()) for feed in self._feeds.values()]
+                replays = [
+                    group.create_task(mapper.replay_full_lanes())
+                    for mapper in self._mappers.values()
+                ]
                 await self._stopping.wait()
-                self._cancel_pumps(self._views)
-                await self._finish(STOP_S)
+                self._cancel_sources(self._clients)
+                await self._finish_reconciles(STOP_TIMEOUT_S)
                 finished = True
-                for task in (*running, *(t for tasks in self._tasks.values() for t in tasks)):
+                plane_tasks = (t for tasks in self._plane_tasks.values() for t in tasks)
+                for task in (*replays, *plane_tasks):
                     task.cancel()
         finally:
             self._group = None
-            self._cancel_pumps(self._views)
-            for view in self._views.values():
-                view.close()
+            self._cancel_sources(self._clients)
+            for client in self._clients.values():
+                client.close()
             if not finished:
-                await self._finish(0.0)
-            if self._pumps:
-                await asyncio.wait(self._pumps, timeout=CANCEL_S / 2)
-            for task in [pump for pump in self._pumps if not pump.done()]:
-                _log.error("%s does not end though it was cancelled; it is left alone", task)
+                await self._finish_reconciles(0.0)
+            if self._source_tasks:
+                await asyncio.wait(self._source_tasks, timeout=CANCEL_TIMEOUT_S / 2)
+            for task in [task for task in self._source_tasks if not task.done()]:
+                _log.error("%s did not end after it was cancelled; abandoning it", task)
             self._stopped.set()
 
     async def stop(self) -> None:
-        """End ``run``, in less than five seconds, whatever the reconciles do."""
+        """End ``run`` within five seconds, whatever the reconciles do."""
         self._stopping.set()
         if self._group is not None:
             await self._stopped.wait()
 
-    async def synced(self, planes: Iterable[PlaneName] | None = None) -> None:
-        """Wait until each of these planes, or every engaged one, has answered for every kind:
-        with a whole list, or that it does not serve it."""
-        for plane in self.engaged() if planes is None else planes:
-            answered: View | None = None
-            while (view := self._views.get(plane)) is not None and view is not answered:
-                for informer in view.informers():
-                    await informer.answered.wait()
-                answered = view
+    async def wait_for_sync(self, planes: Iterable[PlaneName] | None = None) -> None:
+        """Wait until the planes (by default all engaged ones) have answered for every kind.
 
-    # --- membership
+        The answer is a complete list, or that the plane does not serve the kind.
+        """
+        for plane in self.engaged() if planes is None else planes:
+            answered: CachedClient | None = None
+            while (client := self._clients.get(plane)) is not None and client is not answered:
+                for informer in client.informers():
+                    await informer.answered.wait()
+                answered = client
+
+    # --- planes
 
     def engage(
         self,
         plane: PlaneName,
         client: Client,
-        part: Part | None = None,
+        scope: LabelScope | None = None,
         *,
         entitled: bool = True,
     ) -> None:
-        """With ``part`` only the objects that bear its labels are seen. A plane that is not
-        ``entitled`` is worked on only by controllers of every plane."""
-        assert plane, "the empty name is no plane"
-        assert plane not in self._views, f"{plane} is engaged already"
-        plane_role(plane)  # refuses what names no plane, before anything knows of it
-        heir = partial(self.view, plane)
-        view = View(plane, client, self._random, fence=self._fence, part=part, heir=heir)
-        self._views[plane] = view
+        """Run the controllers on a plane. With ``scope`` they see only objects with its labels."""
+        assert plane, "the name of a plane is empty"
+        assert plane not in self._clients, f"{plane} is engaged already"
+        plane_role(plane)  # raises for an invalid name, before anything is changed
+        successor = partial(self.cached_client, plane)
+        cached_client = CachedClient(
+            plane, client, self._random, fence=self._fence, scope=scope, successor=successor
+        )
+        self._clients[plane] = cached_client
         if entitled:
-            self._entitled[plane] = view
+            self._entitled_clients[plane] = cached_client
         for controller in self._controllers:
-            if plane in self._seen_by(controller):
-                self._feeds[controller.name].attach(view)
+            if plane in self._clients_for(controller):
+                self._mappers[controller.name].attach(cached_client)
         if self._group is not None:
-            self._start(view, late=True)
+            self._start_plane(cached_client, is_late=True)
 
     def disengage(self, plane: PlaneName) -> None:
-        view = self._views.pop(plane, None)
-        self._entitled.pop(plane, None)
-        if view is not None:
-            view.close()
-            for informer in view.informers():
-                informer.answered.set()  # nobody waits for it any more
-        for task in self._tasks.pop(plane, []):
+        client = self._clients.pop(plane, None)
+        self._entitled_clients.pop(plane, None)
+        if client is not None:
+            client.close()
+            for informer in client.informers():
+                informer.answered.set()  # ends wait_for_sync
+        for task in self._plane_tasks.pop(plane, []):
             task.cancel()
-        self._cancel_pumps((plane,))
+        self._cancel_sources((plane,))
         for queue in self._queues.values():
-            queue.drop(plane)
+            queue.drop_plane(plane)
         for workers in self._workers.values():
-            workers.drop(plane)
+            workers.drop_plane(plane)
 
-    def _seen_by(self, controller: Controller[C]) -> dict[PlaneName, View]:
-        return self._entitled if controller.entitled_only else self._views
+    def _clients_for(self, controller: Controller[C]) -> dict[PlaneName, CachedClient]:
+        return self._entitled_clients if controller.entitled_only else self._clients
 
     # --- tasks
 
-    def _add(
+    def _add_controller(
         self,
         controller: Controller[C],
         metrics: RuntimeMetrics | None,
-        reverse_map: ReverseMap,
+        audit: MappingAudit,
     ) -> None:
-        own = metrics.of(controller.name) if metrics is not None else None
+        own_metrics = metrics.for_controller(controller.name) if metrics is not None else None
+        clients = self._clients_for(controller)
         queue = WorkQueue(
             self._random,
             Backoff(),
-            share=controller.workers,
+            lane_concurrency=controller.workers,
             lane_of=controller.lane,
-            flow_of=_flow_by_index(controller, self._seen_by(controller)),
+            flow_of=_flow_by_index(controller, clients),
             lane_max=controller.lane_max,
-            bustle=self._bustle,
+            active_lanes=self._active_lanes,
         )
-        if own is not None:
-            queue.on_take = own.wait_seconds.observe
+        if own_metrics is not None:
+            queue.on_pop = own_metrics.wait_seconds.observe
         name = controller.name
         self._queues[name] = queue
-        seen = self._seen_by(controller)
-        self._feeds[name] = Feed(controller, queue, seen, reverse_map, own)
-        self._workers[name] = Workers(controller, queue, self._context, seen.get, self._random, own)
+        self._mappers[name] = EventMapper(controller, queue, clients, audit, own_metrics)
+        self._workers[name] = WorkerPool(
+            controller, queue, self._context, clients.get, self._random, own_metrics
+        )
 
-    def _start(self, view: View, *, late: bool) -> None:
+    def _start_plane(self, client: CachedClient, *, is_late: bool) -> None:
         assert self._group is not None
-        plane, role = view.plane, plane_role(view.plane)
+        plane, role = client.plane, plane_role(client.plane)
         tasks = [
-            self._group.create_task(self._kept_up(f"{informer.kind.kind} on {plane}", informer.run))
-            for informer in view.informers()
+            self._group.create_task(
+                self._run_forever(f"informer of {informer.kind.kind} on {plane}", informer.run)
+            )
+            for informer in client.informers()
         ]
         for controller in self._controllers:
-            if plane not in self._seen_by(controller):
+            if plane not in self._clients_for(controller):
                 continue
+            mapper = self._mappers[controller.name]
             if controller.role != role:
-                if late and controller.sources(role):
-                    # Whoever looked for the plane before has not found it, and may wait for long.
-                    again = self._feeds[controller.name].replay(lambda _key: True)
-                    tasks.append(self._group.create_task(again))
+                if is_late and controller.edges_on(role):
+                    # Reconciles that needed this plane before may wait for a long time.
+                    tasks.append(self._group.create_task(mapper.replay(lambda _key: True)))
                 continue
-            for outside in controller.outside:
-                pump = partial(self._pump, controller, outside, view)
-                name = f"what wakes {controller.name} on {plane}"
-                pumping = asyncio.get_running_loop().create_task(self._kept_up(name, pump))
-                self._pumps[pumping] = plane
-                pumping.add_done_callback(self._pumps.pop)
+            for source in controller.external_sources:
+                self._start_source(controller, source, client)
             if any(edge.on not in ("", role) for edge in controller.edges):
-                # What other planes hold for this one was dropped until now.
-                feed = self._feeds[controller.name]
-                replay = feed.replay(lambda key: key.plane == plane)
+                # Keys on this plane that other planes map to were dropped until now.
+                replay = mapper.replay(lambda key: key.plane == plane)
                 tasks.append(self._group.create_task(replay))
-        self._tasks[plane] = tasks
+        self._plane_tasks[plane] = tasks
 
-    def _cancel_pumps(self, planes: Container[PlaneName]) -> None:
-        for task, plane in self._pumps.items():
+    def _start_source(
+        self,
+        controller: Controller[C],
+        source: Callable[[C, CachedClient], AsyncIterator[Key]],
+        client: CachedClient,
+    ) -> None:
+        name = f"external source of {controller.name} on {client.plane}"
+        run = partial(self._add_keys_of, controller, source, client)
+        task = asyncio.get_running_loop().create_task(self._run_forever(name, run))
+        self._source_tasks[task] = client.plane
+        task.add_done_callback(self._source_tasks.pop)
+
+    def _cancel_sources(self, planes: Container[PlaneName]) -> None:
+        for task, plane in self._source_tasks.items():
             if plane in planes:
                 task.cancel()
 
-    async def _pump(
+    async def _add_keys_of(
         self,
         controller: Controller[C],
-        outside: Callable[[C, View], AsyncIterator[Key]],
-        view: View,
+        source: Callable[[C, CachedClient], AsyncIterator[Key]],
+        client: CachedClient,
     ) -> None:
         queue = self._queues[controller.name]
-        async for key in outside(self._context, view):
-            await queue.room(key)
+        async for key in source(self._context, client):
+            await queue.wait_for_room(key)
             queue.add(key)
 
-    async def _kept_up(self, what: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Whatever goes wrong in one of the many does not end the others; it begins anew."""
+    async def _run_forever(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Restart ``run`` with backoff if it raises."""
         failures = 0
         while True:
             try:
                 return await run()
             except Exception:
                 failures += 1
-                delay_s = _RESTART.delay_s(failures, self._random)
-                _log.exception("%s failed; again in %.1f s", what, delay_s)
+                delay_s = _RESTART_BACKOFF.delay_s(failures, self._random)
+                _log.exception("%s failed; restart in %.1f s", name, delay_s)
                 await asyncio.sleep(delay_s)
 
-    async def _finish(self, patience_s: float) -> None:
-        """Hand out nothing any more, and wait for what runs; give up what does not end."""
+    async def _finish_reconciles(self, timeout_s: float) -> None:
+        """Close the queues and wait for running reconciles. Cancel those that do not end."""
         for queue in self._queues.values():
             queue.close()
-        for wait_s in (patience_s, CANCEL_S):
-            busy = [task for workers in self._workers.values() for task in workers.busy()]
-            if busy and wait_s:
-                await asyncio.wait(busy, timeout=wait_s)
-            for task in busy:
+        for wait_s in (timeout_s, CANCEL_TIMEOUT_S):
+            tasks = [task for workers in self._workers.values() for task in workers.running_tasks()]
+            if tasks and wait_s:
+                await asyncio.wait(tasks, timeout=wait_s)
+            for task in tasks:
                 task.cancel()
         for workers in self._workers.values():
-            for task in workers.busy():
-                _log.error("%s does not end though it was cancelled; it is left alone", task)
+            for task in workers.running_tasks():
+                _log.error("%s did not end after it was cancelled; abandoning it", task)
 
 
 def _flow_by_index(
-    controller: Controller[C], views: Mapping[PlaneName, View]
+    controller: Controller[C], clients: Mapping[PlaneName, CachedClient]
 ) -> Callable[[Key], str]:
     """Return a function for the flow of a key: its value in the flow index, else its namespace."""
     kind, index = controller.kind, controller.flow_index
     if not index:
         return namespace_of
-    assert kind is not None, f"{controller.name} has a flow index but no kind"
+    assert kind is not None, f"{controller.name} has a flow index but no primary kind"
 
     def flow_of(key: Key) -> str:
-        view = views.get(key.plane)
-        informer = view.informer(kind) if view is not None else None
+        client = clients.get(key.plane)
+        informer = client.informer(kind) if client is not None else None
         entry = informer.cache.entry(key.ref) if informer is not None else None
-        terms = entry.terms if entry is not None else ()
-        return next((value for name, value in terms if name == index), namespace_of(key))
+        index_keys = entry.index_keys if entry is not None else ()
+        return next((value for name, value in index_keys if name == index), namespace_of(key))
 
     return flow_of

@@ -1,116 +1,124 @@
-"""What the runtime counts, as Prometheus families on a registry that is passed in.
+"""Metrics of the runtime, on a Prometheus registry that the caller passes in.
 
-| metric | labels | says |
+| metric | labels | value |
 |---|---|---|
-| ``runtime_reconciles_total`` | controller, outcome | how reconciles ended, see below |
-| ``runtime_reconcile_seconds`` | controller | how long each took (histogram) |
-| ``runtime_queue_wait_seconds`` | controller | how long each key was ready (histogram) |
-| ``runtime_retries_total`` | controller | keys put back after a failure |
-| ``runtime_queue_depth`` | controller | keys that are ready |
-| ``runtime_queue_delayed`` | controller | keys that wait for their time |
-| ``runtime_queue_oldest_seconds`` | controller | for how long the oldest of the ready waits |
-| ``runtime_in_flight`` | controller | reconciles that run now |
-| ``runtime_replays_total`` | controller | lanes that overflowed and were fed from the caches |
+| ``runtime_reconciles_total`` | controller, outcome | reconciles by outcome, see below |
+| ``runtime_reconcile_seconds`` | controller | duration of reconciles (histogram) |
+| ``runtime_queue_wait_seconds`` | controller | time that keys were ready (histogram) |
+| ``runtime_retries_total`` | controller | keys retried after a failure |
+| ``runtime_queue_depth`` | controller | ready keys |
+| ``runtime_queue_delayed`` | controller | keys waiting for a delay |
+| ``runtime_queue_oldest_seconds`` | controller | age of the oldest ready key |
+| ``runtime_in_flight`` | controller | running reconciles |
+| ``runtime_replays_total`` | controller | replays of a full lane from the caches |
 | ``runtime_mapping_errors_total`` | controller | changes whose mapping function raised |
-| ``runtime_planes`` | | planes that are engaged |
-| ``runtime_view_objects`` | kind | cached objects, of all planes |
-| ``runtime_view_age_seconds`` | plane | age of the plane's oldest view |
-| ``runtime_views_not_synced`` | plane | kinds of which no whole list is known |
-| ``reverse_map_total`` | edge, outcome | changes along an edge that expects one key |
+| ``runtime_planes`` | | engaged planes |
+| ``runtime_view_objects`` | kind | cached objects, on all planes |
+| ``runtime_view_age_seconds`` | plane | age of the oldest cache of the plane |
+| ``runtime_views_not_synced`` | plane | kinds without a complete list |
+| ``reverse_map_total`` | edge, outcome | changes on an edge that must map to one key |
 
-Outcomes of a reconcile: ``done``, ``later``, ``terminal``, ``retry`` (a race that the next pass
-settles), ``error`` (anything else that was raised), ``timeout``, ``not_synced``, ``ignored``
-(woken, but terminal and unchanged), ``dropped`` (of a plane that is not engaged). Outcomes of an
-edge: ``one``, ``none``, ``many``.
+Outcomes of a reconcile: ``done``, ``later`` (Requeue), ``terminal``, ``retry`` (a race that the
+next reconcile resolves), ``error`` (any other exception), ``timeout``, ``not_synced``, ``ignored``
+(terminal, and the object is unchanged), ``dropped`` (plane not engaged). Outcomes of an edge:
+``one``, ``none``, ``many``.
 
-Gauges are computed when somebody asks; a runtime without a registry computes nothing.
+Gauges are computed when they are collected. A manager without a registry computes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from datum_compute.runtime.durations import Durations, Series
-from datum_compute.runtime.tallies import Tallies, Tally
+from datum_compute.api.plane import PlaneName
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.queue import WorkQueue
 
 OUTCOMES = (
     *("done", "later", "terminal", "retry", "error", "timeout"),
     *("not_synced", "ignored", "dropped"),
 )
 
-Reading = tuple[tuple[str, ...], float]  # label values, and the value
+_BUCKETS_S = (0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
+
+GaugeSample = tuple[tuple[str, ...], float]  # label values, value
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
-    """A value that is read when it is asked for, once for each combination of labels."""
+class ComputedGauge:
+    """A gauge whose samples are computed when they are collected."""
 
     name: str
     text: str
     labels: tuple[str, ...]
-    read: Callable[[], Iterable[Reading]]
+    read: Callable[[], Iterable[GaugeSample]]
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerMetrics:
-    """The counters of one controller, looked up once."""
+    """The metrics of one controller, with its label bound once."""
 
-    outcomes: dict[str, Tally]
-    work_seconds: Series
-    wait_seconds: Series
-    retries: Tally
-    replays: Tally
-    mapping_errors: Tally
+    outcomes: dict[str, Counter]
+    work_seconds: Histogram
+    wait_seconds: Histogram
+    retries: Counter
+    replays: Counter
+    mapping_errors: Counter
 
 
 class RuntimeMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._reconciles = self._tallies(
-            "runtime_reconciles", "Reconciles by how they ended.", ("controller", "outcome")
+        self._reconciles = Counter(
+            "runtime_reconciles",
+            "Reconciles by outcome.",
+            ("controller", "outcome"),
+            registry=registry,
         )
-        self._work = Durations("runtime_reconcile_seconds", "How long reconciles take.")
-        self._wait = Durations("runtime_queue_wait_seconds", "How long keys are ready.")
-        registry.register(self._work)
-        registry.register(self._wait)
-        self._retries = self._tallies("runtime_retries", "Keys put back after a failure.")
-        self._replays = self._tallies("runtime_replays", "Lanes that overflowed and were refed.")
-        self._mapping_errors = self._tallies("runtime_mapping_errors", "Mappings that raised.")
-        self._reverse_map = self._tallies(
+        self._work = self._histogram("runtime_reconcile_seconds", "Duration of reconciles.")
+        self._wait = self._histogram("runtime_queue_wait_seconds", "Time that keys were ready.")
+        self._retries = self._counter("runtime_retries", "Keys retried after a failure.")
+        self._replays = self._counter("runtime_replays", "Replays of a full lane from the caches.")
+        self._mapping_errors = self._counter(
+            "runtime_mapping_errors", "Changes whose mapping function raised."
+        )
+        self._reverse_map = Counter(
             "reverse_map",
-            "Changes along an edge that expects exactly one key.",
+            "Changes on an edge that must map to exactly one key.",
             ("edge", "outcome"),
+            registry=registry,
         )
 
-    def of(self, controller: str) -> ControllerMetrics:
+    def for_controller(self, name: str) -> ControllerMetrics:
         return ControllerMetrics(
-            {name: self._reconciles.of(controller, name) for name in OUTCOMES},
-            self._work.of(controller),
-            self._wait.of(controller),
-            self._retries.of(controller),
-            self._replays.of(controller),
-            self._mapping_errors.of(controller),
+            {outcome: self._reconciles.labels(name, outcome) for outcome in OUTCOMES},
+            self._work.labels(name),
+            self._wait.labels(name),
+            self._retries.labels(name),
+            self._replays.labels(name),
+            self._mapping_errors.labels(name),
         )
 
-    def mapped(self, edge: str, outcome: str) -> None:
-        self._reverse_map.of(edge, outcome).inc()
+    def count_mapping(self, edge: str, outcome: str) -> None:
+        self._reverse_map.labels(edge, outcome).inc()
 
-    def show(self, gauges: Iterable[Gauge]) -> None:
-        self._registry.register(_Gauges(tuple(gauges)))
+    def register_gauges(self, gauges: Iterable[ComputedGauge]) -> None:
+        self._registry.register(_GaugeCollector(tuple(gauges)))
 
-    def _tallies(self, name: str, text: str, labels: tuple[str, ...] = ("controller",)) -> Tallies:
-        made = Tallies(name, text, labels)
-        self._registry.register(made)
-        return made
+    def _counter(self, name: str, text: str) -> Counter:
+        return Counter(name, text, ("controller",), registry=self._registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(name, text, ("controller",), buckets=_BUCKETS_S, registry=self._registry)
 
 
-class _Gauges(Collector):
-    def __init__(self, gauges: tuple[Gauge, ...]) -> None:
+class _GaugeCollector(Collector):
+    def __init__(self, gauges: tuple[ComputedGauge, ...]) -> None:
         self._gauges = gauges
 
     def collect(self) -> Iterable[Metric]:
@@ -121,6 +129,64 @@ class _Gauges(Collector):
             yield family
 
     def describe(self) -> Iterable[Metric]:
-        """Known without reading, so that registering asks nobody."""
+        """Return the families without samples, so that registration computes nothing."""
         for gauge in self._gauges:
             yield GaugeMetricFamily(gauge.name, gauge.text, labels=gauge.labels)
+
+
+def runtime_gauges(
+    queues: Mapping[str, WorkQueue], clients: Mapping[PlaneName, CachedClient]
+) -> tuple[ComputedGauge, ...]:
+    return (*_queue_gauges(queues), *_plane_gauges(clients), _planes(clients), _objects(clients))
+
+
+def _queue_gauges(queues: Mapping[str, WorkQueue]) -> Iterable[ComputedGauge]:
+    def gauge(name: str, text: str, read: Callable[[WorkQueue], float]) -> ComputedGauge:
+        def samples() -> Iterable[GaugeSample]:
+            return [((controller,), read(queue)) for controller, queue in queues.items()]
+
+        return ComputedGauge(name, text, ("controller",), samples)
+
+    yield gauge("runtime_queue_depth", "Ready keys.", len)
+    yield gauge("runtime_queue_delayed", "Keys waiting for a delay.", lambda q: q.delayed)
+    yield gauge("runtime_queue_oldest_seconds", "Age of the oldest ready key.", WorkQueue.oldest_s)
+    yield gauge("runtime_in_flight", "Running reconciles.", lambda q: q.in_flight)
+
+
+def _plane_gauges(clients: Mapping[PlaneName, CachedClient]) -> Iterable[ComputedGauge]:
+    def gauge(name: str, text: str, read: Callable[[CachedClient], float]) -> ComputedGauge:
+        def samples() -> Iterable[GaugeSample]:
+            return [((plane,), read(client)) for plane, client in sorted(clients.items())]
+
+        return ComputedGauge(name, text, ("plane",), samples)
+
+    yield gauge("runtime_view_age_seconds", "Age of the oldest cache of a plane.", _oldest_cache_s)
+    yield gauge("runtime_views_not_synced", "Kinds without a complete list.", _count_not_synced)
+
+
+def _planes(clients: Mapping[PlaneName, CachedClient]) -> ComputedGauge:
+    return ComputedGauge(
+        "runtime_planes", "Engaged planes.", (), lambda: [((), float(len(clients)))]
+    )
+
+
+def _objects(clients: Mapping[PlaneName, CachedClient]) -> ComputedGauge:
+    def samples() -> Iterable[GaugeSample]:
+        counts: dict[str, int] = {}
+        for client in clients.values():
+            for informer in client.informers():
+                kind = informer.kind.resource
+                counts[kind] = counts.get(kind, 0) + len(informer.cache)
+        return [((kind,), float(count)) for kind, count in sorted(counts.items())]
+
+    return ComputedGauge(
+        "runtime_view_objects", "Cached objects, on all planes.", ("kind",), samples
+    )
+
+
+def _oldest_cache_s(client: CachedClient) -> float:
+    return max((informer.age() for informer in client.informers()), default=0.0)
+
+
+def _count_not_synced(client: CachedClient) -> float:
+    return sum(not informer.synced for informer in client.informers())

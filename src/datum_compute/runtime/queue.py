@@ -1,29 +1,24 @@
-"""A queue of keys: each waits at most once, is never in flight twice, and may wait for later.
+"""Work queue of one controller. Each key is queued at most once and never in flight twice.
 
-A key added while it is being worked on waits until that work is done, then comes up again.
-
-Keys stand in lanes, by default one for each plane. Lanes take turns, and of each lane only
-``share`` keys are worked on at once: neither a flood nor a plane that never answers costs another
-lane more than its turn. A key stays in the lane that it was put into until it is done, whatever is
-said of it meanwhile; where nobody can say, it stands in that of its plane.
-
-Inside a lane keys are grouped into flows, by default by namespace, and the flows take turns: on the
-hub and on cells a namespace belongs to one project, so a project with 10,000 keys delays a key of
-another project by one key, not by 10,000.
-
-After a pass that asked for a pause (``pauses.py``) wake-ups of its key are gathered for a while
-before it comes up again.
-
-A lane holds at most ``lane_max`` keys from ``offer``, which refuses what does not fit; the caller
-must come back with it when there is ``room``. A flow that holds less than its part of a full lane
-is refused only when the lane holds twice as many. Deletions, retries and delays are never refused:
-nobody could repeat them.
+- A key that is added while it is in flight is queued again when it is done.
+- Keys are in lanes, by default one for each plane. Lanes take turns, and at most
+  ``lane_concurrency`` keys of a lane are in flight. A flood on one plane, or a plane that does not
+  respond, delays other lanes by their turns only. A key stays in its lane until it is done. If the
+  lane function raises, the key is in the lane of its plane.
+- The keys of a lane are in flows, by default one for each namespace, and flows take turns too. On
+  the hub and on cells a namespace belongs to one project: 10,000 keys of one project delay a key of
+  another project by one key.
+- ``offer`` rejects a key if its lane holds ``lane_max`` keys. The caller offers it again after
+  ``wait_for_room``. A flow with less than its share of a full lane is rejected only at twice that
+  size. Deletions, retries and delayed keys are never rejected, because no caller could repeat them.
+- ``debounce`` coalesces the next events of a key (see ``debounce.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
@@ -32,44 +27,103 @@ from random import Random
 
 from datum_compute.api.plane import PlaneName
 from datum_compute.client.backoff import Backoff
-from datum_compute.runtime.bustle import Bustle
-from datum_compute.runtime.key import Key
-from datum_compute.runtime.outcome import Pause
-from datum_compute.runtime.pauses import Pauses
-from datum_compute.runtime.timers import Timers
+from datum_compute.runtime.controller import LANE_MAX, Debounce, Key, namespace_of, plane_of
+from datum_compute.runtime.debounce import ActiveLanes, Debouncer
 
-LANE_MAX = 50_000
-_IDLE_STARTS_MAX = 64  # start times kept for flows without keys
-NOT_YET = Backoff(first_s=0.01, most_s=2.0)
+# Resolution of timers from SHORT_DELAY_S and from LONG_DELAY_S on. Shorter delays are exact.
+TICK_S = 0.1
+SHORT_DELAY_S = 1.0
+LONG_TICK_S = 1.0
+LONG_DELAY_S = 60.0
+
+NOT_SYNCED_BACKOFF = Backoff(first_s=0.01, most_s=2.0)
+
+_IDLE_FLOW_STARTS_MAX = 64
 
 _log = logging.getLogger(__name__)
+
+
+class DelayTimers:
+    """Enqueues keys after a delay, with one event loop timer for all keys that are due in a tick.
+
+    The event loop keeps its timers in a heap. With 10,000 waiting keys, one timer for each key
+    costs two to eight times as much.
+    """
+
+    def __init__(self, enqueue: Callable[[Key], None]) -> None:
+        self._enqueue = enqueue
+        self._due_s: dict[Key, float] = {}
+        self._ticks: dict[float, dict[Key, None]] = {}  # keys by the end of their tick
+        self._handles: dict[float, asyncio.TimerHandle] = {}
+
+    def __len__(self) -> int:
+        return len(self._due_s)
+
+    def set(self, key: Key, delay_s: float) -> None:
+        """Enqueue the key after the delay. An earlier timer of the key stays."""
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + delay_s
+        if delay_s >= SHORT_DELAY_S:
+            tick_s = TICK_S if delay_s < LONG_DELAY_S else LONG_TICK_S
+            at_s = math.ceil(at_s / tick_s) * tick_s
+        due_s = self._due_s.get(key)
+        if due_s is not None and due_s <= at_s:
+            return
+        self.cancel(key)
+        self._due_s[key] = at_s
+        tick = self._ticks.get(at_s)
+        if tick is None:
+            tick = self._ticks[at_s] = {}
+            self._handles[at_s] = loop.call_at(at_s, self._end_tick, at_s)
+        tick[key] = None
+
+    def cancel(self, key: Key) -> None:
+        at_s = self._due_s.pop(key, None)
+        if at_s is not None:
+            del self._ticks[at_s][key]
+
+    def cancel_plane(self, plane: PlaneName) -> None:
+        for key in [key for key in self._due_s if key.plane == plane]:
+            self.cancel(key)
+
+    def close(self) -> None:
+        for handle in self._handles.values():
+            handle.cancel()
+        self._due_s.clear()
+        self._ticks.clear()
+        self._handles.clear()
+
+    def _end_tick(self, at_s: float) -> None:
+        del self._handles[at_s]
+        for key in self._ticks.pop(at_s):
+            del self._due_s[key]
+            self._enqueue(key)
 
 
 class _Lane:
     """The ready keys of a lane. The flow with the fewest turns gets the next turn.
 
-    Virtual time counts the turns of a flow; ``now`` is the virtual time of the last turn. A flow
-    without keys starts at ``now``: it comes next, but gets no credit for its idle time.
+    Virtual time counts the turns of a flow; ``virtual_time`` is that of the last turn. A flow
+    without keys starts at ``virtual_time``: it comes next, but gets no credit for its idle time.
     """
 
     __slots__ = (
-        *("busy", "flows", "has_turn", "now", "numbers", "ready", "room", "starts", "turns"),
+        *("flow_heap", "flow_starts", "flows", "in_flight", "is_scheduled", "ready", "room"),
+        *("sequence", "virtual_time"),
     )
 
     def __init__(self) -> None:
         self.ready: dict[Key, str] = {}  # key to flow
-        self.flows: dict[
-            str, OrderedDict[Key, float]
-        ] = {}  # flow to keys, each with the time since when it waits
-        self.turns: list[
-            tuple[int, int, str]
-        ] = []  # heap of flows by the virtual start of their next turn
-        self.starts: dict[str, int] = {}  # virtual start of the next turn of each recent flow
-        self.now = 0
-        self.numbers = count()
-        self.busy = 0
-        self.has_turn = False
-        self.room: asyncio.Event | None = None  # once somebody waits for it
+        # Flow to keys, each with the time at which it became ready.
+        self.flows: dict[str, OrderedDict[Key, float]] = {}
+        # Heap of flows by the virtual start of their next turn.
+        self.flow_heap: list[tuple[int, int, str]] = []
+        self.flow_starts: dict[str, int] = {}  # virtual start of the next turn of each recent flow
+        self.virtual_time = 0
+        self.sequence = count()
+        self.in_flight = 0
+        self.is_scheduled = False
+        self.room: asyncio.Event | None = None
 
     def add(self, key: Key, flow: str, now_s: float) -> None:
         if key in self.ready:
@@ -78,25 +132,27 @@ class _Lane:
         keys = self.flows.get(flow)
         if keys is None:
             keys = self.flows[flow] = OrderedDict()
-            start = max(self.now, self.starts.get(flow, 0))
-            heappush(self.turns, (start, next(self.numbers), flow))
+            start = max(self.virtual_time, self.flow_starts.get(flow, 0))
+            heappush(self.flow_heap, (start, next(self.sequence), flow))
         keys[key] = now_s
 
-    def take(self) -> tuple[Key, float]:
-        """Remove and return the next key, and since when it waits."""
-        self.now, _, flow = self.turns[0]
+    def pop(self) -> tuple[Key, float]:
+        """Remove the next key. Return it with the time at which it became ready."""
+        self.virtual_time, _, flow = self.flow_heap[0]
         keys = self.flows[flow]
-        key, since_s = keys.popitem(last=False)
+        key, ready_s = keys.popitem(last=False)
         del self.ready[key]
-        start = self.starts[flow] = self.now + 1
+        start = self.flow_starts[flow] = self.virtual_time + 1
         if keys:
-            heapreplace(self.turns, (start, next(self.numbers), flow))
+            heapreplace(self.flow_heap, (start, next(self.sequence), flow))
         else:
-            heappop(self.turns)
+            heappop(self.flow_heap)
             del self.flows[flow]
-        if len(self.starts) > 2 * len(self.flows) + _IDLE_STARTS_MAX:
-            self.starts = {name: start for name, start in self.starts.items() if start > self.now}
-        return key, since_s
+        if len(self.flow_starts) > 2 * len(self.flows) + _IDLE_FLOW_STARTS_MAX:
+            self.flow_starts = {
+                name: start for name, start in self.flow_starts.items() if start > self.virtual_time
+            }
+        return key, ready_s
 
     def remove(self, key: Key) -> None:
         flow = self.ready.pop(key)
@@ -104,8 +160,8 @@ class _Lane:
         del keys[key]
         if not keys:
             del self.flows[flow]
-            self.turns = [turn for turn in self.turns if turn[2] != flow]
-            heapify(self.turns)
+            self.flow_heap = [item for item in self.flow_heap if item[2] != flow]
+            heapify(self.flow_heap)
 
     def is_full_for(self, flow: str, lane_max: int) -> bool:
         """Return True if the lane is full and the flow already has its share of the keys."""
@@ -117,106 +173,99 @@ class _Lane:
         others = len(self.flows) - (own is not None)
         return not others or (own is not None and len(own) >= lane_max // (others + 1))
 
-    def oldest_s(self) -> float:
-        """Return since when the oldest key has been ready."""
+    def oldest_ready_s(self) -> float:
+        """Return the time at which the oldest key became ready."""
         return min(next(iter(keys.values())) for keys in self.flows.values())
 
-    def make_room(self) -> None:
+    def notify_room(self) -> None:
         if self.room is not None:
             self.room.set()
 
 
-def plane_of(key: Key) -> str:
-    return key.plane
-
-
-def namespace_of(key: Key) -> str:
-    """Return the flow of a key. All objects without a namespace are one flow."""
-    return key.ref.namespace
-
-
-def _nobody() -> None:
-    """Nobody works here yet, or any more."""
+def _noop() -> None:
+    return
 
 
 class WorkQueue:
+    """Calls ``on_available`` if a key can be popped, and ``on_pop`` with its wait in seconds."""
+
     def __init__(
         self,
         random: Random,
         backoff: Backoff,
         *,
-        share: int = 2,
+        lane_concurrency: int = 2,
         lane_of: Callable[[Key], str] = plane_of,
         flow_of: Callable[[Key], str] = namespace_of,
         lane_max: int = LANE_MAX,
-        bustle: Bustle | None = None,
+        active_lanes: ActiveLanes | None = None,
     ) -> None:
+        self.on_available: Callable[[], None] = _noop
+        self.on_pop: Callable[[float], None] | None = None
         self._random = random
         self._backoff = backoff
-        self._share = share
+        self._lane_concurrency = lane_concurrency
         self._lane_of = lane_of
         self._flow_of = flow_of
         self._lane_max = lane_max
         self._lanes: dict[str, _Lane] = {}
-        self._places: dict[Key, str] = {}  # lanes of the keys that wait or are in flight
-        self._turns: deque[str] = deque()
-        self._in_flight: dict[Key, bool] = {}  # and whether it is wanted again
-        self._timers = Timers(self.add)
+        self._lane_by_key: dict[Key, str] = {}  # of keys that are ready or in flight
+        self._scheduled_lanes: deque[str] = deque()
+        self._in_flight: dict[Key, bool] = {}  # True if the key was added again
+        self._timers = DelayTimers(self.add)
         self._failures: dict[Key, int] = {}
-        self._not_yet: dict[Key, int] = {}
-        self._bustle = Bustle() if bustle is None else bustle
-        self._pauses = Pauses(self._make_ready, self._bustle)
+        self._not_synced: dict[Key, int] = {}
+        self._active_lanes = ActiveLanes() if active_lanes is None else active_lanes
+        self._debouncer = Debouncer(self._enqueue, self._active_lanes)
         self._closed = False
-        self._is_odd = False
-        self.on_turn: Callable[[], None] = _nobody  # told of each turn that somebody may take
-        self.on_take: Callable[[float], None] | None = None  # told how long each key waited
+        self._lane_error_logged = False
 
-    # --- what an operator wants to know
+    # --- metrics
 
     def __len__(self) -> int:
-        """How many keys are ready to be worked on."""
+        """Return the number of ready keys."""
         return sum(len(lane.ready) for lane in self._lanes.values())
 
     @property
     def delayed(self) -> int:
-        return len(self._timers) + self._pauses.waiting
+        return len(self._timers) + self._debouncer.pending
 
     @property
     def in_flight(self) -> int:
         return len(self._in_flight)
 
+    def oldest_s(self) -> float:
+        """Return for how long the oldest key has been ready."""
+        ready_s = [lane.oldest_ready_s() for lane in self._lanes.values() if lane.ready]
+        return asyncio.get_running_loop().time() - min(ready_s) if ready_s else 0.0
+
+    # --- adding
+
     def lane(self, key: Key) -> str:
-        """Where the key stands, or would stand."""
-        place = self._places.get(key)
-        if place is not None:
-            return place
+        """Return the lane that holds the key or would hold it."""
+        current = self._lane_by_key.get(key)
+        if current is not None:
+            return current
         try:
             name = self._lane_of(key)
             hash(name)
         except Exception:
-            if not self._is_odd:
-                _log.exception("no lane can be told for %s: it stands in that of its plane", key)
-            self._is_odd = True
+            if not self._lane_error_logged:
+                _log.exception("lane function failed for %s; using the lane of its plane", key)
+            self._lane_error_logged = True
             return key.plane
         return name
 
-    def oldest_s(self) -> float:
-        """For how long the key that waits longest has been ready."""
-        firsts = [lane.oldest_s() for lane in self._lanes.values() if lane.ready]
-        return asyncio.get_running_loop().time() - min(firsts) if firsts else 0.0
-
-    # --- adding
-
     def add(self, key: Key) -> None:
-        assert key.plane, f"work on {key.ref} names no plane"
+        assert key.plane, f"key of {key.ref} names no plane"
         self._timers.cancel(key)
         if key in self._in_flight:
             self._in_flight[key] = True
-        elif not self._pauses.gathers(key):
-            self._make_ready(key)
+        elif not self._debouncer.absorb(key):
+            self._enqueue(key)
 
     def offer(self, key: Key) -> bool:
-        """Add unless its lane is full; False if it was refused."""
+        """Add the key unless its lane is full. Return False if the key was rejected."""
         lane = self._lanes.get(self.lane(key))
         if (
             lane is not None
@@ -229,7 +278,7 @@ class WorkQueue:
         self.add(key)
         return True
 
-    async def room(self, key: Key) -> None:
+    async def wait_for_room(self, key: Key) -> None:
         """Wait until the lane of the key is at most half full."""
         while (lane := self._lanes.get(self.lane(key))) is not None:
             if len(lane.ready) <= self._lane_max // 2:
@@ -239,76 +288,77 @@ class WorkQueue:
             lane.room.clear()
             await lane.room.wait()
 
-    def add_after(self, key: Key, seconds: float) -> None:
-        """Add later; the earliest of several wishes wins."""
-        self._timers.set(key, seconds)
+    def add_after(self, key: Key, delay_s: float) -> None:
+        """Add the key after the delay. The earliest of several delays applies."""
+        self._timers.set(key, delay_s)
 
     def retry(self, key: Key) -> float:
-        """Add later, ever later while it keeps failing; returns the delay."""
+        """Add the key after an exponential backoff. Return the delay."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay_s = self._backoff.delay_s(failures, self._random)
         self.add_after(key, delay_s)
         return delay_s
 
-    def retry_soon(self, key: Key) -> float:
-        """As retry, for what is not ready yet and no failure: sooner, and never much later."""
-        times = self._not_yet[key] = self._not_yet.get(key, 0) + 1
-        delay_s = NOT_YET.delay_s(times, self._random)
+    def retry_not_synced(self, key: Key) -> float:
+        """Add the key after a short backoff. Return the delay.
+
+        A cache that is not synced is not a failure, so the delay grows to two seconds only.
+        """
+        times = self._not_synced[key] = self._not_synced.get(key, 0) + 1
+        delay_s = NOT_SYNCED_BACKOFF.delay_s(times, self._random)
         self.add_after(key, delay_s)
         return delay_s
 
-    def pause(self, key: Key, pause: Pause | None) -> None:
-        """The key was worked on; for a while its wake-ups are gathered."""
-        if pause is not None:
-            self._pauses.begin(key, pause)
+    def debounce(self, key: Key, debounce: Debounce | None) -> None:
+        if debounce is not None:
+            self._debouncer.start(key, debounce)
 
     def forget(self, key: Key) -> None:
-        """The key succeeded: its failures no longer count."""
+        """Reset the backoff of the key after a success."""
         self._failures.pop(key, None)
-        self._not_yet.pop(key, None)
+        self._not_synced.pop(key, None)
 
-    # --- taking
+    # --- popping
 
     @property
-    def turns(self) -> int:
-        """How many keys can be taken at once."""
-        return len(self._turns)
+    def available(self) -> int:
+        """Number of keys that can be popped at once."""
+        return len(self._scheduled_lanes)
 
-    def take_now(self) -> Key | None:
-        """The next key, if there is one that may be worked on; it stays in flight until done() is
-        called."""
-        if not self._turns or self._closed:
+    def pop(self) -> Key | None:
+        """Return the next key if there is one. It is in flight until ``done`` is called."""
+        if not self._scheduled_lanes or self._closed:
             return None
-        name = self._turns.popleft()
+        name = self._scheduled_lanes.popleft()
         lane = self._lanes[name]
-        lane.has_turn = False
-        key, since_s = lane.take()
-        if self.on_take is not None:
-            self.on_take(asyncio.get_running_loop().time() - since_s)
+        lane.is_scheduled = False
+        key, ready_s = lane.pop()
+        if self.on_pop is not None:
+            self.on_pop(asyncio.get_running_loop().time() - ready_s)
         self._in_flight[key] = False
-        lane.busy += 1
+        lane.in_flight += 1
         if len(lane.ready) <= self._lane_max // 2:
-            lane.make_room()
-        self._take_turns(name, lane)
+            lane.notify_room()
+        self._schedule(name, lane)
         return key
 
     def done(self, key: Key) -> None:
-        wanted = self._in_flight.pop(key)
-        name = self._places.pop(key)
+        was_added = self._in_flight.pop(key)
+        name = self._lane_by_key.pop(key)
         lane = self._lanes[name]
-        lane.busy -= 1
-        if wanted and not self._pauses.gathers(key):
-            self._make_ready(key)
-        self._take_turns(name, lane)
-        if not lane.ready and not lane.busy:
-            lane.make_room()
-            self._leave(name)
+        lane.in_flight -= 1
+        if was_added and not self._debouncer.absorb(key):
+            self._enqueue(key)
+        self._schedule(name, lane)
+        if not lane.ready and not lane.in_flight:
+            lane.notify_room()
+            self._remove_lane(name)
 
-    def drop(self, plane: PlaneName) -> None:
-        """Forget all work on a plane that is not engaged any more."""
-        self._timers.drop(plane)
-        self._pauses.drop(plane)
-        for counts in (self._failures, self._not_yet):
+    def drop_plane(self, plane: PlaneName) -> None:
+        """Remove all keys on a plane."""
+        self._timers.cancel_plane(plane)
+        self._debouncer.cancel_plane(plane)
+        for counts in (self._failures, self._not_synced):
             for key in [key for key in counts if key.plane == plane]:
                 del counts[key]
         for key in self._in_flight:
@@ -317,42 +367,41 @@ class WorkQueue:
         for lane in self._lanes.values():
             for key in [key for key in lane.ready if key.plane == plane]:
                 lane.remove(key)
-                del self._places[key]
-            lane.make_room()
-        self._turns = deque(name for name in self._turns if self._keeps_turn(name))
+                del self._lane_by_key[key]
+            lane.notify_room()
+        self._scheduled_lanes = deque(filter(self._stays_scheduled, self._scheduled_lanes))
 
     def close(self) -> None:
-        """Nothing is handed out any more."""
+        """Return no more keys."""
         self._closed = True
-        self.on_turn = _nobody
+        self.on_available = _noop
         self._timers.close()
-        self._pauses.close()
+        self._debouncer.close()
 
     # --- lanes
 
-    def _make_ready(self, key: Key) -> None:
-        name = self._places[key] = self.lane(key)
+    def _enqueue(self, key: Key) -> None:
+        name = self._lane_by_key[key] = self.lane(key)
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = _Lane()
-            self._bustle.begin(name)
+            self._active_lanes.add(name)
         lane.add(key, self._flow_of(key), asyncio.get_running_loop().time())
-        self._take_turns(name, lane)
+        self._schedule(name, lane)
 
-    def _take_turns(self, name: str, lane: _Lane) -> None:
-        if lane.ready and lane.busy < self._share and not lane.has_turn:
-            lane.has_turn = True
-            self._turns.append(name)
-            self.on_turn()
+    def _schedule(self, name: str, lane: _Lane) -> None:
+        if lane.ready and lane.in_flight < self._lane_concurrency and not lane.is_scheduled:
+            lane.is_scheduled = True
+            self._scheduled_lanes.append(name)
+            self.on_available()
 
-    def _keeps_turn(self, name: str) -> bool:
+    def _stays_scheduled(self, name: str) -> bool:
         lane = self._lanes[name]
-        lane.has_turn = bool(lane.ready)
-        if not lane.ready and not lane.busy:
-            self._leave(name)
-        return lane.has_turn
+        lane.is_scheduled = bool(lane.ready)
+        if not lane.ready and not lane.in_flight:
+            self._remove_lane(name)
+        return lane.is_scheduled
 
-    def _leave(self, name: str) -> None:
-        """The lane is empty, and nobody works on it."""
+    def _remove_lane(self, name: str) -> None:
         del self._lanes[name]
-        self._bustle.end(name)
+        self._active_lanes.remove(name)

@@ -31,7 +31,7 @@ from datum_compute.api.kinds import (
 from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.api.workload import Workload
 from datum_compute.api.workloadrevision import WorkloadRevision
-from datum_compute.planning.revisions import KEPT
+from datum_compute.planning.workload.revisions import KEPT
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.actors.users import NAMESPACE_NAME, Wanted
 from testkit.sim.checks.expected_state import ExpectedState

@@ -35,7 +35,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
 from datum_compute.controllers import registry
-from datum_compute.planes.upstream import upstream_key
+from datum_compute.planes.planes import upstream_key
 from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted
 from testkit.sim.actors.users import canary
 from testkit.sim.checks.data import (
@@ -495,9 +495,9 @@ def exclusion_checked(report_violation: Callable[[str], None]) -> Iterator[None]
         registry.MANAGEMENT,
         registry.HUB,
         registry.CELL,
-        registry.NEIGHBOURS,
-        registry.FOLLOW_PROJECTS,
-        registry.FOLLOW_HOMES,
+        registry.CLUSTER_CONTROLLERS,
+        registry.PROJECT_MEMBERSHIP,
+        registry.HUB_NAMESPACE_MEMBERSHIP,
     )
     found = [(controller, controller.reconcile) for group in groups for controller in group]
     for controller, reconcile in found:

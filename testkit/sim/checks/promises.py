@@ -9,7 +9,7 @@ from datum_compute.api.plane import HUB, PlaneName, cell_plane, member_name
 from datum_compute.api.reasons import Reason
 from datum_compute.app.project_planes import AWAITED
 from datum_compute.app.wiring import EVERYTHING
-from datum_compute.planes.revoking import held_back_on
+from datum_compute.planes.lifecycle import finalized_kinds_on
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
 
@@ -269,11 +269,11 @@ def i14_desired_deployments_stay(state: ClusterState, change: RowChange) -> str:
 def i15_plane_goes_drained(state: ClusterState, plane: str) -> str:
     """I15: the plane of a project is removed only after its workloads and its access; other objects
     with finalizers may wait for an unreachable cell."""
-    expected_version = {kind.resource for kind in AWAITED}
-    held_back = held_back_on(plane.partition("/")[0], EVERYTHING)
+    awaited = {kind.resource for kind in AWAITED}
+    finalized = finalized_kinds_on(plane.partition("/")[0], EVERYTHING)
     for key, row in state.rows.get(plane, {}).items():
-        held = not held_back.finalizers.isdisjoint(row["metadata"].get("finalizers", ()))
-        if held and key.resource in expected_version:
+        held = not finalized.finalizers.isdisjoint(row["metadata"].get("finalizers", ()))
+        if held and key.resource in awaited:
             return f"I15: {plane} is removed, {key.resource} {key.name} has a finalizer in it"
     return ""
 

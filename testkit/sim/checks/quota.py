@@ -19,7 +19,7 @@ from datum_compute.api.kinds import BUCKET, CLAIM, CLUSTER, GRANT, INSTANCE, NAM
 from datum_compute.api.plane import HUB, cell_plane, project_plane
 from datum_compute.api.reasons import Reason
 from datum_compute.api.resourceclaim import GRANTED
-from datum_compute.planning.gates import QUOTA
+from datum_compute.planning.rollout.gates import QUOTA
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true

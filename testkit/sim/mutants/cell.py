@@ -17,20 +17,24 @@ from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import HUB
 from datum_compute.api.reasons import Reason
 from datum_compute.app.traffic.sleepers import Sleepers
-from datum_compute.controllers.cell import machine
-from datum_compute.controllers.cell.quotagate import confirm_grant
 from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.gates import confirm_grant
+from datum_compute.controllers.workload import machine
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
-from datum_compute.drivers.simulated import SimulatedDriver
-from datum_compute.planning.actions import Create, Delete, Plan, drop_finalizer
-from datum_compute.planning.availability import min_ready_seconds
-from datum_compute.planning.budget import has_unavailable_replacement, out_of_service
-from datum_compute.planning.claims import quota_verdict
-from datum_compute.planning.instances import plan_slots, wanted_replicas
-from datum_compute.planning.ordinals import Slots, build_slots, slots_of
-from datum_compute.planning.projection import plan_writeback
-from datum_compute.planning.quota import rulings
-from datum_compute.planning.readiness import plan_readiness
+from datum_compute.drivers.simulated.driver import SimulatedDriver
+from datum_compute.planning.federation.instances import plan_writeback
+from datum_compute.planning.plan import Create, Delete, Plan, drop_finalizer
+from datum_compute.planning.quota.buckets import rulings
+from datum_compute.planning.quota.claims import quota_verdict
+from datum_compute.planning.rollout.gates import plan_readiness
+from datum_compute.planning.rollout.instances import (
+    has_unavailable_replacement,
+    out_of_service,
+    plan_slots,
+    wanted_replicas,
+)
+from datum_compute.planning.rollout.machine import machine_id_of
+from datum_compute.planning.rollout.slots import Slots, build_slots, min_ready_seconds, slots_of
 from testkit.sim.mutants.mutant import Make, Mutant, attribute_replaced, function_replaced
 from testkit.sim.mutants.runtime import unsynced_reads
 
@@ -136,10 +140,10 @@ def _server_released_before_its_machine() -> Iterator[None]:
 
     def make(original: Any) -> Any:
         async def reconcile(context: Any, key: Any) -> Any:
-            server = context.planes.need(key.plane).read(SERVER).get(key.ref)
+            server = context.planes.require(key.plane).read(SERVER).get(key.ref)
             if server is None or not server.is_terminating:
                 return await original(context, key)
-            await context.drivers[key.plane].remove(machine.machine_id_of(server))
+            await context.drivers[key.plane].remove(machine_id_of(server))
             release = drop_finalizer(key.plane, SERVER, server, labels.DRIVER_FINALIZER)
             return await carry_out(context.planes, Plan(tuple(release)))
 

@@ -17,16 +17,18 @@ from datum_compute.api.kinds import CLUSTER, WORK, WORKLOAD
 from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import HUB
 from datum_compute.planes.bootstrap import ensure_cells
-from datum_compute.planes.revoking import ask_to_go
-from datum_compute.planning import entitlements, federation, rollup
-from datum_compute.planning.actions import Plan, drop_finalizer
-from datum_compute.planning.execution import plan_execution
-from datum_compute.planning.fallback import city_shares
-from datum_compute.planning.objects import plan_status
-from datum_compute.planning.propagation import plan_unbound_works, plan_works
-from datum_compute.planning.silence import silence_of
-from datum_compute.runtime.leader import Fence
-from datum_compute.runtime.view import View
+from datum_compute.planes.lifecycle import delete_held_objects
+from datum_compute.planning.apply import plan_status
+from datum_compute.planning.federation import deployment as federation
+from datum_compute.planning.federation.unreachable import silence_of
+from datum_compute.planning.karmada.bindings import plan_unbound_works, plan_works
+from datum_compute.planning.karmada.works import plan_execution
+from datum_compute.planning.plan import Plan, drop_finalizer
+from datum_compute.planning.platform import entitlements
+from datum_compute.planning.workload import status as rollup
+from datum_compute.planning.workload.fallback import city_shares
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.leader_election import Fence
 from testkit.sim.mutants.mutant import Mutant, attribute_replaced, function_replaced
 
 
@@ -61,7 +63,7 @@ def _unreachable_read_as_absent() -> Iterator[None]:
 
         return live
 
-    with attribute_replaced(View, "live", make):
+    with attribute_replaced(CachedClient, "get_uncached", make):
         yield
 
 
@@ -181,7 +183,7 @@ def _plane_removed_before_drained() -> Iterator[None]:
     async def none_left(_client: Any, _find_stuck_deletion: Any) -> list[str]:
         return []
 
-    with function_replaced(ask_to_go, lambda _: none_left):
+    with function_replaced(delete_held_objects, lambda _: none_left):
         yield
 
 

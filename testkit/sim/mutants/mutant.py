@@ -78,9 +78,9 @@ def controller_named(name: str) -> Controller[Any]:
         registry.MANAGEMENT,
         registry.HUB,
         registry.CELL,
-        registry.NEIGHBOURS,
-        registry.FOLLOW_PROJECTS,
-        registry.FOLLOW_HOMES,
+        registry.CLUSTER_CONTROLLERS,
+        registry.PROJECT_MEMBERSHIP,
+        registry.HUB_NAMESPACE_MEMBERSHIP,
     )
     found = [c for group in groups for c in group if c.name == name]
     assert len(found) == 1, f"there is no controller {name}"

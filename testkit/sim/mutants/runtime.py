@@ -12,9 +12,9 @@ from datum_compute.api.kinds import SERVER
 from datum_compute.client import quiet
 from datum_compute.client.answers import Listed, WatchEvent
 from datum_compute.client.watching import _follow
-from datum_compute.runtime.objects import Objects
+from datum_compute.runtime.cache import Lister
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.runtime.view import View
 from testkit.sim.mutants.mutant import (
     Mutant,
     attribute_replaced,
@@ -52,9 +52,9 @@ def unsynced_reads() -> Iterator[None]:
     """Reads return what the cache holds, also before it is complete or has seen our own write."""
 
     def make(_original: Any) -> Any:
-        return lambda self, kind: Objects(self._informer(kind).cache)
+        return lambda self, kind: Lister(self._require_informer(kind).cache)
 
-    with attribute_replaced(View, "read", make):
+    with attribute_replaced(CachedClient, "read", make):
         yield
 
 
@@ -63,7 +63,7 @@ def _key_reconciled_twice_at_once() -> Iterator[None]:
     def make(_original: Any) -> Any:
         def add(self: Any, key: Any) -> None:
             self._cancel_timer(key)
-            self._make_ready(key)
+            self._enqueue(key)
 
         return add
 
@@ -94,7 +94,7 @@ def _watch_edge_missing() -> Iterator[None]:
 
 
 def _without_keys(edge: Any) -> Any:
-    return replace(edge, to_keys=lambda _view, _change: (), expects_one="")
+    return replace(edge, to_keys=lambda _view, _change: (), must_map_to_one="")
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def _tasks_left_behind() -> Iterator[None]:
 
         return delete
 
-    with attribute_replaced(View, "delete", make):
+    with attribute_replaced(CachedClient, "delete", make):
         yield
 
 

@@ -116,7 +116,7 @@ class _CustomProcess:
     async def run(self) -> None:
         controllers = self.program.controllers(self.ports)
         manager = Manager(
-            controllers, lambda made: Planes(made.view, made.engaged), self.ports.random
+            controllers, lambda made: Planes(made.cached_client, made.engaged), self.ports.random
         )
         manager.engage(HUB, _client_of(self.reach(HUB)))
         await manager.run()
@@ -225,7 +225,7 @@ class _CustomWorld:
             on_exit=self._on_exit,
             on_answer=lambda _request, _response: None,
         )
-        neighbours = tuple(c for c in registry.NEIGHBOURS if c.role in ("hub", "platform"))
+        neighbours = tuple(c for c in registry.CLUSTER_CONTROLLERS if c.role in ("hub", "platform"))
         process = partial(_CustomProcess, program=self._program)
         cast = (
             HostRoles(CENTRE, _PLANES, True, neighbours, ()),

@@ -39,11 +39,11 @@ from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
 from datum_compute.controllers import registry
-from datum_compute.planes.accountrules import single_cluster_rules
-from datum_compute.planes.catalogue import objects_of_project
+from datum_compute.planes.catalogue import project_objects
 from datum_compute.planes.roles import MANAGER_USER, RBAC
 from datum_compute.store.journal import Change, Entry, ObjectKey
 from datum_compute.telemetry.unread import quiet_when_unread
+from hack.account_rules import single_cluster_rules
 from testkit.sim.actors.fault_injector import FaultInjector
 from testkit.sim.actors.users import Users, Wanted, manifest
 from testkit.sim.checks.invariants import InvariantBroken, Observer, exclusion_checked
@@ -153,7 +153,7 @@ class SingleClusterWorld:
         quota = Namespace(metadata=ObjectMeta(name=QUOTA_NAMESPACE))
         await operator.create(NAMESPACE, quota)
         limits = {**_LAYOUT.limits, INSTANCES.resource_type: ALLOWED}
-        for kind, obj in objects_of_project(project_plane(PROJECT), (CELL,), limits):
+        for kind, obj in project_objects(project_plane(PROJECT), (CELL,), limits):
             await operator.create(kind, obj)
 
     async def _short_life(self, random: Random) -> None:
@@ -241,7 +241,7 @@ class SingleClusterWorld:
         controllers = registry.single_cluster(PROJECT)
         for number, roles in enumerate(
             (
-                HostRoles(SERVER_HOST, (PLATFORM, HUB), True, registry.NEIGHBOURS, ()),
+                HostRoles(SERVER_HOST, (PLATFORM, HUB), True, registry.CLUSTER_CONTROLLERS, ()),
                 HostRoles(MANAGER_HOST, (), False, controllers, names, single_project=PROJECT),
             )
         ):

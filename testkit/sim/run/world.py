@@ -32,8 +32,8 @@ from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
 from datum_compute.client.retrying import RetryingTransport
 from datum_compute.client.transport import Transport
-from datum_compute.drivers.simulated import no_adoption_delay_s
-from datum_compute.runtime.leader import LeadershipLost
+from datum_compute.drivers.simulated.driver import no_adoption_delay_s
+from datum_compute.runtime.leader_election import LeadershipLost
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.memory import MemoryJournal
 from testkit.sim.actors.fault_injector import FaultInjector

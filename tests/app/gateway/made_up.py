@@ -29,13 +29,16 @@ from datum_compute.app.gateway.ways import CellWay, CellWays
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.client.websocket import WebSocket
-from datum_compute.drivers.containers.cards import CrashCard
-from datum_compute.drivers.containers.loglines import LogLine, LogPage, Place
-from datum_compute.drivers.containers.reading import LogWish
-from datum_compute.drivers.containers.registry import ImageVerdict
-from datum_compute.drivers.containers.usage import Usage
-from datum_compute.drivers.execution import ExecSession, NoSuchContainer, NotRunning
-from datum_compute.drivers.report import DriverReport
+from datum_compute.drivers.logs import LogLine, LogPage, LogPosition, LogQuery
+from datum_compute.drivers.queries import (
+    CrashReport,
+    DriverReport,
+    ExecSession,
+    ImageCheck,
+    NoSuchContainer,
+    NotRunning,
+    Usage,
+)
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.server.authentication import User
 from testkit.sim.loop import run_virtual
@@ -131,26 +134,26 @@ class MadeUpCell:
     sessions: list[Echo] = field(default_factory=list)
     configs: tuple[bytes, ...] = ()
 
-    async def log_page(self, server: str, wish: LogWish) -> LogPage:
+    async def log_page(self, server: str, wish: LogQuery) -> LogPage:
         if server not in self.servers:
             return LogPage(lines=[], cursor={})
-        place = Place(second=1, lines=len(wish.cursor))
+        place = LogPosition(second=1, lines=len(wish.cursor))
         line = LogLine(time="1970-01-01T00:00:01Z", container="app", stream="out", text=repr(wish))
         return LogPage(lines=[line], cursor={"one/app": place})
 
     async def usage(self, server: str) -> Usage | None:
         return Usage(cpu_millicores=7) if server in self.servers else None
 
-    async def crashes(self, server: str) -> list[CrashCard]:
+    async def crashes(self, server: str) -> list[CrashReport]:
         if server not in self.servers:
             return []
-        return [CrashCard(ended_at="2023-11-14T22:00:00.000Z", message="it ended", exit_code=9)]
+        return [CrashReport(ended_at="2023-11-14T22:00:00.000Z", message="it ended", exit_code=9)]
 
     async def check_image(
         self, image: str, policy: str, pull_configs: Sequence[bytes]
-    ) -> ImageVerdict:
+    ) -> ImageCheck:
         self.configs = tuple(pull_configs)
-        return ImageVerdict(outcome="found", words=f"{image} {policy}")
+        return ImageCheck(outcome="found", words=f"{image} {policy}")
 
     async def driver(self) -> DriverReport:
         return DriverReport(driver="containers", engine="/engine.sock", words="made up 1")

@@ -32,8 +32,7 @@ from datum_compute.app.gateway.remote import RemoteCell
 from datum_compute.app.gateway.talk import AGAIN_S, SILENCE_S
 from datum_compute.client.client import Client
 from datum_compute.client.websocket import FAILED, MESSAGE_BYTES_MAX, POLICY, TOO_LARGE
-from datum_compute.drivers.containers.loglines import LogPage
-from datum_compute.drivers.containers.reading import LogWish
+from datum_compute.drivers.logs import LogPage, LogQuery
 from tests.app.gateway.made_up import DFW, EVE, Desk, MadeUpCell, Socketless, a_desk, at_a_desk
 from tests.server.running_server import PROJECT, TOKEN
 
@@ -387,7 +386,7 @@ def test_only_so_many_logs_are_read_at_once() -> None:
         reading, release = 0, asyncio.Event()
         read_page = desk.cell.log_page
 
-        async def wait(server: str, wish: LogWish) -> LogPage:
+        async def wait(server: str, wish: LogQuery) -> LogPage:
             nonlocal reading
             reading += 1
             await release.wait()

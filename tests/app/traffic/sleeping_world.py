@@ -12,10 +12,8 @@ from datum_compute.api.scaletozero import SleepMode, Wake
 from datum_compute.app.traffic.balance import Balance, Port, Reached
 from datum_compute.app.traffic.sleepers import Sleepers
 from datum_compute.app.traffic.wakes import WakeBook
-from datum_compute.drivers.driver import MachineState, NotObserved
-from datum_compute.drivers.fenced import FencedDriver
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.driver import FencedDriver, MachineState, NotObserved
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.drivers.traffic import Backend, SleepPolicy
 from testkit.conformance.driver import SPEC
 from testkit.sim.loop import VirtualLoop, run_virtual

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from datum_compute.app.traffic.draining import DRAIN_S, DrainingDriver
-from datum_compute.drivers.machinetable import MachineTable
-from datum_compute.drivers.simulated import SimulatedDriver
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from testkit.conformance.driver import SPEC
 
 

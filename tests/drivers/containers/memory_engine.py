@@ -1,4 +1,4 @@
-"""An engine in memory: enough of its API for a driver that adopts containers."""
+"""An engine in memory, with the part of the API that an adopting driver uses."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from datum_compute.api.codec import JsonObject
-from datum_compute.drivers.containers.engine import (
-    ANSWER_S,
-    PING_S,
-    Engine,
-    EngineRefusal,
-    EngineTimeout,
-    Query,
-)
-from datum_compute.drivers.containers.plan import (
+from datum_compute.drivers.containers.container_spec import (
     CONTAINER,
     MACHINE,
+    ContainerOwner,
     MachinePlan,
-    Owner,
+    container_labels,
     container_name,
-    labels_of,
+)
+from datum_compute.drivers.containers.engine import (
+    PING_TIMEOUT_S,
+    REQUEST_TIMEOUT_S,
+    Engine,
+    EngineError,
+    EngineTimeout,
+    Query,
 )
 from datum_compute.drivers.driver import TransientError
 
@@ -31,12 +31,16 @@ STARTED_AT = "2026-01-01T00:00:00Z"
 
 
 class MemoryEngine(Engine):
-    """``set_away`` makes every request fail and ends the stream of events; while ``set_hung``
-    requests wait for their answer and the stream is silent; ``broken`` are containers that the
-    engine lists and cannot inspect; while ``hangs_commands`` no command ends; with
-    ``hang_at_command`` the engine hangs from its next start of a command."""
+    """An engine whose failures a test controls.
 
-    def __init__(self, owner: Owner) -> None:
+    - ``set_away``: every request fails, and the stream of events ends.
+    - ``set_hung``: requests wait for their response, and the stream is idle.
+    - ``broken``: containers that the engine lists and cannot inspect.
+    - ``hangs_commands``: no command ends.
+    - ``hang_at_command``: the engine hangs from the next start of a command.
+    """
+
+    def __init__(self, owner: ContainerOwner) -> None:
         super().__init__("memory")
         self.owner = owner
         self.containers: dict[str, JsonObject] = {}
@@ -47,16 +51,16 @@ class MemoryEngine(Engine):
         self.hangs_commands = False
         self.pings = 0
         self.hang_at_command = False
-        self._serves = asyncio.Event()
-        self._serves.set()
+        self._is_serving = asyncio.Event()
+        self._is_serving.set()
 
     def add(self, machine_id: str, plan: MachinePlan, status: str = "running") -> None:
-        """The containers of a machine as an earlier process has left them."""
+        """Add the containers of a machine that an earlier process created."""
         for container in plan.containers:
             name = container_name(self.owner, machine_id, container.name)
             self.containers[name] = {
                 "Id": f"id-of-{name}",
-                "Labels": labels_of(self.owner, machine_id, container.name, plan),
+                "Labels": container_labels(self.owner, machine_id, container.name, plan),
                 "State": {"Status": status, "StartedAt": STARTED_AT},
                 "NetworkSettings": {"Networks": {"bridge": {"IPAddress": "127.0.0.1"}}},
             }
@@ -73,9 +77,9 @@ class MemoryEngine(Engine):
 
     def set_hung(self, *, is_hung: bool) -> None:
         if is_hung:
-            self._serves.clear()
+            self._is_serving.clear()
         else:
-            self._serves.set()
+            self._is_serving.set()
 
     async def _answer(self, timeout_s: float) -> None:
         """Wait until the engine answers a request."""
@@ -84,27 +88,27 @@ class MemoryEngine(Engine):
             raise TransientError("the container engine at memory does not answer")
         try:
             async with asyncio.timeout(timeout_s):
-                await self._serves.wait()
+                await self._is_serving.wait()
         except TimeoutError:
             raise EngineTimeout("no answer in time") from None
-        self.announce_answer()
+        self.notify_response()
 
-    async def ping(self, timeout_s: float = PING_S) -> None:
+    async def ping(self, timeout_s: float = PING_TIMEOUT_S) -> None:
         self.pings += 1
         await self._answer(timeout_s)
 
     def changed(self) -> list[str]:
-        """The requests that changed a container."""
+        """Return the requests that changed a container."""
         return [r for r in self.requests if not r.startswith("GET ") and not r.endswith("/exec")]
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
         query: Query | None = None,
         body: JsonObject | None = None,
         *,
-        timeout_s: float = ANSWER_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Any:
         await self._answer(timeout_s)
         self.requests.append(f"{method} {path}")
@@ -120,9 +124,9 @@ class MemoryEngine(Engine):
         name, _, verb = path.removeprefix("/containers/").partition("/")
         container = self.containers.get(name)
         if container is None:
-            raise EngineRefusal(404, f"no such container {name}")
+            raise EngineError(404, f"no such container {name}")
         if container["Labels"][CONTAINER] in self.broken:
-            raise EngineRefusal(500, "the state of the container cannot be read")
+            raise EngineError(500, "the state of the container cannot be read")
         match method, verb:
             case "GET", "json":
                 return container
@@ -134,14 +138,14 @@ class MemoryEngine(Engine):
                 del self.containers[name]
         return None
 
-    async def fetch(
+    async def request_bytes(
         self,
         method: str,
         path: str,
         query: Query | None = None,
         body: JsonObject | None = None,
         *,
-        timeout_s: float = ANSWER_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> bytes:
         if self.hang_at_command and path.startswith("/exec/"):
             self.hang_at_command = False
@@ -152,18 +156,18 @@ class MemoryEngine(Engine):
             raise EngineTimeout("no answer in time")
         return b""
 
-    async def fetch_into(
+    async def read_into(
         self,
-        take: Callable[[bytes], bool],
+        consume: Callable[[bytes], bool],
         method: str,
         path: str,
         query: Query | None = None,
         body: JsonObject | None = None,
         *,
-        timeout_s: float = ANSWER_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
         bytes_max: int | None = None,
     ) -> bool:
-        return not take(await self.fetch(method, path, query, body, timeout_s=timeout_s))
+        return not consume(await self.request_bytes(method, path, query, body, timeout_s=timeout_s))
 
     @asynccontextmanager
     async def stream(
@@ -173,7 +177,7 @@ class MemoryEngine(Engine):
         query: Query | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        silence_s: float | None = None,
+        idle_timeout_s: float | None = None,
     ) -> AsyncGenerator[AsyncGenerator[bytes, None], None]:
         if self.is_away:
             raise TransientError("the container engine at memory does not answer")

@@ -1,4 +1,4 @@
-"""What to do next follows from what is seen; all roads lead to a machine that runs, or to none."""
+"""The next step follows from a snapshot; every sequence of steps settles the machine."""
 
 from __future__ import annotations
 
@@ -6,87 +6,100 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.drivers.containers.records import (
+from datum_compute.drivers.containers.inspection import InspectedContainer, RunState
+from datum_compute.drivers.containers.machine import (
     BACKOFF_MAX_S,
-    NOTHING,
-    RECOVERED_S,
-    Record,
-    after_end,
-    after_start,
+    EMPTY_RECORD,
+    RECOVERED_AFTER_S,
+    MachineRecord,
+    MachineSnapshot,
+    SetupProblem,
+    record_exit,
+    record_start,
 )
-from datum_compute.drivers.containers.seen import Seen, Standing
 from datum_compute.drivers.containers.steps import (
-    Create,
-    Forget,
-    NoteEnd,
-    Problem,
-    Remove,
-    Rest,
-    Sight,
-    Start,
+    CreateContainers,
+    ForgetMachine,
+    RecordExit,
+    RemoveContainers,
+    StartContainers,
     Step,
-    Stop,
+    StopContainers,
+    WaitForChange,
     next_step,
 )
 
-DOWN = Record(is_down=True, start_after_s=100.0, wait_s=10.0, exit_code=1)
+DOWN = MachineRecord(is_down=True, start_after_s=100.0, backoff_s=10.0, exit_code=1)
 
 
-def sight(record: Record = NOTHING, *, now_s: float = 50.0, **standings: Standing) -> Sight:
-    seen = {n: Seen(n, f"id-{n}", s, 1 if s == "exited" else None) for n, s in standings.items()}
-    return Sight(["a", "b"], seen, record, now_s=now_s)
+def snapshot(
+    record: MachineRecord = EMPTY_RECORD, *, now_s: float = 50.0, **states: RunState
+) -> MachineSnapshot:
+    inspected = {
+        n: InspectedContainer(n, f"id-{n}", s, 1 if s == "exited" else None)
+        for n, s in states.items()
+    }
+    return MachineSnapshot(["a", "b"], inspected, record, now_s=now_s)
 
 
-def test_what_is_not_there_is_made_if_we_know_what_from() -> None:
-    makeable = Sight(["a", "b"], {}, can_create=True)
-    assert next_step(makeable) == Create()
-    assert next_step(sight()) == Forget()
-    assert next_step(sight(a="running")) == Forget(), "half a machine cannot be completed"
+def test_missing_containers_are_created_if_the_spec_is_known() -> None:
+    creatable = MachineSnapshot(["a", "b"], {}, can_create=True)
+    assert next_step(creatable) == CreateContainers()
+    assert next_step(snapshot()) == ForgetMachine()
+    assert next_step(snapshot(a="running")) == ForgetMachine(), (
+        "an incomplete machine cannot be completed"
+    )
 
 
-def test_all_are_started_in_order_and_then_left_alone() -> None:
-    assert next_step(sight(a="created", b="created")) == Start(("a", "b"))
-    assert next_step(sight(a="running", b="created")) == Start(("b",))
-    assert next_step(sight(a="running", b="running")) == Rest(is_up=True)
-    assert next_step(sight(a="paused", b="running")) == Rest(is_up=True)
+def test_all_containers_are_started_in_order() -> None:
+    assert next_step(snapshot(a="created", b="created")) == StartContainers(("a", "b"))
+    assert next_step(snapshot(a="running", b="created")) == StartContainers(("b",))
+    assert next_step(snapshot(a="running", b="running")) == WaitForChange(is_up=True)
+    assert next_step(snapshot(a="paused", b="running")) == WaitForChange(is_up=True)
 
 
-def test_an_end_is_noted_once_then_the_rest_is_stopped_then_it_is_waited() -> None:
-    assert next_step(sight(a="running", b="exited")) == NoteEnd("b")
-    assert next_step(sight(DOWN, a="running", b="exited")) == Stop(("a",))
-    assert next_step(sight(DOWN, a="exited", b="exited")) == Rest(100.0)
-    assert next_step(sight(DOWN, now_s=100.0, a="exited", b="exited")) == Start(("a", "b"))
+def test_an_exit_is_recorded_then_the_others_are_stopped_then_the_backoff_passes() -> None:
+    assert next_step(snapshot(a="running", b="exited")) == RecordExit("b")
+    assert next_step(snapshot(DOWN, a="running", b="exited")) == StopContainers(("a",))
+    assert next_step(snapshot(DOWN, a="exited", b="exited")) == WaitForChange(100.0)
+    assert next_step(snapshot(DOWN, now_s=100.0, a="exited", b="exited")) == StartContainers(
+        ("a", "b")
+    )
 
 
-def test_one_that_came_up_again_by_itself_is_not_stopped() -> None:
-    assert next_step(sight(DOWN, a="running", b="running")) == Rest(is_up=True)
+def test_a_machine_that_runs_again_is_not_stopped() -> None:
+    assert next_step(snapshot(DOWN, a="running", b="running")) == WaitForChange(is_up=True)
 
 
-def test_a_problem_is_given_time_and_removal_is_not_held_up_by_it() -> None:
-    problem = Problem("ImageUnavailable", "none", again_s=60.0, wait_s=10.0)
-    held = Sight(["a"], {}, problem=problem, can_create=True, now_s=50.0)
-    assert next_step(held) == Rest(60.0)
-    late = Sight(["a"], {}, problem=problem, can_create=True, now_s=60.0)
-    assert next_step(late) == Create()
-    leaving = Sight(["a"], {}, problem=problem, wanted=False, can_create=True, now_s=50.0)
-    assert next_step(leaving) == Forget()
+def test_a_setup_problem_delays_creation_but_not_removal() -> None:
+    problem = SetupProblem("ImageUnavailable", "none", retry_at_s=60.0, backoff_s=10.0)
+    delayed = MachineSnapshot(["a"], {}, problem=problem, can_create=True, now_s=50.0)
+    assert next_step(delayed) == WaitForChange(60.0)
+    late = MachineSnapshot(["a"], {}, problem=problem, can_create=True, now_s=60.0)
+    assert next_step(late) == CreateContainers()
+    unwanted = MachineSnapshot(
+        ["a"], {}, problem=problem, is_wanted=False, can_create=True, now_s=50.0
+    )
+    assert next_step(unwanted) == ForgetMachine()
 
 
-def test_what_is_not_wanted_goes_and_is_forgotten_only_when_nothing_is_seen() -> None:
-    seen = {"a": Seen("a", "id", "exited", 0)}
-    assert next_step(Sight(["a", "b"], seen, wanted=False)) == Remove()
-    assert next_step(Sight(["a", "b"], {}, wanted=False)) == Forget()
+def test_an_unwanted_machine_is_dropped_when_its_containers_are_gone() -> None:
+    inspected = {"a": InspectedContainer("a", "id", "exited", 0)}
+    assert next_step(MachineSnapshot(["a", "b"], inspected, is_wanted=False)) == RemoveContainers()
+    assert next_step(MachineSnapshot(["a", "b"], {}, is_wanted=False)) == ForgetMachine()
 
 
-def test_waits_double_up_to_a_limit_and_begin_anew_after_a_long_run() -> None:
-    record, waits = NOTHING, []
+def test_the_backoff_doubles_up_to_a_limit_and_is_reset_by_a_long_run() -> None:
+    record, backoffs_s = EMPTY_RECORD, []
     for _ in range(7):
-        record = after_start(after_end(record, Seen("a", "id", "exited", 1), 0.0))
-        waits.append(record.wait_s)
-    assert waits == [10.0, 20.0, 40.0, 80.0, 160.0, BACKOFF_MAX_S, BACKOFF_MAX_S]
+        record = record_start(record_exit(record, InspectedContainer("a", "id", "exited", 1), 0.0))
+        backoffs_s.append(record.backoff_s)
+    assert backoffs_s == [10.0, 20.0, 40.0, 80.0, 160.0, BACKOFF_MAX_S, BACKOFF_MAX_S]
     assert record.restarts == 7
-    long = Seen("a", "id", "exited", 1, started_s=1.0, finished_s=1.0 + RECOVERED_S)
-    assert after_end(record, long, 2000.0).wait_s == 10.0
+    long = InspectedContainer(
+        "a", "id", "exited", 1, started_s=1.0, finished_s=1.0 + RECOVERED_AFTER_S
+    )
+    assert record_exit(record, long, 2000.0).backoff_s == 10.0
 
 
 @given(
@@ -97,48 +110,59 @@ def test_waits_double_up_to_a_limit_and_begin_anew_after_a_long_run() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_whatever_is_found_a_few_steps_lead_to_rest(
-    found: dict[str, Standing], wanted: bool, can_create: bool, is_down: bool
+def test_a_few_steps_settle_a_machine_from_any_state(
+    found: dict[str, RunState], is_wanted: bool, can_create: bool, is_down: bool
 ) -> None:
-    """Carried out on a model, steps end; and a machine that is wanted is never removed."""
-    standings, now_s = dict(found), 0.0
-    record = DOWN if is_down else NOTHING
+    """The steps are applied to a model. A wanted machine is never removed."""
+    states, now_s = dict(found), 0.0
+    record = DOWN if is_down else EMPTY_RECORD
     for _ in range(12):
-        step = _look(standings, record, now_s, wanted=wanted, can_create=can_create)
-        assert wanted or not isinstance(step, Start | Create)
-        assert not (wanted and isinstance(step, Remove))
-        if isinstance(step, Forget) or (isinstance(step, Rest) and step.until_s is None):
+        step = decide(states, record, now_s, is_wanted=is_wanted, can_create=can_create)
+        assert is_wanted or not isinstance(step, StartContainers | CreateContainers)
+        assert not (is_wanted and isinstance(step, RemoveContainers))
+        if isinstance(step, ForgetMachine) or (
+            isinstance(step, WaitForChange) and step.until_s is None
+        ):
             return
-        if isinstance(step, Rest):
+        if isinstance(step, WaitForChange):
             now_s = step.until_s or now_s
-        record = _carried_out(standings, record, step, now_s)
-    raise AssertionError(f"still {step} with {standings}")
+        record = apply_to_model(states, record, step, now_s)
+    raise AssertionError(f"still {step} with {states}")
 
 
-def _look(
-    standings: dict[str, Standing], record: Record, now_s: float, *, wanted: bool, can_create: bool
+def decide(
+    states: dict[str, RunState],
+    record: MachineRecord,
+    now_s: float,
+    *,
+    is_wanted: bool,
+    can_create: bool,
 ) -> Step:
-    seen = {n: Seen(n, n, s, 1 if s == "exited" else None) for n, s in standings.items()}
+    inspected = {
+        n: InspectedContainer(n, n, s, 1 if s == "exited" else None) for n, s in states.items()
+    }
     return next_step(
-        Sight(["a", "b"], seen, record, wanted=wanted, can_create=can_create, now_s=now_s)
+        MachineSnapshot(
+            ["a", "b"], inspected, record, is_wanted=is_wanted, can_create=can_create, now_s=now_s
+        )
     )
 
 
-def _carried_out(
-    standings: dict[str, Standing], record: Record, step: Step, now_s: float
-) -> Record:
+def apply_to_model(
+    states: dict[str, RunState], record: MachineRecord, step: Step, now_s: float
+) -> MachineRecord:
     match step:
-        case Create():
-            standings.update(a="created", b="created")
-        case Start(names):
-            standings.update(dict.fromkeys(names, "running"))
-            return after_start(record)
-        case Stop(names):
-            standings.update(dict.fromkeys(names, "exited"))
-        case NoteEnd(name):
-            return after_end(record, Seen(name, name, "exited", 1), now_s)
-        case Remove():
-            standings.clear()
+        case CreateContainers():
+            states.update(a="created", b="created")
+        case StartContainers(names):
+            states.update(dict.fromkeys(names, "running"))
+            return record_start(record)
+        case StopContainers(names):
+            states.update(dict.fromkeys(names, "exited"))
+        case RecordExit(name):
+            return record_exit(record, InspectedContainer(name, name, "exited", 1), now_s)
+        case RemoveContainers():
+            states.clear()
         case _:
             return msgspec.structs.replace(record)
     return record

@@ -1,4 +1,4 @@
-"""The pods driver keeps the protocol, and says of a pod what is true of it."""
+"""The pods driver follows the protocol and reports the state of pods."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ def phase_of(state: Observation) -> str:
     return state.phase if isinstance(state, MachineState) else str(state)
 
 
-def run(story: Callable[[PodsDriver, MemoryPods], Awaitable[T]], *, deaf: bool = False) -> T:
-    """``deaf``: no news come, as while the watch is broken."""
+def run(
+    story: Callable[[PodsDriver, MemoryPods], Awaitable[T]], *, is_watch_lost: bool = False
+) -> T:
+    """Run the story; with ``is_watch_lost`` the driver does not watch the pods."""
 
     async def main(loop: VirtualLoop) -> T:
         pods = MemoryPods(loop.time)
         driver = a_driver(pods, loop)
         tasks = [loop.create_task(pods.run())]
-        tasks += [] if deaf else [loop.create_task(driver.run())]
+        tasks += [] if is_watch_lost else [loop.create_task(driver.run())]
         try:
             return await story(driver, pods)
         finally:
@@ -85,7 +87,7 @@ def test_adoption_conformance(
     assert run(story)
 
 
-def test_a_cluster_that_is_lost_makes_machines_unknown_and_not_at_once() -> None:
+def test_machines_of_a_lost_cluster_become_unknown_after_the_deadline() -> None:
     async def story(driver: PodsDriver, pods: MemoryPods) -> None:
         await driver.start(ID, SPEC)
         await asyncio.sleep(2)
@@ -94,16 +96,16 @@ def test_a_cluster_that_is_lost_makes_machines_unknown_and_not_at_once() -> None
         pods.away = True
         await asyncio.sleep(OBSERVATION_DEADLINE_S - 3)
         assert await driver.observe(ID) is NOT_OBSERVED
-        driver._news.clear()
+        driver._pending_changes.clear()
         await asyncio.sleep(5)
-        assert list(driver._news) == [ID], "the controller is called"
+        assert list(driver._pending_changes) == [ID], "the machine is announced"
         lost = await driver.observe(ID)
         assert isinstance(lost, MachineState)
         assert (lost.phase, lost.reason) == ("Unknown", "NotObserved")
-        driver._news.clear()
+        driver._pending_changes.clear()
         pods.away = False
         await asyncio.sleep(3)
-        assert list(driver._news) == [ID], "and again when the cluster is back"
+        assert list(driver._pending_changes) == [ID], "and again when the cluster is back"
         assert await driver.observe(ID) == before
         assert pods.created == 1
 
@@ -126,7 +128,7 @@ def test_a_failed_read_neither_ends_the_watch_nor_adds_to_a_later_one() -> None:
     run(story)
 
 
-def test_an_unknown_machine_names_the_error() -> None:
+def test_the_message_of_an_unknown_machine_contains_the_error() -> None:
     async def story(driver: PodsDriver, pods: MemoryPods) -> None:
         pods.away = True
         assert await driver.observe(ID) is NOT_OBSERVED
@@ -139,7 +141,7 @@ def test_an_unknown_machine_names_the_error() -> None:
 
 
 def test_a_pod_does_not_sleep() -> None:
-    """A cluster knows no such thing, so it stays what it is: awake."""
+    """Kubernetes cannot pause a pod."""
 
     async def story(driver: PodsDriver, _pods: MemoryPods) -> tuple[str, float]:
         await driver.start(ID, SPEC)
@@ -150,7 +152,7 @@ def test_a_pod_does_not_sleep() -> None:
     assert run(story) == ("Running", 0.0)
 
 
-def seen(image: str, after_s: float) -> MachineState:
+def state_after(image: str, after_s: float) -> MachineState:
     async def story(driver: PodsDriver, _pods: MemoryPods) -> Observation:
         container = Container(name="app", image=image)
         await driver.start(ID, msgspec.structs.replace(SPEC, containers=[container]))
@@ -163,25 +165,27 @@ def seen(image: str, after_s: float) -> MachineState:
 
 
 @pytest.mark.parametrize(
-    ("image", "phase", "reason", "words"),
+    ("image", "phase", "reason", "message"),
     [
         ("web:1", "Running", "", ""),
         ("fail.example/web:1", "Failed", "ImageUnavailable", "Back-off pulling image"),
         ("config.example/web:1", "Failed", "ConfigurationError", 'secret "key" not found'),
         ("command.example/web:1", "Failed", "ConfigurationError", "executable file not found"),
-        ("crash.example/web:1", "Failed", "InstanceCrashing", "ended with code 1"),
+        ("crash.example/web:1", "Failed", "InstanceCrashing", "exited with code 1"),
         ("oom.example/web:1", "Failed", "InstanceCrashing", "OOM, exit code 137"),
         ("nonode.example/web:1", "Pending", "Unschedulable", "3 Insufficient cpu"),
         ("unready.example/web:1", "Running", "Starting", "readiness"),
     ],
 )
-def test_the_kubelets_words_arrive(image: str, phase: str, reason: str, words: str) -> None:
-    state = seen(image, 2)
+def test_messages_of_the_kubelet_are_reported(
+    image: str, phase: str, reason: str, message: str
+) -> None:
+    state = state_after(image, 2)
     assert (state.phase, state.reason) == (phase, reason)
-    assert words in state.message
+    assert message in state.message
 
 
-def test_a_port_that_is_closed_is_named() -> None:
+def test_a_closed_port_is_reported() -> None:
     async def story(driver: PodsDriver, _pods: MemoryPods) -> Observation:
         ports = [ContainerPort(name="http", port=8080)]
         container = Container(name="app", image="unready.example/web:1", ports=ports)
@@ -196,7 +200,7 @@ def test_a_port_that_is_closed_is_named() -> None:
 
 
 def test_a_pod_of_an_earlier_release_is_not_replaced() -> None:
-    """It has no port check, and runs as it is."""
+    """It has no port check."""
 
     async def story(driver: PodsDriver, pods: MemoryPods) -> None:
         await driver.start(ID, SPEC)
@@ -211,13 +215,13 @@ def test_a_pod_of_an_earlier_release_is_not_replaced() -> None:
     run(story)
 
 
-def test_a_crash_tells_its_exit_code_and_last_lines() -> None:
-    state = seen("crash.example/web:1", 2)
+def test_a_crash_reports_exit_code_and_last_lines() -> None:
+    state = state_after("crash.example/web:1", 2)
     assert (state.exit_code, state.restarts) == (1, 3)
     assert state.last_lines == ("first line", "it went wrong")
 
 
-def test_an_evicted_pod_makes_room_for_another_machine() -> None:
+def test_an_evicted_pod_is_deleted_to_make_room_for_another() -> None:
     async def story(driver: PodsDriver, pods: MemoryPods) -> None:
         container = Container(name="app", image="evicted.example/web:1")
         spec = msgspec.structs.replace(SPEC, containers=[container])
@@ -238,13 +242,11 @@ def test_an_evicted_pod_makes_room_for_another_machine() -> None:
     run(story)
 
 
-def test_without_news_absence_is_asked_for() -> None:
+def test_without_a_watch_pods_are_read_from_the_cluster() -> None:
     async def story(driver: PodsDriver, pods: MemoryPods) -> None:
         await driver.start(ID, SPEC)
         other = a_driver(pods, asyncio.get_running_loop())
-        assert isinstance(await other.observe(ID), MachineState), (
-            "another process, which has heard nothing"
-        )
+        assert isinstance(await other.observe(ID), MachineState), "another process, without a cache"
         await other.start(ID, SPEC)
         assert pods.created == 1
         pods.away = True
@@ -257,15 +259,15 @@ def test_without_news_absence_is_asked_for() -> None:
         pods.away = False
         assert phase_of(await third.observe(ID)) == "Running", "read from the cluster"
 
-    run(story, deaf=True)
+    run(story, is_watch_lost=True)
 
 
-def test_a_cluster_that_was_away_is_heard_again() -> None:
+def test_the_watch_resumes_after_the_cluster_was_unreachable() -> None:
     async def story(driver: PodsDriver, pods: MemoryPods) -> None:
         await driver.start(ID, SPEC)
         await asyncio.sleep(1)
         pods.away = True
-        await driver.observe(ID)  # what is known stays known
+        await driver.observe(ID)  # from the cache
         await asyncio.sleep(5)
         pods.away = False
         await asyncio.sleep(2)
@@ -277,7 +279,7 @@ def test_a_cluster_that_was_away_is_heard_again() -> None:
     run(story)
 
 
-def test_machines_of_one_name_are_found_by_it() -> None:
+def test_machines_are_listed_by_server() -> None:
     async def story(driver: PodsDriver, _pods: MemoryPods) -> None:
         for machine_id in ("ns/web-0/1", "ns/web-0/2", "ns/web-00/3", "other/web-0/4"):
             await driver.start(machine_id, SPEC)

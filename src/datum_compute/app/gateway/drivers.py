@@ -14,7 +14,7 @@ from datum_compute.api.errors import ApiError
 from datum_compute.api.plane import PlaneName, member_name, plane_role
 from datum_compute.app.gateway.ways import CellWays
 from datum_compute.drivers.driver import DriverError
-from datum_compute.drivers.report import DriverReport
+from datum_compute.drivers.queries import DriverReport
 
 # Longer than a busy engine takes, and shorter than those wait who ask.
 ANSWER_S = 8.0

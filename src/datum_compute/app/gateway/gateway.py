@@ -39,18 +39,17 @@ from datum_compute.app.gateway.talk import talk
 from datum_compute.app.gateway.ways import CellWay, CellWays
 from datum_compute.client.client import Client
 from datum_compute.client.websocket import WebSocket, answer_headers
-from datum_compute.drivers.containers.cards import Crashes
-from datum_compute.drivers.containers.loglines import (
+from datum_compute.drivers.driver import DriverError
+from datum_compute.drivers.logs import (
     LINES_MAX,
-    PLACE_LINES_MAX,
+    POSITION_LINES_MAX,
     SECOND_MAX,
     LogLine,
     LogPage,
-    Place,
+    LogPosition,
+    LogQuery,
 )
-from datum_compute.drivers.containers.reading import LogWish
-from datum_compute.drivers.driver import DriverError
-from datum_compute.drivers.execution import ExecSession, NoSuchContainer, NotRunning
+from datum_compute.drivers.queries import CrashReportList, ExecSession, NoSuchContainer, NotRunning
 from datum_compute.server.answer import error_answer
 
 T = TypeVar("T")
@@ -232,9 +231,9 @@ class Gateway:
 
     # --- what is asked for
 
-    def _log_wish(self, query: Mapping[str, str]) -> LogWish:
+    def _log_wish(self, query: Mapping[str, str]) -> LogQuery:
         try:
-            cursor = decode_as(query.get("cursor", "{}").encode(), dict[str, Place])
+            cursor = decode_as(query.get("cursor", "{}").encode(), dict[str, LogPosition])
             tail = int(query.get("tail", "200"))
             ago_s = float(query.get("sinceSeconds", "0"))
             since_s = float(query.get("since", "0"))
@@ -243,9 +242,9 @@ class Gateway:
         if not 0 <= tail <= LINES_MAX or not 0 <= ago_s < 1e9 or not 0 <= since_s <= SECOND_MAX:
             raise BadRequest(f"tail is 0 to {LINES_MAX}, sinceSeconds a number of seconds")
         for place in cursor.values():
-            if not 0 <= place.second <= SECOND_MAX or not 0 <= place.lines <= PLACE_LINES_MAX:
+            if not 0 <= place.second <= SECOND_MAX or not 0 <= place.lines <= POSITION_LINES_MAX:
                 raise BadRequest("cursor is not valid; omit it to read from the last lines")
-        return LogWish(
+        return LogQuery(
             container=query.get("container", ""),
             tail=tail,
             since_s=self._unix_s() - ago_s if ago_s else since_s,
@@ -283,9 +282,9 @@ def _exec_wish(query: Mapping[str, str]) -> ExecWish:
     )
 
 
-async def _page(ways: list[CellWay], server: str, wish: LogWish) -> LogPage | None:
+async def _page(ways: list[CellWay], server: str, wish: LogQuery) -> LogPage | None:
     lines: list[LogLine] = []
-    cursor: dict[str, Place] = {}
+    cursor: dict[str, LogPosition] = {}
     for way in ways:
         page = await way.log_page(server, wish)
         lines += page.lines
@@ -300,9 +299,9 @@ async def _usage(ways: list[CellWay], server: str) -> object | None:
     return None
 
 
-async def _crashes(ways: list[CellWay], server: str) -> Crashes | None:
+async def _crashes(ways: list[CellWay], server: str) -> CrashReportList | None:
     cards = [card for way in ways for card in await way.crashes(server)]
-    return Crashes(items=sorted(cards, key=lambda card: card.ended_at)) if cards else None
+    return CrashReportList(items=sorted(cards, key=lambda card: card.ended_at)) if cards else None
 
 
 async def _execution(ways: list[CellWay], server: str, wish: ExecWish) -> ExecSession | None:

@@ -27,7 +27,7 @@ from datum_compute.api.plane import PlaneName, cell_plane, plane_role
 from datum_compute.api.references import DOCKER_CONFIG_KEY
 from datum_compute.app.gateway.ways import CellWay, CellWays
 from datum_compute.client.client import Client
-from datum_compute.drivers.containers.registry import ImageVerdict
+from datum_compute.drivers.queries import ImageCheck
 
 SECRETS_MAX = 20
 _IMAGE_MAX = 1024
@@ -79,7 +79,7 @@ class ImageDesk:
     client_of: Callable[[PlaneName], Client]
     ways: CellWays
 
-    async def answer(self, plane: PlaneName, namespace: str, asked: ImageQuestion) -> ImageVerdict:
+    async def answer(self, plane: PlaneName, namespace: str, asked: ImageQuestion) -> ImageCheck:
         if plane_role(plane) == "cell":
             (way,) = self.ways.to(plane)
             return await way.check_image(asked.image, asked.policy, _decoded(asked.configs))

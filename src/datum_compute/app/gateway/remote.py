@@ -11,13 +11,15 @@ from datum_compute.api.gatewaypaths import NOT_HERE, drivers_path, images_path, 
 from datum_compute.api.remotecommand import PROTOCOL, ExecWish
 from datum_compute.client.client import Client
 from datum_compute.client.websocket import NORMAL, WebSocket
-from datum_compute.drivers.containers.cards import CrashCard, Crashes
-from datum_compute.drivers.containers.loglines import LogPage
-from datum_compute.drivers.containers.reading import LogWish
-from datum_compute.drivers.containers.registry import ImageVerdict
-from datum_compute.drivers.containers.usage import Usage
 from datum_compute.drivers.driver import TransientError
-from datum_compute.drivers.report import DriverReport
+from datum_compute.drivers.logs import LogPage, LogQuery
+from datum_compute.drivers.queries import (
+    CrashReport,
+    CrashReportList,
+    DriverReport,
+    ImageCheck,
+    Usage,
+)
 
 
 class RemoteCell:
@@ -27,7 +29,7 @@ class RemoteCell:
         self._cell = cell
         self._client = client
 
-    async def log_page(self, server: str, wish: LogWish) -> LogPage:
+    async def log_page(self, server: str, wish: LogQuery) -> LogPage:
         query = {
             "container": wish.container,
             "tail": str(wish.tail),
@@ -42,17 +44,17 @@ class RemoteCell:
         found = await self._asked(server, "usage")
         return typed(found, Usage) if found is not None else None
 
-    async def crashes(self, server: str) -> list[CrashCard]:
+    async def crashes(self, server: str) -> list[CrashReport]:
         found = await self._asked(server, "crashes")
-        return typed(found, Crashes).items if found is not None else []
+        return typed(found, CrashReportList).items if found is not None else []
 
     async def check_image(
         self, image: str, policy: str, pull_configs: Sequence[bytes]
-    ) -> ImageVerdict:
+    ) -> ImageCheck:
         configs = [base64.b64encode(config).decode() for config in pull_configs]
         body = {"image": image, "policy": policy, "configs": configs}
         try:
-            return typed(await self._client.tell(images_path("default"), body), ImageVerdict)
+            return typed(await self._client.tell(images_path("default"), body), ImageCheck)
         except Unreachable as error:
             raise self._silent(error) from error
 

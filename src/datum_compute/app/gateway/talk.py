@@ -15,7 +15,7 @@ from datum_compute.api.errors import ApiError, Forbidden, NotFound, Unauthorized
 from datum_compute.api.remotecommand import RESIZE
 from datum_compute.client.websocket import FAILED, GOING_AWAY, NORMAL, POLICY, WebSocket
 from datum_compute.drivers.driver import DriverError
-from datum_compute.drivers.execution import ExecSession
+from datum_compute.drivers.queries import ExecSession
 
 AGAIN_S = 1.0
 # For so long a command goes on without an answer to that.

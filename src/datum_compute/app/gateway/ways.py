@@ -11,28 +11,30 @@ from datum_compute.api.errors import NotFound, ServiceUnavailable
 from datum_compute.api.gatewaypaths import NO_PROCESS
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.remotecommand import ExecWish
-from datum_compute.drivers.containers.cards import CrashCard
-from datum_compute.drivers.containers.loglines import LogPage
-from datum_compute.drivers.containers.reading import LogWish
-from datum_compute.drivers.containers.registry import ImageVerdict
-from datum_compute.drivers.containers.usage import Usage
-from datum_compute.drivers.execution import ExecSession
-from datum_compute.drivers.report import SIMULATED, DriverReport
+from datum_compute.drivers.logs import LogPage, LogQuery
+from datum_compute.drivers.queries import (
+    SIMULATED,
+    CrashReport,
+    DriverReport,
+    ExecSession,
+    ImageCheck,
+    Usage,
+)
 
 
 class CellWay(Protocol):
     """A cell, of this process or of another. ``server`` is ``namespace/name`` on its plane; the
     answer is None, or a page without a cursor, if the cell knows nothing of it."""
 
-    async def log_page(self, server: str, wish: LogWish) -> LogPage: ...
+    async def log_page(self, server: str, wish: LogQuery) -> LogPage: ...
 
     async def usage(self, server: str) -> Usage | None: ...
 
-    async def crashes(self, server: str) -> list[CrashCard]: ...
+    async def crashes(self, server: str) -> list[CrashReport]: ...
 
     async def check_image(
         self, image: str, policy: str, pull_configs: Sequence[bytes]
-    ) -> ImageVerdict: ...
+    ) -> ImageCheck: ...
 
     async def execute(self, server: str, wish: ExecWish) -> ExecSession | None: ...
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
-from datum_compute.drivers.driver import Driver, Observation
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
+from datum_compute.drivers.driver import NO_DATA, Driver, MachineData, Observation
 
 DRAIN_S = 10.0
 

@@ -16,7 +16,7 @@ from functools import partial
 from datum_compute.app.traffic.balance import Balance, Port, Reached
 from datum_compute.app.traffic.sleepers import Sleepers
 from datum_compute.app.traffic.wakes import WakeBook
-from datum_compute.drivers.onlink import open_on_link
+from datum_compute.drivers.local_network import connect_on_link
 from datum_compute.drivers.traffic import Backend
 
 HOST = "127.0.0.1"
@@ -134,7 +134,7 @@ class Proxy:
 async def _connected(backend: Backend) -> Streams | None:
     try:
         async with asyncio.timeout(CONNECT_S):
-            return await open_on_link(backend.address, backend.port)
+            return await connect_on_link(backend.address, backend.port)
     except (OSError, TimeoutError):
         return None
 

@@ -9,8 +9,14 @@ from dataclasses import dataclass, field, replace
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.app.traffic.wakes import WakeBook
-from datum_compute.drivers.driver import Driver, DriverError, NotObserved, Observation
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
+from datum_compute.drivers.driver import (
+    NO_DATA,
+    Driver,
+    DriverError,
+    MachineData,
+    NotObserved,
+    Observation,
+)
 
 
 @dataclass(frozen=True, slots=True)

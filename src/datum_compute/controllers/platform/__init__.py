@@ -1,3 +1,4 @@
-"""Controllers of what Milo does where there is one: organizations, projects, services and who may
-use them. They run beside the server of the platform; on Milo's own planes they do not.
+"""Controllers of the platform plane: projects, services, locations, instance types, membership.
+
+Start with projects.py.
 """

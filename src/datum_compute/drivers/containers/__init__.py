@@ -1,10 +1,11 @@
-"""Servers as containers of podman or Docker, through the Docker-compatible API of its socket.
+"""Servers as containers of podman or Docker, through the Docker-compatible API of the socket.
 
-One Server is one group of containers in one network namespace. Read ``driver.py`` first: it keeps
-one ``Machine`` for each Server and lets ``steps.py`` (pure) say what to do next. Everything that
-the engine is asked goes through ``engine.py``.
+A Server is a group of containers in one network namespace. Start with ``driver.py``: it keeps one
+``Machine`` for each Server, and ``steps.py`` (pure) decides the next step. All requests to the
+engine go through ``engine.py``.
 
-Rules kept here: the engine is the only truth about containers (labels say whose they are, names
-make a second one impossible); what outlives a restart beside it is a small table of ends
-(``records.py``); nothing of another platform is touched; no secret is logged or put into an error.
+- The engine is the only source of truth about containers. Labels record their owner, and names
+  derived from the machine prevent duplicates. Only exits and sleep are kept in a file of our own.
+- Containers of other platforms are never changed.
+- Secrets are never logged or part of an error.
 """

@@ -1,8 +1,11 @@
-"""The engine behind its socket: requests with a bound on time, size and number, and streams.
+"""Client of a container engine: the Docker-compatible HTTP API on a unix socket.
 
-What goes wrong becomes one of
-- TransientError   no engine, no answer in time, or it is busy
-- EngineRefusal    it answered, and said no: status and its own words
+Requests are bounded in time, in size of the response and in number. A failed request raises
+
+- TransientError   there is no engine, or it did not answer in time
+- EngineError      the engine answered with an error status
+
+An exec session leaves HTTP: the engine calls that a hijacked connection.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +23,18 @@ from yarl import URL
 
 from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
 from datum_compute.drivers.driver import DriverError, TransientError
+from datum_compute.drivers.logs import split_pieces
 
-API = "v1.40"  # podman 4 and every Docker since 19.03
-ANSWER_S = 30.0
-PING_S = 5.0
-ANSWER_BYTES_MAX = 32 * 1024 * 1024
-AT_ONCE = 8
-PIECE_BYTES = 32 * 1024
-LINE_BYTES_MAX = 1024 * 1024
+API_VERSION = "v1.40"  # podman 4, and Docker since 19.03
+REQUEST_TIMEOUT_S = 30.0
+PING_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
+RESPONSE_BYTES_MAX = 32 * 1024 * 1024
+CONCURRENT_REQUESTS_MAX = 8
+JSON_LINE_BYTES_MAX = 1024 * 1024
+_ERROR_BODY_BYTES_MAX = 64 * 1024
+_ERROR_CHARACTERS_MAX = 1024
+_READ_BYTES = 32 * 1024
 # Host paths of engines and runtimes: storage, state and sockets.
 _ENGINE_PATH = re.compile(
     r"""(?x)
@@ -44,18 +51,19 @@ _ENGINE_PATH = re.compile(
     """
 )
 _HOST = URL("http://engine")
-_LOST = (aiohttp.ClientError, OSError, TimeoutError)
+_CLIENT_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
+_STREAM_ERRORS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
 
 Query = Mapping[str, str | int]
 
 
-class EngineRefusal(DriverError):
-    """The engine answered with an error; ``status`` is its HTTP code, ``words`` are its own."""
+class EngineError(DriverError):
+    """The engine answered with an error; ``status`` is the HTTP code."""
 
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = status
-        self.words = words
+        self.message = message
 
 
 class EngineTimeout(TransientError):
@@ -63,55 +71,55 @@ class EngineTimeout(TransientError):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineFacts:
-    """Who answers."""
-
+class EngineVersion:
     name: str
     version: str
 
 
 class Engine:
-    """Connections to one engine, reused; close it with ``aclose``.
+    """A pool of connections to one engine; close it with ``aclose``.
 
-    Every answer, also a refusal, and every piece of a stream is announced to ``answer_listeners``.
-    The drivers of all cells of a process share one Engine.
+    ``response_listeners`` are called for every response, also an error, and for every piece of a
+    stream. The drivers of all cells of a process share one Engine.
     """
 
     def __init__(self, socket: str) -> None:
         self.socket = socket
         self._session: aiohttp.ClientSession | None = None
-        self.answer_listeners: list[Callable[[], None]] = []
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self.response_listeners: list[Callable[[], None]] = []
+        self._request_slots = asyncio.Semaphore(CONCURRENT_REQUESTS_MAX)
 
     async def aclose(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
 
-    async def facts(self, timeout_s: float = 5.0) -> EngineFacts:
-        found = await self.ask("GET", "/version", timeout_s=timeout_s)
+    async def read_version(self, timeout_s: float = 5.0) -> EngineVersion:
+        found = await self.request("GET", "/version", timeout_s=timeout_s)
         parts = found.get("Components") or [{}]
         name = str(parts[0].get("Name", "Docker"))
-        return EngineFacts(name.removesuffix(" Engine"), str(found.get("Version", "")))
+        return EngineVersion(name.removesuffix(" Engine"), str(found.get("Version", "")))
 
-    async def ping(self, timeout_s: float = PING_S) -> None:
-        """Raise TransientError if the engine does not answer. Waits for no turn: all of them may be
-        taken by requests that the engine does not answer."""
-        with suppress(EngineRefusal):
+    async def ping(self, timeout_s: float = PING_TIMEOUT_S) -> None:
+        """Raise TransientError if the engine does not answer.
+
+        A ping takes no request slot: requests that the engine does not answer may hold all of them.
+        """
+        with suppress(EngineError):
             async with self._request("GET", "/_ping", None, None, timeout_s=timeout_s):
                 return
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
         query: Query | None = None,
         body: JsonObject | None = None,
         *,
-        timeout_s: float = ANSWER_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> Any:
-        """The JSON of the answer; None if it has none."""
-        data = await self.fetch(method, path, query, body, timeout_s=timeout_s)
+        """Return the JSON of the response; None if its body is empty."""
+        data = await self.request_bytes(method, path, query, body, timeout_s=timeout_s)
         if not data.strip():
             return None
         try:
@@ -119,53 +127,55 @@ class Engine:
         except DecodeError as error:
             raise TransientError(f"the engine answers no JSON to {method} {path}") from error
 
-    async def fetch(
+    async def request_bytes(
         self,
         method: str,
         path: str,
         query: Query | None = None,
         body: JsonObject | None = None,
         *,
-        timeout_s: float = ANSWER_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> bytes:
-        """The bytes of the answer. ``timeout_s`` counts from the turn of the request."""
-        async with self._turns:
+        """Return the body of the response. ``timeout_s`` starts when the request gets a slot."""
+        async with self._request_slots:
             opened = self._request(method, path, query, body, timeout_s=timeout_s)
-            async with opened as answer:
-                return await self._read(answer)
+            async with opened as response:
+                return await self._read_body(response)
 
-    async def fetch_into(
+    async def read_into(
         self,
-        take: Callable[[bytes], bool],
+        consume: Callable[[bytes], bool],
         method: str,
         path: str,
         query: Query | None = None,
         body: JsonObject | None = None,
         *,
-        timeout_s: float = ANSWER_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
         bytes_max: int | None = None,
     ) -> bool:
-        """Pass the response to ``take`` piece by piece, until ``take`` returns True or has received
-        ``bytes_max``. Other work runs after every piece. Return True if it received all."""
+        """Pass the body to ``consume`` in pieces, until it returns True or got ``bytes_max``.
+
+        Other tasks run after every piece. Return True if the body was passed to its end.
+        """
         size = 0
-        async with self._turns:
+        async with self._request_slots:
             opened = self._request(method, path, query, body, timeout_s=timeout_s)
-            async with opened as answer:
-                async for chunk in self._chunks(answer):
-                    for piece in pieces_of(chunk):
+            async with opened as response:
+                async for chunk in self._chunks(response):
+                    for piece in split_pieces(chunk):
                         size += len(piece)
-                        if take(piece) or (bytes_max is not None and size >= bytes_max):
+                        if consume(piece) or (bytes_max is not None and size >= bytes_max):
                             return False
                         await asyncio.sleep(0)
         return True
 
     async def head(self, path: str, query: Query | None = None) -> Mapping[str, str]:
-        """Return the headers of the answer; their names ignore case."""
+        """Return the headers of the response; their names ignore case."""
         async with (
-            self._turns,
-            self._request("HEAD", path, query, None, timeout_s=ANSWER_S) as answer,
+            self._request_slots,
+            self._request("HEAD", path, query, None, timeout_s=REQUEST_TIMEOUT_S) as response,
         ):
-            return answer.headers
+            return response.headers
 
     @asynccontextmanager
     async def stream(
@@ -175,14 +185,14 @@ class Engine:
         query: Query | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        silence_s: float | None = None,
+        idle_timeout_s: float | None = None,
     ) -> AsyncGenerator[AsyncGenerator[bytes, None], None]:
-        """Chunks as they come, for as long as the caller stays; not counted as a request."""
+        """Return the chunks of the response as they arrive. A stream takes no request slot."""
         opened = self._request(
-            method, path, query, None, headers, timeout_s=None, silence_s=silence_s
+            method, path, query, None, headers, timeout_s=None, idle_timeout_s=idle_timeout_s
         )
-        async with opened as answer:
-            yield self._chunks(answer)
+        async with opened as response:
+            yield self._chunks(response)
 
     @asynccontextmanager
     async def _request(
@@ -194,33 +204,37 @@ class Engine:
         headers: Mapping[str, str] | None = None,
         *,
         timeout_s: float | None,
-        silence_s: float | None = None,
+        idle_timeout_s: float | None = None,
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        sent = dict(headers or {})
+        all_headers = dict(headers or {})
         if body is not None:
-            sent["content-type"] = "application/json"
-        patience = aiohttp.ClientTimeout(total=timeout_s, sock_connect=5.0, sock_read=silence_s)
+            all_headers["content-type"] = "application/json"
+        timeouts = aiohttp.ClientTimeout(
+            total=timeout_s, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout_s
+        )
         try:
-            async with self._opened().request(
+            async with self._open_session().request(
                 method,
-                _HOST.with_path(f"/{API}{path}").with_query(dict(query or {})),
+                _HOST.with_path(f"/{API_VERSION}{path}").with_query(dict(query or {})),
                 data=None if body is None else encode(body),
-                headers=sent,
-                timeout=patience,
-            ) as answer:
-                self.announce_answer()
-                if answer.status >= 400:
-                    raise EngineRefusal(answer.status, engine_words(await self._read(answer)))
-                yield answer
-        except _LOST as error:
-            raise self._lost(error) from None  # its request may hold secrets: cut it off
+                headers=all_headers,
+                timeout=timeouts,
+            ) as response:
+                self.notify_response()
+                if response.status >= 400:
+                    message = parse_error_message(await self._read_body(response))
+                    raise EngineError(response.status, message)
+                yield response
+        except _CLIENT_ERRORS as error:
+            # The cause is dropped: it holds the request, which may contain secrets.
+            raise _translate_error(error) from None
 
-    def announce_answer(self) -> None:
-        for listener in self.answer_listeners:
+    def notify_response(self) -> None:
+        for listener in self.response_listeners:
             listener()
 
-    def _opened(self) -> aiohttp.ClientSession:
-        """The session, made on first use because aiohttp wants a running loop for it."""
+    def _open_session(self) -> aiohttp.ClientSession:
+        """Return the session, created on first use because aiohttp requires a running loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.UnixConnector(self.socket, limit=0),
@@ -228,63 +242,55 @@ class Engine:
             )
         return self._session
 
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
         parts: list[bytes] = []
         size = 0
-        async for chunk in answer.content.iter_any():
+        async for chunk in response.content.iter_any():
             parts.append(chunk)
             size += len(chunk)
-            if size > ANSWER_BYTES_MAX:
-                raise TransientError(f"the engine's answer is over {ANSWER_BYTES_MAX} bytes")
+            if size > RESPONSE_BYTES_MAX:
+                raise TransientError(f"the engine's answer is over {RESPONSE_BYTES_MAX} bytes")
         return b"".join(parts)
 
-    async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-        async for chunk in answer.content.iter_any():
-            self.announce_answer()
+    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+        async for chunk in response.content.iter_any():
+            self.notify_response()
             yield chunk
 
-    def _lost(self, error: BaseException) -> TransientError:
-        kind = TransientError
-        match error:
-            case aiohttp.ConnectionTimeoutError():
-                why = "no connection in time"
-            case aiohttp.ClientConnectorError(os_error=cause):
-                why = (cause.strerror or "no connection").lower()
-            case TimeoutError():
-                kind, why = EngineTimeout, "no answer in time"
-            case _:
-                why = "the connection was lost"
-        return kind(f"the container engine does not answer: {why}")
+
+def _translate_error(error: BaseException) -> TransientError:
+    kind = TransientError
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            reason = "no connection in time"
+        case aiohttp.ClientConnectorError(os_error=cause):
+            reason = (cause.strerror or "no connection").lower()
+        case TimeoutError():
+            kind, reason = EngineTimeout, "no answer in time"
+        case _:
+            reason = "the connection was lost"
+    return kind(f"the container engine does not answer: {reason}")
 
 
-Stream = AbstractAsyncContextManager[AsyncGenerator[bytes, None]]
-
-
-async def json_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[JsonObject, None]:
-    """One object for each line; what is no JSON is passed over."""
+async def parse_json_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[JsonObject, None]:
+    """Yield the object of each line. Lines that are not a JSON object are skipped."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            if found := _object(line):
+            if found := _parse_object(line):
                 yield found
-        if len(rest) > LINE_BYTES_MAX:
-            raise TransientError(f"a line of the engine is over {LINE_BYTES_MAX} bytes")
-    if found := _object(rest):
+        if len(rest) > JSON_LINE_BYTES_MAX:
+            raise TransientError(f"a line of the engine is over {JSON_LINE_BYTES_MAX} bytes")
+    if found := _parse_object(rest):
         yield found
 
 
-def pieces_of(content: bytes) -> Iterator[bytes]:
-    """Yield pieces of the content that take at most a few milliseconds to process."""
-    for start in range(0, len(content), PIECE_BYTES):
-        yield content[start : start + PIECE_BYTES]
-
-
-def filters(**values: list[str]) -> str:
+def encode_filters(**values: list[str]) -> str:
     return json.dumps(values)
 
 
-def _object(line: bytes) -> JsonObject | None:
+def _parse_object(line: bytes) -> JsonObject | None:
     try:
         found = decode(line) if line.strip() else None
     except DecodeError:
@@ -292,15 +298,84 @@ def _object(line: bytes) -> JsonObject | None:
     return found if isinstance(found, dict) else None
 
 
-def engine_words(body: bytes) -> str:
-    """What the engine says, without its own wrapping."""
-    found = _object(body)
-    words = str(found.get("message") or found.get("cause") or "") if found else ""
-    words = hide_engine_paths((words or body.decode(errors="replace")).strip()[:4096])
-    return words[:1024] or "it gives no reason"
+def parse_error_message(body: bytes) -> str:
+    """Return the message of an error response, without host paths."""
+    found = _parse_object(body)
+    message = str(found.get("message") or found.get("cause") or "") if found else ""
+    message = message or body.decode(errors="replace")
+    # Cut twice: before the slow search for paths, and after it.
+    message = hide_engine_paths(message.strip()[: 4 * _ERROR_CHARACTERS_MAX])
+    return message[:_ERROR_CHARACTERS_MAX] or "no reason given"
 
 
-def hide_engine_paths(words: str) -> str:
-    """Replace host paths in a message of the engine that users see. Paths inside the container,
-    such as that of a missing program, stay."""
-    return _ENGINE_PATH.sub("(path on the host)", words)
+def hide_engine_paths(message: str) -> str:
+    """Replace host paths in a message of the engine that users see.
+
+    Paths inside the container, such as that of a missing program, stay.
+    """
+    return _ENGINE_PATH.sub("(path on the host)", message)
+
+
+class HijackedConnection:
+    """Carries the input and output of one process. The input can be closed alone."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def read(self) -> bytes:
+        """Return output; empty when the process has ended or the connection was lost."""
+        try:
+            return await self._reader.read(_READ_BYTES)
+        except OSError:
+            return b""
+
+    async def write(self, data: bytes) -> None:
+        with suppress(OSError):  # the reader detects a lost connection
+            self._writer.write(data)
+            await self._writer.drain()
+
+    def close_input(self) -> None:
+        with suppress(OSError):
+            self._writer.write_eof()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def open_hijacked(socket: str, path: str, body: JsonObject) -> HijackedConnection:
+    """Send a POST request and return the connection, which then carries raw streams."""
+    try:
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            return await _request_upgrade(socket, path, body)
+    except (TimeoutError, *_STREAM_ERRORS) as error:
+        raise TransientError("the container engine does not answer") from error
+
+
+async def _request_upgrade(socket: str, path: str, body: JsonObject) -> HijackedConnection:
+    reader, writer = await asyncio.open_unix_connection(socket)
+    try:
+        content = encode(body)
+        lines = (
+            f"POST /{API_VERSION}{path} HTTP/1.1",
+            "host: engine",
+            "content-type: application/json",
+            f"content-length: {len(content)}",
+            "connection: Upgrade",
+            "upgrade: tcp",
+        )
+        writer.write("\r\n".join((*lines, "", "")).encode() + content)
+        status, headers = _parse_head(await reader.readuntil(b"\r\n\r\n"))
+        if status >= 400:
+            size = min(int(headers.get("content-length", 0)), _ERROR_BODY_BYTES_MAX)
+            raise EngineError(status, parse_error_message(await reader.readexactly(size)))
+    except BaseException:
+        writer.close()
+        raise
+    return HijackedConnection(reader, writer)
+
+
+def _parse_head(head: bytes) -> tuple[int, Mapping[str, str]]:
+    first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
+    pairs = (line.partition(":") for line in lines)
+    return int(first.split()[1]), {n.strip().lower(): v.strip() for n, _, v in pairs}

@@ -1,5 +1,7 @@
-"""Images: pulled as the policy says and with the credentials of the pull secrets, and known by
-their digest. What a registry says against it is passed on in its own words."""
+"""Images of an engine: pulls them with the credentials of pull secrets, and reads their digest.
+
+The error of a registry is shown to users as the registry wrote it.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +13,30 @@ from dataclasses import dataclass
 
 from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
 from datum_compute.api.reasons import Reason
-from datum_compute.drivers.containers.engine import Engine, EngineRefusal, json_lines
+from datum_compute.drivers.containers.engine import Engine, EngineError, parse_json_lines
 from datum_compute.drivers.driver import DriverError, TransientError
-from datum_compute.drivers.registrywords import is_silence
+from datum_compute.drivers.engine_errors import is_registry_unreachable
 
-PULL_S = 1800.0
-SILENCE_S = 120.0
+PULL_TIMEOUT_S = 1800.0
+PULL_IDLE_TIMEOUT_S = 120.0  # without any progress
 _AUTH_HEADER = "X-Registry-Auth"
-_HUB = ("docker.io", "index.docker.io", "registry-1.docker.io")
+_DOCKER_HUB_HOSTS = ("docker.io", "index.docker.io", "registry-1.docker.io")
 
 
 class ImageUnavailable(DriverError):
-    """The image cannot be had; the message names it and says why."""
+    """The image cannot be pulled; the message contains its name and the reason."""
 
     reason = Reason.IMAGE_UNAVAILABLE
 
 
 class RegistryUnreachable(ImageUnavailable):
-    """Whether the image can be had nobody knows: its registry does not answer."""
+    """The registry does not answer, so that the image may exist."""
 
     reason = Reason.REGISTRY_UNREACHABLE
 
 
 @dataclass(frozen=True, slots=True)
-class ImageFacts:
+class ImageInfo:
     """An image that the engine has."""
 
     id: str
@@ -43,53 +45,53 @@ class ImageFacts:
     command: tuple[str, ...] = ()
 
 
-class Images:
-    """The images of one engine; nobody pulls the same one twice at the same moment."""
+class ImageStore:
+    """Pulls an image once at a time, also for several machines."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def ensure(self, image: str, policy: str, pull_configs: Sequence[bytes]) -> ImageFacts:
-        policy = policy or default_policy(image)
+    async def ensure(self, image: str, policy: str, pull_configs: Sequence[bytes]) -> ImageInfo:
+        policy = policy or default_pull_policy(image)
         lock = self._locks.setdefault(image, asyncio.Lock())
         try:
             async with lock:
                 found = None if policy == "Always" else await self.find(image)
                 if found is None and policy == "Never":
-                    why = "the host does not have it and imagePullPolicy is Never"
-                    raise ImageUnavailable(f"image {image}: {why}")
-                return found or await self._pulled(image, pull_configs)
+                    reason = "the host does not have it and imagePullPolicy is Never"
+                    raise ImageUnavailable(f"image {image}: {reason}")
+                return found or await self._pull_with_credentials(image, pull_configs)
         finally:
             if not lock.locked():
                 self._locks.pop(image, None)
 
-    async def find(self, image: str) -> ImageFacts | None:
+    async def find(self, image: str) -> ImageInfo | None:
         try:
-            found = await self._engine.ask("GET", f"/images/{image}/json")
-        except EngineRefusal as refusal:
-            if refusal.status == 404:
+            found = await self._engine.request("GET", f"/images/{image}/json")
+        except EngineError as error:
+            if error.status == 404:
                 return None
-            raise TransientError(f"image {image}: {refusal.words}") from refusal
-        return image_facts(image, found)
+            raise TransientError(f"image {image}: {error.message}") from error
+        return parse_image(image, found)
 
-    async def _pulled(self, image: str, pull_configs: Sequence[bytes]) -> ImageFacts:
-        """With each of the credentials that are for its registry, until one is good."""
+    async def _pull_with_credentials(self, image: str, pull_configs: Sequence[bytes]) -> ImageInfo:
+        """Try all credentials for the registry, then none, until a pull succeeds."""
         problems: list[str] = []
-        for credentials in [*credentials_for(image, pull_configs), None]:
+        for credentials in [*find_credentials(image, pull_configs), None]:
             problem = await self._pull(image, credentials)
             found = None if problem else await self.find(image)
             if found is not None:
                 return found
-            problems.append(problem or "it was pulled and is not there")
-        if all(is_silence(problem) for problem in problems):
-            registry = registry_of(image)
+            problems.append(problem or "it was pulled, and the engine does not have it")
+        if all(is_registry_unreachable(problem) for problem in problems):
+            registry = registry_host(image)
             raise RegistryUnreachable(f"image {image}: {registry} does not answer: {problems[0]}")
         raise ImageUnavailable(f"image {image}: {problems[0]}")
 
     async def _pull(self, image: str, credentials: JsonObject | None) -> str:
-        """What was said against it; empty if it is there."""
-        name, tag = pull_reference(image)
+        """Return the error of the pull; empty if it succeeded."""
+        name, tag = split_reference(image)
         headers = {}
         if credentials is not None:
             headers[_AUTH_HEADER] = base64.urlsafe_b64encode(encode(credentials)).decode()
@@ -97,27 +99,27 @@ class Images:
         problem = ""
         try:
             async with (
-                asyncio.timeout(PULL_S),
+                asyncio.timeout(PULL_TIMEOUT_S),
                 self._engine.stream(
-                    "POST", "/images/create", query, headers, silence_s=SILENCE_S
+                    "POST", "/images/create", query, headers, idle_timeout_s=PULL_IDLE_TIMEOUT_S
                 ) as chunks,
             ):
-                async for line in json_lines(chunks):
+                async for line in parse_json_lines(chunks):
                     problem = str(line.get("error") or "") or problem
-        except EngineRefusal as refusal:
-            return refusal.words
+        except EngineError as error:
+            return error.message
         except TimeoutError:
-            return f"not pulled within {PULL_S:.0f} s"
+            return f"not pulled within {PULL_TIMEOUT_S:.0f} s"
         return problem.strip()
 
 
-def default_policy(image: str) -> str:
-    _, tag = pull_reference(image)
+def default_pull_policy(image: str) -> str:
+    _, tag = split_reference(image)
     return "Always" if tag == "latest" else "IfNotPresent"
 
 
-def pull_reference(image: str) -> tuple[str, str]:
-    """The name, and the tag or digest to ask for."""
+def split_reference(image: str) -> tuple[str, str]:
+    """Return the name, and the tag or digest."""
     name, _, digest = image.partition("@")
     if digest:
         return _without_tag(name)[0], digest
@@ -131,29 +133,29 @@ def _without_tag(image: str) -> tuple[str, str]:
     return f"{head}{slash}{last}", tag
 
 
-def registry_of(image: str) -> str:
-    """The host that the image comes from, as people write it."""
+def registry_host(image: str) -> str:
+    """Return the host of the registry as it is written in image names."""
     first, slash, _ = image.partition("/")
     is_host = slash and ("." in first or ":" in first or first == "localhost")
     return first if is_host else "docker.io"
 
 
-def credentials_for(image: str, pull_configs: Sequence[bytes]) -> Iterator[JsonObject]:
-    """Those of the registry of the image, in the order of the secrets."""
-    registry = registry_of(image)
-    hosts = _HUB if registry in _HUB else (registry,)
+def find_credentials(image: str, pull_configs: Sequence[bytes]) -> Iterator[JsonObject]:
+    """Yield the credentials for the registry of the image, in the order of the secrets."""
+    registry = registry_host(image)
+    hosts = _DOCKER_HUB_HOSTS if registry in _DOCKER_HUB_HOSTS else (registry,)
     for config in pull_configs:
         try:
             auths = decode(config).get("auths", {})
         except (DecodeError, AttributeError):
-            continue  # the server lets no such secret in
+            continue  # admission rejects such secrets
         for key, entry in auths.items() if isinstance(auths, dict) else ():
             host = key.removeprefix("https://").removeprefix("http://").partition("/")[0]
-            if host in hosts and isinstance(entry, dict) and (found := _login(entry)):
+            if host in hosts and isinstance(entry, dict) and (found := _parse_credentials(entry)):
                 yield {**found, "serveraddress": registry}
 
 
-def _login(entry: JsonObject) -> JsonObject | None:
+def _parse_credentials(entry: JsonObject) -> JsonObject | None:
     user, password = entry.get("username"), entry.get("password")
     if not user and entry.get("auth"):
         try:
@@ -163,9 +165,9 @@ def _login(entry: JsonObject) -> JsonObject | None:
     return {"username": str(user), "password": str(password or "")} if user else None
 
 
-def image_facts(image: str, found: JsonObject) -> ImageFacts:
+def parse_image(image: str, found: JsonObject) -> ImageInfo:
     config = found.get("Config") or {}
-    return ImageFacts(
+    return ImageInfo(
         id=str(found["Id"]),
         digest=_digest(image, found),
         entrypoint=tuple(config.get("Entrypoint") or ()),
@@ -174,10 +176,10 @@ def image_facts(image: str, found: JsonObject) -> ImageFacts:
 
 
 def _digest(image: str, found: JsonObject) -> str:
-    """Of the repository it was asked from; one that came from no registry has its id."""
-    asked = image.partition("@")[2]
-    name, _ = pull_reference(image)
-    known = [str(d).partition("@") for d in found.get("RepoDigests") or ()]
-    own = [digest for repository, _, digest in known if repository == name]
-    others = [digest for _, _, digest in known]
-    return asked or next(iter([*own, *others]), str(found["Id"]))
+    """Return the digest in the repository of the image; the id for an image of no registry."""
+    requested = image.partition("@")[2]
+    name, _ = split_reference(image)
+    digests = [str(d).partition("@") for d in found.get("RepoDigests") or ()]
+    own = [digest for repository, _, digest in digests if repository == name]
+    others = [digest for _, _, digest in digests]
+    return requested or next(iter([*own, *others]), str(found["Id"]))

@@ -1,9 +1,10 @@
-"""Asks a registry whether it has an image and would give it away, without pulling it.
+"""Checks whether a registry has an image and would allow a pull, without pulling it.
 
-The registry API of OCI, as engines speak it: a question without credentials or with those of a pull
-secret, a token if the registry wants one, and its own words if it refuses. Loopback registries are
-asked over http too, as engines do; others over https only. Redirects are not followed. What is not
-understood is no verdict: only a pull is the truth.
+- The check uses the OCI registry API: a request without credentials, then a token or the
+  credentials of a pull secret, as the registry demands.
+- Registries on loopback addresses are also tried over HTTP, as engines do; others only over HTTPS.
+- Redirects are not followed.
+- An unexpected response is not a verdict: only a pull is certain.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Literal
 
 import aiohttp
 
-from datum_compute.api.codec import ApiStruct, DecodeError, JsonObject, decode
-from datum_compute.drivers.containers.images import credentials_for, pull_reference, registry_of
+from datum_compute.api.codec import DecodeError, JsonObject, decode
+from datum_compute.drivers.containers.images import (
+    find_credentials,
+    registry_host,
+    split_reference,
+)
+from datum_compute.drivers.queries import ImageCheck, ImageOutcome
 
-PATIENCE_S = 8.0
-_BODY_MAX = 64 * 1024
-_WORDS_MAX = 300
-_HUB_HOST = "registry-1.docker.io"
-_ACCEPTED = ", ".join(
+CHECK_TIMEOUT_S = 8.0
+_BODY_BYTES_MAX = 64 * 1024
+_MESSAGE_CHARACTERS_MAX = 300
+_DOCKER_HUB_HOST = "registry-1.docker.io"
+_MANIFEST_TYPES = ", ".join(
     (
         "application/vnd.oci.image.index.v1+json",
         "application/vnd.oci.image.manifest.v1+json",
@@ -32,71 +37,62 @@ _ACCEPTED = ", ".join(
         "application/vnd.docker.distribution.manifest.v2+json",
     )
 )
-_FIELD = re.compile(r'(\w+)="([^"]*)"')
-
-Outcome = Literal["found", "missing", "denied", "unknown"]
-
-
-class ImageVerdict(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """``words`` are the registry's own, or why nobody knows."""
-
-    outcome: Outcome
-    words: str = ""
-    digest: str = ""
+_CHALLENGE_FIELD = re.compile(r'(\w+)="([^"]*)"')
+_OUTCOMES: Mapping[int, ImageOutcome] = {404: "missing", 401: "denied", 403: "denied"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _RegistryResponse:
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     @property
-    def words(self) -> str:
+    def error_message(self) -> str:
         try:
             error = decode(self.body)["errors"][0]
-            said = str(error.get("message") or error.get("code"))
+            message = str(error.get("message") or error.get("code"))
         except (DecodeError, LookupError, TypeError, AttributeError):
-            said = f"the registry answers {self.status}"
-        return said[:_WORDS_MAX]
+            message = f"the registry answers {self.status}"
+        return message[:_MESSAGE_CHARACTERS_MAX]
 
 
-async def ask_registry(image: str, pull_configs: Sequence[bytes]) -> ImageVerdict:
-    registry = registry_of(image)
+async def check_registry(image: str, pull_configs: Sequence[bytes]) -> ImageCheck:
+    registry = registry_host(image)
     try:
-        timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+        timeout = aiohttp.ClientTimeout(total=CHECK_TIMEOUT_S)
         async with aiohttp.ClientSession(
             timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
-            return await _verdict(session, image, pull_configs)
+            return await _check_manifest(session, image, pull_configs)
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError, DecodeError) as error:
-        why = "no answer in time" if isinstance(error, TimeoutError) else _silence(error)
-        return ImageVerdict(outcome="unknown", words=f"registry {registry}: {why}")
+        reason = "no answer in time" if isinstance(error, TimeoutError) else _error_reason(error)
+        return ImageCheck(outcome="unknown", words=f"registry {registry}: {reason}")
 
 
-async def _verdict(
+async def _check_manifest(
     session: aiohttp.ClientSession, image: str, pull_configs: Sequence[bytes]
-) -> ImageVerdict:
+) -> ImageCheck:
     url = await _manifest_url(session, image)
-    answers = []
-    for login in [*credentials_for(image, pull_configs), None]:
-        answer = await _asked(session, url, login)
-        if answer.status == 200:
-            digest = answer.headers.get("docker-content-digest", "")
-            return ImageVerdict(outcome="found", digest=digest)
-        answers.append(answer)
-    first = answers[0]  # with the best credentials there are
-    outcomes: dict[int, Outcome] = {404: "missing", 401: "denied", 403: "denied"}
-    return ImageVerdict(outcome=outcomes.get(first.status, "unknown"), words=first.words)
+    responses = []
+    for credentials in [*find_credentials(image, pull_configs), None]:
+        response = await _request_manifest(session, url, credentials)
+        if response.status == 200:
+            digest = response.headers.get("docker-content-digest", "")
+            return ImageCheck(outcome="found", digest=digest)
+        responses.append(response)
+    first = responses[0]  # that of the first pull secret, if there is one
+    outcome = _OUTCOMES.get(first.status, "unknown")
+    return ImageCheck(outcome=outcome, words=first.error_message)
 
 
 async def _manifest_url(session: aiohttp.ClientSession, image: str) -> str:
-    name, reference = pull_reference(image)
-    registry = registry_of(image)
+    name, reference = split_reference(image)
+    registry = registry_host(image)
     path = name.removeprefix(f"{registry}/")
     if registry == "docker.io":
         path = path if "/" in path else f"library/{path}"
-        registry = _HUB_HOST
+        registry = _DOCKER_HUB_HOST
     scheme = "https"
     if _is_loopback(registry):
         try:
@@ -107,42 +103,54 @@ async def _manifest_url(session: aiohttp.ClientSession, image: str) -> str:
     return f"{scheme}://{registry}/v2/{path}/manifests/{reference}"
 
 
-async def _asked(session: aiohttp.ClientSession, url: str, login: JsonObject | None) -> _Answer:
-    """Again with what the registry wants to see, if it says so."""
-    answer = await _get(session, url)
-    wanted = answer.headers.get("www-authenticate", "")
-    if answer.status != 401 or not wanted:
-        return answer
-    shown = _basic(login) if login else ""
-    if wanted.lower().startswith("basic"):
-        return await _get(session, url, shown) if shown else answer
-    token = await _token(session, wanted, shown, url)
-    return await _get(session, url, f"Bearer {token}") if token else answer
+async def _request_manifest(
+    session: aiohttp.ClientSession, url: str, credentials: JsonObject | None
+) -> _RegistryResponse:
+    """Request the manifest, and once more as the challenge of the registry demands."""
+    response = await _get(session, url)
+    challenge = response.headers.get("www-authenticate", "")
+    if response.status != 401 or not challenge:
+        return response
+    basic = _basic_authorization(credentials) if credentials else ""
+    if challenge.lower().startswith("basic"):
+        return await _get(session, url, basic) if basic else response
+    token = await _request_token(session, challenge, basic, url)
+    return await _get(session, url, f"Bearer {token}") if token else response
 
 
-async def _token(session: aiohttp.ClientSession, wanted: str, shown: str, url: str) -> str:
-    """Of the place that the registry names; never over http for a registry on https."""
-    fields = dict(_FIELD.findall(wanted))
+async def _request_token(
+    session: aiohttp.ClientSession, challenge: str, basic: str, url: str
+) -> str:
+    """Return a token of the realm in the challenge; empty if there is none.
+
+    Credentials for a registry on HTTPS are never sent over HTTP.
+    """
+    fields = dict(_CHALLENGE_FIELD.findall(challenge))
     realm = fields.get("realm", "")
     if not realm.startswith("https://") and not (realm and url.startswith("http://")):
         return ""
     query = {name: fields[name] for name in ("service", "scope") if name in fields}
-    headers = {"authorization": shown} if shown else {}
-    async with session.get(realm, params=query, headers=headers, allow_redirects=False) as answer:
-        found = decode(await answer.content.read(_BODY_MAX)) if answer.status == 200 else {}
+    headers = {"authorization": basic} if basic else {}
+    async with session.get(realm, params=query, headers=headers, allow_redirects=False) as response:
+        is_granted = response.status == 200
+        found = decode(await response.content.read(_BODY_BYTES_MAX)) if is_granted else {}
     return str(found.get("token") or found.get("access_token") or "")
 
 
-async def _get(session: aiohttp.ClientSession, url: str, shown: str = "") -> _Answer:
-    headers = {"accept": _ACCEPTED, **({"authorization": shown} if shown else {})}
-    async with session.get(url, headers=headers, allow_redirects=False) as answer:
-        body = await answer.content.read(_BODY_MAX)
-        found = {name.lower(): value for name, value in answer.headers.items()}
-        return _Answer(answer.status, found, body)
+async def _get(
+    session: aiohttp.ClientSession, url: str, authorization: str = ""
+) -> _RegistryResponse:
+    headers = {"accept": _MANIFEST_TYPES}
+    if authorization:
+        headers["authorization"] = authorization
+    async with session.get(url, headers=headers, allow_redirects=False) as response:
+        body = await response.content.read(_BODY_BYTES_MAX)
+        found = {name.lower(): value for name, value in response.headers.items()}
+        return _RegistryResponse(response.status, found, body)
 
 
-def _basic(login: JsonObject) -> str:
-    pair = f"{login['username']}:{login['password']}"
+def _basic_authorization(credentials: JsonObject) -> str:
+    pair = f"{credentials['username']}:{credentials['password']}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
@@ -154,9 +162,9 @@ def _is_loopback(registry: str) -> bool:
         return host == "localhost"
 
 
-def _silence(error: BaseException) -> str:
+def _error_reason(error: BaseException) -> str:
     match error:
         case aiohttp.ClientConnectorError(os_error=cause):
             return (cause.strerror or "no connection").lower()
         case _:
-            return f"the question failed ({type(error).__name__})"
+            return f"the request failed ({type(error).__name__})"

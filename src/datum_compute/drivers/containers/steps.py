@@ -1,141 +1,126 @@
-"""What to do next about a machine. Pure and level triggered: it follows from what is seen, whatever
-happened before, so a crash of this process between two steps costs nothing.
+"""Decides the next step for a machine. Pure and level-triggered.
 
-A machine ends as a whole: when one of its containers ends, the others are stopped, and all are
-started again together, because they share the network namespace of the first.
+- The step follows from a snapshot alone: a crash of this process between two steps loses nothing.
+- A machine ends as a whole. When one of its containers exits, the others are stopped and all of
+  them are started again together, because they share the network namespace of the first.
+- A sleeping machine sleeps and wakes as a whole too. An exit while it sleeps is not a crash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from datum_compute.api.scaletozero import SleepMode
-from datum_compute.drivers.containers.records import NOTHING, Record
-from datum_compute.drivers.containers.seen import Seen
+from datum_compute.drivers.containers.inspection import InspectedContainer
+from datum_compute.drivers.containers.machine import MachineSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Why it cannot be set up, and when that is tried again."""
-
-    reason: str
-    message: str
-    again_s: float
-    wait_s: float
+class CreateContainers:
+    """Create all containers. Remove existing ones first: they are incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """Everything the next step follows from."""
-
-    containers: Sequence[str]
-    seen: Mapping[str, Seen]
-    record: Record = NOTHING
-    problem: Problem | None = None
-    wanted: bool = True
-    waking: bool = False  # somebody asked for it
-    falling: SleepMode | Literal[""] = ""  # somebody asked for that
-    drowsy_until_s: float = 0.0  # until then one that was woken may not be ready yet
-    can_create: bool = False  # whether we know what to make it from
-    now_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    """Make all containers anew; what is there of them is in the way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
+class StartContainers:
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class NoteEnd:
+class RecordExit:
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopContainers:
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class FallAsleep:
-    """Put on record that it sleeps: what ends from here on was ended by us."""
+class RecordSleep:
+    """Record that the machine sleeps, so that containers that exit from now on were stopped."""
 
     mode: SleepMode
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class PauseContainers:
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
-    """Thaw or start those that do not run; then it is awake."""
+class WakeContainers:
+    """Unpause or start these containers; the machine is awake then."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
-    """Stop what runs, with its grace period, then remove everything."""
+class RemoveContainers:
+    """Stop running containers with their grace period, then remove all of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
-    """There is no machine (any more)."""
+class ForgetMachine:
+    """There is no machine, or it is gone: drop its state."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
-    """Nothing to do until something changes, or until then."""
+class WaitForChange:
+    """Do nothing until something changes, or until ``until_s``."""
 
     until_s: float | None = None
     is_up: bool = field(default=False)
 
 
-Step = Create | Start | NoteEnd | Stop | FallAsleep | Pause | Wake | Remove | Forget | Rest
+Step = (
+    CreateContainers
+    | StartContainers
+    | RecordExit
+    | StopContainers
+    | RecordSleep
+    | PauseContainers
+    | WakeContainers
+    | RemoveContainers
+    | ForgetMachine
+    | WaitForChange
+)
 
 
-def next_step(sight: Sight) -> Step:
-    if not sight.wanted:
-        return Remove() if sight.seen else Forget()
-    if sight.problem is not None and sight.now_s < sight.problem.again_s:
-        return Rest(sight.problem.again_s)
-    if any(name not in sight.seen for name in sight.containers):
-        return Create() if sight.can_create else Forget()
-    seen = [sight.seen[name] for name in sight.containers]
-    if sight.record.asleep or sight.waking:
-        return _step_of_sleeper(sight, seen)
-    ended = [s.name for s in seen if s.standing == "exited"]
-    if ended and not sight.record.is_down:
-        return NoteEnd(ended[0])
-    up = tuple(s.name for s in seen if s.is_up)
-    if sight.record.is_down and ended:
+def next_step(snapshot: MachineSnapshot) -> Step:
+    if not snapshot.is_wanted:
+        return RemoveContainers() if snapshot.inspected else ForgetMachine()
+    if snapshot.problem is not None and snapshot.now_s < snapshot.problem.retry_at_s:
+        return WaitForChange(snapshot.problem.retry_at_s)
+    if any(name not in snapshot.inspected for name in snapshot.container_names):
+        return CreateContainers() if snapshot.can_create else ForgetMachine()
+    containers = [snapshot.inspected[name] for name in snapshot.container_names]
+    if snapshot.record.sleep_mode or snapshot.is_wake_requested:
+        return _next_sleep_step(snapshot, containers)
+    exited = [c.name for c in containers if c.state == "exited"]
+    if exited and not snapshot.record.is_down:
+        return RecordExit(exited[0])
+    up = tuple(c.name for c in containers if c.is_up)
+    if snapshot.record.is_down and exited:
         if up:
-            return Stop(up)
-        if sight.now_s < sight.record.start_after_s:
-            return Rest(sight.record.start_after_s)
-    if len(up) < len(seen):
-        return Start(tuple(s.name for s in seen if not s.is_up))
-    if sight.falling and not sight.record.is_down:
-        return FallAsleep(sight.falling)
-    return Rest(is_up=True)
+            return StopContainers(up)
+        if snapshot.now_s < snapshot.record.start_after_s:
+            return WaitForChange(snapshot.record.start_after_s)
+    if len(up) < len(containers):
+        return StartContainers(tuple(c.name for c in containers if not c.is_up))
+    if snapshot.requested_sleep and not snapshot.record.is_down:
+        return RecordSleep(snapshot.requested_sleep)
+    return WaitForChange(is_up=True)
 
 
-def _step_of_sleeper(sight: Sight, seen: Sequence[Seen]) -> Step:
-    """An end of one that sleeps is no crash: it sleeps on, and is started when it is woken."""
-    up = tuple(s.name for s in seen if s.is_up)
-    running = tuple(s.name for s in seen if s.standing == "running")
-    if up and len(up) < len(seen):
-        return Stop(up)  # those that are left share the network of one that is gone
-    if sight.waking:
-        return Wake(tuple(s.name for s in seen if s.standing != "running"))
-    if sight.record.asleep == "stop" and up:
-        return Stop(up)
-    return Pause(running) if running else Rest()
+def _next_sleep_step(snapshot: MachineSnapshot, containers: Sequence[InspectedContainer]) -> Step:
+    up = tuple(c.name for c in containers if c.is_up)
+    running = tuple(c.name for c in containers if c.state == "running")
+    if up and len(up) < len(containers):
+        # The others share the network namespace of a container that has exited.
+        return StopContainers(up)
+    if snapshot.is_wake_requested:
+        return WakeContainers(tuple(c.name for c in containers if c.state != "running"))
+    if snapshot.record.sleep_mode == "stop" and up:
+        return StopContainers(up)
+    return PauseContainers(running) if running else WaitForChange()

@@ -1,10 +1,8 @@
-"""Machines that are pods of the cluster that the cell is.
+"""Servers as pods of the cluster that is the cell.
 
-- ``making.py``: a Server as a pod. Pure.
-- ``state.py``: a pod as the state of a machine. Pure.
-- ``port.py``: what is asked of the cluster; the process that has a client fills it in.
-- ``driver.py``: the driver itself.
+Start with ``driver.py``. ``pod_spec.py`` builds pods and ``status.py`` computes the state of a
+machine from one; both are pure. The application implements the protocols on a client.
 
-ConfigMaps and Secrets lie beside the Server, in its namespace, under their own names: the pod
-refers to them as the template does, and the kubelet reads them. Nothing secret passes through here.
+ConfigMaps and Secrets are in the namespace of the Server under their own names: the pod refers to
+them, and the kubelet reads them. No secret passes through this process.
 """

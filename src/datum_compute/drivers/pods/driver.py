@@ -1,41 +1,80 @@
-"""The driver: it creates and removes pods; a watch keeps a cache of them.
+"""The pods driver: creates and removes pods, and watches them.
 
-``run`` must run for announcements to come. A pod that is not in the cache is read from the cluster:
-a machine is absent only when the cluster confirms that there is no such pod. While the watch is
-lost every pod is read. If the cluster does not answer that either, the machine is NOT_OBSERVED, and
-after OBSERVATION_DEADLINE_S its phase is Unknown.
+- ``run`` must run: it lists and watches the pods of the driver and keeps a cache of them.
+- A pod that is not in the cache is read from the cluster: a machine is absent only if the cluster
+  confirms that. While the watch is disconnected, every pod is read.
+- If the cluster does not answer a read, the observation is NOT_OBSERVED, and after
+  OBSERVATION_DEADLINE_S the phase is Unknown.
+- `PodApi` reports failures as TransientError, and what the cluster will never accept as
+  PermanentError. ``app/pods.py`` implements it on a client.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol
 
+from datum_compute.api.codec import JsonObject
 from datum_compute.api.pod import Pod
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.api.server import ServerSpec
 from datum_compute.drivers.driver import (
+    NO_DATA,
     OBSERVATION_DEADLINE_S,
     DriverError,
+    MachineData,
     Observation,
     missing_observation,
 )
-from datum_compute.drivers.machinedata import NO_DATA, MachineData
-from datum_compute.drivers.pods.making import SPEC_FINGERPRINT, pod_body, pod_name
-from datum_compute.drivers.pods.port import PodApi
-from datum_compute.drivers.pods.state import is_dead, machine_of, state_of
+from datum_compute.drivers.pods.pod_spec import SPEC_FINGERPRINT, pod_body, pod_name
+from datum_compute.drivers.pods.status import has_ended, machine_id_of, pod_state
 
-# Between tries while the cluster does not answer.
-AWAY_S = 1.0
-# A pod that the cluster ended makes room for the next one only then: a cluster that ends it again
-# and again is not asked as fast as it can answer.
-REPLACED_S = 10.0
+# Delay between attempts while the cluster does not answer.
+RETRY_S = 1.0
+# A pod that the cluster ended is replaced only when it is this old. This limits the rate if the
+# cluster ends every pod at once.
+REPLACE_AFTER_S = 10.0
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvent:
+    pod: Pod
+    is_deleted: bool = False
+
+
+class PodApi(Protocol):
+    """Requests about the pods of the driver."""
+
+    async def create(self, body: JsonObject) -> Pod | None:
+        """Return the new pod; None if a pod of that name exists."""
+        ...
+
+    async def get(self, namespace: str, name: str) -> Pod | None: ...
+
+    async def delete(self, pod: Pod, *, at_once: bool = False) -> None:
+        """Request the deletion of exactly this pod, which may be gone already.
+
+        ``at_once`` skips the grace period; use it only for a pod that has ended.
+        """
+        ...
+
+    async def list(self) -> tuple[list[Pod], str]:
+        """Return all pods of the driver, and the resource version of the list."""
+        ...
+
+    def watch(self, since: str) -> AsyncGenerator[PodEvent, None]:
+        """Yield events after that resource version, for a while.
+
+        Raises TransientError when the version is too old.
+        """
+        ...
 
 
 class PodsDriver:
@@ -53,37 +92,37 @@ class PodsDriver:
         self._unanswered_since_s: float | None = None
         self._is_loss_announced = False
         self._pods: dict[str, Pod] = {}  # by machine
-        self._news: dict[str, None] = {}
-        self._has_news = asyncio.Event()
+        self._pending_changes: dict[str, None] = {}
+        self._has_changes = asyncio.Event()
 
-    # --- what the cell asks
+    # --- the protocol
 
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
-        """``data`` is not needed: the kubelet reads what the pod refers to."""
+        """Create the pod. ``data`` is not used: the kubelet reads what the pod refers to."""
         if machine_id in self._pods:
             return
-        made = await self._api.create(pod_body(machine_id, spec))
-        if made is not None:
-            self._know(machine_id, made)
+        created = await self._api.create(pod_body(machine_id, spec))
+        if created is not None:
+            self._cache_pod(machine_id, created)
 
     async def remove(self, machine_id: str) -> None:
-        pod = await self._look(machine_id)
+        pod = await self._get_pod(machine_id)
         if pod is not None and not pod.is_terminating:
             await self._api.delete(pod)
 
     async def observe(self, machine_id: str) -> Observation:
         try:
-            pod = await self._look(machine_id)
+            pod = await self._get_pod(machine_id)
         except DriverError as error:
-            return missing_observation(self._note_failure(), f"cannot read the pod: {error}")
+            return missing_observation(self._record_failure(), f"cannot read the pod: {error}")
         if pod is None:
             return None
-        if is_dead(pod) and not pod.is_terminating and self._age_s(pod) >= REPLACED_S:
-            await self._replace_dead(pod)
+        if has_ended(pod) and not pod.is_terminating and self._age_s(pod) >= REPLACE_AFTER_S:
+            await self._delete_ended(pod)
         spec_fingerprint = pod.metadata.annotations.get(SPEC_FINGERPRINT, "")
-        return replace(state_of(pod, self._unix_s()), spec_fingerprint=spec_fingerprint)
+        return replace(pod_state(pod, self._unix_s()), spec_fingerprint=spec_fingerprint)
 
-    async def _replace_dead(self, pod: Pod) -> None:
+    async def _delete_ended(self, pod: Pod) -> None:
         """Delete the pod to make room for a new one; the next observation retries a failure."""
         try:
             await self._api.delete(pod, at_once=True)
@@ -91,49 +130,51 @@ class PodsDriver:
             _log.warning("cannot delete pod %s: %s", pod.metadata.name, error)
 
     async def machines(self, name: str = "") -> list[str]:
-        """As the cluster has them now."""
+        """Read the machines from the cluster, not from the cache."""
         pods, _ = await self._api.list()
-        found = {machine_of(pod) for pod in pods}
-        return sorted(found_id for found_id in found if found_id and found_id.startswith(name))
+        ids = {machine_id_of(pod) for pod in pods}
+        return sorted(
+            machine_id for machine_id in ids if machine_id and machine_id.startswith(name)
+        )
 
     async def sleep(self, machine_id: str, mode: SleepMode) -> None:
-        """Clusters put no pod to sleep: what has nothing to do stays awake."""
+        """Do nothing: Kubernetes cannot pause a pod, so machines stay awake."""
 
     async def wake(self, machine_id: str) -> float:
         return 0.0
 
     async def changes(self) -> AsyncIterator[str]:
         while True:
-            while self._news:
-                machine_id = next(iter(self._news))
-                del self._news[machine_id]
+            while self._pending_changes:
+                machine_id = next(iter(self._pending_changes))
+                del self._pending_changes[machine_id]
                 yield machine_id
-            self._has_news.clear()
-            await self._has_news.wait()
+            self._has_changes.clear()
+            await self._has_changes.wait()
 
-    # --- what the cluster says
+    # --- the cache
 
     async def run(self) -> None:
-        """Follow the pods until cancelled."""
+        """List and watch the pods until cancelled."""
         while True:
             try:
-                await self._follow()
+                await self._list_and_watch()
             except DriverError as error:
                 _log.warning("cannot watch the pods: %s", error)
-                unanswered_for_s = self._note_failure()
+                unanswered_for_s = self._record_failure()
                 if unanswered_for_s >= OBSERVATION_DEADLINE_S and not self._is_loss_announced:
                     self._is_loss_announced = True
                     self._announce_all()
-            await asyncio.sleep(AWAY_S)
+            await asyncio.sleep(RETRY_S)
 
-    async def _follow(self) -> None:
+    async def _list_and_watch(self) -> None:
         pods, version = await self._api.list()
         self._unanswered_since_s = None
-        listed = {machine_of(pod): pod for pod in pods if machine_of(pod)}
-        for machine_id in [known for known in self._pods if known not in listed]:
-            self._forget(machine_id)
+        listed = {machine_id_of(pod): pod for pod in pods if machine_id_of(pod)}
+        for machine_id in [cached for cached in self._pods if cached not in listed]:
+            self._drop_pod(machine_id)
         for machine_id, pod in listed.items():
-            self._know(machine_id, pod)
+            self._cache_pod(machine_id, pod)
         if self._is_loss_announced:
             self._is_loss_announced = False
             self._announce_all()
@@ -146,54 +187,56 @@ class PodsDriver:
     async def _watch(self, version: str) -> None:
         async with aclosing(self._api.watch(version)) as events:
             async for event in events:
-                machine_id = machine_of(event.pod)
-                if machine_id and event.gone:
-                    self._forget(machine_id)
+                machine_id = machine_id_of(event.pod)
+                if machine_id and event.is_deleted:
+                    self._drop_pod(machine_id)
                 elif machine_id:
-                    self._know(machine_id, event.pod)
+                    self._cache_pod(machine_id, event.pod)
 
-    async def _look(self, machine_id: str) -> Pod | None:
-        known = self._pods.get(machine_id)
-        if known is not None and self._is_watching:
-            return known
+    async def _get_pod(self, machine_id: str) -> Pod | None:
+        """Return the pod from the cache if it is current, else from the cluster."""
+        cached = self._pods.get(machine_id)
+        if cached is not None and self._is_watching:
+            return cached
         found = await self._api.get(machine_id.split("/")[0], pod_name(machine_id))
         self._unanswered_since_s = None
-        if found is None or machine_of(found) != machine_id:
-            self._forget(machine_id)
+        if found is None or machine_id_of(found) != machine_id:
+            self._drop_pod(machine_id)
             return None
-        self._know(machine_id, found)
+        self._cache_pod(machine_id, found)
         return found
 
-    def _note_failure(self) -> float:
+    def _record_failure(self) -> float:
         """Record that a request failed, and return for how long requests have failed."""
         now_s = self._elapsed_s()
         if self._unanswered_since_s is None:
             self._unanswered_since_s = now_s
         return now_s - self._unanswered_since_s
 
-    def _announce_all(self) -> None:
-        for machine_id in self._pods:
-            self._tell(machine_id)
-
-    def _know(self, machine_id: str, pod: Pod) -> None:
-        known = self._pods.get(machine_id)
-        if known == pod or (
-            known is not None
-            and known.metadata.uid == pod.metadata.uid
-            and known.version > pod.version
+    def _cache_pod(self, machine_id: str, pod: Pod) -> None:
+        """Cache the pod, unless the cached version is newer."""
+        cached = self._pods.get(machine_id)
+        if cached == pod or (
+            cached is not None
+            and cached.metadata.uid == pod.metadata.uid
+            and cached.version > pod.version
         ):
             return
         self._pods[machine_id] = pod
-        self._tell(machine_id)
+        self._announce(machine_id)
 
-    def _forget(self, machine_id: str) -> None:
+    def _drop_pod(self, machine_id: str) -> None:
         if self._pods.pop(machine_id, None) is not None:
-            self._tell(machine_id)
+            self._announce(machine_id)
 
-    def _tell(self, machine_id: str) -> None:
-        self._news[machine_id] = None
-        self._has_news.set()
+    def _announce_all(self) -> None:
+        for machine_id in self._pods:
+            self._announce(machine_id)
+
+    def _announce(self, machine_id: str) -> None:
+        self._pending_changes[machine_id] = None
+        self._has_changes.set()
 
     def _age_s(self, pod: Pod) -> float:
-        made = pod.metadata.creation_timestamp
-        return self._unix_s() - datetime.fromisoformat(made).timestamp() if made else 0.0
+        created = pod.metadata.creation_timestamp
+        return self._unix_s() - datetime.fromisoformat(created).timestamp() if created else 0.0

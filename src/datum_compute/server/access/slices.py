@@ -24,7 +24,7 @@ from datum_compute.api.cellidentity import CELLS_GROUP, KEY_HASH, cell_named_by
 from datum_compute.api.cluster import CREDENTIALS_NAMESPACE
 from datum_compute.api.codec import JsonObject, decode
 from datum_compute.api.errors import BadRequest, NotFound
-from datum_compute.api.identity import decoded_project, execution_namespace
+from datum_compute.api.identity import decoded_project, deployment_of, execution_namespace
 from datum_compute.api.kinds import CLAIM, CLUSTER, DEPLOYMENT, INSTANCE, LEASE, NAMESPACE, WORK
 from datum_compute.api.labels import (
     CELL,
@@ -191,7 +191,7 @@ def _instances(slices: Slices, cell: _Cell, plane: PlaneName, wanted: Attributes
     found = slices.labels(plane, INSTANCE, Ref(wanted.namespace, wanted.name))
     if found is None or found.get(CELL) == cell.name:
         return ""
-    if slices.bound(cell, Ref(wanted.namespace, wanted.name.rpartition("-")[0])):
+    if slices.bound(cell, Ref(wanted.namespace, deployment_of(wanted.name))):
         return ""
     return "the instance is of another cell"
 
@@ -248,7 +248,7 @@ def _written_instance(slices: Slices, cell: _Cell, _plane: PlaneName, obj: JsonO
     metadata = obj["metadata"]
     if metadata.get("labels", {}).get(CELL) != cell.name:
         return f"a copy of a cell says so: label {CELL}={cell.name}"
-    deployment = Ref(metadata["namespace"], metadata["name"].rpartition("-")[0])
+    deployment = Ref(metadata["namespace"], deployment_of(metadata["name"]))
     if metadata["labels"].get(DEPLOYMENT_NAME, deployment.name) != deployment.name:
         return f"its name says that it is of {deployment.name}, its label that it is of another"
     home = slices.labels(HUB, NAMESPACE, Ref("", deployment.namespace)) or {}
@@ -269,7 +269,7 @@ def _written_claim(slices: Slices, cell: _Cell, plane: PlaneName, obj: JsonObjec
         return ""
     home = labels.get(INSTANCE_NAMESPACE, "")
     instance = metadata["name"].removeprefix(_CLAIM_PREFIX)
-    deployment = labels.get(DEPLOYMENT_NAME) or instance.rpartition("-")[0]
+    deployment = deployment_of(instance, labels)
     if not instance.startswith(f"{deployment}-") or not slices.bound(cell, Ref(home, deployment)):
         return "its deployment is not bound to the cell"
     identity = slices.labels(HUB, NAMESPACE, Ref("", home)) or {}

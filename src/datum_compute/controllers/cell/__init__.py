@@ -1,1 +1,0 @@
-"""At a point of presence: deployments become instances, instances become servers and machines."""

@@ -1,0 +1,77 @@
+"""A definition that ends takes its objects with it; one whose name became free is looked at again.
+
+For planes without a Kubernetes beside them. The name of a definition is the resource it defines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import closing
+
+from datum_compute.api.customresourcedefinition import CLEANUP_FINALIZER
+from datum_compute.api.errors import NotFound
+from datum_compute.api.holdings import Held, Wanted
+from datum_compute.api.kinds import DEFINITION
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import ROLES
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import delete_objects
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue
+
+RECHECK_S = 10.0
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view, holdings = context.planes.require(key.plane), context.holdings(key.plane)
+    definition = holdings.find(DEFINITION.storage, key.ref)
+    if definition is None:
+        return Done()
+    if not definition.terminating:
+        # The server writes the status; asking for no change makes it look again.
+        await view.client.patch_status(DEFINITION, key.ref, {}, version=definition.version)
+        return Done()
+    if CLEANUP_FINALIZER not in definition.finalizers:
+        return Done()
+    objects = holdings.of_resource(key.ref.name)
+    await delete_objects(view, [held for held in objects if not held.terminating])
+    if holdings.of_resource(key.ref.name):
+        return Requeue(RECHECK_S)
+    await _release(view, definition)
+    return Done()
+
+
+async def _release(view: CachedClient, definition: Held) -> None:
+    kept = [f for f in definition.finalizers if f != CLEANUP_FINALIZER]
+    metadata = {"finalizers": kept or None, "resourceVersion": definition.version}
+    try:
+        await view.client.patch(DEFINITION, definition.ref, {"metadata": metadata})
+    except NotFound:
+        return
+
+
+async def outside(context: Context, view: CachedClient) -> AsyncIterator[Key]:
+    holdings = context.holdings(view.plane)
+    with closing(holdings.changes(Wanted(resources=(DEFINITION.storage,), gone=True))) as changes:
+        async for change in changes:
+            if change.resource == DEFINITION.storage:
+                # Whoever goes frees names that others may be waiting for.
+                others = holdings.of_resource(DEFINITION.storage) if change.gone else ()
+                for ref in (change.ref, *(held.ref for held in others)):
+                    yield Key(view.plane, ref)
+            elif change.gone:
+                definition = holdings.find(DEFINITION.storage, Ref("", change.resource))
+                if definition is not None and definition.terminating:
+                    yield Key(view.plane, definition.ref)
+
+
+CONTROLLERS = tuple(
+    Controller(
+        name=f"definition-{role}",
+        role=role,
+        reconcile=reconcile,
+        external_sources=(outside,),
+        workers=1,
+    )
+    for role in ROLES
+)

@@ -1,0 +1,184 @@
+"""Garbage collection, as in Kubernetes, for planes without a Kubernetes beside them.
+
+The rules are in planning. Everything is read from what the plane stores now, so that absence is
+proven and costs no request. The server removes owners and finalizers itself: a role that lets a
+controller do so on every kind would let it change roles too. An object that the plane refuses to
+delete (the namespace ``default``) stays; the refusal is logged and retried every `REFUSED_S`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import closing, suppress
+from typing import Any, assert_never
+
+from datum_compute.api.corefields import ObjectReference
+from datum_compute.api.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound
+from datum_compute.api.holdings import Changed, Held, Holdings, Wanted
+from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from datum_compute.api.meta import KindInfo, OwnerReference, Ref
+from datum_compute.api.plane import ROLES, PlaneName
+from datum_compute.controllers.context import Context
+from datum_compute.planning.cluster.garbage_collector import (
+    DeleteDependent,
+    GarbageAction,
+    ObservedOwner,
+    OwnerState,
+    ReleaseOwner,
+    RemoveOwners,
+    is_dependent,
+    is_unreachable,
+    owner_state,
+    plan_collection,
+    plan_foreground_release,
+    plan_orphaning,
+)
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue
+from datum_compute.runtime.event_recorder import EventRequest
+
+INVALID_NAMESPACE = "OwnerRefInvalidNamespace"
+REFUSED_S = 600.0
+# A plane refuses these for good: an immediate retry would get the same answer.
+_REFUSALS = (BadRequest, Forbidden, Invalid, MethodNotAllowed)
+
+_log = logging.getLogger(__name__)
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view, holdings = context.planes.require(key.plane), context.holdings(key.plane)
+    held = holdings.find(key.resource, key.ref)
+    if held is None:
+        return Done()
+    try:
+        await _collect_garbage(context, view, holdings, held)
+    except _REFUSALS as refusal:
+        _log.warning("garbage %s: %s; again in %.0f s", key, refusal, REFUSED_S)
+        return Requeue(REFUSED_S)
+    return Done()
+
+
+async def _collect_garbage(
+    context: Context, view: CachedClient, holdings: Holdings, held: Held
+) -> None:
+    if not held.terminating:
+        owners = observe_owners(holdings, held.ref, held.owners)
+        for owner in owners:
+            if is_unreachable(held.ref.namespace, owner):
+                context.planes.record_event(_unreachable_owner(view.plane, held, owner.reference))
+        await _apply(view, holdings, _plan_collection(holdings, held, owners))
+    elif ORPHAN_FINALIZER in held.finalizers:
+        await _apply(view, holdings, plan_orphaning(held, holdings.dependents(held.uid)))
+    elif FOREGROUND_FINALIZER in held.finalizers:
+        await _delete_dependents(view, holdings, held)
+
+
+async def _delete_dependents(view: CachedClient, holdings: Holdings, owner: Held) -> None:
+    """Delete the dependents, then release the owner if the rest does not block it.
+
+    The remaining dependents are read after the deletes: most are gone by then.
+    """
+    dependents = [
+        dependent
+        for dependent in holdings.dependents(owner.uid)
+        if is_dependent(owner, observe_owners(holdings, dependent.ref, dependent.owners))
+    ]
+    for dependent in dependents:
+        if not dependent.terminating:
+            # Read again: another dependent may own this one.
+            owners = observe_owners(holdings, dependent.ref, dependent.owners)
+            await _apply(view, holdings, _plan_collection(holdings, dependent, owners))
+    remaining = [dependent for dependent in dependents if _exists(holdings, dependent)]
+    await _apply(view, holdings, plan_foreground_release(owner, remaining))
+
+
+def observe_owners(
+    holdings: Holdings, ref: Ref, references: Sequence[OwnerReference]
+) -> list[ObservedOwner]:
+    """The owners of the object ``ref``."""
+    owners = []
+    for reference in references:
+        kind = holdings.kind_named(reference.api_version, reference.kind)
+        found = None
+        if kind is not None:
+            found = holdings.find(kind.storage, _owner_ref(kind, ref.namespace, reference))
+        owners.append(ObservedOwner(reference, kind, found))
+    return owners
+
+
+def _owner_ref(kind: KindInfo[Any], namespace: str, reference: OwnerReference) -> Ref:
+    return Ref(namespace if kind.namespaced else "", reference.name)
+
+
+def _plan_collection(
+    holdings: Holdings, held: Held, owners: Sequence[ObservedOwner]
+) -> list[GarbageAction]:
+    """Dependents are only read if they affect the plan: an object may have many."""
+    waits = any(owner_state(held.ref.namespace, o) is OwnerState.WAITING for o in owners)
+    has_dependents = waits and bool(holdings.dependents(held.uid))
+    return plan_collection(held, owners, has_dependents=has_dependents)
+
+
+def _exists(holdings: Holdings, held: Held) -> bool:
+    found = holdings.find(held.kind.storage, held.ref)
+    return found is not None and found.uid == held.uid
+
+
+async def _apply(view: CachedClient, holdings: Holdings, actions: Sequence[GarbageAction]) -> None:
+    for action in actions:
+        match action:
+            case RemoveOwners(held, uids):
+                await holdings.strike_off(held, uids)
+            case ReleaseOwner(held, finalizer):
+                await holdings.release(held, finalizer)
+            case DeleteDependent(held, policy):
+                with suppress(NotFound):
+                    await view.client.delete(held.kind, held.ref, uid=held.uid, policy=policy)
+            case _:
+                assert_never(action)
+
+
+def _unreachable_owner(plane: PlaneName, held: Held, owner: OwnerReference) -> EventRequest:
+    """The event that Kubernetes reports too: the reference can never be resolved."""
+    about = ObjectReference(
+        api_version=held.kind.api_version, kind=held.kind.kind, name=held.ref.name, uid=held.uid
+    )
+    note = (
+        f"ownerRef {owner.kind} {owner.name} (uid {owner.uid}) is in a namespace, but an object "
+        "without a namespace can only be owned by one without; remove it from "
+        "metadata.ownerReferences"
+    )
+    return EventRequest(plane, about, "Warning", INVALID_NAMESPACE, note)
+
+
+def wakes(holdings: Holdings, plane: PlaneName, change: Changed) -> Iterable[Key]:
+    """The objects that a change may make garbage, and the owners that wait for a deleted object.
+
+    Nearly every new object has owners that exist and stay: it causes no reconcile.
+    """
+    if change.gone:
+        for dependent in holdings.dependents(change.uid):
+            yield Key(plane, dependent.ref, dependent.kind.storage)
+        for reference in change.owners:
+            kind = holdings.kind_named(reference.api_version, reference.kind)
+            if kind is not None:
+                yield Key(plane, _owner_ref(kind, change.ref.namespace, reference), kind.storage)
+        return
+    owners = observe_owners(holdings, change.ref, change.owners)
+    if change.begins_to_end or not all(o.object and not o.object.terminating for o in owners):
+        yield Key(plane, change.ref, change.resource)
+
+
+async def outside(context: Context, view: CachedClient) -> AsyncIterator[Key]:
+    holdings = context.holdings(view.plane)
+    with closing(holdings.changes(Wanted(gone=True, ties=True))) as changes:
+        async for change in changes:
+            for key in wakes(holdings, view.plane, change):
+                yield key
+
+
+CONTROLLERS = tuple(
+    Controller(name=f"garbage-{role}", role=role, reconcile=reconcile, external_sources=(outside,))
+    for role in ROLES
+)

@@ -1,0 +1,175 @@
+"""Project WorkloadDeployment -> hub, and the hub's status back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.cluster import Cluster
+from datum_compute.api.conditions import is_true
+from datum_compute.api.identity import execution_namespace, federation_namespace
+from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, WORK
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.resourcebinding import ResourceBinding
+from datum_compute.api.workname import work_names
+from datum_compute.controllers.context import FEDERATED, Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planes.planes import upstream_key
+from datum_compute.planning.federation.cells import refused
+from datum_compute.planning.federation.deployment import (
+    HubState,
+    hub_namespace_of,
+    placed_and_heard,
+    plan_federation,
+    plan_orphan,
+)
+from datum_compute.planning.federation.unreachable import Silence, are_equally_heard, silence_of
+from datum_compute.planning.karmada.bindings import binding_name
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view, hub = context.planes.require(key.plane), context.planes.hub
+    deployment = view.read(DEPLOYMENT).get(key.ref)
+    if deployment is None:
+        return await _remove_orphan(context, view, key)
+    namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
+    target = Ref(hub_namespace_of(deployment, namespace), key.ref.name)
+    binding = hub.read(BINDING).get(Ref(target.namespace, binding_name(DEPLOYMENT, target.name)))
+    state = HubState(
+        namespace=hub.read(NAMESPACE).get(Ref("", target.namespace)),
+        deployment=hub.read(DEPLOYMENT).get(target),
+        binding=binding,
+        awaited=_awaited(hub, target) if deployment.is_terminating else (),
+        unheard=_unheard(hub, target) if deployment.is_terminating else (),
+        silence=_silence(hub, binding),
+        refused=refused(_cells_of(hub, deployment.spec.city_code)),
+    )
+    plan = plan_federation(key.plane, deployment, namespace, state, context.now())
+    return await carry_out(context.planes, plan)
+
+
+async def _remove_orphan(context: Context, view: CachedClient, key: Key) -> Outcome:
+    """A hub that was restored from a backup may hold what its project has let go since. The project
+    is asked itself: a deployment that only our view lacks is no reason to remove anything."""
+    namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
+    if namespace is None:
+        return Done()
+    target = Ref(federation_namespace(namespace.metadata.uid), key.ref.name)
+    plan = plan_orphan(context.planes.hub.read(DEPLOYMENT).get(target))
+    if plan.actions and await view.get_uncached(DEPLOYMENT, key.ref) is None:
+        return await carry_out(context.planes, plan)
+    return Done()
+
+
+def _cells_of(hub: CachedClient, city: str) -> list[Cluster]:
+    found = hub.read(CLUSTER).with_label(labels.TOPOLOGY_CITY, city)
+    return sorted((c for c in found if not c.is_terminating), key=ref_of)
+
+
+def _silence(hub: CachedClient, binding: ResourceBinding | None) -> Silence | None:
+    """Of the first cell it is placed on that does not answer."""
+    clusters = hub.read(CLUSTER)
+    targets = binding.spec.clusters if binding is not None else ()
+    found = (silence_of(clusters.get(Ref("", target.name))) for target in targets)
+    return next(filter(None, found), None)
+
+
+def _awaited(hub: CachedClient, target: Ref) -> tuple[str, ...]:
+    """The cells that answer and for which the hub still holds a Work of the deployment."""
+    return tuple(c.metadata.name for c in _holders(hub, target) if _answers(c))
+
+
+def _unheard(hub: CachedClient, target: Ref) -> tuple[str, ...]:
+    return tuple(c.metadata.name for c in _holders(hub, target) if not _answers(c))
+
+
+def _answers(cell: Cluster) -> bool:
+    return is_true(cell.status.conditions, "Ready")
+
+
+def _holders(hub: CachedClient, target: Ref) -> list[Cluster]:
+    works, names = hub.read(WORK), work_names(DEPLOYMENT, target)
+
+    def is_held(cell: Cluster) -> bool:
+        space = execution_namespace(cell.metadata.name)
+        return any(works.get(Ref(space, name)) is not None for name in names)
+
+    return sorted((c for c in hub.read(CLUSTER).all() if is_held(c)), key=ref_of)
+
+
+def from_hub_work(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """A Work that goes is a cell's word that its copy is gone."""
+    metadata = change.latest.spec.workload.manifests[0]["metadata"]
+    key = upstream_key(metadata.get("labels", {}), metadata["name"])
+    return [key] if key and change.new is None else []
+
+
+def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """A cell that stops answering is no longer waited for, nor believed."""
+    if are_equally_heard(change.old, change.new):
+        return
+    for work in view.cached(WORK).in_namespace(execution_namespace(change.latest.metadata.name)):
+        yield from from_hub_work(view, ObjectChange(work, None))
+
+
+def from_hub_deployment(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """The project's deployment that a hub deployment stands for."""
+    metadata = change.latest.metadata
+    key = upstream_key(metadata.labels, metadata.name)
+    return [key] if key else []
+
+
+def from_hub_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """What a home says of itself is put right by the deployments in it: others believe it."""
+    old, new = change.old, change.new
+    if old is None or new is None or old.metadata.labels == new.metadata.labels:
+        return
+    for deployment in view.cached(DEPLOYMENT).in_namespace(new.metadata.name):
+        yield from from_hub_deployment(view, ObjectChange(None, deployment))
+
+
+def from_hub_binding(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """By the hub namespace's identity: the hub deployment may be gone already."""
+    binding = change.latest
+    namespace = view.cached(NAMESPACE).get(Ref("", binding.metadata.namespace))
+    if namespace is None or binding.spec.resource.kind != DEPLOYMENT.kind:
+        return []
+    key = upstream_key(namespace.metadata.labels, binding.spec.resource.name)
+    return [key] if key else []
+
+
+def concerns_project(old: ResourceBinding, new: ResourceBinding) -> bool:
+    """Where it is placed, and whose word the hub's status is; the word itself is there."""
+    return placed_and_heard(old) != placed_and_heard(new) or spec_or_metadata_changed(old, new)
+
+
+CONTROLLER = Controller(
+    name="federator",
+    role="project",
+    reconcile=reconcile,
+    edges=(
+        for_(DEPLOYMENT),
+        reads(NAMESPACE),
+        watches(NAMESPACE, from_hub_namespace, on="hub"),
+        watches(DEPLOYMENT, from_hub_deployment, on="hub"),
+        watches(BINDING, from_hub_binding, on="hub", update_filter=concerns_project),
+        watches(WORK, from_hub_work, on="hub"),
+        watches(CLUSTER, from_cluster, on="hub"),
+    ),
+    finalizers=(labels.FEDERATOR_FINALIZER,),
+    entitled_only=True,
+    modes=(FEDERATED,),
+)

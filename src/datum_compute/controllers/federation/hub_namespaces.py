@@ -1,0 +1,207 @@
+"""Restores the labels of hub namespaces, and deletes a hub namespace whose source is gone.
+
+The rules are in planning/federation/hub_namespaces.py. Before it deletes, the controller confirms
+what its caches show:
+it lists the namespaces of the project and the contents of the hub namespace.
+
+Hub namespace of a project -> the policies that route what lies in it to its cities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.errors import Forbidden, NotFound
+from datum_compute.api.identity import federation_namespace, source_uid
+from datum_compute.api.kinds import (
+    BINDING,
+    CLUSTER_POLICY,
+    DEPLOYMENT,
+    INSTANCE,
+    NAMESPACE,
+    POLICY,
+    WORK,
+)
+from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, PlaneName, plane_role
+from datum_compute.controllers.context import FEDERATED, Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.federation.hub_namespaces import (
+    Home,
+    namespaces_of_contents,
+    plan_hub_namespace,
+    plan_policies,
+    plan_removal,
+)
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
+
+_CONTENT_KINDS: tuple[KindInfo[Any], ...] = (DEPLOYMENT, INSTANCE, BINDING)
+
+WORKS_BY_CONTENT_NAMESPACE = Index(WORK, "content-namespace", namespaces_of_contents)
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    hub, name = context.planes.hub, key.ref.name
+    uid = source_uid(name)
+    if not uid:
+        return Done()
+    home = Home(hub.read(NAMESPACE).get(key.ref), hub.read(CLUSTER_POLICY).get(key.ref))
+    project = context.planes.project(home.project) if home.project else None
+    # Caches of other processes may still contain the namespaces of a project that was removed.
+    source = None if home.is_project_removed else _find_source(context, project, home, uid)
+    plan = plan_hub_namespace(home, source, is_project_readable=project is not None)
+    if plan is None:
+        use = await _find_use(hub, project, home, name)
+        plan = plan_removal(home, use)
+    return await carry_out(context.planes, plan)
+
+
+def _find_source(
+    context: Context, project: CachedClient | None, home: Home, uid: str
+) -> tuple[PlaneName, Namespace] | None:
+    """Find the source by the labels, which costs one lookup.
+
+    If the labels were edited, search all projects for the uid.
+    """
+    if project is not None:
+        labeled = Ref("", home.identity.get(labels.UPSTREAM_NAMESPACE, ""))
+        source = project.read(NAMESPACE).get(labeled)
+        if source is not None and source.metadata.uid == uid:
+            return project.plane, source
+    return next(
+        (
+            (plane, namespace)
+            for plane in context.planes.engaged()
+            if plane_role(plane) == "project"
+            for namespace in context.planes.require(plane).read(NAMESPACE).all()
+            if namespace.metadata.uid == uid
+        ),
+        None,
+    )
+
+
+async def _find_use(hub: CachedClient, project: CachedClient | None, home: Home, name: str) -> str:
+    """Return what still needs the namespace; empty if nothing does. Caches are read first."""
+    if _has_cached_contents(hub, name):
+        return f"{name} is not empty"
+    uid, removed = source_uid(name), home.is_project_removed
+    if project is not None and await _has_source(project, uid, removed=removed):
+        return f"the source of {name} exists"
+    if await _has_contents(hub, name):
+        return f"{name} is not empty"
+    return ""
+
+
+def _has_cached_contents(hub: CachedClient, name: str) -> bool:
+    if any(hub.read(kind).in_namespace(name) for kind in _CONTENT_KINDS):
+        return True
+    return bool(hub.read(WORK).refs_indexed(WORKS_BY_CONTENT_NAMESPACE.name, name))
+
+
+async def _has_source(project: CachedClient, uid: str, *, removed: bool) -> bool:
+    try:
+        listed = await project.client.list(NAMESPACE)
+    except (NotFound, Forbidden):
+        if not removed:
+            raise
+        return False  # The plane of a removed project does not exist, or denies access.
+    return any(namespace.metadata.uid == uid for namespace in listed.items)
+
+
+async def _has_contents(hub: CachedClient, name: str) -> bool:
+    for kind in _CONTENT_KINDS:
+        if (await hub.client.list(kind, namespace=name)).items:
+            return True
+    # An unreadable Work is in no index. This read raises if there is one.
+    return any(name in namespaces_of_contents(work) for work in hub.read(WORK).all())
+
+
+def from_source(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map the creation and the deletion of a project namespace to its hub namespace."""
+    if change.new is None or change.old is None:
+        yield Key(HUB, Ref("", federation_namespace(change.latest.metadata.uid)))
+
+
+def from_content(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    if change.new is None:
+        yield Key(view.plane, Ref("", change.latest.metadata.namespace))
+
+
+def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    if change.new is None:
+        for name in namespaces_of_contents(change.latest):
+            yield Key(view.plane, Ref("", name))
+
+
+def from_policy(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    yield Key(view.plane, Ref("", change.latest.metadata.name))
+
+
+NAMESPACE_CONTROLLER = Controller(
+    name="home",
+    role="hub",
+    reconcile=reconcile,
+    edges=(
+        for_(NAMESPACE),
+        watches(CLUSTER_POLICY, from_policy),
+        watches(DEPLOYMENT, from_content),
+        watches(WORK, from_work),
+        reads(INSTANCE),
+        reads(BINDING),
+        watches(NAMESPACE, from_source, on="project"),
+    ),
+    indexes=(WORKS_BY_CONTENT_NAMESPACE,),
+)
+
+
+async def reconcile_policy(context: Context, key: Key) -> Outcome:
+    hub = context.planes.require(key.plane)
+    namespace = hub.read(NAMESPACE).get(key.ref)
+    if namespace is None or labels.UPSTREAM_CLUSTER not in namespace.metadata.labels:
+        return Done()
+    name = namespace.metadata.name
+    plan = plan_policies(
+        namespace,
+        hub.read(DEPLOYMENT).in_namespace(name),
+        hub.read(POLICY).in_namespace(name),
+        hub.read(CLUSTER_POLICY).get(Ref("", name)),
+    )
+    return await carry_out(context.planes, plan)
+
+
+def to_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """The hub namespace that a deployment or policy lies in."""
+    yield Key(view.plane, Ref("", change.latest.metadata.namespace))
+
+
+def to_namespace_of_same_name(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    yield Key(view.plane, Ref("", change.latest.metadata.name))
+
+
+POLICY_CONTROLLER = Controller(
+    name="policy",
+    role="hub",
+    reconcile=reconcile_policy,
+    edges=(
+        for_(NAMESPACE),
+        watches(DEPLOYMENT, to_namespace, update_filter=spec_or_metadata_changed),
+        watches(POLICY, to_namespace),
+        watches(CLUSTER_POLICY, to_namespace_of_same_name),
+    ),
+    modes=(FEDERATED,),
+)

@@ -1,0 +1,319 @@
+"""Copies the Instances of the hub to their projects. The rules are in
+planning/federation/instances.py.
+
+Copies the Instances of a cell to the hub. The rules are in planning/federation/instances.py.
+
+A copy on the hub that names this cell is deleted if the cell does not have the instance. The
+instance may have been deleted while the hub was unreachable, or the cell may have lost its store.
+
+Hub Instance whose labels identify no project -> quarantined; see planning/federation/instances.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, assert_never
+
+from datum_compute.api import labels
+from datum_compute.api.errors import AlreadyExists
+from datum_compute.api.identity import deployment_of, federation_namespace
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.controllers.context import FEDERATED, Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.instance_quarantine import quarantine, release_from_quarantine
+from datum_compute.planes.planes import upstream_key
+from datum_compute.planning.federation.instances import (
+    NO_DEPLOYMENT,
+    OWNER_S,
+    REASONS,
+    DeleteCopy,
+    KeepCopy,
+    Problem,
+    PublishCopy,
+    Quarantine,
+    ReleaseFromQuarantine,
+    cells_of_copy,
+    decide_project_copy,
+    identity_problem,
+    is_quarantined,
+    is_worth_telling,
+    plan_projection,
+    plan_unprojection,
+    plan_withdrawal,
+    plan_writeback,
+    quarantine_reason,
+)
+from datum_compute.planning.federation.unreachable import Silence, are_equally_heard, silence_of
+from datum_compute.planning.initial_status import INITIAL_STATUS_S, age_s
+from datum_compute.planning.rollout.gates import are_going
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+    reads,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.metrics import ComputedGauge, GaugeSample
+
+NOTED = "noted-elsewhere"
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view, hub = context.planes.require(key.plane), context.planes.hub
+    namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
+    if namespace is None:
+        return Done()
+    home = federation_namespace(namespace.metadata.uid)
+    hub_instance = hub.read(INSTANCE).get(Ref(home, key.ref.name))
+    is_identified = hub_instance is not None and _identifies(hub_instance, key)
+    deployment = None
+    if hub_instance is not None and is_identified:
+        owner = Ref(
+            key.ref.namespace,
+            deployment_of(hub_instance.metadata.name, hub_instance.metadata.labels),
+        )
+        deployment = view.read(DEPLOYMENT).get(owner)
+    decision = decide_project_copy(
+        key.plane, key.ref.namespace, hub_instance, deployment, is_identified=is_identified
+    )
+    match decision:
+        case KeepCopy():
+            return Done()
+        case DeleteCopy():
+            return await _delete_project_copy(context, key)
+        case Quarantine(instance, problem):
+            return await _quarantine(context, key, instance, problem)
+        case ReleaseFromQuarantine(instance):
+            return await release_from_quarantine(context, instance)
+        case PublishCopy(instance, owner_deployment):
+            return await _publish(context, key, instance, owner_deployment)
+        case _:
+            assert_never(decision)
+
+
+async def _publish(
+    context: Context, key: Key, hub_instance: Instance, deployment: WorkloadDeployment
+) -> Outcome:
+    plan = plan_projection(
+        key.plane,
+        key.ref.namespace,
+        hub_instance,
+        deployment,
+        context.planes.require(key.plane).read(INSTANCE).get(key.ref),
+        _silence(context.planes.hub, hub_instance),
+        context.now(),
+    )
+    return await carry_out(context.planes, plan)
+
+
+async def _delete_project_copy(context: Context, key: Key) -> Outcome:
+    projection = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
+    return await carry_out(context.planes, plan_unprojection(key.plane, projection))
+
+
+async def _quarantine(
+    context: Context, key: Key, hub_instance: Instance, problem: Problem
+) -> Outcome:
+    outcome = await quarantine(context, hub_instance, problem)
+    if not is_quarantined(hub_instance):
+        return Requeue(OWNER_S)
+    await _delete_project_copy(context, key)
+    return outcome
+
+
+def _identifies(hub_instance: Instance, key: Key) -> bool:
+    """Return True if the labels of the hub instance lead to the key."""
+    return upstream_key(hub_instance.metadata.labels, key.ref.name) == key
+
+
+def _silence(hub: CachedClient, instance: Instance) -> Silence | None:
+    """Return the state of the first unreachable cell that the copy names."""
+    clusters = hub.read(CLUSTER)
+    found = (silence_of(clusters.get(Ref("", cell))) for cell in cells_of_copy(instance))
+    return next(filter(None, found), None)
+
+
+def noted_elsewhere(copy: Instance) -> Iterable[str]:
+    """Return the cell that the copy's annotation names, if its label names another one."""
+    labelled = copy.metadata.labels.get(labels.CELL)
+    return (cell for cell in cells_of_copy(copy) if cell != labelled)
+
+
+def from_hub_instance(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map by the copy's own labels and by its namespace's labels: labels on the copy may have been
+    edited."""
+    metadata = change.latest.metadata
+    home = view.cached(NAMESPACE).get(Ref("", metadata.namespace))
+    told = [metadata.labels] if home is None else [metadata.labels, home.metadata.labels]
+    return filter(None, dict.fromkeys(upstream_key(said, metadata.name) for said in told))
+
+
+def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a Cluster whose reachability changed to the copies of its instances."""
+    if are_equally_heard(change.old, change.new):
+        return
+    copies, cell = view.cached(INSTANCE), change.latest.metadata.name
+    for instance in (*copies.with_label(labels.CELL, cell), *copies.indexed(NOTED, cell)):
+        yield from from_hub_instance(view, ObjectChange(None, instance))
+
+
+def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map the creation and the deletion of a deployment to the copies of its instances."""
+    if change.old is not None and change.new is not None:
+        return []
+    name = change.latest.metadata.name
+    waiting = view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, name)
+    return [Key(view.plane, ref_of(instance)) for instance in waiting]
+
+
+PROJECT_COPY_CONTROLLER = Controller(
+    name="projector",
+    role="project",
+    reconcile=reconcile,
+    edges=(
+        for_(INSTANCE),
+        reads(NAMESPACE),
+        reads(NAMESPACE, on="hub"),
+        watches(DEPLOYMENT, from_deployment),
+        watches(INSTANCE, from_hub_instance, on="hub"),
+        watches(CLUSTER, from_cluster, on="hub"),
+    ),
+    indexes=(Index(INSTANCE, NOTED, noted_elsewhere, on="hub"),),
+    workers=MANY_WORKERS,
+    entitled_only=True,
+    modes=(FEDERATED,),
+)
+
+
+async def reconcile_hub_copy(context: Context, key: Key) -> Outcome:
+    view, hub = context.planes.require(key.plane), context.planes.hub
+    instance = view.read(INSTANCE).get(key.ref)
+    if instance is None:
+        return await _withdraw(context, view, key)
+    owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
+    deployment = hub.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
+    copy = hub.read(INSTANCE).get(key.ref)
+    if copy is None and not is_worth_telling(instance, context.now()):
+        return Requeue(INITIAL_STATUS_S)
+    if copy is None and deployment is not None and age_s(instance, context.now()) > OWNER_S:
+        # An instance of this age had a copy. After a disconnect the cached deployments of the hub
+        # may be older than the cached copies. A copy whose owner is gone would be collected and
+        # created again without end.
+        deployment = await hub.get_uncached(DEPLOYMENT, ref_of(deployment))
+    try:
+        plan = plan_writeback(key.plane, instance, deployment, copy)
+        return await carry_out(context.planes, plan)
+    except AlreadyExists:
+        # The cell label of the copy was edited. This cell watches only copies with its label.
+        copy = await hub.get_uncached(INSTANCE, key.ref)
+        plan = plan_writeback(key.plane, instance, deployment, copy)
+        return await carry_out(context.planes, plan)
+
+
+async def _withdraw(context: Context, view: CachedClient, key: Key) -> Outcome:
+    """Delete a copy only after a live read from the cell confirms that the original is gone."""
+    plan = plan_withdrawal(key.plane, context.planes.hub.read(INSTANCE).get(key.ref))
+    if plan.actions and await view.get_uncached(INSTANCE, key.ref) is not None:
+        return Requeue(1)
+    return await carry_out(context.planes, plan)
+
+
+def concerns_copy(_old: Instance, new: Instance) -> bool:
+    """Return False if all scheduling gates are cleared, because they are removed next."""
+    return not (new.spec.controller.scheduling_gates and are_going(new))
+
+
+def from_hub_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a copy to the cells that it names and named, so that its cell restores edited fields."""
+    seen = [copy for copy in (change.old, change.new) if copy is not None]
+    for cell in dict.fromkeys(name for copy in seen for name in cells_of_copy(copy)):
+        try:
+            plane = cell_plane(cell)
+        except ValueError:  # an edited label may be no name of a cell
+            continue
+        yield Key(plane, ref_of(change.latest))
+
+
+HUB_COPY_CONTROLLER = Controller(
+    name="writeback",
+    role="cell",
+    reconcile=reconcile_hub_copy,
+    edges=(
+        for_(INSTANCE, update_filter=concerns_copy),
+        reads(DEPLOYMENT, on="hub"),
+        watches(INSTANCE, from_hub_copy, on="hub"),
+    ),
+    finalizers=(labels.INSTANCE_FINALIZER,),
+    workers=MANY_WORKERS,
+    modes=(FEDERATED,),
+)
+
+
+async def reconcile_quarantine(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    instance = view.read(INSTANCE).get(key.ref)
+    if instance is None:
+        context.state.unresolved_since_s.pop(key, None)
+        return Done()
+    home = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
+    problem = identity_problem(instance, home)
+    if problem is not None:
+        return await quarantine(context, instance, problem)
+    if quarantine_reason(instance) == NO_DEPLOYMENT and is_quarantined(instance):
+        return Done()  # the projector looks for its deployment
+    return await release_from_quarantine(context, instance)
+
+
+def from_home(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """What a home says of itself decides on the copies in it."""
+    old, new = change.old, change.new
+    if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
+        return
+    for instance in view.cached(INSTANCE).in_namespace(change.latest.metadata.name):
+        yield Key(view.plane, ref_of(instance))
+
+
+def concerns_identity(old: Instance, new: Instance) -> bool:
+    before, after = old.metadata, new.metadata
+    return before.labels != after.labels or before.annotations != after.annotations
+
+
+def _by_reason(instance: Instance) -> Iterable[str]:
+    reason = quarantine_reason(instance)
+    return (reason,) if reason else ()
+
+
+def quarantine_gauge(view_of: Callable[[PlaneName], CachedClient | None]) -> ComputedGauge:
+    """How many are set apart now, by reason; reasons of which there are none are said as well."""
+
+    def readings() -> Iterable[GaugeSample]:
+        hub = view_of(HUB)
+        informer = hub.informer(INSTANCE) if hub is not None else None
+        counts = informer.cache.counts(QUARANTINED.name) if informer is not None else {}
+        return [((reason,), float(counts.get(reason, 0))) for reason in REASONS]
+
+    text = "Copies of instances on the hub that lead to nobody, by reason."
+    return ComputedGauge("compute_federation_quarantined_objects", text, ("reason",), readings)
+
+
+QUARANTINED = Index(INSTANCE, "quarantined", _by_reason)
+
+QUARANTINE_CONTROLLER = Controller(
+    name="quarantine",
+    role="hub",
+    reconcile=reconcile_quarantine,
+    edges=(for_(INSTANCE, update_filter=concerns_identity), watches(NAMESPACE, from_home)),
+    indexes=(QUARANTINED,),
+    modes=(FEDERATED,),
+)

@@ -1,0 +1,264 @@
+"""The Quota gate of an instance: cleared when the claim of its slot is granted.
+
+The claim is read from the cache, also while its project cannot be reached: a slot that has its
+claim needs no new decision for its next instance. A cell that restarts while the project cannot be
+reached uses its own record (``planning/quota/claims.py``).
+
+A live read confirms a claim that was granted a while ago before it clears a gate. The hub releases
+the claims of a cell that was forced to leave, and the cache and the record of that cell still have
+them when it comes back.
+
+The Network gate of an instance: cleared with the addresses that it gets from its deployment's
+attachment, in one write with the condition.
+
+The ReferencedData gate of an instance: cleared when the ConfigMaps and Secrets that it refers to
+are on its plane, with the keys it asks for.
+
+An instance that waits is found by what it waits for, so a source that appears wakes exactly those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.codec import plain
+from datum_compute.api.conditions import FALSE, TRUE, Verdict, find_condition
+from datum_compute.api.errors import ApiError, Unreachable
+from datum_compute.api.instance import NETWORK_READY, REFERENCED_DATA_READY, Instance
+from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, INSTANCE_TYPE, NAMESPACE, SERVER
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.reasons import Reason
+from datum_compute.api.references import references_of
+from datum_compute.api.resourceclaim import GRANTED, ResourceClaim
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.instance_quota import from_claim, home_of, size_on
+from datum_compute.controllers.referenced_data import (
+    index_values,
+    observe_sources,
+    unreadable_kinds,
+    wakes,
+)
+from datum_compute.planning.federation.referenced_objects import arrival_verdict, carried
+from datum_compute.planning.network.addresses import interface_of, location_fields, network_verdict
+from datum_compute.planning.quota.claims import (
+    ClaimHome,
+    ObservedQuota,
+    Size,
+    claim_ref,
+    decide_quota_gate,
+    is_for,
+    is_granted,
+    is_granted_before,
+    is_recent_grant,
+)
+from datum_compute.planning.rollout.gates import (
+    FIRST_SYNC_S,
+    NETWORK,
+    QUOTA,
+    REFERENCED_DATA,
+    Decision,
+    gate_names,
+    waiting_s,
+)
+from datum_compute.planning.rollout.slots import ordinal
+from datum_compute.runtime.cache import Index, NotSynced
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Edge, Key, reads, watches
+from datum_compute.runtime.informer import ObjectChange
+
+# A project that does not answer within this time counts as unreachable.
+CONFIRM_TIMEOUT_S = 3.0
+_TOO_MANY_REQUESTS = 429
+
+
+def decide_quota(context: Context, key: Key, instance: Instance) -> Decision | None:
+    if QUOTA not in gate_names(instance) or instance.is_terminating:
+        return None
+    observed = _observe_quota(context, key, instance)
+    decision = decide_quota_gate(instance, observed, context.unix_s())
+    if decision is None:
+        plane = observed.home.plane if observed.home is not None else key.plane
+        raise NotSynced(f"{plane} has not been seen yet")
+    return decision
+
+
+def _observe_quota(context: Context, key: Key, instance: Instance) -> ObservedQuota:
+    home, size = home_of(context, key), size_on(context, key, instance)
+    if home is not None and not _is_readable(context, home):
+        recorded = _is_recorded(context, key, instance, size)
+        return ObservedQuota(home, None, size, is_readable=False, is_recorded=recorded)
+    return ObservedQuota(home, claim_of(context, home, instance), size)
+
+
+def clears_gate(decision: Decision) -> bool:
+    return decision.gate == QUOTA and decision.verdict.status == TRUE
+
+
+async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
+    """Read from the project that the slot still has its granted claim; raise NotSynced if not.
+
+    If the project cannot be reached, the cell relies on its cache. If the project refuses the read,
+    because the cell is no longer a member, the error is raised and retried.
+    """
+    home = home_of(context, key)
+    view = context.planes.get(home.plane) if home is not None else None
+    if home is None or view is None:
+        return
+    ref = claim_ref(home, instance.metadata.name)
+    cached = view.cached(CLAIM).get(ref)
+    if cached is not None and is_recent_grant(cached, context.unix_s()):
+        return
+    try:
+        async with asyncio.timeout(CONFIRM_TIMEOUT_S):
+            claim = await view.get_uncached(CLAIM, ref)
+    except (Unreachable, TimeoutError):
+        return
+    except ApiError as error:
+        if error.code >= 500 or error.code == _TOO_MANY_REQUESTS:
+            return
+        raise
+    if claim is None or not is_granted(claim) or not is_for(claim, home, instance):
+        await view.declare(CLAIM).refresh()
+        raise NotSynced(f"{home.plane}: the claim of {key.ref} is gone, and the cache is behind")
+
+
+def _is_readable(context: Context, home: ClaimHome) -> bool:
+    view = context.planes.get(home.plane)
+    return view is not None and view.declare(CLAIM).synced
+
+
+def _is_recorded(context: Context, key: Key, instance: Instance, size: Size | None) -> bool:
+    name = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
+    owner = Ref(key.ref.namespace, name)
+    deployment = context.planes.require(key.plane).read(DEPLOYMENT).get(owner)
+    if deployment is None or deployment.is_terminating:
+        return False
+    return is_granted_before(deployment, ordinal(instance), size)
+
+
+def claim_of(context: Context, home: ClaimHome | None, instance: Instance) -> ResourceClaim | None:
+    """Return the claim of the instance's name, unless it is being released.
+
+    While a write to the project is unanswered, the cache cannot prove that a claim is missing. A
+    granted claim in the cache still exists: only this cell releases it, and it records that first.
+    """
+    if home is None:
+        return None
+    view, ref = context.planes.require(home.plane), claim_ref(home, instance.metadata.name)
+    try:
+        claim = view.read(CLAIM).get(ref)
+    except NotSynced:
+        claim = view.cached(CLAIM).get(ref)
+        if claim is None or claim.is_terminating or not is_granted(claim):
+            raise
+    leaving = context.state.claims_being_released.get(Key(home.plane, ref))
+    return None if claim is not None and claim.metadata.uid == leaving else claim
+
+
+def from_decided_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a claim to its instance. A new undecided claim is treated as no claim."""
+    if change.old is None and change.new is not None:
+        granted = find_condition(change.new.status.conditions, GRANTED)
+        if granted is None or granted.reason == Reason.PENDING_EVALUATION:
+            return ()
+    return from_claim(view, change)
+
+
+EDGES: tuple[Edge, ...] = (
+    watches(CLAIM, from_decided_claim, on="project"),
+    reads(NAMESPACE),
+    reads(DEPLOYMENT),
+    reads(INSTANCE_TYPE),
+)
+
+
+# Nobody says that an address of a full prefix has become free.
+RECHECK_S = 30.0
+
+
+def decide_network(context: Context, key: Key, instance: Instance) -> Decision | None:
+    if NETWORK not in gate_names(instance) or instance.is_terminating:
+        return None
+    view = context.planes.require(key.plane)
+    owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
+    deployment = view.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
+    attachment = deployment.spec.network_attachment if deployment is not None else None
+    interfaces, records = instance.status.network_interfaces, {}
+    if not interfaces and attachment is not None and attachment.prefixes:
+        addresses = context.state.addresses.addresses(view, attachment, instance)
+        if addresses is not None:
+            interfaces = [interface_of(instance, attachment, addresses)]
+            records = {"networkInterfaces": plain(interfaces)}
+    verdict = network_verdict(instance, attachment, interfaces)
+    recheck_s = None if verdict.status == TRUE else RECHECK_S
+    fields = location_fields(instance, attachment)
+    return Decision(NETWORK, NETWORK_READY, verdict, recheck_s, records, fields)
+
+
+def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Instances that wait for the network of their deployment."""
+    old, new = change.old, change.new
+    if new is None:
+        return
+    if old is not None and old.spec.network_attachment == new.spec.network_attachment:
+        return
+    for instance in view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
+        waits = NETWORK in gate_names(instance)
+        if waits and instance.metadata.namespace == new.metadata.namespace:
+            yield Key(view.plane, ref_of(instance))
+
+
+NETWORK_EDGES: tuple[Edge, ...] = (
+    watches(DEPLOYMENT, from_deployment),
+    reads(SERVER),
+)
+
+
+# The sources' own events come at once; this repairs what was missed.
+
+
+def decide_data(context: Context, key: Key, instance: Instance) -> Decision | None:
+    if REFERENCED_DATA not in gate_names(instance) or instance.is_terminating:
+        return None
+    view = context.planes.require(key.plane)
+    unread = unreadable_kinds(view, references_of(instance.spec))
+    if unread and waiting_s(instance, context.unix_s()) >= FIRST_SYNC_S:
+        message = f"The platform cannot read {' and '.join(unread)} on this plane"
+        verdict = Verdict(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
+    else:
+        verdict = _verdict(view, instance)
+    recheck_s = None if verdict.status == TRUE else RECHECK_S
+    return Decision(REFERENCED_DATA, REFERENCED_DATA_READY, verdict, recheck_s)
+
+
+def _verdict(view: CachedClient, instance: Instance) -> Verdict:
+    namespace, wanted = instance.metadata.namespace, references_of(instance.spec)
+    owner = Ref(namespace, instance.metadata.labels.get(labels.DEPLOYMENT_NAME, ""))
+    deployment = view.read(DEPLOYMENT).get(owner)
+    template = instance.spec.controller.template_hash
+    observed = observe_sources(view, namespace, wanted)
+    return arrival_verdict(deployment, template, wanted, observed)
+
+
+def waits_for(instance: Instance) -> Iterable[str]:
+    if REFERENCED_DATA in gate_names(instance):
+        yield from index_values(instance.metadata.namespace, references_of(instance.spec))
+
+
+def from_deployment_data(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Instances that wait for what their project says about their data."""
+    new = change.new
+    if new is None or (change.old is not None and carried(change.old) == carried(new)):
+        return
+    for instance in view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
+        waits = REFERENCED_DATA in gate_names(instance)
+        if waits and instance.metadata.namespace == new.metadata.namespace:
+            yield Key(view.plane, ref_of(instance))
+
+
+WAITING = Index(INSTANCE, "waits-for-data", waits_for)
+
+DATA_EDGES: tuple[Edge, ...] = (*wakes(WAITING), watches(DEPLOYMENT, from_deployment_data))

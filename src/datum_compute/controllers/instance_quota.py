@@ -1,0 +1,38 @@
+"""Reads about the quota of an instance that several controllers of a cell share.
+
+This module is no controller: it has no watches and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import INSTANCE_TYPE, NAMESPACE
+from datum_compute.api.meta import Ref
+from datum_compute.controllers.context import Context
+from datum_compute.planning.quota.claims import ClaimHome, Size, claim_home, instance_of, size_of
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Key
+from datum_compute.runtime.informer import ObjectChange
+
+
+def home_of(context: Context, key: Key) -> ClaimHome | None:
+    """Return where the claim of the instance is; None if its namespace names no project."""
+    namespaces = context.planes.require(key.plane).read(NAMESPACE)
+    namespace = namespaces.get(Ref("", key.ref.namespace))
+    return claim_home(key.plane, namespace, context.single_project)
+
+
+def size_on(context: Context, key: Key, instance: Instance) -> Size | None:
+    """Return the size of the instance, with the instance types of its plane."""
+    types = context.planes.require(key.plane).read(INSTANCE_TYPE)
+    return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
+
+
+def from_claim(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a claim to its instance. Claims of other consumers map to none."""
+    found = instance_of(change.latest)
+    if found is not None:
+        yield Key(*found)

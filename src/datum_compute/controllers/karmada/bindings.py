@@ -1,0 +1,171 @@
+"""Hub object + policies + clusters -> binding: to which cells it goes.
+
+A binding is created only after a live read of its object. A cache that missed the deletion of the
+object would otherwise create the binding again and again, while garbage collection deletes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import find_condition
+from datum_compute.api.kinds import (
+    CLUSTER,
+    CLUSTER_POLICY,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    NAMESPACE,
+    POLICY,
+    SECRET,
+)
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.karmada.bindings import (
+    SCHEDULED,
+    AnyBinding,
+    Policy,
+    binding_kind,
+    binding_name,
+    plan_binding,
+    selects,
+)
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Edge,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+    owns,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
+
+# The kinds that travel from the hub to cells; of some only those that are marked for it.
+PROPAGATED: tuple[KindInfo[Any], ...] = (NAMESPACE, DEPLOYMENT, CONFIG_MAP, SECRET)
+MARKED: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
+# Retry after a live read has contradicted the cache.
+RECHECK_S = 1.0
+
+
+def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
+    async def reconcile(context: Context, key: Key) -> Outcome:
+        hub = context.planes.require(key.plane)
+        template = hub.read(kind).get(key.ref)
+        if template is None:
+            return Done()
+        binding = hub.read(binding_kind(kind)).get(
+            Ref(key.ref.namespace, binding_name(kind, key.ref.name))
+        )
+        policies = _in_order_of_precedence(hub, key.ref.namespace)
+        clusters = hub.read(CLUSTER).all()
+        plan = plan_binding(kind, template, policies, clusters, binding, context.now())
+        if binding is None and plan.actions and not await _exists(hub, kind, template):
+            hub.mark_stale(kind)
+            return Requeue(RECHECK_S)
+        return await carry_out(context.planes, plan)
+
+    return reconcile
+
+
+async def _exists(hub: CachedClient, kind: KindInfo[Any], template: ApiObject) -> bool:
+    found = await hub.get_uncached(kind, ref_of(template))
+    return found is not None and found.metadata.uid == template.metadata.uid
+
+
+def _in_order_of_precedence(hub: CachedClient, namespace: str) -> list[Policy]:
+    """Policies of the namespace first, then those of the whole hub, each by name."""
+    near = sorted(hub.read(POLICY).in_namespace(namespace), key=ref_of) if namespace else []
+    far = sorted(hub.read(CLUSTER_POLICY).all(), key=ref_of)
+    return [*near, *far]
+
+
+def _all_of(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+    """A cluster may concern every object."""
+
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+        if not _only_status_changed(change):
+            for obj in _travelling(view, kind):
+                yield Key(view.plane, ref_of(obj))
+
+    return to_keys
+
+
+def _travelling(view: CachedClient, kind: KindInfo[Any]) -> list[ApiObject]:
+    cached = view.cached(kind)
+    return cached.with_label(labels.REFERENCED_DATA, "true") if kind in MARKED else cached.all()
+
+
+def _marked_key(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    if change.latest.metadata.labels.get(labels.REFERENCED_DATA) == "true":
+        yield Key(view.plane, ref_of(change.latest))
+
+
+def _selected_by_policy(
+    kind: KindInfo[Any],
+) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+    """What the policy selects, or did: of the others none is placed by it. One of a namespace
+    places what is there, one of the whole hub all of the kind."""
+
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+        if _only_status_changed(change):
+            return
+        policies = [policy for policy in (change.old, change.new) if policy is not None]
+        namespace = change.latest.metadata.namespace
+        found = view.cached(kind).in_namespace(namespace) if namespace else _travelling(view, kind)
+        for obj in found:
+            if any(selects(policy, kind, obj) for policy in policies):
+                yield Key(view.plane, ref_of(obj))
+
+    return to_keys
+
+
+def _only_status_changed(change: ObjectChange[Any]) -> bool:
+    """Heartbeats change a Cluster's status; only labels and existence matter for placement."""
+    if change.old is None or change.new is None:
+        return False
+    old, new = change.old.metadata, change.new.metadata
+    return bool(
+        (old.generation, old.labels, old.deletion_timestamp)
+        == (new.generation, new.labels, new.deletion_timestamp)
+    )
+
+
+def concerns_placing(old: AnyBinding, new: AnyBinding) -> bool:
+    """Of its status only whether it is placed; the rest is what cells report."""
+    placed = [find_condition(b.status.conditions, SCHEDULED) for b in (old, new)]
+    return placed[0] != placed[1] or spec_or_metadata_changed(old, new)
+
+
+def _own(kind: KindInfo[Any]) -> Edge:
+    """Nothing is placed by its status."""
+    if kind in MARKED:
+        return Edge(kind, _marked_key, is_primary=True, update_filter=spec_or_metadata_changed)
+    return for_(kind, update_filter=spec_or_metadata_changed)
+
+
+def _controller(kind: KindInfo[Any]) -> Controller[Context]:
+    placed = _selected_by_policy(kind)
+    return Controller(
+        name=f"binding-{kind.plural}",
+        role="hub",
+        reconcile=_reconcile(kind),
+        edges=(
+            _own(kind),
+            owns(binding_kind(kind), update_filter=concerns_placing),
+            watches(CLUSTER, _all_of(kind)),
+            # What is marked is placed by a policy of its own namespace.
+            reads(CLUSTER_POLICY) if kind in MARKED else watches(CLUSTER_POLICY, placed),
+            watches(POLICY, placed),
+        ),
+    )
+
+
+CONTROLLERS = tuple(_controller(kind) for kind in PROPAGATED)

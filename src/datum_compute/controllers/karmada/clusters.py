@@ -1,0 +1,184 @@
+"""Probes the cells, and sets the Ready and Serving conditions of their Clusters.
+
+The rules are in planning/federation/cells.py. A disconnected cell sends no events, so the
+controller
+probes periodically.
+
+Deletes what the hub has of a cell that leaves. The rules are in planning/federation/cells.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.cluster import Cluster
+from datum_compute.api.conditions import TRUE, Verdict
+from datum_compute.api.errors import ApiError, Unreachable
+from datum_compute.api.identity import execution_namespace
+from datum_compute.api.kinds import (
+    BINDING,
+    CLUSTER,
+    CLUSTER_BINDING,
+    INSTANCE,
+    NAMESPACE,
+    WORK,
+)
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.namespace import Namespace
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.federation.cells import (
+    REACHABLE,
+    Belongings,
+    CellProbe,
+    infrastructure_refs,
+    plan_cell_health,
+    plan_leaving,
+    unreachable,
+)
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
+from datum_compute.runtime.informer import ObjectChange
+
+# Upper limit for a probe, even if the transport has a longer timeout.
+PROBE_TIMEOUT_S = 5.0
+_DEFAULT_NAMESPACE = Ref("", "default")
+
+_log = logging.getLogger(__name__)
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    hub = context.planes.require(key.plane)
+    cluster = hub.read(CLUSTER).get(key.ref)
+    if cluster is None:
+        context.state.unreachable_since_s.pop(key.ref.name, None)
+        return Done()
+    probe_s, grace_s = context.patience.probe_s, context.patience.grace_s
+    probe_started_s = context.elapsed_s()
+    result = await probe_cell(context.planes.cell(key.ref.name), min(PROBE_TIMEOUT_S, probe_s))
+    unreachable_s = _unreachable_s(context, key.ref.name, result, probe_started_s)
+    probe = CellProbe(result, unreachable_s, interval_s=probe_s, grace_s=grace_s)
+    others = _other_clusters_of_city(hub, cluster)
+    plan = plan_cell_health(cluster, others, probe, context.unix_s())
+    return await carry_out(context.planes, plan)
+
+
+def _other_clusters_of_city(hub: CachedClient, cluster: Cluster) -> list[Cluster]:
+    city = cluster.metadata.labels.get(labels.TOPOLOGY_CITY, "")
+    same = hub.read(CLUSTER).with_label(labels.TOPOLOGY_CITY, city) if city else []
+    return [c for c in same if ref_of(c) != ref_of(cluster) and not c.is_terminating]
+
+
+def map_same_city_clusters(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Enqueue all clusters of a city when a cluster joins, leaves or moves."""
+    seen = [c for c in (change.old, change.new) if c is not None]
+    cities = [c.metadata.labels.get(labels.TOPOLOGY_CITY, "") for c in seen]
+    if len(seen) == 2 and cities[0] == cities[1]:
+        return
+    for city in dict.fromkeys(filter(None, cities)):
+        for cluster in view.cached(CLUSTER).with_label(labels.TOPOLOGY_CITY, city):
+            yield Key(view.plane, ref_of(cluster))
+
+
+def _unreachable_s(context: Context, cell: str, verdict: Verdict, probe_started_s: float) -> float:
+    """Return how long probes have failed; 0 if the last one succeeded."""
+    if verdict.status == TRUE:
+        context.state.unreachable_since_s.pop(cell, None)
+        return 0.0
+    now_s = context.elapsed_s()
+    # Greater than 0, because 0 means reachable.
+    return max(0.001, now_s - context.state.unreachable_since_s.setdefault(cell, probe_started_s))
+
+
+async def probe_cell(cell: CachedClient | None, timeout_s: float) -> Verdict:
+    if cell is None:
+        return unreachable("the cell is not connected")
+    try:
+        async with asyncio.timeout(timeout_s):
+            found = await cell.client.get(NAMESPACE, _DEFAULT_NAMESPACE)
+    except (ApiError, Unreachable) as error:
+        return unreachable(str(error))
+    except TimeoutError:
+        return unreachable(f"no answer within {timeout_s:g} s")
+    relist_if_replaced(cell, found)
+    return REACHABLE
+
+
+def relist_if_replaced(cell: CachedClient, found: Namespace) -> None:
+    """Relist a cell that lost its data.
+
+    Every plane has the namespace ``default``, and its uid identifies the plane. Watches alone may
+    miss the loss: they resume at a resource version, which the new plane may have passed already.
+    """
+    informer, uid = cell.informer(NAMESPACE), found.metadata.uid
+    cached = informer.cache.entry(_DEFAULT_NAMESPACE) if informer is not None else None
+    known = {cell.identity or uid, cached.uid if cached is not None else uid}
+    cell.identity = uid
+    if known != {uid}:
+        _log.warning("%s lost its data or was replaced; listing it again", cell.plane)
+        cell.relist()
+
+
+def _by_cell(key: Key) -> str:
+    return key.ref.name
+
+
+CLUSTER_CONTROLLER = Controller(
+    name="cluster",
+    role="hub",
+    reconcile=reconcile,
+    edges=(for_(CLUSTER), watches(CLUSTER, map_same_city_clusters)),
+    lane=_by_cell,  # one unreachable cell does not delay the others
+)
+
+
+async def reconcile_leaving(context: Context, key: Key) -> Outcome:
+    hub = context.planes.require(key.plane)
+    cluster = hub.read(CLUSTER).get(key.ref)
+    if cluster is None or not cluster.is_terminating:
+        return Done()
+    cell = cluster.metadata.name
+    found = Belongings(
+        works=hub.read(WORK).in_namespace(execution_namespace(cell)),
+        bindings=frozenset(
+            binding.metadata.uid
+            for binding in (*hub.read(BINDING).all(), *hub.read(CLUSTER_BINDING).all())
+        ),
+        copies=hub.read(INSTANCE).with_label(labels.CELL, cell),
+        kept=await _read_infrastructure(hub, cell),
+    )
+    return await carry_out(context.planes, plan_leaving(cluster, found))
+
+
+async def _read_infrastructure(
+    hub: CachedClient, cell: str
+) -> list[tuple[KindInfo[Any], ApiObject]]:
+    """Read from the hub: Leases change all the time, and no cache has them."""
+    found = [(kind, await hub.get_uncached(kind, ref)) for kind, ref in infrastructure_refs(cell)]
+    return [(kind, obj) for kind, obj in found if obj is not None]
+
+
+def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a deleted Work to the Cluster of its cell."""
+    if change.new is None:
+        space = change.latest.metadata.namespace
+        yield Key(view.plane, Ref("", space.removeprefix(execution_namespace(""))))
+
+
+LEAVING_CONTROLLER = Controller(
+    name="leaving",
+    role="hub",
+    reconcile=reconcile_leaving,
+    edges=(
+        for_(CLUSTER),
+        watches(WORK, from_work),
+        reads(INSTANCE),
+        reads(BINDING),
+        reads(CLUSTER_BINDING),
+    ),
+    finalizers=(labels.CLUSTER_FINALIZER,),
+)

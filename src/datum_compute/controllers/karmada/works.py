@@ -1,0 +1,326 @@
+"""Binding -> one Work for each target cell, and what the cells report back to the object.
+
+Work -> its copy on the cell, and the copy's status back. Removal is released only with proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import is_true
+from datum_compute.api.identity import execution_namespace
+from datum_compute.api.kinds import (
+    CLUSTER,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    NAMESPACE,
+    SECRET,
+    WORK,
+    kind_of,
+)
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.plane import HUB, PlaneName, cell_plane, member_name
+from datum_compute.api.work import Work
+from datum_compute.api.workname import work_name
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.federation.unreachable import are_equally_heard
+from datum_compute.planning.karmada.bindings import (
+    binding_kind,
+    binding_name,
+    plan_unbound_works,
+    plan_works,
+)
+from datum_compute.planning.karmada.works import (
+    RECHECK_S,
+    is_copy_of,
+    plan_execution,
+    plan_orphans,
+    plan_unreachable,
+)
+from datum_compute.planning.plan import Delete, Plan, drop_finalizer
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Edge,
+    Key,
+    Outcome,
+    Requeue,
+    Terminal,
+    for_,
+    reads,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
+
+# Retry after a live read has contradicted the cache.
+RECHECK_S_of_works = 1.0
+
+
+def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
+    async def reconcile(context: Context, key: Key) -> Outcome:
+        hub = context.planes.require(key.plane)
+        binding = hub.read(binding_kind(kind)).get(key.ref)
+        if binding is None:
+            return await _remove_unbound_works(context, kind, key)
+        if binding.spec.resource.kind != kind.kind:
+            return Done()
+        resource = binding.spec.resource
+        template = hub.read(kind).get(Ref(resource.namespace, resource.name))
+        works = _works_of(hub, kind, binding.metadata.uid, Ref(resource.namespace, resource.name))
+        plan = plan_works(kind, binding, template, works, context.now())
+        return await carry_out(context.planes, plan)
+
+    return reconcile
+
+
+async def _remove_unbound_works(context: Context, kind: KindInfo[Any], key: Key) -> Outcome:
+    """Read binding and object live: absence from a cache is no reason to remove a Work. While the
+    object exists, its new binding adopts the Works."""
+    hub, name = context.planes.require(key.plane), key.ref.name.removesuffix(binding_name(kind, ""))
+    resource = Ref(key.ref.namespace, name)
+    plan = plan_unbound_works(_works_named(hub, kind, resource))
+    if not plan.actions or hub.read(kind).get(resource) is not None:
+        return Done()
+    found = [
+        await hub.get_uncached(binding_kind(kind), key.ref),
+        await hub.get_uncached(kind, resource),
+    ]
+    if any(found):
+        return Requeue(RECHECK_S_of_works)
+    return await carry_out(context.planes, plan)
+
+
+def _works_of(hub: CachedClient, kind: KindInfo[Any], binding_uid: str, ref: Ref) -> list[Work]:
+    """By label and by name: a Work that lost its label is still the only one of that name."""
+    labelled = hub.read(WORK).with_label(labels.BINDING_ID, binding_uid)
+    by_ref = {ref_of(work): work for work in (*labelled, *_works_named(hub, kind, ref))}
+    return [by_ref[ref] for ref in sorted(by_ref)]
+
+
+def _works_named(hub: CachedClient, kind: KindInfo[Any], ref: Ref) -> list[Work]:
+    works, name = hub.read(WORK), work_name(kind, ref)
+    named = (
+        works.get(Ref(execution_namespace(cluster.metadata.name), name))
+        for cluster in hub.read(CLUSTER).all()
+    )
+    return [work for work in named if work is not None]
+
+
+def _from_template(
+    kind: KindInfo[Any],
+) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+        metadata = change.latest.metadata
+        yield Key(view.plane, Ref(metadata.namespace, binding_name(kind, metadata.name)))
+
+    return to_keys
+
+
+def _from_work(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+        manifest = change.latest.spec.workload.manifests[0]
+        if manifest.get("kind") == kind.kind:
+            metadata = manifest["metadata"]
+            name = binding_name(kind, metadata["name"])
+            yield Key(view.plane, Ref(metadata.get("namespace", ""), name))
+
+    return to_keys
+
+
+def _own_binding(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+    """Those of other kinds are other controllers' business."""
+
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+        if change.latest.spec.resource.kind == kind.kind:
+            yield Key(view.plane, ref_of(change.latest))
+
+    return to_keys
+
+
+def _controller(kind: KindInfo[Any]) -> Controller[Context]:
+    return Controller(
+        name=f"work-{kind.plural}",
+        role="hub",
+        reconcile=_reconcile(kind),
+        edges=(
+            Edge(binding_kind(kind), _own_binding(kind), is_primary=True),
+            watches(kind, _from_template(kind)),
+            watches(WORK, _from_work(kind)),
+            reads(CLUSTER),
+        ),
+        finalizers=(labels.BINDING_FINALIZER,),
+    )
+
+
+WORK_CONTROLLERS = tuple(_controller(kind) for kind in (NAMESPACE, DEPLOYMENT, CONFIG_MAP, SECRET))
+
+
+MET_S = 2.0
+# Kinds that a cell receives, except namespaces.
+_COPIED: tuple[KindInfo[Any], ...] = (DEPLOYMENT, CONFIG_MAP, SECRET)
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    hub = context.planes.require(key.plane)
+    work = hub.read(WORK).get(key.ref)
+    if work is None:
+        return await _remove_orphans(context, key)
+    manifest = work.spec.workload.manifests[0]
+    kind = kind_of(manifest["apiVersion"], manifest["kind"])
+    if kind is None:
+        return Terminal(f"{manifest['apiVersion']} {manifest['kind']} is not a kind cells serve")
+    cell = _cell_of(key)
+    view = context.planes.get(cell)
+    if view is None and _is_heard(hub, cell):
+        return Requeue(MET_S)
+    if view is None:
+        return await carry_out(context.planes, plan_unreachable(work, cell, context.now()))
+    ref = Ref(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
+    copy = await _copy_of(work, view, kind, ref)
+    if work.is_terminating and (copy is None or not is_copy_of(copy, kind, work)):
+        return await _release(context, work, view, kind, ref)
+    missing = "" if copy is not None else _missing_namespace(view, ref.namespace)
+    plan = plan_execution(cell, work, kind, copy, context.now(), missing_namespace=missing)
+    return await carry_out(context.planes, plan)
+
+
+async def _copy_of(
+    work: Work, view: CachedClient, kind: KindInfo[Any], ref: Ref
+) -> ApiObject | None:
+    """What the cell holds in its place. Of a copy that has spoken the cell is asked itself before
+    its word is taken back: our view may have been listed anew from an old cache."""
+    copy: ApiObject | None = view.read(kind).get(ref)
+    if copy is None and work.status.manifest_statuses and not work.is_terminating:
+        return await view.get_uncached(kind, ref)
+    return copy
+
+
+def _missing_namespace(view: CachedClient, name: str) -> str:
+    """The name of a namespace that the cell does not have; empty if it has it, or needs none."""
+    is_there = not name or view.read(NAMESPACE).get(Ref("", name)) is not None
+    return "" if is_there else name
+
+
+def _is_heard(hub: CachedClient, cell: PlaneName) -> bool:
+    """Whether it answered when it was last asked. A process that has just started meets its cells
+    one by one; that it has not met this one yet says nothing of the cell."""
+    cluster = hub.read(CLUSTER).get(Ref("", member_name(cell)))
+    return cluster is not None and is_true(cluster.status.conditions, "Ready")
+
+
+async def _release(
+    context: Context, work: Work, view: CachedClient, kind: KindInfo[Any], ref: Ref
+) -> Outcome:
+    """Let the tombstone go once the cell itself says that the copy is gone. What somebody else
+    put in its place stays."""
+    found = await view.get_uncached(kind, ref)
+    if found is not None and is_copy_of(found, kind, work):
+        return Requeue(1)
+    release = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
+    return await carry_out(context.planes, Plan(tuple(release)))
+
+
+async def _remove_orphans(context: Context, key: Key) -> Outcome:
+    """A create that was under way when the Work went may have landed after it. The hub is asked
+    itself: a Work that only our view lacks is no reason to remove anything."""
+    view = context.planes.get(_cell_of(key))
+    if view is None:
+        return Done()
+    orphans = [
+        action
+        for kind in _COPIED
+        for action in plan_orphans(
+            view.plane, key.ref, kind, view.read(kind).with_label(labels.MANAGED, "true")
+        ).actions
+    ]
+    namespaces = plan_orphans(
+        view.plane, key.ref, NAMESPACE, view.read(NAMESPACE).with_label(labels.MANAGED, "true")
+    ).actions
+    if (
+        not (orphans or namespaces)
+        or await context.planes.hub.get_uncached(WORK, key.ref) is not None
+    ):
+        return Done()
+    for action in namespaces:
+        if isinstance(action, Delete) and not await _is_abandoned(context, view, action.ref):
+            return Requeue(RECHECK_S)
+    return await carry_out(context.planes, Plan((*orphans, *namespaces)))
+
+
+async def _is_abandoned(context: Context, view: CachedClient, ref: Ref) -> bool:
+    """Return True if live reads find neither the namespace on the hub nor a deployment in it.
+    Deleting a namespace deletes its content, so a missing Work alone is not sufficient."""
+    if await context.planes.hub.get_uncached(NAMESPACE, ref) is not None:
+        return False
+    return not (await view.client.list(DEPLOYMENT, namespace=ref.name)).items
+
+
+def _cell_of(key: Key) -> PlaneName:
+    return cell_plane(key.ref.namespace.removeprefix(execution_namespace("")))
+
+
+def from_copy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+    """By the copy's own name, which leads to its Work whatever its annotations say; and to the
+    Work that they name, if somebody wrote one under another name."""
+
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+        if not any(_is_marked(seen) for seen in (change.old, change.new) if seen is not None):
+            return
+        namespace = execution_namespace(member_name(view.plane))
+        name = work_name(kind, ref_of(change.latest))
+        yield Key(HUB, Ref(namespace, name))
+        noted = change.latest.metadata.annotations.get(labels.WORK_NAME, name)
+        if noted != name:
+            yield Key(HUB, Ref(namespace, noted))
+
+    return to_keys
+
+
+def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """A cell that answers again gets at once what it has missed, however long it was away."""
+    if change.old is None or are_equally_heard(change.old, change.new) or change.new is None:
+        return
+    if is_true(change.new.status.conditions, "Ready"):
+        namespace = execution_namespace(change.new.metadata.name)
+        for work in view.cached(WORK).in_namespace(namespace):
+            yield Key(view.plane, ref_of(work))
+
+
+def _is_marked(copy: ApiObject) -> bool:
+    metadata = copy.metadata
+    return labels.MANAGED in metadata.labels or labels.WORK_NAME in metadata.annotations
+
+
+def _source_namespaces(work: Work) -> Iterable[str]:
+    """Yield the namespace of the object in a Work: Works of all projects share one namespace."""
+    for manifest in work.spec.workload.manifests[:1]:
+        metadata = manifest.get("metadata", {})
+        yield metadata.get("namespace") or metadata.get("name", "")
+
+
+_BY_SOURCE = Index(WORK, "source-namespace", _source_namespaces)
+
+
+def _by_cell(key: Key) -> str:
+    return key.ref.namespace
+
+
+EXECUTION_CONTROLLER = Controller(
+    name="execution",
+    role="hub",
+    reconcile=reconcile,
+    edges=(
+        for_(WORK),
+        watches(CLUSTER, from_cluster),
+        *(watches(kind, from_copy(kind), on="cell") for kind in (NAMESPACE, *_COPIED)),
+    ),
+    indexes=(_BY_SOURCE,),
+    finalizers=(labels.EXECUTION_FINALIZER,),
+    flow_index=_BY_SOURCE.name,
+    lane=_by_cell,  # one cell that never answers holds up no other
+)

@@ -1,1 +1,0 @@
-"""Beside the projects: what users write becomes deployments, travels to the hub and comes back."""

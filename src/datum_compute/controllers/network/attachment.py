@@ -1,0 +1,115 @@
+"""Project WorkloadDeployment -> its NetworkBinding, and the prefixes of it in its spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import (
+    DEPLOYMENT,
+    LOCATION_BINDING,
+    NETWORK_BINDING,
+    NETWORK_CONTEXT,
+    SUBNET,
+)
+from datum_compute.api.meta import Ref
+from datum_compute.api.networkbinding import NetworkBinding
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.network.attachment import (
+    Presence,
+    Wanted,
+    binding_ref,
+    city_of,
+    is_rolled,
+    location_for,
+    network_of,
+    plan_attachment,
+)
+from datum_compute.planning.network.subnets import subnet_name
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    owns,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    deployment = view.read(DEPLOYMENT).get(key.ref)
+    if deployment is None:
+        return Done()
+    location = location_for(deployment.spec.city_code, view.read(LOCATION_BINDING).all())
+    bindings = view.read(NETWORK_BINDING)
+    presence = None
+    if location is not None:
+        network = network_of(deployment.spec.template, key.ref.namespace)
+        wanted = Wanted(network, location.spec.location_ref.name)
+        presence = _presence(view, bindings.get(binding_ref(deployment, wanted)))
+    owned = bindings.owned_by(deployment.metadata.uid)
+    plan = plan_attachment(key.plane, deployment, location, owned, presence)
+    return await carry_out(context.planes, plan)
+
+
+def _presence(view: CachedClient, binding: NetworkBinding | None) -> Presence | None:
+    named = binding and binding.status.network_context_ref
+    found = named and view.read(NETWORK_CONTEXT).get(Ref(named.namespace, named.name))
+    if not found:
+        return None
+    subnets = view.read(SUBNET)
+    names = [subnet_name(found, family) for family in found.spec.ip_families]
+    namespace = found.metadata.namespace
+    return Presence(
+        found, {n: s for n in names if (s := subnets.get(Ref(namespace, n))) is not None}
+    )
+
+
+def concerns_network(old: WorkloadDeployment, new: WorkloadDeployment) -> bool:
+    """Of its status only whether anything old still runs."""
+    return is_rolled(old) != is_rolled(new) or spec_or_metadata_changed(old, new)
+
+
+def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Its numbers; whether it is ready, its bindings say."""
+    old, new = change.old, change.new
+    if old is None or new is None or old.spec == new.spec:
+        return
+    name = new.metadata.name
+    for binding in view.cached(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name):
+        for owner in binding.metadata.owner_references:
+            if owner.kind == DEPLOYMENT.kind:
+                yield Key(view.plane, Ref(binding.metadata.namespace, owner.name))
+
+
+def from_location(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    if change.old is None or change.new is None:
+        for deployment in view.cached(DEPLOYMENT).with_label(
+            labels.CITY_CODE, city_of(change.latest)
+        ):
+            metadata = deployment.metadata
+            yield Key(view.plane, Ref(metadata.namespace, metadata.name))
+
+
+CONTROLLER = Controller(
+    name="attachment",
+    role="project",
+    reconcile=reconcile,
+    edges=(
+        for_(DEPLOYMENT, update_filter=concerns_network),
+        owns(NETWORK_BINDING),
+        watches(NETWORK_CONTEXT, from_context),
+        watches(LOCATION_BINDING, from_location),
+        reads(SUBNET),
+    ),
+    entitled_only=True,
+)

@@ -1,0 +1,105 @@
+"""IPAllocation -> gone, if whoever holds it is, and nobody uses the prefix any more.
+
+Holders give back what they hold. This is for those that could not: the prefix was still in use
+when they had to go, somebody took their finalizer away, or a crash came between. That a holder is
+gone is asked of its plane, not read from a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.errors import NotFound
+from datum_compute.api.ipallocation import IPAllocation
+from datum_compute.api.kinds import DEPLOYMENT, IP_ALLOCATION, NETWORK, SUBNET, WORK
+from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.api.plane import PLATFORM
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.prefix_ledger import USER_EDGES, USER_INDEXES, observe_user
+from datum_compute.planning.network.prefixes import (
+    allocation_name,
+    attached_prefixes,
+    carried_prefixes,
+    plan_giving_back,
+    pool_label,
+)
+from datum_compute.planning.network.subnets import prefix_of
+from datum_compute.planning.plan import Plan
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
+from datum_compute.runtime.informer import ObjectChange
+
+# A record that is right is looked at again so rarely that it costs nothing.
+RECHECK_S = 600.0
+IN_USE_S = 60.0
+_KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (NETWORK, SUBNET)}
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    found = context.planes.require(key.plane).read(IP_ALLOCATION).get(key.ref)
+    if found is None:
+        return Done()
+    project = None
+    if labels.PROJECT_REMOVED not in found.metadata.labels:
+        project = context.planes.project(found.spec.project)
+        kind = _KINDS.get(found.spec.holder.kind)
+        if project is None or kind is None or await _is_held(project, kind, found):
+            return Requeue(RECHECK_S)
+    if _is_used(context, project, found):
+        return Requeue(IN_USE_S)
+    return await carry_out(context.planes, Plan(tuple(plan_giving_back([found]))))
+
+
+async def _is_held(project: CachedClient, kind: KindInfo[Any], found: IPAllocation) -> bool:
+    named = found.spec.holder
+    try:
+        holder = await project.client.get(kind, Ref(named.namespace, named.name))
+    except NotFound:
+        return False
+    return bool(holder.metadata.uid == found.spec.holder_uid)
+
+
+def _is_used(context: Context, project: CachedClient | None, found: IPAllocation) -> bool:
+    """By somebody with an address of it, or by prefixes that were cut from it."""
+    cidr = found.spec.cidr
+    recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
+    if recorded.with_label(labels.POOL, pool_label(cidr)):
+        return True
+    return bool(observe_user(context, project, cidr))
+
+
+def from_subnet(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    prefix = prefix_of(change.latest) if change.new is None else ""
+    return [_key(prefix)] if prefix else []
+
+
+def from_work(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """A cell has nothing of it any more."""
+    return map(_key, carried_prefixes(change.latest)) if change.new is None else []
+
+
+def from_deployment(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """The project has let go of it, which comes last."""
+    return map(_key, attached_prefixes(change.latest)) if change.new is None else []
+
+
+def _key(cidr: str) -> Key:
+    return Key(PLATFORM, Ref("", allocation_name(cidr)))
+
+
+CONTROLLER = Controller(
+    name="ip-allocation",
+    role="platform",
+    reconcile=reconcile,
+    edges=(
+        for_(IP_ALLOCATION),
+        watches(SUBNET, from_subnet, on="project"),
+        watches(WORK, from_work, on="hub"),
+        watches(DEPLOYMENT, from_deployment, on="project"),
+        *USER_EDGES,
+    ),
+    indexes=USER_INDEXES,
+)

@@ -1,0 +1,238 @@
+"""Network -> its prefix on record, and its release when nobody uses it any more.
+
+NetworkBinding -> the NetworkContext it needs, and whether that is ready.
+
+NetworkContext -> a SubnetClaim for each address family; removed after its last binding.
+
+Create the default network in the namespace ``default`` of each project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import (
+    IP_ALLOCATION,
+    LOCATION_BINDING,
+    NAMESPACE,
+    NETWORK,
+    NETWORK_BINDING,
+    NETWORK_CONTEXT,
+    SUBNET,
+    SUBNET_CLAIM,
+)
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.networkcontext import NetworkContext
+from datum_compute.api.plane import PLATFORM
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.prefix_ledger import observe_ledger, to_holder
+from datum_compute.planes.catalogue import default_network
+from datum_compute.planning.network.networks import (
+    Surroundings,
+    binding_labels,
+    context_ref,
+    holders_of,
+    network_ref,
+    plan_binding,
+    plan_context_removal,
+    plan_default_network,
+    plan_network,
+)
+from datum_compute.planning.network.prefixes import IPV6_NETWORKS, allocation_name, pool_label
+from datum_compute.planning.network.subnets import plan_context, subnet_name
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, owns, watches
+from datum_compute.runtime.informer import ObjectChange
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    network = view.read(NETWORK).get(key.ref)
+    if network is None:
+        return Done()
+    contexts = view.read(NETWORK_CONTEXT).owned_by(network.metadata.uid)
+    ledger = observe_ledger(context, key.plane, network, IPV6_NETWORKS)
+    prefix = network.status.ipam.ipv6_prefix
+    recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
+    inside = len(recorded.with_label(labels.POOL, pool_label(prefix))) if prefix else 0
+    plan = plan_network(key.plane, network, contexts, ledger, inside, context.now())
+    return await carry_out(context.planes, plan)
+
+
+def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """A network that is going waits for its last context."""
+    found = change.latest
+    if change.new is None:
+        yield Key(view.plane, Ref(found.metadata.namespace, found.spec.network.name))
+
+
+def from_inside(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """A network that is going waits for the last prefix that was cut from its own. Who holds its
+    own is on record beside it."""
+    if change.new is None:
+        pool = view.cached(IP_ALLOCATION).get(Ref("", allocation_name(change.latest.spec.pool)))
+        if pool is not None:
+            yield from _to_network(view, ObjectChange(None, pool))
+
+
+_to_network = to_holder(NETWORK)
+
+NETWORK_CONTROLLER = Controller(
+    name="network",
+    role="project",
+    reconcile=reconcile,
+    edges=(
+        for_(NETWORK),
+        watches(NETWORK_CONTEXT, from_context),
+        watches(IP_ALLOCATION, _to_network, on="platform"),
+        watches(IP_ALLOCATION, from_inside, on="platform"),
+    ),
+    finalizers=(labels.NETWORK_FINALIZER,),
+)
+
+
+async def reconcile_binding(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    binding = view.read(NETWORK_BINDING).get(key.ref)
+    if binding is None:
+        return Done()
+    network, location = network_ref(binding), binding.spec.location.name
+    around = Surroundings(
+        network=view.read(NETWORK).get(network),
+        location=view.read(LOCATION_BINDING).get(Ref("", location)),
+        context=view.read(NETWORK_CONTEXT).get(context_ref(network, location)),
+    )
+    return await carry_out(context.planes, plan_binding(key.plane, binding, around, context.now()))
+
+
+def _labelled(view: CachedClient, label: str, value: str) -> Iterable[Key]:
+    for binding in view.cached(NETWORK_BINDING).with_label(label, value):
+        yield Key(view.plane, ref_of(binding))
+
+
+def from_binding_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    return _labelled(view, labels.NETWORK_CONTEXT, change.latest.metadata.name)
+
+
+def concerns_bindings(old: NetworkContext, new: NetworkContext) -> bool:
+    """Not who took hold of it last."""
+    before, after = old.metadata, new.metadata
+    return (
+        (old.spec, old.status) != (new.spec, new.status)
+        or before.owner_references != after.owner_references
+        or before.deletion_timestamp != after.deletion_timestamp
+    )
+
+
+def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Its numbers, its coming and its going; not its status."""
+    old, new = change.old, change.new
+    if old is not None and new is not None and old.metadata.generation == new.metadata.generation:
+        return []
+    named = binding_labels(ref_of(change.latest), "")[labels.NETWORK]
+    return _labelled(view, labels.NETWORK, named)
+
+
+def from_location(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    if change.old is not None and change.new is not None:
+        return []
+    named = binding_labels(Ref("", ""), change.latest.metadata.name)[labels.LOCATION]
+    return _labelled(view, labels.LOCATION, named)
+
+
+BINDING_CONTROLLER = Controller(
+    name="network-binding",
+    role="project",
+    reconcile=reconcile_binding,
+    edges=(
+        for_(NETWORK_BINDING),
+        watches(NETWORK_CONTEXT, from_binding_context, update_filter=concerns_bindings),
+        watches(NETWORK, from_network),
+        watches(LOCATION_BINDING, from_location),
+    ),
+)
+
+
+async def reconcile_context(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    found = view.read(NETWORK_CONTEXT).get(key.ref)
+    if found is None or found.is_terminating:
+        return Done()
+    network = view.read(NETWORK).get(Ref(key.ref.namespace, found.spec.network.name))
+    if network is None:
+        return Done()  # the collector takes what a network leaves behind
+    if not await _is_held(view, found):
+        return await carry_out(context.planes, plan_context_removal(key.plane, found))
+    names = [subnet_name(found, family) for family in found.spec.ip_families]
+    claims, subnets = view.read(SUBNET_CLAIM), view.read(SUBNET)
+    plan = plan_context(
+        key.plane,
+        found,
+        network,
+        {n: c for n in names if (c := claims.get(Ref(key.ref.namespace, n))) is not None},
+        {n: s for n in names if (s := subnets.get(Ref(key.ref.namespace, n))) is not None},
+        context.now(),
+    )
+    return await carry_out(context.planes, plan)
+
+
+async def _is_held(view: CachedClient, context: NetworkContext) -> bool:
+    """The cache is enough to see a holder; that there is none only the plane itself can say."""
+    name = context.metadata.name
+    cached = view.read(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name)
+    if holders_of(context, cached):
+        return True
+    listed = await view.client.list(NETWORK_BINDING)
+    return bool(holders_of(context, listed.items))
+
+
+def from_binding(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Its coming and its going."""
+    if change.old is None or change.new is None:
+        binding = change.latest
+        yield Key(view.plane, context_ref(network_ref(binding), binding.spec.location.name))
+
+
+CONTEXT_CONTROLLER = Controller(
+    name="network-context",
+    role="project",
+    reconcile=reconcile_context,
+    edges=(
+        for_(NETWORK_CONTEXT),
+        owns(SUBNET_CLAIM),
+        owns(SUBNET),
+        watches(NETWORK_BINDING, from_binding),
+    ),
+)
+
+
+_DESIRED = default_network()
+_NAMESPACE = Ref("", _DESIRED.metadata.namespace)
+
+
+async def reconcile_default_network(context: Context, key: Key) -> Outcome:
+    if key.ref != _NAMESPACE:
+        return Done()
+    view = context.planes.require(key.plane)
+    namespace = view.read(NAMESPACE).get(key.ref)
+    existing = view.read(NETWORK).get(ref_of(_DESIRED))
+    plan = plan_default_network(key.plane, namespace, existing, _DESIRED)
+    return await carry_out(context.planes, plan)
+
+
+def from_default_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """The namespace of a default network that was deleted."""
+    if change.new is None and ref_of(change.latest) == ref_of(_DESIRED):
+        yield Key(view.plane, _NAMESPACE)
+
+
+DEFAULT_NETWORK_CONTROLLER = Controller(
+    name="default-network",
+    role="project",
+    reconcile=reconcile_default_network,
+    edges=(for_(NAMESPACE), watches(NETWORK, from_default_network)),
+    workers=1,
+)

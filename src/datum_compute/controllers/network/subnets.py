@@ -1,0 +1,115 @@
+"""Subnet -> its prefix on record with the platform; given back when the subnet goes.
+
+SubnetClaim -> the Subnet of its name, and what came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import IP_ALLOCATION, NETWORK, NETWORK_CONTEXT, SUBNET, SUBNET_CLAIM
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.network import Network
+from datum_compute.api.subnet import Subnet
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.prefix_ledger import (
+    USER_EDGES,
+    USER_INDEXES,
+    observe_ledger,
+    observe_user,
+    to_holder,
+)
+from datum_compute.planning.network.subnets import (
+    plan_claim,
+    plan_subnet,
+    plan_subnet_removal,
+    pool_of,
+)
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    own_key,
+    reads,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    subnet = view.read(SUBNET).get(key.ref)
+    if subnet is None:
+        return Done()
+    network = _network_of(view, subnet)
+    ledger = observe_ledger(context, key.plane, subnet, pool_of(subnet, network))
+    if subnet.is_terminating:
+        users = {a.spec.cidr: observe_user(context, view, a.spec.cidr) for a in ledger.own}
+        plan = plan_subnet_removal(key.plane, subnet, ledger, users)
+    else:
+        plan = plan_subnet(key.plane, subnet, network, ledger, context.now())
+    return await carry_out(context.planes, plan)
+
+
+def _network_of(view: CachedClient, subnet: Subnet) -> Network | None:
+    namespace = subnet.metadata.namespace
+    context = view.read(NETWORK_CONTEXT).get(Ref(namespace, subnet.spec.network_context.name))
+    if context is None:
+        return None
+    return view.read(NETWORK).get(Ref(namespace, context.spec.network.name))
+
+
+def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """IPv6 subnets wait for the prefix that theirs is cut from."""
+    old, new = change.old, change.new
+    if old is not None and new is not None and old.status.ipam == new.status.ipam:
+        return
+    for context in view.cached(NETWORK_CONTEXT).owned_by(change.latest.metadata.uid):
+        for subnet in view.cached(SUBNET).owned_by(context.metadata.uid):
+            yield Key(view.plane, ref_of(subnet))
+
+
+SUBNET_CONTROLLER = Controller(
+    name="subnet",
+    role="project",
+    reconcile=reconcile,
+    edges=(
+        for_(SUBNET),
+        reads(NETWORK_CONTEXT),
+        watches(NETWORK, from_network),
+        watches(IP_ALLOCATION, to_holder(SUBNET), on="platform"),
+        *USER_EDGES,
+    ),
+    indexes=USER_INDEXES,
+    finalizers=(labels.SUBNET_FINALIZER,),
+)
+
+
+async def reconcile_subnet_claim(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    claim = view.read(SUBNET_CLAIM).get(key.ref)
+    if claim is None:
+        return Done()
+    around = Ref(key.ref.namespace, claim.spec.network_context.name)
+    plan = plan_claim(
+        key.plane,
+        claim,
+        view.read(NETWORK_CONTEXT).get(around),
+        view.read(SUBNET).get(key.ref),
+        context.now(),
+    )
+    return await carry_out(context.planes, plan)
+
+
+SUBNET_CLAIM_CONTROLLER = Controller(
+    name="subnet-claim",
+    role="project",
+    reconcile=reconcile_subnet_claim,
+    edges=(for_(SUBNET_CLAIM), reads(NETWORK_CONTEXT), watches(SUBNET, own_key)),
+)

@@ -1,0 +1,112 @@
+"""ServiceEntitlement of a project -> its consumer on the platform, and what the project gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.entitlements import consumer_name
+from datum_compute.api.kinds import (
+    CONSUMER,
+    ENTITLEMENT,
+    GRANT,
+    LOCATION,
+    LOCATION_BINDING,
+    SERVICE,
+    SERVICE_CONFIGURATION,
+)
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import PLATFORM, member_name, project_plane
+from datum_compute.api.serviceconfiguration import ServiceConfiguration
+from datum_compute.api.serviceconsumer import ServiceConsumer
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.platform.entitlements import Requested, plan_entitlement
+from datum_compute.planning.platform.services import BY_SERVICE, DRAFT, index_service, is_published
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, owns, watches
+from datum_compute.runtime.informer import ObjectChange
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view, platform = context.planes.require(key.plane), context.planes.require(PLATFORM)
+    entitlement = view.read(ENTITLEMENT).get(key.ref)
+    if entitlement is None:
+        return Done()
+    name = entitlement.spec.service_ref.name
+    service = platform.read(SERVICE).get(Ref("", name))
+    known_as = service.spec.service_name if service else entitlement.status.service_name
+    consumer = Ref("", consumer_name(known_as, member_name(key.plane)))
+    requested = Requested(
+        plane=key.plane,
+        entitlement=entitlement,
+        service=service,
+        configuration=_configuration(platform, name),
+        consumer=platform.read(CONSUMER).get(consumer),
+        locations=platform.read(LOCATION).all(),
+        grants=view.read(GRANT).all(),
+        bindings=view.read(LOCATION_BINDING).all(),
+        entitlements=view.read(ENTITLEMENT).all(),
+        offered=frozenset(
+            one.metadata.name for one in platform.read(SERVICE).all() if is_published(one)
+        ),
+    )
+    return await carry_out(context.planes, plan_entitlement(requested, context.now()))
+
+
+def _configuration(platform: CachedClient, service: str) -> ServiceConfiguration | None:
+    found = [
+        configuration
+        for configuration in platform.read(SERVICE_CONFIGURATION).indexed(BY_SERVICE, service)
+        if configuration.spec.phase != DRAFT
+    ]
+    return min(found, key=lambda one: one.metadata.name, default=None)
+
+
+def from_consumer(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    return _requests([change.latest])
+
+
+def from_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    return _requests(view.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name))
+
+
+def from_configuration(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    name = change.latest.spec.service_ref.name
+    return _requests(view.cached(CONSUMER).indexed(BY_SERVICE, name))
+
+
+def from_location(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
+    """Every consumer: a location is offered to all of them."""
+    return _requests(view.cached(CONSUMER).all())
+
+
+def _requests(consumers: Iterable[ServiceConsumer]) -> Iterator[Key]:
+    """An entitlement has the name of its service."""
+    for consumer in consumers:
+        plane = project_plane(consumer.spec.consumer_project_ref.name)
+        yield Key(plane, Ref("", consumer.spec.service_ref.name))
+
+
+CONTROLLER = Controller(
+    name="service-entitlement",
+    role="project",
+    reconcile=reconcile,
+    edges=(
+        for_(ENTITLEMENT),
+        owns(GRANT),
+        owns(LOCATION_BINDING),
+        owns(ENTITLEMENT),
+        watches(CONSUMER, from_consumer, on="platform"),
+        watches(SERVICE, from_service, on="platform"),
+        watches(SERVICE_CONFIGURATION, from_configuration, on="platform"),
+        watches(LOCATION, from_location, on="platform"),
+    ),
+    indexes=(
+        Index(CONSUMER, BY_SERVICE, index_service, on="platform"),
+        Index(SERVICE_CONFIGURATION, BY_SERVICE, index_service, on="platform"),
+    ),
+    finalizers=(labels.ENTITLEMENT_FINALIZER,),
+)

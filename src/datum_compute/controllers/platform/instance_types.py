@@ -1,0 +1,101 @@
+"""Report the status of an InstanceType on the platform plane.
+
+Copies on other planes have no status of their own.
+
+Copies InstanceTypes of the platform plane to projects and cells; see
+planning/platform/instance_types.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api.instancetype import InstanceType
+from datum_compute.api.kinds import INSTANCE_TYPE
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.plane import PLATFORM, PlaneName
+from datum_compute.controllers.context import FEDERATED, Context
+from datum_compute.controllers.effects import carry_out, for_each_plane
+from datum_compute.planning.jitter import spread
+from datum_compute.planning.plan import Plan
+from datum_compute.planning.platform.instance_types import (
+    plan_copy,
+    plan_instance_type,
+    plan_removal,
+)
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
+from datum_compute.runtime.informer import ObjectChange
+
+BY_REPLACEMENT = "replacement"
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    types = context.planes.require(key.plane).read(INSTANCE_TYPE)
+    found = types.get(key.ref)
+    if found is None:
+        return Done()
+    replacement = types.get(Ref("", found.spec.lifecycle.replacement_instance_type))
+    plan = plan_instance_type(key.plane, found, replacement, context.now())
+    return await carry_out(context.planes, plan)
+
+
+def from_replacement(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """The instance types that name the changed one as their replacement."""
+    name = change.latest.metadata.name
+    for found in view.cached(INSTANCE_TYPE).indexed(BY_REPLACEMENT, name):
+        yield Key(view.plane, ref_of(found))
+
+
+def _replacements(instance_type: InstanceType) -> tuple[str, ...]:
+    name = instance_type.spec.lifecycle.replacement_instance_type
+    return (name,) if name else ()
+
+
+INSTANCE_TYPE_CONTROLLER = Controller(
+    name="instancetype",
+    role="platform",
+    reconcile=reconcile,
+    edges=(
+        for_(INSTANCE_TYPE),
+        watches(INSTANCE_TYPE, from_replacement),
+    ),
+    indexes=(Index(INSTANCE_TYPE, BY_REPLACEMENT, _replacements),),
+)
+
+
+COPIED_TO = ("project", "cell")
+# A plane that joins has the built-in types at once, and the others after this time at most.
+RESYNC_S = 300.0
+
+
+async def reconcile_copies(context: Context, key: Key) -> Outcome:
+    original = context.planes.require(key.plane).read(INSTANCE_TYPE).get(key.ref)
+    if original is not None and original.is_terminating:
+        return Done()
+
+    async def mirror(plane: PlaneName) -> None:
+        copy = context.planes.require(plane).read(INSTANCE_TYPE).get(key.ref)
+        actions = plan_copy(plane, original, copy) if original else plan_removal(plane, copy)
+        await carry_out(context.planes, Plan(tuple(actions)))
+
+    await for_each_plane(context.planes, COPIED_TO, mirror)
+    return Done() if original is None else Requeue(spread(RESYNC_S, key.ref))
+
+
+def to_original(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    yield Key(PLATFORM, ref_of(change.latest))
+
+
+COPY_CONTROLLER = Controller(
+    name="catalogue",
+    role="platform",
+    reconcile=reconcile_copies,
+    edges=(
+        for_(INSTANCE_TYPE),
+        *(watches(INSTANCE_TYPE, to_original, on=role) for role in COPIED_TO),
+    ),
+    modes=(FEDERATED,),
+)

@@ -1,0 +1,86 @@
+"""Location -> Ready, as the cells of its city answer.
+
+Sets the Available condition of the LocationBindings in projects that name a Location.
+
+Only for LocationBindings that people write. Entitlements set the condition of those they create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from datum_compute.api.kinds import CLUSTER, LOCATION, LOCATION_BINDING
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import PLATFORM, PlaneName
+from datum_compute.controllers.context import FEDERATED, Context
+from datum_compute.controllers.effects import carry_out, for_each_plane
+from datum_compute.planning.plan import Plan
+from datum_compute.planning.platform.locations import (
+    are_equally_open,
+    city_of_cell,
+    location_of,
+    plan_availability,
+    plan_location,
+)
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
+from datum_compute.runtime.informer import ObjectChange
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    location = context.planes.require(key.plane).read(LOCATION).get(key.ref)
+    if location is None or location.is_terminating:
+        return Done()
+    clusters = context.planes.hub.read(CLUSTER).all()
+    return await carry_out(context.planes, plan_location(location, clusters, context.now()))
+
+
+def from_cluster(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """A cell that comes, goes, falls silent, answers again, is drained or given to another city."""
+    seen = [cluster for cluster in (change.old, change.new) if cluster is not None]
+    cities = dict.fromkeys(city_of_cell(cluster) for cluster in seen)
+    if len(cities) > 1 or not are_equally_open(change.old, change.new):
+        yield from (Key(PLATFORM, Ref("", location_of(city))) for city in cities)
+
+
+LOCATION_CONTROLLER = Controller(
+    name="location",
+    role="platform",
+    reconcile=reconcile,
+    edges=(for_(LOCATION), watches(CLUSTER, from_cluster, on="hub")),
+    workers=1,
+    modes=(FEDERATED,),
+)
+
+
+async def reconcile_binding(context: Context, key: Key, *, alone: bool) -> Outcome:
+    location = context.planes.require(key.plane).read(LOCATION).get(key.ref)
+
+    async def report(plane: PlaneName) -> None:
+        for binding in context.planes.require(plane).read(LOCATION_BINDING).all():
+            if binding.spec.location_ref.name == key.ref.name:
+                actions = plan_availability(plane, binding, location, context.now(), alone=alone)
+                await carry_out(context.planes, Plan(tuple(actions)))
+
+    await for_each_plane(context.planes, ("project",), report)
+    return Done()
+
+
+def to_location(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    yield Key(PLATFORM, Ref("", change.latest.spec.location_ref.name))
+
+
+def controller(*, alone: bool) -> Controller[Context]:
+    """``alone``: all planes are one API server."""
+    return Controller(
+        name="locationbinding",
+        role="platform",
+        reconcile=partial(reconcile_binding, alone=alone),
+        edges=(for_(LOCATION), watches(LOCATION_BINDING, to_location, on="project")),
+        workers=1,
+    )
+
+
+BINDING_CONTROLLER = controller(alone=False)

@@ -1,0 +1,198 @@
+"""Projects and their consumers -> which projects the controllers of this process work on.
+
+A project that is no longer entitled is drained first: its workloads are asked to go, and the
+controllers are at work until they have left hub and cells. Then its consumer is let go. A workload
+that slipped in while access ended is drained in the same way.
+
+Namespaces of the hub -> which projects a cell works on: those that have a home there.
+
+A cell knows of no platform, and needs a project only for the quota claims of its instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import is_true
+from datum_compute.api.entitlements import ACTIVE, READY, consumer_name, is_open
+from datum_compute.api.identity import decoded_project, encoded_cluster
+from datum_compute.api.kinds import CONSUMER, DEPLOYMENT, ENTITLEMENT, NAMESPACE, PROJECT, WORKLOAD
+from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.api.plane import HUB, PLATFORM, PlaneName, member_name, project_plane
+from datum_compute.api.quotametrics import SERVICE, SERVICE_NAME
+from datum_compute.api.serviceconsumer import ServiceConsumer
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planes.lifecycle import delete_objects, list_objects
+from datum_compute.planes.membership import ProjectMembership
+from datum_compute.planning.plan import Plan, add_finalizer, drop_finalizer
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+    reads,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
+
+# How often a project that is being drained is looked at; its last workload wakes at once.
+DRAIN_S = 0.5
+_RUN: tuple[KindInfo[Any], ...] = (WORKLOAD, DEPLOYMENT)
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    membership, platform = context.membership, context.planes.require(PLATFORM)
+    assert membership is not None, "projects come and go only where planes are many"
+    plane = project_plane(key.ref.name)
+    consumer = platform.read(CONSUMER).get(Ref("", consumer_name(SERVICE_NAME, key.ref.name)))
+    project = platform.read(PROJECT).get(key.ref)
+    if project is None:
+        membership.disengage(plane)
+        return await _let_go(context, consumer)
+    is_there = project.is_terminating or is_true(project.status.conditions, READY)
+    if not membership.is_engaged(plane) and not is_there:
+        return Done()
+    if not membership.uses_entitlement:
+        await membership.engage(plane, entitled=False)
+        return Done()
+    if consumer is not None and is_open(consumer):
+        return await _entitle(context, membership, plane, consumer)
+    return await _withdraw(context, membership, plane, consumer)
+
+
+async def _entitle(
+    context: Context, membership: ProjectMembership, plane: PlaneName, consumer: ServiceConsumer
+) -> Outcome:
+    """From now on its consumer stays until the project is drained."""
+    guard = add_finalizer(PLATFORM, CONSUMER, consumer, labels.CONSUMER_FINALIZER)
+    await carry_out(context.planes, Plan(tuple(guard)))
+    await membership.engage(plane, entitled=True)
+    return Done()
+
+
+async def _withdraw(
+    context: Context,
+    membership: ProjectMembership,
+    plane: PlaneName,
+    consumer: ServiceConsumer | None,
+) -> Outcome:
+    if not membership.is_engaged(plane):
+        await membership.engage(plane, entitled=False)
+    if not _runs_anything(context.planes.require(plane)):
+        if not await _is_shut(context.planes.require(plane)):
+            return Requeue(DRAIN_S)
+        await membership.engage(plane, entitled=False)
+        return await _let_go(context, consumer)
+    await membership.engage(plane, entitled=True)
+    client = context.planes.require(plane).client
+    running = await list_objects(client, _RUN)
+    # Check access after the list, so that nothing that was created with access is deleted.
+    if await _is_current(context.planes.require(PLATFORM), plane, consumer):
+        await delete_objects(client, running)
+    return Requeue(DRAIN_S)
+
+
+async def _is_current(
+    platform: CachedClient, plane: PlaneName, cached: ServiceConsumer | None
+) -> bool:
+    """Whether the platform, read live, has the consumer that the cache has, or none either.
+
+    The watch of consumers may be behind that of projects: then a project that was created again
+    has no consumer yet, or that of its predecessor. If so, reads wait until it has caught up.
+    """
+    live = await platform.get_uncached(
+        CONSUMER, Ref("", consumer_name(SERVICE_NAME, member_name(plane)))
+    )
+    if _version_of(live) == _version_of(cached):
+        return True
+    platform.mark_stale(CONSUMER)
+    return False
+
+
+def _version_of(consumer: ServiceConsumer | None) -> int:
+    return consumer.version if consumer is not None else 0
+
+
+async def _let_go(context: Context, consumer: ServiceConsumer | None) -> Outcome:
+    if consumer is None or not consumer.is_terminating:
+        return Done()
+    released = drop_finalizer(PLATFORM, CONSUMER, consumer, labels.CONSUMER_FINALIZER)
+    return await carry_out(context.planes, Plan(tuple(released)))
+
+
+def _runs_anything(project: CachedClient) -> bool:
+    return any(project.read(kind).refs() for kind in _RUN)
+
+
+async def _is_shut(project: CachedClient) -> bool:
+    """Whether nothing can come any more, and nothing has come: asked of the project itself."""
+    entitlement = await project.get_uncached(ENTITLEMENT, Ref("", SERVICE))
+    asked = entitlement is not None and not entitlement.is_terminating
+    if entitlement is not None and asked and entitlement.status.phase == ACTIVE:
+        return False
+    return not any([(await project.client.list(kind)).items for kind in _RUN])
+
+
+def from_consumer(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    yield Key(PLATFORM, Ref("", change.latest.spec.consumer_project_ref.name))
+
+
+def from_project(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
+    yield Key(PLATFORM, Ref("", member_name(view.plane)))
+
+
+def _only_coming_and_going(_old: Any, _new: Any) -> bool:
+    return False
+
+
+PROJECT_CONTROLLER = Controller(
+    name="membership",
+    role="platform",
+    reconcile=reconcile,
+    edges=(
+        for_(PROJECT),
+        watches(CONSUMER, from_consumer),
+        watches(WORKLOAD, from_project, on="project", update_filter=_only_coming_and_going),
+        watches(DEPLOYMENT, from_project, on="project", update_filter=_only_coming_and_going),
+        reads(ENTITLEMENT, on="project"),
+    ),
+    finalizers=(labels.CONSUMER_FINALIZER,),
+    workers=4,
+)
+
+
+async def reconcile_hub_namespaces(context: Context, key: Key) -> Outcome:
+    """The key is a project."""
+    membership = context.membership
+    assert membership is not None, "projects come and go only where planes are many"
+    plane = project_plane(key.ref.name)
+    cluster = encoded_cluster(key.ref.name)
+    homes = context.planes.hub.read(NAMESPACE).with_label(labels.UPSTREAM_CLUSTER, cluster)
+    if homes:
+        await membership.engage(plane, entitled=True)
+    else:
+        membership.disengage(plane)
+    return Done()
+
+
+def to_project(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Also the one that a home said before."""
+    for home in filter(None, (change.new, change.old)):
+        name = decoded_project(home.metadata.labels.get(labels.UPSTREAM_CLUSTER, ""))
+        if name:
+            yield Key(HUB, Ref("", name))
+
+
+HUB_NAMESPACE_CONTROLLER = Controller(
+    name="membership",
+    role="hub",
+    reconcile=reconcile_hub_namespaces,
+    edges=(watches(NAMESPACE, to_project),),
+    workers=1,
+)

@@ -1,0 +1,111 @@
+"""Project -> its plane, and gone with it.
+
+Deleted, it first asks everything in its plane to go that stands for something elsewhere; the
+controllers are at work there until that is done. Then the plane goes, and the project last.
+
+Organization -> its namespace, and that it is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.errors import ApiError
+from datum_compute.api.kinds import NAMESPACE, ORGANIZATION, PROJECT
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.plane import project_plane
+from datum_compute.api.project import Project
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.platform.projects import (
+    organization_namespace,
+    plan_cleanup,
+    plan_failed,
+    plan_guard,
+    plan_organization,
+    plan_ready,
+    plan_release,
+)
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, owns, watches
+from datum_compute.runtime.informer import ObjectChange
+
+BY_OWNER = "owner"
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    project = view.read(PROJECT).get(key.ref)
+    if project is None:
+        return Done()
+    if project.is_terminating:
+        return await _remove(context, project)
+    owner = view.read(ORGANIZATION).get(Ref("", project.spec.owner_ref.name))
+    guard = plan_guard(project, owner)
+    if guard.actions:
+        return await carry_out(context.planes, guard)
+    return await _make(context, project)
+
+
+async def _make(context: Context, project: Project) -> Outcome:
+    maker, metadata = context.plane_lifecycle, project.metadata
+    assert maker is not None, "projects are made beside the server of their planes"
+    owner = metadata.annotations.get(labels.CREATED_BY, "")
+    try:
+        await maker.create(project_plane(metadata.name), owner)
+    except ApiError as error:
+        await carry_out(context.planes, plan_failed(project, str(error), context.now()))
+        raise
+    return await carry_out(context.planes, plan_ready(project, context.now()))
+
+
+async def _remove(context: Context, project: Project) -> Outcome:
+    maker, plane = context.plane_lifecycle, project_plane(project.metadata.name)
+    assert maker is not None, "projects are removed beside the server of their planes"
+    if labels.PROJECT_FINALIZER not in project.metadata.finalizers:
+        return Done()
+    if left := await maker.drain(plane):
+        return await carry_out(context.planes, plan_cleanup(project, left, context.now()))
+    await maker.delete(plane)
+    return await carry_out(context.planes, plan_release(project))
+
+
+def from_organization(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """The projects of a new organization, which may exist before it."""
+    if change.old is not None:
+        return
+    for project in view.cached(PROJECT).indexed(BY_OWNER, change.latest.metadata.name):
+        yield Key(view.plane, ref_of(project))
+
+
+PROJECT_CONTROLLER = Controller(
+    name="project",
+    role="platform",
+    reconcile=reconcile,
+    edges=(for_(PROJECT), watches(ORGANIZATION, from_organization)),
+    indexes=(Index(PROJECT, BY_OWNER, lambda project: (project.spec.owner_ref.name,)),),
+    finalizers=(labels.PROJECT_FINALIZER,),
+    workers=4,
+)
+
+
+async def reconcile_organization(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    organization = view.read(ORGANIZATION).get(key.ref)
+    if organization is None:
+        return Done()
+    namespace = view.read(NAMESPACE).get(Ref("", organization_namespace(key.ref.name)))
+    plan = plan_organization(organization, namespace, context.now())
+    return await carry_out(context.planes, plan)
+
+
+ORGANIZATION_CONTROLLER = Controller(
+    name="organization",
+    role="platform",
+    reconcile=reconcile_organization,
+    edges=(for_(ORGANIZATION), owns(NAMESPACE)),
+    workers=1,
+)

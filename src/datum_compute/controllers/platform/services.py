@@ -1,0 +1,99 @@
+"""Service and ServiceConfiguration -> what they say of themselves, and what is counted for them.
+
+ServiceConsumer -> whether its project may use the service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api.kinds import CONSUMER, REGISTRATION, SERVICE, SERVICE_CONFIGURATION
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.platform.services import (
+    BY_SERVICE,
+    index_service,
+    plan_configuration,
+    plan_consumer,
+    plan_service,
+)
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
+from datum_compute.runtime.informer import ObjectChange
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    service = context.planes.require(key.plane).read(SERVICE).get(key.ref)
+    if service is None:
+        return Done()
+    return await carry_out(context.planes, plan_service(service, context.now()))
+
+
+async def configure(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    configuration = view.read(SERVICE_CONFIGURATION).get(key.ref)
+    if configuration is None:
+        return Done()
+    service = view.read(SERVICE).get(Ref("", configuration.spec.service_ref.name))
+    registered = view.read(REGISTRATION).all()
+    plan = plan_configuration(configuration, service, registered, context.now())
+    return await carry_out(context.planes, plan)
+
+
+def from_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    name = change.latest.metadata.name
+    for configuration in view.cached(SERVICE_CONFIGURATION).indexed(BY_SERVICE, name):
+        yield Key(view.plane, ref_of(configuration))
+
+
+def from_registration(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """A registration that was deleted is created again."""
+    if change.new is None:
+        for configuration in view.cached(SERVICE_CONFIGURATION).all():
+            yield Key(view.plane, ref_of(configuration))
+
+
+SERVICES_CONTROLLER = Controller(
+    name="service", role="platform", reconcile=reconcile, edges=(for_(SERVICE),), workers=1
+)
+
+CONFIGURATION = Controller(
+    name="service-configuration",
+    role="platform",
+    reconcile=configure,
+    edges=(
+        for_(SERVICE_CONFIGURATION),
+        watches(SERVICE, from_service),
+        watches(REGISTRATION, from_registration),
+    ),
+    indexes=(Index(SERVICE_CONFIGURATION, BY_SERVICE, index_service),),
+    workers=1,
+)
+
+SERVICE_CONTROLLERS = (SERVICES_CONTROLLER, CONFIGURATION)
+
+
+async def reconcile_consumer(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    consumer = view.read(CONSUMER).get(key.ref)
+    if consumer is None:
+        return Done()
+    service = view.read(SERVICE).get(Ref("", consumer.spec.service_ref.name))
+    return await carry_out(context.planes, plan_consumer(consumer, service, context.now()))
+
+
+def from_consumed_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    for consumer in view.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name):
+        yield Key(view.plane, ref_of(consumer))
+
+
+CONSUMER_CONTROLLER = Controller(
+    name="service-consumer",
+    role="platform",
+    reconcile=reconcile_consumer,
+    edges=(for_(CONSUMER), watches(SERVICE, from_consumed_service)),
+    indexes=(Index(CONSUMER, BY_SERVICE, index_service),),
+)

@@ -1,0 +1,79 @@
+"""Read which prefixes are allocated, and which objects use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, IP_ALLOCATION, WORK
+from datum_compute.api.meta import ApiObject, KindInfo, Ref
+from datum_compute.api.plane import PLATFORM, PlaneName, member_name, project_plane
+from datum_compute.controllers.context import Context
+from datum_compute.planning.network.prefixes import (
+    Ledger,
+    Pool,
+    addressed_prefixes,
+    attached_prefixes,
+    carried_prefixes,
+    is_indexed,
+    pool_label,
+    user_of,
+)
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Edge, Key, MapFunction, reads
+from datum_compute.runtime.informer import ObjectChange
+
+
+def observe_ledger(
+    context: Context, plane: PlaneName, holder: ApiObject, pool: Pool | None
+) -> Ledger:
+    recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
+    own = recorded.with_label(labels.HOLDER_UID, holder.metadata.uid)
+    in_pool = recorded.with_label(labels.POOL, pool_label(pool.cidr)) if pool is not None else []
+    of_project = sum(a.spec.project == member_name(plane) for a in in_pool)
+    return Ledger(own, frozenset(a.spec.cidr for a in in_pool), of_project)
+
+
+def observe_user(context: Context, project: CachedClient | None, cidr: str) -> str:
+    """The first object that uses a prefix; the empty string if none does.
+
+    ``project`` is None if the project no longer exists. For controllers with the edges and indexes
+    below.
+    """
+    hub = context.planes.hub
+    deployments = (
+        project.read(DEPLOYMENT).indexed(ATTACHED.name, cidr) if project is not None else ()
+    )
+    instances = hub.read(INSTANCE)
+    return user_of(
+        cidr,
+        deployments,
+        hub.read(WORK).indexed(CARRIED.name, cidr),
+        # A prefix of another length was not given out by this release.
+        instances.indexed(ADDRESSED.name, cidr) if is_indexed(cidr) else instances.all(),
+    )
+
+
+ATTACHED = Index(DEPLOYMENT, "attached-prefix", attached_prefixes, on="project")
+CARRIED = Index(WORK, "carried-prefix", carried_prefixes, on="hub")
+ADDRESSED = Index(INSTANCE, "addressed-prefix", addressed_prefixes, on="hub")
+USER_INDEXES: tuple[Index[Any], ...] = (ATTACHED, CARRIED, ADDRESSED)
+
+USER_EDGES: tuple[Edge, ...] = (
+    reads(DEPLOYMENT, on="project"),
+    reads(WORK, on="hub"),
+    reads(INSTANCE, on="hub"),
+)
+
+
+def to_holder(kind: KindInfo[Any]) -> MapFunction:
+    """An allocation wakes its holder of that kind."""
+
+    def to_keys(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+        spec = change.latest.spec
+        if spec.holder.kind == kind.kind:
+            yield Key(project_plane(spec.project), Ref(spec.holder.namespace, spec.holder.name))
+
+    return to_keys

@@ -1,0 +1,362 @@
+"""Instance -> the quota claim of its slot, in its project.
+
+ResourceClaim of a slot -> released, when its slot is empty and no longer wanted, or when a user
+has deleted the claim and nothing runs in the slot.
+
+A live read of the cell confirms that the slot is empty. From that read until the claim is gone, the
+quota gate clears no gate by the claim (``ProcessState.claims_being_released``). An instance that is
+created in the slot meanwhile waits for a new claim.
+
+Deletes quota claims that no cell will release, in every project.
+
+A cell releases the claims of its instances. It cannot if it has left the federation, or if its copy
+of the namespace is gone: the labels of that namespace name the project.
+
+- ``left-claim`` is keyed by the name of a Cluster. It acts if the hub has no such Cluster.
+- ``orphaned-claim`` is keyed by the name of a hub namespace. It acts if the hub has neither the
+  namespace nor a Work that carries it or an object in it. A Work stays until its cell has confirmed
+  the removal, so the claims of a cell that does not answer stay too.
+
+Both read the hub live: quota is never released because an object is missing from a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+from datum_compute.api import labels
+from datum_compute.api.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from datum_compute.api.identity import deployment_of, instance_name, source_uid
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import (
+    CLAIM,
+    CLUSTER,
+    DEPLOYMENT,
+    INSTANCE,
+    INSTANCE_TYPE,
+    NAMESPACE,
+    WORK,
+)
+from datum_compute.api.meta import ApiObject, KindInfo, Ref
+from datum_compute.api.plane import HUB, plane_role
+from datum_compute.api.resourceclaim import ResourceClaim
+from datum_compute.api.work import Work
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.controllers.context import FEDERATED, Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.instance_quota import from_claim, home_of, size_on
+from datum_compute.planning.federation.cells import plan_left_claims
+from datum_compute.planning.plan import Plan
+from datum_compute.planning.quota.claims import (
+    REFUSED_S,
+    ReleaseState,
+    claim_home,
+    claim_ref,
+    instance_of,
+    needs_claim,
+    plan_claim,
+    plan_claim_error,
+    plan_release,
+    release_state,
+)
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    instance = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
+    if instance is None or instance.is_terminating or not needs_claim(instance):
+        return Done()
+    home = home_of(context, key)
+    if home is None:
+        return Requeue(REFUSED_S)
+    claim = context.planes.require(home.plane).read(CLAIM).get(claim_ref(home, key.ref.name))
+    plan = plan_claim(home, instance, claim, size_on(context, key, instance))
+    try:
+        return await carry_out(context.planes, plan)
+    except (AlreadyExists, Forbidden, Invalid, NotFound) as error:
+        if claim is not None:
+            raise
+        now, unix_s = context.now(), context.unix_s()
+        report = plan_claim_error(key.plane, home, instance, error, now, unix_s)
+        return await carry_out(context.planes, report)
+
+
+def concerns_claim(old: Instance, new: Instance) -> bool:
+    """Return True if the update changes whether a claim is needed, or its size."""
+    return needs_claim(old) != needs_claim(new) or old.spec.runtime != new.spec.runtime
+
+
+def from_known_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a claim to its instance, except a new claim: this controller created it.
+
+    If the new claim has another creator, our request to create one fails and is retried.
+    """
+    return from_claim(view, change) if change.old is not None else ()
+
+
+CLAIM_CONTROLLER = Controller(
+    name="claim",
+    role="cell",
+    reconcile=reconcile,
+    edges=(
+        for_(INSTANCE, update_filter=concerns_claim),
+        watches(CLAIM, from_known_claim, on="project", update_filter=spec_or_metadata_changed),
+        reads(NAMESPACE),
+        reads(INSTANCE_TYPE),
+    ),
+    workers=MANY_WORKERS,
+)
+
+
+T = TypeVar("T", bound=ApiObject)
+
+# How soon the cache is checked for a claim that was deleted.
+LEAVING_S = 0.2
+
+
+async def reconcile_release(context: Context, key: Key) -> Outcome:
+    claim = context.planes.require(key.plane).read(CLAIM).get(key.ref)
+    slot = instance_of(claim) if claim is not None else None
+    cell = context.planes.get(slot[0]) if slot is not None else None
+    releasing = context.state.claims_being_released
+    if claim is None or releasing.get(key) != claim.metadata.uid:
+        releasing.pop(key, None)
+    if claim is None or slot is None or cell is None:
+        return Done()
+    ref, owner = slot[1], _owner(claim, slot[1])
+    instance, deployment = cell.read(INSTANCE).get(ref), cell.read(DEPLOYMENT).get(owner)
+    state = release_state(claim, instance, deployment, has_begun=key in releasing)
+    if state is ReleaseState.CONFIRM:
+        # Before the read, so that no gate is cleared between the read and the deletion.
+        releasing[key] = claim.metadata.uid
+        try:
+            instance = await _get_uncached(cell, INSTANCE, ref)
+            deployment = await _get_uncached(cell, DEPLOYMENT, owner)
+            state = release_state(claim, instance, deployment, is_live=True)
+        finally:
+            if state is not ReleaseState.RELEASING:
+                del releasing[key]
+    if state is ReleaseState.RELEASING:
+        # An earlier request may have arrived, so the release is completed whatever the slot holds.
+        await carry_out(context.planes, plan_release(key.plane, claim, None, None))
+        return Requeue(LEAVING_S)
+    return await carry_out(context.planes, plan_release(key.plane, claim, instance, deployment))
+
+
+def _owner(claim: ResourceClaim, ref: Ref) -> Ref:
+    return Ref(ref.namespace, deployment_of(ref.name, claim.metadata.labels))
+
+
+async def _get_uncached(cell: CachedClient, kind: KindInfo[T], ref: Ref) -> T | None:
+    try:
+        return await cell.client.get(kind, ref)
+    except NotFound:
+        return None
+
+
+def concerns_release(old: ResourceClaim, new: ResourceClaim) -> bool:
+    """Return True unless only the status changed, which matters only while a claim terminates."""
+    return new.is_terminating or spec_or_metadata_changed(old, new)
+
+
+def _from_instance(
+    single_project: str, view: CachedClient, change: ObjectChange[Any]
+) -> Iterable[Key]:
+    """Map an instance to the claim of its slot when the instance is gone."""
+    if change.new is None:
+        metadata = change.latest.metadata
+        yield from _claims(single_project, view, metadata.namespace, [metadata.name])
+
+
+def _from_deployment(
+    single_project: str, view: CachedClient, change: ObjectChange[Any]
+) -> Iterable[Key]:
+    """Map a deployment to the claims of the slots that it no longer wants."""
+    if change.old is None:
+        return
+    metadata = change.old.metadata
+    numbers = released_slots(change.old, change.new)
+    names = [instance_name(metadata.name, number) for number in numbers]
+    yield from _claims(single_project, view, metadata.namespace, names)
+
+
+def released_slots(old: WorkloadDeployment, new: WorkloadDeployment | None) -> range:
+    """Return the slots that this update releases.
+
+    A deployment that was terminating before has released its slots; its status updates release no
+    more.
+    """
+    before = old.spec.scale_settings.min_replicas
+    if new is None:
+        return range(before)  # again, because no update follows
+    if old.is_terminating:
+        return range(0)
+    return range(0 if new.is_terminating else new.spec.scale_settings.min_replicas, before)
+
+
+def _claims(
+    single_project: str, view: CachedClient, namespace: str, names: Iterable[str]
+) -> Iterable[Key]:
+    found = view.cached(NAMESPACE).get(Ref("", namespace))
+    home = claim_home(view.plane, found, single_project)
+    if home is not None:
+        yield from (Key(home.plane, claim_ref(home, name)) for name in names)
+
+
+def controller(single_project: str = "") -> Controller[Context]:
+    """``single_project`` as in the context, which event mappings do not receive."""
+    return Controller(
+        name="claim-release",
+        role="project",
+        reconcile=reconcile_release,
+        edges=(
+            for_(CLAIM, update_filter=concerns_release),
+            watches(INSTANCE, partial(_from_instance, single_project), on="cell"),
+            watches(DEPLOYMENT, partial(_from_deployment, single_project), on="cell"),
+            reads(NAMESPACE, on="cell"),
+        ),
+        finalizers=(labels.CLAIM_FINALIZER,),
+        workers=MANY_WORKERS,
+    )
+
+
+RELEASE_CONTROLLER = controller()
+
+
+RECHECK_S = 60.0
+
+
+async def reconcile_cluster(context: Context, key: Key) -> Outcome:
+    hub, cell = context.planes.hub, key.ref.name
+    if hub.read(CLUSTER).get(key.ref) is not None:
+        return Done()
+    plan = _plan_claims(context, labels.SOURCE_CLUSTER, cell, f"cell {cell} has left")
+    if plan.actions and await hub.get_uncached(CLUSTER, key.ref) is None:
+        return await carry_out(context.planes, plan)
+    return Done()
+
+
+async def reconcile_namespace(context: Context, key: Key) -> Outcome:
+    hub, name = context.planes.hub, key.ref.name
+    # Any other namespace exists only on its cell.
+    if not source_uid(name) or hub.read(NAMESPACE).get(key.ref) is not None:
+        return Done()
+    plan = _plan_claims(
+        context, labels.INSTANCE_NAMESPACE, name, f"namespace {name} is gone from the hub"
+    )
+    if not plan.actions or hub.read(WORK).refs_indexed(WORKS_BY_NAMESPACE.name, name):
+        return Done()
+    if await hub.get_uncached(NAMESPACE, key.ref) is not None:
+        return Done()
+    if any(carries(work, name) for work in (await hub.client.list(WORK)).items):
+        return Requeue(RECHECK_S)
+    return await carry_out(context.planes, plan)
+
+
+def _plan_claims(context: Context, label: str, value: str, reason: str) -> Plan:
+    """Plan the release of the claims with the label, in all projects."""
+    projects = [p for p in context.planes.engaged() if plane_role(p) == "project"]
+    return Plan(
+        tuple(
+            action
+            for project in projects
+            for action in plan_left_claims(
+                project,
+                context.planes.require(project).read(CLAIM).with_label(label, value),
+                reason,
+            ).actions
+        )
+    )
+
+
+def carries(work: Work, namespace: str) -> bool:
+    """Return True if the Work carries the namespace or an object in it."""
+    return namespace in _namespaces_of(work)
+
+
+def _namespaces_of(work: Work) -> Iterator[str]:
+    for manifest in work.spec.workload.manifests:
+        metadata = manifest.get("metadata")
+        is_namespace = manifest.get("kind") == NAMESPACE.kind
+        field = "name" if is_namespace else "namespace"
+        name = metadata.get(field) if isinstance(metadata, dict) else ""
+        if isinstance(name, str) and name:
+            yield name
+
+
+WORKS_BY_NAMESPACE = Index(WORK, "carried-namespace", _namespaces_of)
+
+
+def from_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    if change.new is None:
+        yield Key(view.plane, Ref("", change.latest.metadata.name))
+
+
+def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    if change.new is None:
+        yield from (Key(view.plane, Ref("", name)) for name in _namespaces_of(change.latest))
+
+
+def from_claim_to_namespace(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map claims that are new to this process, because they may have been orphaned before."""
+    claim = change.new
+    if claim is None or (change.old is not None and not claim.is_terminating):
+        return
+    if namespace := claim.metadata.labels.get(labels.INSTANCE_NAMESPACE):
+        yield Key(HUB, Ref("", namespace))
+
+
+def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    if change.new is None:
+        yield Key(view.plane, Ref("", change.latest.metadata.name))
+
+
+def from_claim_to_cluster(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map claims that are new to this process, whose cell may have left before it started, and
+    claims that are being deleted, which may wait for a cell that has left."""
+    claim = change.new
+    if claim is None or (change.old is not None and not claim.is_terminating):
+        return
+    if cell := claim.metadata.labels.get(labels.SOURCE_CLUSTER):
+        yield Key(HUB, Ref("", cell))
+
+
+ORPHANED_CLAIM_CONTROLLERS = (
+    Controller(
+        name="left-claim",
+        role="hub",
+        reconcile=reconcile_cluster,
+        edges=(watches(CLUSTER, from_cluster), watches(CLAIM, from_claim_to_cluster, on="project")),
+        finalizers=(labels.CLAIM_FINALIZER,),
+        modes=(FEDERATED,),
+    ),
+    Controller(
+        name="orphaned-claim",
+        role="hub",
+        reconcile=reconcile_namespace,
+        edges=(
+            watches(NAMESPACE, from_namespace),
+            watches(WORK, from_work),
+            watches(CLAIM, from_claim_to_namespace, on="project"),
+        ),
+        indexes=(WORKS_BY_NAMESPACE,),
+        finalizers=(labels.CLAIM_FINALIZER,),
+        modes=(FEDERATED,),
+    ),
+)

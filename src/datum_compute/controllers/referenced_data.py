@@ -1,0 +1,80 @@
+"""Reads the ConfigMaps and Secrets that are referred to, and wakes those who refer to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from datum_compute.api.errors import Forbidden
+from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, SECRET
+from datum_compute.api.meta import KindInfo, Ref, ref_of
+from datum_compute.api.references import Reference, Source, references, sources
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.rollout.referenced_data import Held, ObservedSources
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Edge, Key, MapFunction, watches
+from datum_compute.runtime.informer import ObjectChange
+
+KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (CONFIG_MAP, SECRET)}
+
+
+def observe_sources(
+    view: CachedClient, namespace: str, wanted: Sequence[Reference]
+) -> ObservedSources:
+    held: dict[Source, Held] = {}
+    for source in sources(wanted):
+        found = view.read(KINDS[source.kind]).get(Ref(namespace, source.name))
+        if found is not None:
+            held[source] = found
+    return ObservedSources(held)
+
+
+async def read_sources(
+    view: CachedClient, namespace: str, wanted: Sequence[Reference]
+) -> ObservedSources:
+    """From the plane itself: what is there now, whatever a cache still shows."""
+    held: dict[Source, Held] = {}
+    denied: set[Source] = set()
+    for source in sources(wanted):
+        try:
+            found = await view.get_uncached(KINDS[source.kind], Ref(namespace, source.name))
+        except Forbidden:
+            denied.add(source)
+            continue
+        if found is not None:
+            held[source] = found
+    return ObservedSources(held, frozenset(denied))
+
+
+def unreadable_kinds(view: CachedClient, wanted: Sequence[Reference]) -> list[str]:
+    """Kinds that are referred to and that the plane has not let us see."""
+    kinds = [KINDS[name] for name in sorted({reference.kind for reference in wanted})]
+    return [kind.plural for kind in kinds if not view.declare(kind).synced]
+
+
+def index_values(namespace: str, wanted: Sequence[Reference]) -> Iterable[str]:
+    """Where whoever refers to sources is found: under each of them."""
+    return (f"{namespace}/{source}" for source in sources(wanted))
+
+
+def wakes(index: Index[Any]) -> tuple[Edge, ...]:
+    """A source that changes wakes those that the index has under it."""
+    return tuple(watches(kind, _from_source(kind, index)) for kind in KINDS.values())
+
+
+def _from_source(kind: KindInfo[Any], index: Index[Any]) -> MapFunction:
+    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+        metadata = change.latest.metadata
+        value = f"{metadata.namespace}/{kind.kind}/{metadata.name}"
+        for found in view.cached(index.kind).indexed(index.name, value):
+            yield Key(view.plane, ref_of(found))
+
+    return to_keys
+
+
+def _sources_of_deployment(deployment: WorkloadDeployment) -> Iterable[str]:
+    return index_values(deployment.metadata.namespace, references(deployment.spec.template))
+
+
+DEPLOYMENTS_BY_SOURCE = Index(DEPLOYMENT, "refers-to", _sources_of_deployment)

@@ -1,0 +1,98 @@
+"""Deployment -> published ports over its serving instances, and their URLs into its status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.instance import Instance
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.scaletozero import seconds_of
+from datum_compute.api.server import ServerSpec
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.drivers.traffic import Backend, SleepPolicy
+from datum_compute.planning.network.addresses import addresses_of
+from datum_compute.planning.rollout.machine import machine_id_of
+from datum_compute.planning.rollout.server import (
+    last_ports,
+    plan_endpoints,
+    published_ports,
+    takes_connections,
+)
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
+from datum_compute.runtime.informer import ObjectChange
+
+# How long a connection is held for a machine that is woken.
+WAKE_S = 10.0
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view, owner = context.planes.require(key.plane), f"{key.plane} {key.ref}"
+    traffic = context.traffic
+    if traffic is None:
+        return Done()
+    deployment = view.read(DEPLOYMENT).get(key.ref)
+    if deployment is None:
+        await traffic.withdraw(owner)
+        return Done()
+    ports, last = published_ports(deployment), last_ports(deployment)
+    await traffic.withdraw(owner, [port.name for port in ports])
+    serving = [i for i in _instances(view, key.ref) if takes_connections(i)]
+    published = {}
+    for port in ports:
+        backends = [b for i in serving for b in _backends(view, i, port.name)]
+        published[port.name] = await traffic.publish(
+            owner, port.name, backends, last.get(port.name, 0)
+        )
+    return await carry_out(context.planes, plan_endpoints(key.plane, deployment, published))
+
+
+def _instances(view: CachedClient, deployment: Ref) -> list[Instance]:
+    named = view.read(INSTANCE).with_label(labels.DEPLOYMENT_NAME, deployment.name)
+    return sorted((i for i in named if i.metadata.namespace == deployment.namespace), key=ref_of)
+
+
+def _backends(view: CachedClient, instance: Instance, name: str) -> Iterable[Backend]:
+    """Where its machine listens: on the port that its own template says, old or new."""
+    server = view.read(SERVER).get(ref_of(instance))
+    addresses = addresses_of(instance.status.network_interfaces)
+    if server is None or server.is_terminating or not addresses:
+        return
+    for container in server.spec.containers:
+        for port in container.ports:
+            if port.name == name:
+                yield Backend(
+                    view.plane,
+                    machine_id_of(server),
+                    addresses[0],
+                    port.port,
+                    sleep_policy(server.spec),
+                    server.status.phase == "Sleeping",
+                )
+
+
+def sleep_policy(spec: ServerSpec) -> SleepPolicy | None:
+    """A connection that comes while its processes end waits for that as well."""
+    wish = spec.scale_to_zero
+    if wish is None:
+        return None
+    ending_s = spec.termination_grace_period_seconds if wish.mode == "stop" else 0
+    return SleepPolicy(seconds_of(wish.idle_after), wish.mode, WAKE_S + ending_s)
+
+
+def from_instance(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    metadata = change.latest.metadata
+    if name := metadata.labels.get(labels.DEPLOYMENT_NAME):
+        yield Key(view.plane, Ref(metadata.namespace, name))
+
+
+CONTROLLER = Controller(
+    name="publishing",
+    role="cell",
+    reconcile=reconcile,
+    edges=(for_(DEPLOYMENT), watches(INSTANCE, from_instance), reads(SERVER)),
+)

@@ -1,0 +1,155 @@
+"""Instance without gates -> Server, and the Server's state back to the Instance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import find_condition, is_true
+from datum_compute.api.instance import AVAILABLE, PROGRAMMED, Instance
+from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER
+from datum_compute.api.reasons import Reason
+from datum_compute.api.server import Server
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.instance_quota import size_on
+from datum_compute.planning.rollout.gates import is_quota_denied
+from datum_compute.planning.rollout.server import (
+    claims_of,
+    find_owner,
+    plan_provisioning,
+    refs_to_reconcile,
+)
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    MANY_WORKERS,
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    Terminal,
+    for_,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
+from datum_compute.runtime.event_recorder import EventRequest, reference_to
+from datum_compute.runtime.informer import ObjectChange
+
+# How often available Instances are checked for a lost Server. An Instance is therefore Available
+# for at most 5 s without its Server, even if the event was lost.
+LOST_SERVER_CHECK_S = 4.0
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    instance = view.read(INSTANCE).get(key.ref)
+    if instance is None:
+        return Done()
+    server = view.read(SERVER).get(key.ref)
+    size = size_on(context, key, instance)
+    plan = plan_provisioning(key.plane, instance, server, context.now(), size)
+    return await carry_out(context.planes, plan)
+
+
+def concerns_machine(old: Instance, new: Instance) -> bool:
+    """Behind its gates an instance has no machine; only that its quota is denied is said here. In
+    front of them its status is our own report, but for the addresses."""
+    before, after = old.spec.controller.scheduling_gates, new.spec.controller.scheduling_gates
+    if before and after:
+        return new.is_terminating or is_quota_denied(old) or is_quota_denied(new)
+    addressed = old.status.network_interfaces != new.status.network_interfaces
+    return bool(before or after) or addressed or spec_or_metadata_changed(old, new)
+
+
+def needs_machine(new: Instance) -> bool:
+    """Not one that waits behind its gates and has been told nothing of a machine."""
+    told = find_condition(new.status.conditions, PROGRAMMED)
+    untold = told is not None and told.reason == Reason.PENDING and not is_quota_denied(new)
+    return not (new.spec.controller.scheduling_gates and untold) or new.is_terminating
+
+
+def is_news(new: Server) -> bool:
+    """One that no driver has looked at says nothing of its machine."""
+    return new.status.observed_generation > 0 or new.is_terminating
+
+
+def from_server(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Yield the Instances to reconcile after a change of a Server, even if it is gone or edited."""
+    instances = view.cached(INSTANCE)
+    for ref in refs_to_reconcile(change.latest, instances.has):
+        yield Key(view.plane, ref)
+
+
+def index_available(instance: Instance) -> Iterable[str]:
+    return ("",) if is_true(instance.status.conditions, AVAILABLE) else ()
+
+
+AVAILABLE_INSTANCES = Index(INSTANCE, "available-instances", index_available)
+
+
+async def find_available_without_server(
+    _context: Context, view: CachedClient
+) -> AsyncIterator[Key]:
+    """Yield, every LOST_SERVER_CHECK_S, the Instances that are Available and have no Server.
+
+    Without it a lost event would leave them Available until the next resync. It costs two lookups
+    in memory for each Instance and no request.
+    """
+    while True:
+        await asyncio.sleep(LOST_SERVER_CHECK_S)
+        servers = view.cached(SERVER)
+        for ref in view.cached(INSTANCE).refs_indexed(AVAILABLE_INSTANCES.name, ""):
+            if not servers.has(ref):
+                yield Key(view.plane, ref)
+
+
+async def check_owner(context: Context, key: Key) -> Outcome:
+    """Report a Server that matches no Instance, several Instances, or an Instance with a second
+    Server."""
+    view = context.planes.require(key.plane)
+    server = view.read(SERVER).get(key.ref)
+    if server is None or server.is_terminating:
+        return Done()
+    uid = claims_of(server)[0].uid
+    owner = find_owner(
+        server,
+        view.read(INSTANCE).get,
+        view.read(SERVER).with_label(labels.INSTANCE_UID, uid) if uid else (),
+    )
+    context.mapped("server-owner", owner.match)
+    if owner.match.is_hit:
+        return Done()
+    note = f"{owner.match}: {owner.message}"
+    about = reference_to(SERVER, server)
+    context.planes.record_event(EventRequest(key.plane, about, "Warning", "AmbiguousOwner", note))
+    return Terminal(note)
+
+
+CONTROLLERS = (
+    Controller(
+        name="provisioner",
+        role="cell",
+        reconcile=reconcile,
+        edges=(
+            for_(INSTANCE, update_filter=concerns_machine, create_filter=needs_machine),
+            watches(
+                SERVER, from_server, must_map_to_one="server-to-instance", create_filter=is_news
+            ),
+            reads(INSTANCE_TYPE),
+        ),
+        indexes=(AVAILABLE_INSTANCES,),
+        finalizers=(labels.PROVISIONER_FINALIZER,),
+        external_sources=(find_available_without_server,),
+        workers=MANY_WORKERS,
+    ),
+    Controller(
+        name="serverowner",
+        role="cell",
+        reconcile=check_owner,
+        edges=(for_(SERVER, update_filter=spec_or_metadata_changed), reads(INSTANCE)),
+    ),
+)

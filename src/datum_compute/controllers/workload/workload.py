@@ -1,0 +1,149 @@
+"""Workload -> one WorkloadDeployment per placement and city, and the status of them all.
+
+Record every change of a Workload as a WorkloadRevision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from datum_compute.api import labels
+from datum_compute.api.instancetype import size_name
+from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE_TYPE, REVISION, WORKLOAD
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.workload import Workload
+from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.effects import carry_out
+from datum_compute.planning.quota.workload_claims import workload_claim_ref, workload_of_claim
+from datum_compute.planning.workload.deployments import WorkloadObjects, plan_workload_lifecycle
+from datum_compute.planning.workload.revisions import plan_revisions, select_revisions
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
+from datum_compute.runtime.controller import (
+    Controller,
+    Debounce,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    owns,
+    reads,
+    spec_or_metadata_changed,
+    watches,
+)
+from datum_compute.runtime.informer import ObjectChange
+
+# Cities report one after the other, and each more than once: one status update for many reports.
+REPORTED = Debounce(idle_s=0.01, max_s=0.25)
+
+BY_INSTANCE_TYPE = "instance-type"
+
+
+async def reconcile(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    workload = view.read(WORKLOAD).get(key.ref)
+    if workload is None:
+        return Done()
+    found = observe_workload(view, workload)
+    outcome = await carry_out(
+        context.planes, plan_workload_lifecycle(key.plane, found, context.now())
+    )
+    if workload.is_terminating or not found.deployments:
+        return outcome
+    return replace(outcome, debounce=REPORTED)
+
+
+def observe_workload(view: CachedClient, workload: Workload) -> WorkloadObjects:
+    """Deployments and revisions are found by label and by owner: users can edit labels."""
+    uid, ref = workload.metadata.uid, ref_of(workload)
+    deployments = view.read(DEPLOYMENT)
+    by_ref = {
+        ref_of(d): d
+        for d in (*deployments.with_label(labels.WORKLOAD_UID, uid), *deployments.owned_by(uid))
+    }
+    return WorkloadObjects(
+        workload=workload,
+        deployments=[by_ref[found] for found in sorted(by_ref)],
+        claim=view.read(CLAIM).get(workload_claim_ref(ref)),
+        revisions=_revisions(view, workload) if workload.is_terminating else (),
+        instance_type=view.read(INSTANCE_TYPE).get(Ref("", size_of(workload))),
+    )
+
+
+def _revisions(view: CachedClient, workload: Workload) -> list[WorkloadRevision]:
+    found, metadata = view.read(REVISION), workload.metadata
+    labeled = found.with_label(labels.WORKLOAD_NAME, metadata.name)
+    return select_revisions(workload, labeled, found.owned_by(metadata.uid))
+
+
+def from_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """By its name: one that was left by an earlier workload names no owner, or another."""
+    workload = workload_of_claim(ref_of(change.latest))
+    if workload is not None:
+        yield Key(view.plane, workload)
+
+
+def from_orphan(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """A deployment that lost its owner goes all the same, and the workload waits for that."""
+    deployment = change.latest
+    if not deployment.metadata.owner_references:
+        yield Key(view.plane, Ref(deployment.metadata.namespace, deployment.spec.workload_ref.name))
+
+
+def size_of(workload: Workload) -> str:
+    return size_name(workload.spec.template.spec.runtime.resources.instance_type)
+
+
+def from_type(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """The workloads that use the instance type: their status reports its lifecycle."""
+    name = change.latest.metadata.name
+    for workload in view.cached(WORKLOAD).indexed(BY_INSTANCE_TYPE, name):
+        yield Key(view.plane, ref_of(workload))
+
+
+WORKLOAD_CONTROLLER = Controller(
+    name="workload",
+    role="project",
+    reconcile=reconcile,
+    edges=(
+        for_(WORKLOAD),
+        owns(DEPLOYMENT),
+        owns(CLAIM),
+        watches(CLAIM, from_claim),
+        reads(REVISION),
+        watches(DEPLOYMENT, from_orphan),
+        watches(INSTANCE_TYPE, from_type),
+    ),
+    indexes=(Index(WORKLOAD, BY_INSTANCE_TYPE, lambda workload: (size_of(workload),)),),
+    finalizers=(labels.WORKLOAD_FINALIZER,),
+    entitled_only=True,
+)
+
+
+async def reconcile_revision(context: Context, key: Key) -> Outcome:
+    view = context.planes.require(key.plane)
+    workload = view.read(WORKLOAD).get(key.ref)
+    if workload is None:
+        return Done()
+    if labels.WORKLOAD_FINALIZER not in workload.metadata.finalizers:
+        return Done()  # the finalizer comes first: it removes the revisions
+    found = view.read(REVISION)
+    revisions = select_revisions(
+        workload,
+        found.with_label(labels.WORKLOAD_NAME, key.ref.name),
+        found.owned_by(workload.metadata.uid),
+    )
+    return await carry_out(context.planes, plan_revisions(key.plane, workload, revisions))
+
+
+REVISION_CONTROLLER = Controller(
+    name="revision",
+    role="project",
+    reconcile=reconcile_revision,
+    edges=(for_(WORKLOAD, update_filter=spec_or_metadata_changed), owns(REVISION)),
+    entitled_only=True,
+)

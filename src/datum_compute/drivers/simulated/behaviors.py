@@ -1,0 +1,167 @@
+"""What simulated machines do, chosen by the registry in the name of their image.
+
+An image of any other registry boots and runs. To add a behavior, add a line to ``BEHAVIORS``. The
+state of a machine is a function of its times and the current time alone, so that it survives
+restarts and works with any clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from datum_compute.api.codec import ApiStruct
+from datum_compute.api.reasons import Reason
+from datum_compute.api.scaletozero import SleepMode
+from datum_compute.api.timestamps import timestamp
+from datum_compute.drivers.driver import MachineState
+
+BACKOFF_S, BACKOFF_MAX_S = 10.0, 300.0
+ADDRESSES_MAX = 250 * 250
+_ALWAYS = 10**9  # crashes
+
+
+class SimulatedMachine(ApiStruct, frozen=True, kw_only=True):
+    """One row of the table. Times are Unix seconds at which the machine enters the state."""
+
+    number: int
+    image: str
+    runs_from_s: float
+    addresses: list[str] = []  # assigned ones; without any it has one derived from its number
+    data: list[str] = []  # versions of the sources of its data, never their contents
+    gone_from_s: float | None = None
+    asleep_from_s: float | None = None
+    sleep_mode: SleepMode = "pause"
+    spec_fingerprint: str = ""  # see MachineState
+
+
+@dataclass(frozen=True, slots=True)
+class Behavior:
+    """How a machine differs from one that boots and runs."""
+
+    boot_s: float | None = None
+    start_failure: str = ""  # the reason why it never starts
+    crashes: int = 0  # the first starts of it, each of which crashes at once
+    exit_code: int = 1
+    exits: bool = False  # it exits right after its start, and is not restarted
+    is_stuck: bool = False  # it stays Pending
+    sleeps_after_s: float | None = None
+    nap_period_s: float = 0.0  # awake and asleep in turn, each for this long
+
+
+DEFAULT_BEHAVIOR = Behavior()
+BEHAVIORS: Mapping[str, Behavior] = {
+    "fail.example": Behavior(start_failure=Reason.IMAGE_UNAVAILABLE),
+    "config.example": Behavior(start_failure=Reason.CONFIGURATION_ERROR),
+    "crash.example": Behavior(crashes=_ALWAYS),
+    "flaky.example": Behavior(crashes=2),
+    "exit.example": Behavior(exits=True, exit_code=0),
+    "slow.example": Behavior(boot_s=30.0),
+    "stuck.example": Behavior(is_stuck=True),
+    "sleepy.example": Behavior(sleeps_after_s=5.0),
+    "dozing.example": Behavior(nap_period_s=5.0),
+}
+
+_FAILURE_MESSAGES = {
+    Reason.IMAGE_UNAVAILABLE: "the registry has no image {image}",
+    Reason.CONFIGURATION_ERROR: "the container of {image} cannot be created as specified",
+}
+
+
+def behavior_of(image: str) -> Behavior:
+    return BEHAVIORS.get(image.partition("/")[0], DEFAULT_BEHAVIOR)
+
+
+def machine_state(machine: SimulatedMachine, now_s: float) -> MachineState:
+    behavior = behavior_of(machine.image)
+    if behavior.start_failure:
+        message = _FAILURE_MESSAGES[Reason(behavior.start_failure)].format(image=machine.image)
+        return MachineState("Failed", reason=behavior.start_failure, message=message)
+    if behavior.is_stuck:
+        return MachineState("Pending", reason=Reason.PROVISIONING, message="no host has capacity")
+    if machine.runs_from_s > now_s:
+        return MachineState("Pending", reason=Reason.STARTING, message="the machine is starting")
+    starts = _count_starts(machine, behavior, now_s)
+    if starts.count <= behavior.crashes:
+        return _crashed_state(machine, behavior, starts.count - 1)
+    if behavior.exits:
+        return MachineState(
+            "Stopped",
+            reason=Reason.STOPPED,
+            message=f"the process exited with code {behavior.exit_code}",
+            exit_code=behavior.exit_code,
+        )
+    is_asleep = machine.asleep_from_s is not None and machine.asleep_from_s <= now_s
+    is_asleep = is_asleep or _nap_periods(machine, behavior, now_s) % 2 == 1
+    return MachineState(
+        "Sleeping" if is_asleep else "Running",
+        restarts=starts.count - 1,
+        exit_code=behavior.exit_code if starts.count > 1 else None,
+        started_at=timestamp(starts.last_s),
+        addresses=tuple(machine.addresses) or (_default_address(machine.number),),
+    )
+
+
+def next_change_s(machine: SimulatedMachine, now_s: float) -> float | None:
+    """Return when the state of the machine changes without a request; None if it does not."""
+    behavior = behavior_of(machine.image)
+    times = [machine.gone_from_s, machine.asleep_from_s, machine.runs_from_s]
+    if machine.runs_from_s <= now_s and behavior.crashes:
+        times.append(_count_starts(machine, behavior, now_s).next_s)
+    if machine.runs_from_s <= now_s and behavior.nap_period_s:
+        periods = _nap_periods(machine, behavior, now_s) + 1
+        times.append(machine.runs_from_s + periods * behavior.nap_period_s)
+    return min((time for time in times if time is not None and time > now_s), default=None)
+
+
+def wake_machine(machine: SimulatedMachine, now_s: float) -> SimulatedMachine:
+    """Return the machine awake. Its behavior may put it to sleep again."""
+    sleeps_after_s = behavior_of(machine.image).sleeps_after_s
+    asleep_from_s = None if sleeps_after_s is None else now_s + sleeps_after_s
+    return msgspec.structs.replace(machine, asleep_from_s=asleep_from_s)
+
+
+def _nap_periods(machine: SimulatedMachine, behavior: Behavior, now_s: float) -> int:
+    """Return how often the machine has fallen asleep or woken since it runs."""
+    if not behavior.nap_period_s:
+        return 0
+    return int((now_s - machine.runs_from_s) // behavior.nap_period_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    count: int
+    last_s: float
+    next_s: float | None
+
+
+def _count_starts(machine: SimulatedMachine, behavior: Behavior, now_s: float) -> Starts:
+    count, at_s, backoff_s = 1, machine.runs_from_s, BACKOFF_S
+    while count <= behavior.crashes:
+        if backoff_s >= BACKOFF_MAX_S:
+            # From here on every backoff is the same, so the starts need not be counted one by one.
+            more = int((now_s - at_s) // BACKOFF_MAX_S)
+            at_s += more * BACKOFF_MAX_S
+            return Starts(count + more, at_s, at_s + BACKOFF_MAX_S)
+        if at_s + backoff_s > now_s:
+            return Starts(count, at_s, at_s + backoff_s)
+        count, at_s = count + 1, at_s + backoff_s
+        backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
+    return Starts(count, at_s, None)
+
+
+def _crashed_state(machine: SimulatedMachine, behavior: Behavior, restarts: int) -> MachineState:
+    return MachineState(
+        "Failed",
+        reason=Reason.INSTANCE_CRASHING,
+        message=f"the process of {machine.image} exited with code {behavior.exit_code}",
+        restarts=restarts,
+        exit_code=behavior.exit_code,
+        last_lines=(f"starting {machine.image}", "panic: this image always crashes"),
+    )
+
+
+def _default_address(number: int) -> str:
+    return f"10.64.{number // 250}.{number % 250 + 1}"

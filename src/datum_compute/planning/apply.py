@@ -1,0 +1,93 @@
+"""Plan the writes that make an object equal to the desired one.
+
+Labels and annotations are merged key by key, and owners of others are kept, because other writers
+set them too. The spec is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from datum_compute.api.codec import ApiStruct, JsonObject, canonical, canonical_where_unlike, plain
+from datum_compute.api.mergepatch import merge_patch
+from datum_compute.api.meta import ApiObject, KindInfo, ref_of
+from datum_compute.api.plane import PlaneName
+from datum_compute.planning.plan import Action, Create, Patch, PatchStatus
+
+
+def plan_object(
+    plane: PlaneName,
+    kind: KindInfo[Any],
+    desired: ApiObject,
+    observed: ApiObject | None,
+    reason: str,
+) -> list[Action]:
+    """Create the object or patch the difference. An equal object needs no action."""
+    if observed is None:
+        return [Create(plane, kind, desired, reason)]
+    patch = _object_patch(kind, desired, observed)
+    if not patch:
+        return []
+    patch.setdefault("metadata", {})["resourceVersion"] = observed.metadata.resource_version
+    return [Patch(plane, kind, ref_of(observed), patch, reason)]
+
+
+def plan_status(
+    plane: PlaneName,
+    kind: KindInfo[Any],
+    observed: ApiObject,
+    desired: ApiStruct,
+    reason: str = "report",
+) -> list[Action]:
+    """Patch the status if it differs. The first patch contains every field, also zero counts."""
+    reported = getattr(observed, "status")  # noqa: B009 - every kind that has one
+    if reported == desired:
+        return []
+    if reported == type(reported)():
+        patch = merge_patch({}, canonical(desired))
+    else:
+        patch = merge_patch(*canonical_where_unlike(reported, desired))
+    if not patch:
+        return []
+    version = observed.metadata.resource_version
+    return [PatchStatus(plane, kind, ref_of(observed), version, patch, reason)]
+
+
+def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) -> JsonObject:
+    patch: JsonObject = {}
+    spec, present = getattr(desired, "spec", None), getattr(observed, "spec", None)
+    # The spec of a Namespace belongs to its plane.
+    if spec is not None and present is not None and not kind.built_in:
+        inner = merge_patch(*canonical_where_unlike(present, spec))
+        if inner:
+            patch["spec"] = inner
+    patch |= _data_patch(desired, observed)
+    metadata = _metadata_patch(desired, observed)
+    if metadata:
+        patch["metadata"] = metadata
+    return patch
+
+
+def _data_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
+    """The patch for kinds with data instead of a spec. Data is replaced as a whole."""
+    patch: JsonObject = {}
+    for field, name in (("data", "data"), ("binary_data", "binaryData")):
+        old, new = getattr(observed, field, {}), getattr(desired, field, {})
+        if inner := merge_patch(old, new) if old != new else {}:
+            patch[name] = inner
+    return patch
+
+
+def _metadata_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
+    patch: JsonObject = {}
+    for name in ("labels", "annotations"):
+        old = getattr(observed.metadata, name)
+        changed = {k: v for k, v in getattr(desired.metadata, name).items() if old.get(k) != v}
+        if changed:
+            patch[name] = changed
+    present = {owner.uid for owner in observed.metadata.owner_references}
+    missing = [o for o in desired.metadata.owner_references if o.uid not in present]
+    if missing:
+        kept = [o for o in observed.metadata.owner_references if not o.controller]
+        patch["ownerReferences"] = plain([*kept, *missing])
+    return patch

@@ -1,0 +1,130 @@
+"""Garbage collection: which objects are deleted because of their owners, as in Kubernetes.
+
+- An object is deleted when every owner that it names is gone. If only some are gone, their
+  references are removed.
+- An owner is searched for in the namespace of the object, or without a namespace if its kind has
+  none. An owner counts as present if its kind is not served, or if its kind is namespaced and the
+  object is not: such a reference can never be resolved.
+- Foreground: the owner stays until its dependents are gone, at least those that block it.
+- Orphan: the dependents lose their reference to the owner, then the owner is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from datum_compute.api.holdings import Held
+from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from datum_compute.api.meta import KindInfo, OwnerReference
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedOwner:
+    """An owner reference with the object that has the name of the owner, if there is one.
+
+    ``kind`` is None if the kind is not served.
+    """
+
+    reference: OwnerReference
+    kind: KindInfo[Any] | None
+    found: Held | None
+
+    @property
+    def object(self) -> Held | None:
+        """The owner itself: an object of the same name with another uid is not the owner."""
+        return self.found if self.found and self.found.uid == self.reference.uid else None
+
+
+class OwnerState(Enum):
+    PRESENT = auto()
+    WAITING = auto()  # terminating, until its dependents are gone
+    GONE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveOwners:
+    """Remove the references to owners with these uids from an object."""
+
+    object: Held
+    uids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteDependent:
+    """Delete an object. ``policy`` states what happens to its own dependents."""
+
+    object: Held
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseOwner:
+    """Remove the finalizer of a foreground or orphan deletion from an owner."""
+
+    object: Held
+    finalizer: str
+
+
+GarbageAction = RemoveOwners | DeleteDependent | ReleaseOwner
+
+
+def owner_state(namespace: str, owner: ObservedOwner) -> OwnerState:
+    """``namespace`` is that of the object that names the owner."""
+    if owner.kind is None or is_unreachable(namespace, owner):
+        return OwnerState.PRESENT
+    if owner.object is None:
+        return OwnerState.GONE
+    waits = owner.object.terminating and FOREGROUND_FINALIZER in owner.object.finalizers
+    return OwnerState.WAITING if waits else OwnerState.PRESENT
+
+
+def is_unreachable(namespace: str, owner: ObservedOwner) -> bool:
+    """True if an object without a namespace names an owner of a namespaced kind."""
+    return owner.kind is not None and owner.kind.namespaced and not namespace
+
+
+def plan_collection(
+    held: Held, owners: Sequence[ObservedOwner], *, has_dependents: bool
+) -> list[GarbageAction]:
+    """Delete an object whose owners are all gone or wait for it.
+
+    If an owner waits for its dependents, it waits for theirs too.
+    """
+    states = [(owner, owner_state(held.ref.namespace, owner)) for owner in owners]
+    gone = frozenset(o.reference.uid for o, state in states if state is OwnerState.GONE)
+    if any(state is OwnerState.PRESENT for _, state in states):
+        return [RemoveOwners(held, gone)] if gone else []
+    if not states:
+        return []
+    waits = any(state is OwnerState.WAITING for _, state in states)
+    policy = "Foreground" if waits and has_dependents else _requested_policy(held)
+    return [DeleteDependent(held, policy)]
+
+
+def plan_orphaning(owner: Held, dependents: Sequence[Held]) -> list[GarbageAction]:
+    """Remove the owner from its dependents, then release it."""
+    removals = [RemoveOwners(dependent, frozenset({owner.uid})) for dependent in dependents]
+    return [*removals, ReleaseOwner(owner, ORPHAN_FINALIZER)]
+
+
+def is_dependent(owner: Held, owners: Sequence[ObservedOwner]) -> bool:
+    """True if one of the references leads to the owner, which may be in another namespace."""
+    return any(o.reference.uid == owner.uid and o.object is not None for o in owners)
+
+
+def plan_foreground_release(owner: Held, dependents: Sequence[Held]) -> list[GarbageAction]:
+    """Release the owner when none of its remaining dependents blocks its deletion."""
+    for dependent in dependents:
+        if any(o.uid == owner.uid and o.block_owner_deletion for o in dependent.owners):
+            return []
+    return [ReleaseOwner(owner, FOREGROUND_FINALIZER)]
+
+
+def _requested_policy(held: Held) -> str:
+    """The policy of an earlier deletion request, which the finalizers of the object record."""
+    if ORPHAN_FINALIZER in held.finalizers:
+        return "Orphan"
+    return "Foreground" if FOREGROUND_FINALIZER in held.finalizers else "Background"

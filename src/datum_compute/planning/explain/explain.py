@@ -1,0 +1,315 @@
+"""Why something is as it is: the chain of causes from what the user wrote to what holds it back.
+
+Pure, over whatever objects the caller could see: the project's own, or those of a cell with its
+Servers. The first link is the object that was asked about, the last is the root cause as far as it
+can be seen. Links never guess: each is a condition of an object, in its own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import EPOCH, FALSE, TRUE, UNKNOWN, Condition, find_condition
+from datum_compute.api.finalizers import held_by_others
+from datum_compute.api.identity import deployment_of
+from datum_compute.api.instance import AVAILABLE, PROGRAMMED, QUOTA_GRANTED, READY, Instance
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORKLOAD
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.plane import PlaneName
+from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
+from datum_compute.api.server import Server
+from datum_compute.api.workload import PROGRESSING, Workload
+from datum_compute.api.workloaddeployment import REPLICAS_READY, WorkloadDeployment
+from datum_compute.planning.explain.advice import Move, advice_on
+from datum_compute.planning.plan import Create, Delete, Wait, is_skipped
+from datum_compute.planning.rollout.instances import plan_instances
+from datum_compute.planning.rollout.slots import WITHOUT_DELAY, MinReady, min_ready_seconds, ordinal
+
+T = TypeVar("T", bound=ApiObject)
+
+# Planners need a plane. The description of a step does not contain it.
+_CELL = PlaneName("cell")
+# Phases of a Server that explain why its Instance is not ready.
+_TROUBLED_PHASES = ("Failed", "Pending", "Unknown")
+# Reasons of Ready that are not taken over from another condition.
+_NO_CAUSE = (Reason.PENDING, Reason.PENDING_PROGRAMMING)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One object, what it says, since when, and what that means for the reader."""
+
+    kind: str
+    ref: Ref
+    condition: str
+    status: str
+    reason: str
+    message: str
+    since: str
+    move: Move
+    awaited: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``links`` from the object asked about to the cause; ``steps`` are what the platform plans
+    for the deployment that holds things up, the waiting and skipped ones included."""
+
+    links: tuple[Link, ...]
+    steps: tuple[str, ...] = ()
+
+    @property
+    def cause(self) -> Link:
+        return self.links[-1]
+
+
+def explain_workload(
+    workload: Workload,
+    deployments: Sequence[WorkloadDeployment],
+    instances: Sequence[Instance],
+    servers: Sequence[Server] = (),
+) -> Explanation:
+    """``deployments`` and ``instances`` may hold those of other workloads too."""
+    first = _link(WORKLOAD, workload, _workload_condition(workload), workload.metadata.name)
+    own = [d for d in deployments if d.spec.workload_ref.uid == workload.metadata.uid]
+    troubled = [d for d in own if _is_troubled(d)]
+    if first.condition == "Observed":
+        return Explanation((first,))
+    if not troubled:
+        return Explanation((first, *_asleep(first, own, instances)))
+    worst = min(troubled, key=lambda d: (-_deployment_rank(d), d.metadata.name))
+    below = explain_deployment(worst, instances, servers)
+    return Explanation((first, *below.links), below.steps)
+
+
+def _asleep(
+    first: Link, own: Sequence[WorkloadDeployment], instances: Sequence[Instance]
+) -> Iterator[Link]:
+    """All is well; that an instance sleeps is worth a word, because nothing executes there."""
+    sleeping = [
+        i
+        for i in instances
+        if any(_is_of(i, deployment) for deployment in own)
+        and _instance_condition(i).reason == Reason.ASLEEP
+    ]
+    if first.status == TRUE and sleeping:
+        one = min(sleeping, key=lambda i: i.metadata.name)
+        yield explain_instance(one, workload=first.ref.name).cause
+
+
+def explain_deployment(
+    deployment: WorkloadDeployment,
+    instances: Sequence[Instance],
+    servers: Sequence[Server] = (),
+) -> Explanation:
+    workload = deployment.spec.workload_ref.name
+    first = _link(DEPLOYMENT, deployment, _deployment_condition(deployment), workload)
+    own = [i for i in instances if _is_of(i, deployment)]
+    planned = plan_instances(_CELL, deployment, own, _min_ready(deployment, own)).actions
+    # Repairs of labels are no step of a rollout, and copies carry labels of another plane.
+    steps = tuple(describe_action(a) for a in planned if isinstance(a, Create | Delete | Wait))
+    troubled = [i for i in own if _instance_condition(i).status != TRUE]
+    if not troubled:
+        return Explanation((first,), steps)
+    worst = min(troubled, key=lambda i: (-_instance_rank(i), ordinal(i), i.metadata.name))
+    below = explain_instance(worst, servers, workload, deployment)
+    return Explanation((first, *below.links), steps)
+
+
+def _min_ready(deployment: WorkloadDeployment, instances: Sequence[Instance]) -> MinReady:
+    """Neither the driver nor the time of the cell is known here, so the status decides whether an
+    instance is not available yet. That is the one that became ready last."""
+    if deployment.status.available_or_ready >= deployment.status.ready_replicas:
+        return WITHOUT_DELAY
+    found = [find_condition(i.status.conditions, READY) for i in instances]
+    last = max((c.last_transition_time for c in found if c and c.status == TRUE), default=EPOCH)
+    return MinReady(min_ready_seconds(deployment, simulated=False) or 1, last)
+
+
+def explain_instance(
+    instance: Instance,
+    servers: Sequence[Server] = (),
+    workload: str = "",
+    deployment: WorkloadDeployment | None = None,
+) -> Explanation:
+    """``workload`` is its name, where the caller knows it better than the labels. ``deployment``
+    is that of the instance: it records why a network cannot be set up."""
+    workload = workload or instance.metadata.labels.get(labels.WORKLOAD_NAME, "")
+    problem = _network_problem(deployment)
+    ready = _instance_condition(instance)
+    links = [_link(INSTANCE, instance, ready, workload, problem)]
+    reported = _condition_behind(ready, instance.status.conditions)
+    if reported is not None:
+        links.append(_link(INSTANCE, instance, reported, workload, problem))
+    links += [
+        _link(SERVER, server, _server_condition(server), workload)
+        for server in servers
+        if ref_of(server) == ref_of(instance) and server.status.phase in _TROUBLED_PHASES
+    ]
+    return Explanation(tuple(links))
+
+
+def describe_action(action: Create | Delete | Wait) -> str:
+    """One line for people."""
+    mark = "skip " if is_skipped(action) else ""
+    match action:
+        case Wait(reason):
+            return f"{mark}wait: {reason}"
+        case Create(_, kind, obj, reason):
+            return f"{mark}create {kind.kind} {ref_of(obj)}: {reason}"
+        case Delete(_, kind, ref, _, reason):
+            return f"{mark}delete {kind.kind} {ref}: {reason}"
+
+
+def render_link(link: Link) -> str:
+    """One line for people; the callers that know the time add how long ago it was."""
+    text = f"{link.kind} {link.ref}: {link.condition}={link.status} ({link.reason})"
+    text += f": {link.message}" if link.message else ""
+    return f"{text}; next: {link.awaited} [{link.move}]"
+
+
+# --- which condition speaks for an object
+
+
+def _workload_condition(workload: Workload) -> Condition:
+    if workload.is_terminating:
+        return _leaving(workload)
+    if workload.status.observed_generation < workload.metadata.generation:
+        return _unobserved(workload)
+    return _first_bad(workload, workload.status.conditions, (AVAILABLE, PROGRESSING))
+
+
+def _deployment_condition(deployment: WorkloadDeployment) -> Condition:
+    conditions = deployment.status.conditions
+    available = find_condition(conditions, AVAILABLE)
+    if deployment.is_terminating and not (available and available.reason == Reason.REMOVING):
+        return _leaving(deployment)
+    return _first_bad(deployment, conditions, (AVAILABLE, REPLICAS_READY, PROGRESSING))
+
+
+def _instance_condition(instance: Instance) -> Condition:
+    if instance.is_terminating:
+        return _leaving(instance)
+    said = _first_bad(instance, instance.status.conditions, (READY,))
+    available = find_condition(instance.status.conditions, AVAILABLE)
+    asleep = available is not None and available.reason == Reason.ASLEEP
+    return available if available and asleep and said.status == TRUE else said
+
+
+def _condition_behind(ready: Condition, conditions: Iterable[Condition]) -> Condition | None:
+    """The condition whose reason Ready has taken over; among equals the first, as Ready does.
+
+    A denied quota has a reason of its own on Ready. Programmed and Available are part of Ready.
+    """
+    if ready.type != READY or ready.status == TRUE or ready.reason in _NO_CAUSE:
+        return None
+    for condition in conditions:
+        if condition.type in (READY, PROGRAMMED, AVAILABLE) or condition.status == TRUE:
+            continue
+        if condition.type == QUOTA_GRANTED:
+            if condition.status == FALSE and ready.reason == Reason.PENDING_QUOTA:
+                return condition
+        elif condition.reason == ready.reason:
+            return condition
+    return None
+
+
+def _network_problem(deployment: WorkloadDeployment | None) -> str:
+    attachment = deployment.spec.network_attachment if deployment is not None else None
+    problem = attachment.problem if attachment is not None else None
+    return problem.reason if problem is not None else ""
+
+
+def _first_bad(obj: ApiObject, conditions: Iterable[Condition], types: Sequence[str]) -> Condition:
+    """The first that is not as it should be; else the first at all."""
+    found = [c for type_ in types if (c := find_condition(conditions, type_)) is not None]
+    bad = (c for c in found if c.status != TRUE or c.reason == Reason.ROLLING_OUT)
+    return next(bad, None) or (found[0] if found else _unobserved(obj))
+
+
+def _server_condition(server: Server) -> Condition:
+    status = server.status
+    return Condition(
+        type="Phase",
+        status=FALSE if status.phase == "Failed" else UNKNOWN,
+        reason=status.reason or Reason.PENDING,
+        message=status.message,
+        last_transition_time=server.metadata.creation_timestamp or "",
+    )
+
+
+def _leaving(obj: ApiObject) -> Condition:
+    """The platform's move while one of its own finalizers is there; else that of others."""
+    held = ", ".join(obj.metadata.finalizers) or "nothing"
+    return Condition(
+        type="Deletion",
+        status=UNKNOWN,
+        reason=Reason.HELD_BY_FINALIZER if held_by_others(obj) else Reason.STOPPING,
+        message=f"Being removed; held by {held}",
+        last_transition_time=obj.metadata.deletion_timestamp or "",
+    )
+
+
+def _unobserved(obj: ApiObject) -> Condition:
+    return Condition(
+        type="Observed",
+        status=UNKNOWN,
+        reason=Reason.PENDING,
+        message=f"The platform has not taken up generation {obj.metadata.generation} yet",
+        last_transition_time=obj.metadata.creation_timestamp or "",
+    )
+
+
+# --- which child is to blame
+
+
+def _is_troubled(deployment: WorkloadDeployment) -> bool:
+    condition = _deployment_condition(deployment)
+    return condition.status != TRUE or condition.reason == Reason.ROLLING_OUT
+
+
+def deployment_ref(instance: Instance) -> Ref:
+    """The deployment of an instance, by name: uids differ on every plane."""
+    metadata = instance.metadata
+    return Ref(metadata.namespace, deployment_of(metadata.name, metadata.labels))
+
+
+def _is_of(instance: Instance, deployment: WorkloadDeployment) -> bool:
+    return deployment_ref(instance) == ref_of(deployment)
+
+
+def _deployment_rank(deployment: WorkloadDeployment) -> int:
+    reason = _deployment_condition(deployment).reason
+    return max(DEPLOYMENT_RANK.get(reason, 0), INSTANCE_RANK.get(reason, 0))
+
+
+def _instance_rank(instance: Instance) -> int:
+    return INSTANCE_RANK.get(_instance_condition(instance).reason, 0)
+
+
+def _link(
+    kind: KindInfo[T], obj: ApiObject, said: Condition, workload: str, network_problem: str = ""
+) -> Link:
+    advice = advice_on(said.reason, network_problem)
+    metadata = obj.metadata
+    return Link(
+        kind=kind.kind,
+        ref=ref_of(obj),
+        condition=said.type,
+        status=said.status,
+        reason=str(said.reason),
+        message=said.message,
+        since=said.last_transition_time,
+        move=advice.move,
+        awaited=advice.awaited,
+        command=advice.command.format(
+            workload=workload,
+            namespace=metadata.namespace,
+            resource=kind.singular,
+            name=metadata.name,
+        ),
+    )

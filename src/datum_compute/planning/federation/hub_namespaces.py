@@ -1,0 +1,248 @@
+"""The hub namespace of a project namespace: its labels, and its deletion.
+
+- While the source exists, the labels that name it are restored if they were edited.
+- The hub namespace is deleted only if the source is gone. The uid of a source is never used again,
+  so no object can be on its way to the hub namespace of a source that is gone.
+- If the project cannot be read, that is no proof, and the hub namespace stays. The exception is a
+  namespace that is marked as left by a removed project.
+- It must be empty: no objects on the hub, and no Work that carries an object in it to a cell.
+- The policy is deleted first. Until then the namespace names its source, so a crash in between
+  leaves no object of unknown origin. Without deployments the policy is not created again.
+
+Which policies the hub needs: one for every city that a project namespace uses, and one that
+takes the namespace itself to the cells of those cities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from datum_compute.api import labels
+from datum_compute.api.clusterpropagationpolicy import ClusterPropagationPolicy
+from datum_compute.api.identity import (
+    city_policy_name,
+    decoded_project,
+    encoded_cluster,
+    federation_namespace,
+)
+from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, NAMESPACE, POLICY
+from datum_compute.api.meta import ObjectMeta, ref_of
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, PlaneName, member_name
+from datum_compute.api.propagationpolicy import (
+    ClusterAffinity,
+    LabelRequirement,
+    LabelSelector,
+    PropagationPlacement,
+    PropagationPolicy,
+    PropagationSpec,
+    ResourceSelector,
+    SpreadConstraint,
+    Suspension,
+)
+from datum_compute.api.work import Work
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.apply import plan_object
+from datum_compute.planning.plan import Action, Delete, Plan, Wait
+
+REASON = "its project namespace is gone"
+RECHECK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The hub namespace and its policy, either of which may be gone already."""
+
+    namespace: Namespace | None
+    policy: ClusterPropagationPolicy | None
+
+    @property
+    def identity(self) -> Mapping[str, str]:
+        found = self.namespace or self.policy
+        return found.metadata.labels if found is not None else {}
+
+    @property
+    def project(self) -> str:
+        """The project that the labels name; empty if they name none."""
+        return decoded_project(self.identity.get(labels.UPSTREAM_CLUSTER, "")) or ""
+
+    @property
+    def is_project_removed(self) -> bool:
+        return labels.PROJECT_REMOVED in self.identity
+
+    def names(self, project: PlaneName, source: Namespace) -> bool:
+        """Return True if the labels name this source."""
+        same_project = self.project == member_name(project)
+        return same_project and self.identity.get(labels.UPSTREAM_NAMESPACE) == source.metadata.name
+
+
+def plan_hub_namespace(
+    home: Home, source: tuple[PlaneName, Namespace] | None, *, is_project_readable: bool
+) -> Plan | None:
+    """Plan from caches. Return None if the namespace may be deleted after live reads confirm it.
+
+    ``source`` is the project namespace with the uid that the hub namespace is named after.
+    """
+    if source is not None:
+        return plan_identity(home, *source)
+    if not is_project_readable and not home.is_project_removed:
+        return Plan()
+    return None
+
+
+def plan_removal(home: Home, use: str) -> Plan:
+    """Plan after the live reads. ``use`` states what still needs the namespace, empty if nothing
+    does."""
+    if use:
+        return Plan((Wait(use),), requeue_after_s=RECHECK_S)
+    return plan_home(home)
+
+
+def namespaces_of_contents(work: Work) -> list[str]:
+    """Return the namespaces of the objects that the Work carries to its cell."""
+    metadata = [m.get("metadata") for m in work.spec.workload.manifests if isinstance(m, dict)]
+    found = [m.get("namespace") for m in metadata if isinstance(m, dict)]
+    return [name for name in found if name and isinstance(name, str)]
+
+
+def plan_home(home: Home) -> Plan:
+    """Plan the deletion of an unused hub namespace. The policy is deleted first; its deletion
+    wakes the controller, which then deletes the namespace."""
+    policy, namespace = home.policy, home.namespace
+    if policy is not None:
+        if policy.is_terminating:
+            return Plan()
+        uid, version = policy.metadata.uid, policy.metadata.resource_version
+        return Plan((Delete(HUB, CLUSTER_POLICY, ref_of(policy), uid, REASON, version),))
+    if namespace is None or namespace.is_terminating:
+        return Plan()
+    uid, version = namespace.metadata.uid, namespace.metadata.resource_version
+    return Plan((Delete(HUB, NAMESPACE, ref_of(namespace), uid, REASON, version),))
+
+
+def plan_identity(home: Home, project: PlaneName, source: Namespace) -> Plan:
+    """Restore the labels of the hub namespace that name its source."""
+    if home.namespace is None or home.namespace.is_terminating or home.names(project, source):
+        return Plan()
+    desired = hub_namespace(project, source)
+    reason = "its labels do not name the project namespace"
+    return Plan(tuple(plan_object(HUB, NAMESPACE, desired, home.namespace, reason)))
+
+
+def hub_namespace(project: PlaneName, source: Namespace) -> Namespace:
+    """Return the hub namespace of a project namespace, as it is created."""
+    name = federation_namespace(source.metadata.uid)
+    return Namespace(metadata=ObjectMeta(name=name, labels=identity_labels(project, source)))
+
+
+def identity_labels(project: PlaneName, source: Namespace) -> dict[str, str]:
+    """Return the labels by which the hub and the cells find the project and its namespace."""
+    return {
+        labels.UPSTREAM_NAMESPACE: source.metadata.name,
+        labels.UPSTREAM_CLUSTER: encoded_cluster(member_name(project)),
+    }
+
+
+_OURS = {labels.MANAGED_BY: labels.PRODUCT}
+# Karmada would run a deployment on every cell of its city; the embedded hub never does.
+_ONE_CELL = SpreadConstraint(spread_by_field="cluster", min_groups=1, max_groups=1)
+_IDENTITY = (labels.UPSTREAM_CLUSTER, labels.UPSTREAM_NAMESPACE)
+
+
+def plan_policies(
+    namespace: Namespace,
+    deployments: Iterable[WorkloadDeployment],
+    policies: Sequence[PropagationPolicy],
+    namespace_policy: ClusterPropagationPolicy | None,
+) -> Plan:
+    """``namespace`` is a hub namespace; the rest is what the hub holds for it."""
+    if namespace.is_terminating:
+        return Plan()
+    cities = sorted({d.spec.city_code for d in deployments})
+    observed = {p.metadata.name: p for p in policies}
+    actions: list[Action] = []
+    for city in cities:
+        present = observed.pop(city_policy_name(city), None)
+        desired = _city_policy(namespace.metadata.name, city, _suspension_of(present))
+        actions += plan_object(HUB, POLICY, desired, present, f"{city} is in use")
+    actions += _removals(observed.values())
+    # A namespace stays in every city it ever went to: taking it from a cell would take along
+    # what is still being removed there, and what is just arriving.
+    reached = sorted({*cities, *_cities_of(namespace_policy)})
+    if reached:
+        desired_policy = _namespace_policy(namespace, reached, _suspension_of(namespace_policy))
+        actions += plan_object(
+            HUB, CLUSTER_POLICY, desired_policy, namespace_policy, f"used in {', '.join(reached)}"
+        )
+    return Plan(tuple(actions))
+
+
+def _removals(unused: Iterable[PropagationPolicy]) -> list[Action]:
+    return [
+        Delete(
+            HUB,
+            POLICY,
+            ref_of(policy),
+            policy.metadata.uid,
+            "no deployment uses its city",
+            version=policy.metadata.resource_version,
+        )
+        for policy in unused
+        if policy.metadata.labels.get(labels.MANAGED_BY) == labels.PRODUCT
+    ]
+
+
+def _suspension_of(
+    policy: PropagationPolicy | ClusterPropagationPolicy | None,
+) -> Suspension | None:
+    """An operator's to set and to lift: the only field of a policy that is not ours."""
+    return policy.spec.suspension if policy is not None else None
+
+
+def _city_policy(namespace: str, city: str, suspension: Suspension | None) -> PropagationPolicy:
+    in_city = LabelSelector(match_labels={labels.TOPOLOGY_CITY: city})
+    return PropagationPolicy(
+        metadata=ObjectMeta(name=city_policy_name(city), namespace=namespace, labels=_OURS),
+        spec=PropagationSpec(
+            resource_selectors=[
+                ResourceSelector(
+                    api_version=DEPLOYMENT.api_version, kind=DEPLOYMENT.kind, label_selector=in_city
+                )
+            ],
+            placement=PropagationPlacement(
+                cluster_affinity=ClusterAffinity(label_selector=in_city),
+                spread_constraints=[_ONE_CELL],
+            ),
+            suspension=suspension,
+        ),
+    )
+
+
+def _cities_of(policy: ClusterPropagationPolicy | None) -> list[str]:
+    selector = policy.spec.placement.cluster_affinity.label_selector if policy else None
+    requirements = selector.match_expressions if selector else []
+    return [city for r in requirements if r.key == labels.TOPOLOGY_CITY for city in r.values]
+
+
+def _namespace_policy(
+    namespace: Namespace, cities: list[str], suspension: Suspension | None
+) -> ClusterPropagationPolicy:
+    """With the identity of the namespace, which it may outlive."""
+    name, known = namespace.metadata.name, namespace.metadata.labels
+    identity = {key: known[key] for key in _IDENTITY if key in known}
+    in_cities = LabelSelector(
+        match_expressions=[LabelRequirement(key=labels.TOPOLOGY_CITY, operator="In", values=cities)]
+    )
+    return ClusterPropagationPolicy(
+        metadata=ObjectMeta(name=name, labels={**_OURS, **identity}),
+        spec=PropagationSpec(
+            resource_selectors=[
+                ResourceSelector(api_version=NAMESPACE.api_version, kind=NAMESPACE.kind, name=name)
+            ],
+            placement=PropagationPlacement(
+                cluster_affinity=ClusterAffinity(label_selector=in_cities)
+            ),
+            suspension=suspension,
+        ),
+    )

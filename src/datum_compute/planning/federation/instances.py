@@ -1,0 +1,335 @@
+"""Copies of instances: from their cell to the hub, and from the hub to their project.
+
+- The set of copies on the hub is level-triggered. The cell creates missing copies and deletes
+  copies whose instance no longer exists. No queue of pending writes is stored, so a crash loses
+  nothing, and nothing on the cell waits for the hub.
+- A copy on the hub names its cell and the uid of its instance. When another instance takes the
+  name, the old copy is deleted before the new one is created.
+- A copy is owned by the deployment of its plane. Without that deployment no copy is created.
+- A copy in a project whose cell is unreachable has Unknown conditions.
+
+Quarantine of Instances on the hub that cannot be attributed to a slot of a deployment.
+
+A copy is quarantined if its labels name no project, another project than the one its namespace
+stands for, or a deployment that the project does not have, or if its name does not end in an
+ordinal of its deployment. The writers of the labels may restore them, so there is a grace period.
+After that the copy is marked with the reason, the time and a fingerprint of its labels. Because of
+the fingerprint it is reported only once. It is never deleted. When its labels change the mark is
+removed and the copy is checked again at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import FALSE
+from datum_compute.api.identity import decoded_project, deployment_of
+from datum_compute.api.instance import PROGRAMMED, READY, Instance
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
+from datum_compute.api.meta import owner_reference, ref_of
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, PlaneName, member_name
+from datum_compute.api.reasons import Reason
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.federation.mirror import (
+    Marks,
+    desired_copy,
+    is_waiting,
+    plan_copy_deletion,
+    plan_mirror,
+)
+from datum_compute.planning.federation.unreachable import Silence, unheard_instance
+from datum_compute.planning.initial_status import should_defer
+from datum_compute.planning.plan import Delete, Patch, Plan, Wait, drop_finalizer
+from datum_compute.planning.rollout.slots import is_slot_name
+
+# How long others have to put a copy right.
+GRACE_S = 60.0
+# One that is set apart is looked at again after so long, should an event be missed.
+RECHECK_S = 60.0
+
+NO_IDENTITY = "IdentityMissing"
+BAD_IDENTITY = "IdentityUndecodable"
+NO_DEPLOYMENT = "DeploymentNotFound"
+FOREIGN_IDENTITY = "IdentityForeign"
+NO_ORDINAL = "OrdinalInvalid"
+REASONS = (NO_IDENTITY, BAD_IDENTITY, FOREIGN_IDENTITY, NO_ORDINAL, NO_DEPLOYMENT)
+
+_IDENTITY_QUARANTINE = (labels.UPSTREAM_CLUSTER, labels.UPSTREAM_NAMESPACE, labels.DEPLOYMENT_NAME)
+
+Problem = tuple[str, str]  # reason and message
+
+
+def fingerprint_of(instance: Instance) -> str:
+    """Of all that says whose it is."""
+    said = "\0".join(instance.metadata.labels.get(label, "") for label in _IDENTITY_QUARANTINE)
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def identity_problem(instance: Instance, home: Namespace | None) -> Problem | None:
+    """What is wrong with a copy whatever else there is. ``home`` is the hub namespace it is in, if
+    that is known: what a copy says of itself is only a label."""
+    told = instance.metadata.labels
+    project, namespace = told.get(labels.UPSTREAM_CLUSTER), told.get(labels.UPSTREAM_NAMESPACE)
+    if not project or not namespace:
+        missing = labels.UPSTREAM_NAMESPACE if project else labels.UPSTREAM_CLUSTER
+        return NO_IDENTITY, f"Label {missing} is missing: nobody knows which project it is of"
+    if decoded_project(project) is None:
+        return BAD_IDENTITY, f"Label {labels.UPSTREAM_CLUSTER} is {project!r}, which is no project"
+    said = home.metadata.labels if home is not None else told
+    if _source_quarantine(said) != _source_quarantine(told):
+        name = instance.metadata.namespace
+        return FOREIGN_IDENTITY, f"{project}/{namespace} is not what namespace {name} stands for"
+    return slot_name_problem(instance)
+
+
+def slot_name_problem(instance: Instance) -> Problem | None:
+    """Return a problem if the name is not ``<deployment>-<ordinal>``."""
+    name = instance.metadata.name
+    deployment = deployment_of(name, instance.metadata.labels)
+    if is_slot_name(deployment, name):
+        return None
+    return NO_ORDINAL, f"Name {name} does not end in an ordinal of deployment {deployment!r}"
+
+
+def _source_quarantine(told: Mapping[str, str]) -> tuple[str | None, str]:
+    project = decoded_project(told.get(labels.UPSTREAM_CLUSTER, ""))
+    return project, told.get(labels.UPSTREAM_NAMESPACE, "")
+
+
+def deployment_problem(project: str, namespace: str, name: str) -> Problem:
+    return NO_DEPLOYMENT, f"Project {project} has no WorkloadDeployment {namespace}/{name}"
+
+
+def is_quarantined(instance: Instance) -> bool:
+    """As what it says of itself now."""
+    noted = instance.metadata.annotations.get(labels.QUARANTINE_FINGERPRINT)
+    return noted == fingerprint_of(instance)
+
+
+def quarantine_reason(instance: Instance) -> str:
+    return instance.metadata.annotations.get(labels.QUARANTINE_REASON, "")
+
+
+def plan_quarantine(instance: Instance, problem: Problem, waited_s: float, now: str) -> Plan:
+    """``waited_s`` is for how long the problem has been known."""
+    if instance.is_terminating or is_quarantined(instance):
+        return Plan(requeue_after_s=RECHECK_S)
+    if waited_s < GRACE_S:
+        return Plan(requeue_after_s=GRACE_S - waited_s)
+    reason, message = problem
+    marks = dict(
+        zip(labels.QUARANTINE, (reason, message, fingerprint_of(instance), now), strict=True)
+    )
+    return Plan((_marked(instance, marks, reason),), requeue_after_s=RECHECK_S)
+
+
+def plan_readmission(instance: Instance) -> Plan:
+    """Without the marks, for one that has no problem (any more), or not the one it was marked
+    for."""
+    marked = [mark for mark in labels.QUARANTINE if mark in instance.metadata.annotations]
+    if instance.is_terminating or not marked:
+        return Plan()
+    return Plan((_marked(instance, dict.fromkeys(marked), "says something else now"),))
+
+
+def _marked(instance: Instance, marks: dict[str, str] | dict[str, None], reason: str) -> Patch:
+    metadata = {"resourceVersion": instance.metadata.resource_version, "annotations": marks}
+    return Patch(HUB, INSTANCE, ref_of(instance), {"metadata": metadata}, reason)
+
+
+OWNER_S = 5.0
+
+_IDENTITY = (labels.UPSTREAM_NAMESPACE, labels.UPSTREAM_CLUSTER)
+
+
+def plan_writeback(
+    cell: PlaneName,
+    instance: Instance,
+    hub_deployment: WorkloadDeployment | None,
+    copy: Instance | None,
+) -> Plan:
+    """Plan the hub's copy of an instance.
+
+    It is owned by the hub's deployment. Without that deployment none is created, so that a copy
+    does not return to a hub that has deleted the deployment.
+    """
+    if instance.is_terminating:
+        # Earlier versions added this finalizer.
+        released = drop_finalizer(cell, INSTANCE, instance, labels.INSTANCE_FINALIZER)
+        if released:
+            return Plan(tuple(released))
+    if hub_deployment is None or hub_deployment.is_terminating:
+        # The cell's process may see the deployment on the cell before the one on the hub.
+        return Plan(requeue_after_s=OWNER_S)
+    said = hub_deployment.metadata.labels
+    identity = {label: said[label] for label in _IDENTITY if label in said}
+    if len(identity) < len(_IDENTITY):
+        # The labels were edited. The federator restores them, which wakes this controller.
+        return Plan((Wait("the labels of the hub's deployment name no project"),), OWNER_S)
+    identity[labels.CELL] = member_name(cell)
+    if copy is not None and not copy.is_terminating and _is_of_another(copy, cell, instance):
+        uid, reason = copy.metadata.uid, "another instance has taken its place"
+        delete = Delete(HUB, INSTANCE, ref_of(copy), uid, reason, copy.metadata.resource_version)
+        return Plan((delete, Wait("an earlier copy is being removed")), requeue_after_s=OWNER_S)
+    mark = Marks(identity, {labels.COPY_OF: _source(cell, instance)})
+    return _plan_copy(HUB, instance, hub_deployment, copy, mark)
+
+
+def is_worth_telling(instance: Instance, now: str) -> bool:
+    """An instance that has just been made says nothing yet of its gates, nor of its machine: its
+    copy comes with the first word, and needs no correction then."""
+    conditions = instance.status.conditions
+    due = [c for c in conditions if c.type == PROGRAMMED and c.reason != Reason.PENDING]
+    due += [c for c in conditions if c.status == FALSE and c.type != READY]
+    return instance.is_terminating or not should_defer(instance, due, now)
+
+
+def cells_of_copy(copy: Instance) -> list[str]:
+    """Return the cells that a copy on the hub names: one, unless the copy was edited.
+
+    The last one is from the annotation that also names the instance, and takes precedence.
+    """
+    metadata = copy.metadata
+    noted = metadata.annotations.get(labels.COPY_OF, "").rpartition("/")[0]
+    return [n for n in dict.fromkeys((metadata.labels.get(labels.CELL, ""), noted)) if n]
+
+
+def _source(cell: PlaneName, instance: Instance) -> str:
+    return f"{member_name(cell)}/{instance.metadata.uid}"
+
+
+def _is_of_another(copy: Instance, cell: PlaneName, instance: Instance) -> bool:
+    """Return True if the copy is of an earlier instance of this cell with the same name.
+
+    A copy without the annotation is patched instead.
+    """
+    named, _, uid = copy.metadata.annotations.get(labels.COPY_OF, "").rpartition("/")
+    return named == member_name(cell) and uid != instance.metadata.uid
+
+
+def plan_withdrawal(cell: PlaneName, copy: Instance | None) -> Plan:
+    """Plan the deletion of a hub copy whose cell does not have the instance."""
+    if copy is None or cells_of_copy(copy)[-1:] != [member_name(cell)]:
+        return Plan()
+    reason = f"{member_name(cell)} has no such instance"
+    return Plan(tuple(plan_copy_deletion(HUB, INSTANCE, copy, reason, unchanged=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class PublishCopy:
+    """Create or update the project's copy of the hub instance."""
+
+    hub_instance: Instance
+    deployment: WorkloadDeployment
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCopy:
+    """Delete the project's copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeepCopy:
+    """Leave the project's copy as it is, until the labels of the hub instance are restored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Quarantine the hub instance. When it is quarantined, delete the project's copy."""
+
+    hub_instance: Instance
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseFromQuarantine:
+    hub_instance: Instance
+
+
+CopyDecision = PublishCopy | DeleteCopy | KeepCopy | Quarantine | ReleaseFromQuarantine
+
+
+def decide_project_copy(
+    project: PlaneName,
+    namespace: str,
+    hub_instance: Instance | None,
+    deployment: WorkloadDeployment | None,
+    *,
+    is_identified: bool,
+) -> CopyDecision:
+    """Decide what happens to the project's copy of a hub instance.
+
+    ``is_identified`` is True if the labels of the hub instance name this project and namespace.
+    ``deployment`` is the project's deployment that the hub instance names.
+    """
+    if hub_instance is None:
+        return DeleteCopy()
+    if not is_identified:
+        return DeleteCopy() if is_quarantined(hub_instance) else KeepCopy()
+    problem = slot_name_problem(hub_instance)
+    if problem is not None:
+        return Quarantine(hub_instance, problem)
+    if deployment is None:
+        name = deployment_of(hub_instance.metadata.name, hub_instance.metadata.labels)
+        return Quarantine(hub_instance, deployment_problem(member_name(project), namespace, name))
+    if quarantine_reason(hub_instance) == NO_DEPLOYMENT:
+        return ReleaseFromQuarantine(hub_instance)
+    return PublishCopy(hub_instance, deployment)
+
+
+def plan_projection(
+    project: PlaneName,
+    namespace: str,
+    hub_instance: Instance,
+    deployment: WorkloadDeployment | None,
+    projection: Instance | None,
+    silence: Silence | None,
+    now: str,
+) -> Plan:
+    """Plan the project's copy. It is owned by ``deployment``, the project's object of the name that
+    the hub instance gives. ``silence`` is set if the cell of the instance is unreachable."""
+    if hub_instance.is_terminating:
+        return plan_unprojection(project, projection)
+    if deployment is None or deployment.is_terminating:
+        return Plan((Wait("the project has no such deployment"),), requeue_after_s=OWNER_S)
+    metadata = msgspec.structs.replace(hub_instance.metadata, namespace=namespace)
+    told = hub_instance.status
+    if silence is not None:
+        shown = projection.status if projection is not None else told
+        told = unheard_instance(told, shown, silence, now)
+    moved = msgspec.structs.replace(hub_instance, metadata=metadata, status=told)
+    return _plan_copy(project, moved, deployment, projection, Marks())
+
+
+def plan_unprojection(project: PlaneName, projection: Instance | None) -> Plan:
+    return Plan(tuple(plan_copy_deletion(project, INSTANCE, projection, "gone from its cell")))
+
+
+def _annotations_to_copy(source: Instance) -> dict[str, str]:
+    """Return all annotations except the marks of a quarantine, which are about one copy only."""
+    annotations = source.metadata.annotations
+    return {key: note for key, note in annotations.items() if key not in labels.QUARANTINE}
+
+
+def _plan_copy(
+    plane: PlaneName,
+    source: Instance,
+    owner: WorkloadDeployment,
+    copy: Instance | None,
+    mark: Marks,
+) -> Plan:
+    desired = desired_copy(
+        source,
+        source.metadata.namespace,
+        carry=Marks(source.metadata.labels, _annotations_to_copy(source)),
+        mark=mark,
+        owner=owner_reference(owner, DEPLOYMENT),
+    )
+    actions = plan_mirror(plane, INSTANCE, desired, copy, "as on the cell", with_status=True)
+    return Plan(tuple(actions), requeue_after_s=OWNER_S if is_waiting(actions) else None)

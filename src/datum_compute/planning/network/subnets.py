@@ -1,0 +1,267 @@
+"""Subnets of a network context: one claim for each address family, one subnet for each claim, one
+prefix for each subnet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_network
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    Verdict,
+    find_condition,
+    is_true,
+    with_verdicts,
+)
+from datum_compute.api.fields import IpFamily, LocalReference
+from datum_compute.api.kinds import NETWORK_CONTEXT, SUBNET, SUBNET_CLAIM
+from datum_compute.api.meta import ObjectMeta, owner_reference
+from datum_compute.api.network import Network
+from datum_compute.api.networkcontext import (
+    NetworkContext,
+    NetworkContextIpamStatus,
+    NetworkContextStatus,
+)
+from datum_compute.api.plane import PlaneName
+from datum_compute.api.subnet import Subnet, SubnetSpec, SubnetStatus
+from datum_compute.api.subnetclaim import SubnetClaim, SubnetClaimStatus
+from datum_compute.planning.apply import plan_object, plan_status
+from datum_compute.planning.network.prefixes import (
+    IPV4_SUBNETS,
+    IPV6_SUBNET_LENGTH,
+    Holder,
+    Ledger,
+    Pool,
+    Taking,
+    plan_giving_back,
+    plan_taking,
+)
+from datum_compute.planning.plan import Action, Plan, Wait, add_finalizer, drop_finalizer
+
+RECHECK_S = 30.0
+IPAM_ALLOCATED, ALLOCATED, PROGRAMMED, READY = "IPAMAllocated", "Allocated", "Programmed", "Ready"
+
+
+def subnet_name(context: NetworkContext, family: IpFamily) -> str:
+    return f"{context.metadata.name}-{family.lower()}"
+
+
+def families_of(context: NetworkContext, network: Network) -> list[IpFamily]:
+    """Those that get a prefix: none if the network gives out none."""
+    return list(context.spec.ip_families) if network.spec.ipam.mode == "Auto" else []
+
+
+# --- the context
+
+
+def plan_context(
+    plane: PlaneName,
+    context: NetworkContext,
+    network: Network,
+    claims: Mapping[str, SubnetClaim],
+    subnets: Mapping[str, Subnet],
+    now: str,
+) -> Plan:
+    """``claims`` and ``subnets`` by name, those of the context's namespace that it names."""
+    actions: list[Action] = []
+    families = families_of(context, network)
+    for family in families:
+        claim = _claim(context, family)
+        name = claim.metadata.name
+        actions += plan_object(plane, SUBNET_CLAIM, claim, claims.get(name), f"for {family}")
+    verdict = _context_verdict([(f, subnets.get(subnet_name(context, f))) for f in families])
+    status = _context_status(context, verdict, now)
+    return Plan((*actions, *plan_status(plane, NETWORK_CONTEXT, context, status)))
+
+
+def _claim(context: NetworkContext, family: IpFamily) -> SubnetClaim:
+    metadata = context.metadata
+    return SubnetClaim(
+        metadata=ObjectMeta(
+            name=subnet_name(context, family),
+            namespace=metadata.namespace,
+            owner_references=[owner_reference(context, NETWORK_CONTEXT)],
+        ),
+        spec=SubnetSpec(
+            subnet_class="private",
+            network_context=LocalReference(name=metadata.name),
+            location=context.spec.location,
+            ip_family=family,
+        ),
+    )
+
+
+def _context_verdict(subnets: Sequence[tuple[IpFamily, Subnet | None]]) -> Verdict:
+    if not subnets:
+        return Verdict(TRUE, "Ready", "Nothing to allocate")
+    for family, subnet in subnets:
+        allocated = subnet and find_condition(subnet.status.conditions, ALLOCATED)
+        if not allocated or allocated.status == UNKNOWN:
+            return Verdict(UNKNOWN, "Pending", f"The {family} subnet has no prefix yet")
+        if allocated.status == FALSE:
+            return Verdict(FALSE, allocated.reason, allocated.message)
+    prefixes = ", ".join(prefix_of(subnet) for _, subnet in subnets if subnet is not None)
+    return Verdict(TRUE, "Allocated", f"Present with {prefixes}")
+
+
+def _context_status(context: NetworkContext, verdict: Verdict, now: str) -> NetworkContextStatus:
+    generation = context.metadata.generation
+    ready = Verdict(TRUE, "Ready", verdict.message) if verdict.status == TRUE else verdict
+    told = with_verdicts(
+        context.status.conditions,
+        {IPAM_ALLOCATED: verdict, READY: ready},
+        generation=generation,
+        now=now,
+    )
+    has_ipv6 = "IPv6" in context.spec.ip_families and verdict.reason == "Allocated"
+    named = LocalReference(name=subnet_name(context, "IPv6")) if has_ipv6 else None
+    return NetworkContextStatus(
+        conditions=told,
+        ipam=NetworkContextIpamStatus(ipv6_subnet_ref=named),
+        observed_generation=generation,
+    )
+
+
+# --- the claim
+
+
+def plan_claim(
+    plane: PlaneName,
+    claim: SubnetClaim,
+    context: NetworkContext | None,
+    subnet: Subnet | None,
+    now: str,
+) -> Plan:
+    """``subnet`` is the one of the claim's name."""
+    if claim.is_terminating or context is None or context.is_terminating:
+        return Plan()
+    actions: list[Action] = []
+    if subnet is None:
+        actions += plan_object(plane, SUBNET, _subnet(claim, context), None, "claimed")
+    status = _claim_status(claim, subnet, now)
+    return Plan((*actions, *plan_status(plane, SUBNET_CLAIM, claim, status)))
+
+
+def _subnet(claim: SubnetClaim, context: NetworkContext) -> Subnet:
+    return Subnet(
+        metadata=ObjectMeta(
+            name=claim.metadata.name,
+            namespace=claim.metadata.namespace,
+            owner_references=[owner_reference(context, NETWORK_CONTEXT)],
+            finalizers=[labels.SUBNET_FINALIZER],
+        ),
+        spec=claim.spec,
+    )
+
+
+def _claim_status(claim: SubnetClaim, subnet: Subnet | None, now: str) -> SubnetClaimStatus:
+    generation = claim.metadata.generation
+    verdicts: dict[str, Verdict] = {}
+    for type_ in (ALLOCATED, PROGRAMMED):
+        found = subnet and find_condition(subnet.status.conditions, type_)
+        if found:
+            verdicts[type_] = Verdict(found.status, found.reason, found.message)
+    ready = subnet is not None and is_true(subnet.status.conditions, READY)
+    verdicts[READY] = (
+        Verdict(TRUE, "SubnetReady", f"Subnet {claim.metadata.name} is ready")
+        if ready
+        else Verdict(FALSE, "SubnetNotReady", f"Subnet {claim.metadata.name} is not ready")
+    )
+    shown = subnet.status if subnet is not None else SubnetStatus()
+    return SubnetClaimStatus(
+        conditions=with_verdicts(claim.status.conditions, verdicts, generation=generation, now=now),
+        subnet_ref=LocalReference(name=claim.metadata.name) if ready else None,
+        start_address=shown.start_address,
+        prefix_length=shown.prefix_length,
+        observed_generation=generation,
+    )
+
+
+# --- the subnet
+
+
+def pool_of(subnet: Subnet, network: Network | None) -> Pool | None:
+    """Where its prefix comes from; None while an IPv6 network has no prefix of its own."""
+    if subnet.spec.ip_family == "IPv4":
+        return IPV4_SUBNETS
+    prefix = network.status.ipam.ipv6_prefix if network is not None else ""
+    return Pool(prefix, IPV6_SUBNET_LENGTH) if prefix else None
+
+
+def plan_subnet(
+    plane: PlaneName,
+    subnet: Subnet,
+    network: Network | None,
+    ledger: Ledger,
+    now: str,
+) -> Plan:
+    """``ledger`` is about the pool of ``pool_of``."""
+    assert not subnet.is_terminating, "see plan_subnet_removal"
+    guard = add_finalizer(plane, SUBNET, subnet, labels.SUBNET_FINALIZER)
+    if guard:
+        return Plan(tuple(guard))
+    pool = pool_of(subnet, network)
+    if pool is None:
+        return Plan((Wait("the network has no IPv6 prefix yet"),), requeue_after_s=RECHECK_S)
+    identity = network.metadata.uid if network is not None else subnet.metadata.uid
+    seed = f"{identity}/{subnet.spec.location.name}"
+    holder = Holder(plane, SUBNET, subnet, seed)
+    taking = plan_taking(holder, pool, ledger, shown=prefix_of(subnet), wished=_wished(subnet))
+    status = _subnet_status(subnet, taking, now)
+    return Plan(
+        (*taking.actions, *plan_status(plane, SUBNET, subnet, status)),
+        requeue_after_s=RECHECK_S if taking.refusal else None,
+    )
+
+
+def plan_subnet_removal(
+    plane: PlaneName, subnet: Subnet, ledger: Ledger, users: Mapping[str, str]
+) -> Plan:
+    """``users`` says of each prefix who uses it. One that somebody uses stays on record when the
+    subnet goes, perhaps for as long as a cell does not answer: whoever looks after the records
+    gives it back then (controllers/network/ip_allocations.py)."""
+    back = plan_giving_back([a for a in ledger.own if not users.get(a.spec.cidr)])
+    released = drop_finalizer(plane, SUBNET, subnet, labels.SUBNET_FINALIZER)
+    return Plan((*back, *released))
+
+
+def prefix_of(subnet: Subnet) -> str:
+    """The prefix that its status speaks of, or the empty string."""
+    status = subnet.status
+    return f"{status.start_address}/{status.prefix_length}" if status.start_address else ""
+
+
+def _wished(subnet: Subnet) -> str:
+    spec = subnet.spec
+    default = IPV4_SUBNETS.length if spec.ip_family == "IPv4" else IPV6_SUBNET_LENGTH
+    return f"{spec.start_address}/{spec.prefix_length or default}" if spec.start_address else ""
+
+
+def _subnet_status(subnet: Subnet, taking: Taking, now: str) -> SubnetStatus:
+    generation = subnet.metadata.generation
+    if taking.refusal is not None:
+        # What was shown before stays: machines may have addresses from it.
+        verdicts = {ALLOCATED: taking.refusal, READY: taking.refusal}
+        start, length = subnet.status.start_address, subnet.status.prefix_length
+    else:
+        network = ip_network(taking.cidr)
+        start, length = str(network.network_address), network.prefixlen
+        verdicts = {
+            ALLOCATED: Verdict(TRUE, "PrefixAllocated", f"The subnet has {taking.cidr}"),
+            PROGRAMMED: Verdict(TRUE, "Programmed", "Cells hand out its addresses"),
+            READY: Verdict(TRUE, "Ready", "Instances can have its addresses"),
+        }
+    return msgspec.structs.replace(
+        subnet.status,
+        conditions=with_verdicts(
+            subnet.status.conditions, verdicts, generation=generation, now=now
+        ),
+        start_address=start,
+        prefix_length=length,
+        observed_generation=generation,
+    )

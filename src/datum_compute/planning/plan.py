@@ -1,0 +1,155 @@
+"""Plans and their actions, as values that can be compared and printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.plane import PlaneName
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create an object. With ``with_status`` its status is written too, if the plane supports that;
+    otherwise a later reconcile writes it. A skipped action is planned but not carried out now."""
+
+    plane: PlaneName
+    kind: KindInfo[Any]
+    object: ApiObject
+    reason: str
+    skipped: bool = False
+    with_status: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete the object with this uid; with a version, only if it has not changed since."""
+
+    plane: PlaneName
+    kind: KindInfo[Any]
+    ref: Ref
+    uid: str
+    reason: str
+    version: str = ""
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A merge patch. Its metadata has the uid if the patch is for one object only, and the version
+    if it must not overwrite a concurrent change. ``unconfirmed`` is the text of the warning event
+    for a release that its cell has not confirmed."""
+
+    plane: PlaneName
+    kind: KindInfo[Any]
+    ref: Ref
+    patch: JsonObject
+    reason: str
+    unconfirmed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ListItem:
+    """An observed list item: its path, and the field that identifies it within the list."""
+
+    path: str  # a JSON pointer, such as /spec/controller/schedulingGates/0
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveItems:
+    """Remove list items by key. The list is not rewritten, so that a writer with a stale copy gets
+    a conflict instead of restoring items that others removed."""
+
+    plane: PlaneName
+    kind: KindInfo[Any]
+    ref: Ref
+    uid: str
+    items: tuple[ListItem, ...]
+    reason: str
+    # Fields of the spec to set in the same write, by name.
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PatchStatus:
+    """Fields of the status to merge, computed from the object at ``version``."""
+
+    plane: PlaneName
+    kind: KindInfo[Any]
+    ref: Ref
+    version: str
+    status: JsonObject
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait for an event; ``reason`` states which."""
+
+    reason: str
+    skipped: bool = False
+
+
+Action = Create | Delete | Patch | PatchStatus | RemoveItems | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Actions in order. ``requeue_after_s`` bounds a wait whose wake-up edge might be missed.
+
+    If a plan is ``independent``, no action depends on another one: all of them run concurrently.
+    """
+
+    actions: tuple[Action, ...] = ()
+    requeue_after_s: float | None = None
+    independent: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        return not self.actions
+
+
+def is_skipped(action: Action) -> bool:
+    """True if the action is planned but not carried out now."""
+    return isinstance(action, Create | Delete | Wait) and action.skipped
+
+
+def add_finalizer(
+    plane: PlaneName, kind: KindInfo[Any], obj: ApiObject, finalizer: str
+) -> list[Action]:
+    """The patch that adds the finalizer, unless the object has it or is terminating."""
+    if finalizer in obj.metadata.finalizers or obj.is_terminating:
+        return []
+    return [_finalizers(plane, kind, obj, [*obj.metadata.finalizers, finalizer], "add finalizer")]
+
+
+def drop_finalizer(
+    plane: PlaneName,
+    kind: KindInfo[Any],
+    obj: ApiObject,
+    finalizer: str,
+    *,
+    unfinished: Sequence[str] = (),
+) -> list[Action]:
+    """The patch that removes the finalizer, or a wait while ``unfinished`` is not empty."""
+    if finalizer not in obj.metadata.finalizers:
+        return []
+    if unfinished:
+        return [Wait(f"{kind.kind} {ref_of(obj)} is kept for: {', '.join(unfinished)}")]
+    kept = [f for f in obj.metadata.finalizers if f != finalizer]
+    return [_finalizers(plane, kind, obj, kept, "release finalizer")]
+
+
+def _finalizers(
+    plane: PlaneName, kind: KindInfo[Any], obj: ApiObject, finalizers: Sequence[str], reason: str
+) -> Patch:
+    metadata = {
+        "resourceVersion": obj.metadata.resource_version,
+        "finalizers": list(finalizers),
+    }
+    return Patch(plane, kind, ref_of(obj), {"metadata": metadata}, reason)

@@ -1,0 +1,394 @@
+"""Who gets which part of a project's quota. One decision at a time for each project.
+
+Rules kept here:
+- The status of a claim is the only record that something was granted. What is used is always added
+  up from there; buckets only show it.
+- A claim gets all it asks for, or nothing.
+- What is free goes to the oldest claim that it is enough for, whether it is new or was denied
+  before. So after every pass no claim is left that would fit.
+- What was granted stays granted: a lower grant takes nothing away, it only stops new claims.
+- A claim or grant that cannot be understood is refused with the reason, and looked at again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.allowancebucket import (
+    AllowanceBucket,
+    AllowanceBucketSpec,
+    AllowanceBucketStatus,
+    ContributingGrant,
+)
+from datum_compute.api.codec import decode_as, encode, plain
+from datum_compute.api.conditions import FALSE, TRUE, Verdict, with_verdicts
+from datum_compute.api.fields import ObjectReference
+from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.plane import PlaneName
+from datum_compute.api.quotametrics import QUOTA_NAMESPACE
+from datum_compute.api.resourceclaim import (
+    GRANTED,
+    RequestAllocation,
+    ResourceClaim,
+    ResourceClaimStatus,
+    ResourceRequest,
+)
+from datum_compute.api.resourcegrant import ResourceGrant, ResourceGrantStatus
+from datum_compute.api.resourceregistration import (
+    ResourceRegistration,
+    ResourceRegistrationStatus,
+)
+from datum_compute.planning.apply import plan_object, plan_status
+from datum_compute.planning.plan import Action, Plan
+from datum_compute.planning.quota.claims import is_granted
+
+ACTIVE = "Active"
+# Nobody tells a project that the platform has registered something.
+RECHECK_S = 30.0
+WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """All that a decision needs, for one consumer. ``registered`` are the Active ones by type.
+
+    ``waiting`` are the claims that are not granted. Of those that are, only how many of each sort
+    there are counts (a sort is what a claim asks for), so a decision costs nothing for them.
+    """
+
+    consumer: ObjectReference
+    registered: Mapping[str, ResourceRegistration]
+    grants: Sequence[ResourceGrant]
+    waiting: Sequence[ResourceClaim]
+    granted: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How much there is of each resource, and how much of it is used, in base units."""
+
+    limits: Mapping[str, int]
+    used: dict[str, int]
+
+    def lacks(self, request: ResourceRequest) -> bool:
+        name = request.resource_type
+        return request.amount > self.limits.get(name, 0) - self.used.get(name, 0)
+
+    def take(self, requests: Iterable[ResourceRequest], times: int = 1) -> None:
+        for request in requests:
+            name = request.resource_type
+            self.used[name] = self.used.get(name, 0) + request.amount * times
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    claim: ResourceClaim
+    verdict: Verdict
+    lacking: tuple[str, ...] = ()
+
+
+def filed_under(claim: ResourceClaim) -> str:
+    """WAITING, or the sort of a claim that is granted."""
+    return encode(plain(claim.spec.requests)).decode() if is_granted(claim) else WAITING
+
+
+@lru_cache(maxsize=1024)
+def requests_of_sort(sort: str) -> tuple[ResourceRequest, ...]:
+    return tuple(decode_as(sort.encode(), list[ResourceRequest]))
+
+
+def balance_of(books: Books) -> Balance:
+    """As the records stand: what the grants add up to, and what granted claims use."""
+    limits: dict[str, int] = {}
+    for grant in books.grants:
+        if grant_verdict(books, grant).status == TRUE and not grant.is_terminating:
+            for name, amount in _amounts(grant).items():
+                limits[name] = limits.get(name, 0) + amount
+    balance = Balance(limits, {})
+    # One that is being removed still holds what it was given, until it is gone.
+    for sort, claims in books.granted.items():
+        balance.take(requests_of_sort(sort), claims)
+    return balance
+
+
+def rulings(books: Books) -> list[Ruling]:
+    """About every claim that is not granted, oldest first; later ones get what is left."""
+    balance = balance_of(books)
+    found = []
+    for claim in sorted((c for c in books.waiting if not c.is_terminating), key=_age):
+        ruling = _ruling(books, balance, claim)
+        if ruling.verdict.status == TRUE:
+            balance.take(claim.spec.requests)
+        found.append(ruling)
+    return found
+
+
+def _age(claim: ResourceClaim) -> tuple[str, str, str]:
+    metadata = claim.metadata
+    return metadata.creation_timestamp or "", metadata.namespace, metadata.name
+
+
+def _ruling(books: Books, balance: Balance, claim: ResourceClaim) -> Ruling:
+    problem = claim_problem(books, claim)
+    if problem:
+        return Ruling(claim, Verdict(FALSE, "ValidationFailed", problem))
+    lacking = [request for request in claim.spec.requests if balance.lacks(request)]
+    if not lacking:
+        return Ruling(claim, Verdict(TRUE, "QuotaAvailable", "The quota is enough for it"))
+    parts = [_shortage(books, balance, request) for request in lacking]
+    names = tuple(request.resource_type for request in lacking)
+    return Ruling(claim, Verdict(FALSE, "QuotaExceeded", "; ".join(parts)), names)
+
+
+def _shortage(books: Books, balance: Balance, request: ResourceRequest) -> str:
+    """Without what is used now: that changes all the time, and the words with it."""
+    name = request.resource_type
+    spec = books.registered[name].spec
+    unit = "" if spec.base_unit == "1" else f" {spec.base_unit}"
+    limit = balance.limits.get(name, 0)
+    return f"{request.amount}{unit} more of {name} would exceed the limit of {limit}{unit}"
+
+
+def claim_problem(books: Books, claim: ResourceClaim) -> str:
+    """Why the claim can never be granted as it is, or the empty string."""
+    spec = claim.spec
+    if not _is_same(spec.consumer_ref, books.consumer):
+        return f"{spec.consumer_ref.kind} {spec.consumer_ref.name} has no quota here"
+    asked = [request.resource_type for request in spec.requests]
+    twice = sorted({name for name in asked if asked.count(name) > 1})
+    if twice:
+        return f"{', '.join(twice)} is asked for twice"
+    for name in asked:
+        registration = books.registered.get(name)
+        if registration is None:
+            return f"{name} is not registered; an operator has to create a ResourceRegistration"
+        if not _may_claim(registration, spec.resource_ref):
+            return f"{name} cannot be claimed for a {spec.resource_ref.kind}"
+    return ""
+
+
+def _is_same(one: ObjectReference, other: ObjectReference) -> bool:
+    return (one.api_group, one.kind, one.name) == (other.api_group, other.kind, other.name)
+
+
+def _may_claim(registration: ResourceRegistration, resource: ObjectReference) -> bool:
+    wanted = (resource.api_group, resource.kind.lower())
+    allowed = registration.spec.claiming_resources
+    return any((kind.api_group, kind.kind.lower()) == wanted for kind in allowed)
+
+
+# --- grants
+
+
+def grant_verdict(books: Books, grant: ResourceGrant) -> Verdict:
+    consumer = grant.spec.consumer_ref
+    if not _is_same(consumer, books.consumer):
+        return Verdict(FALSE, "ValidationFailed", f"{consumer.kind} {consumer.name} is not here")
+    unknown = [a.resource_type for a in grant.spec.allowances]
+    unknown = [name for name in unknown if name not in books.registered]
+    if unknown:
+        return Verdict(FALSE, "ValidationFailed", f"{', '.join(unknown)} is not registered")
+    return Verdict(TRUE, "GrantActive", "The grant counts")
+
+
+def _amounts(grant: ResourceGrant) -> dict[str, int]:
+    return {a.resource_type: sum(b.amount for b in a.buckets) for a in grant.spec.allowances}
+
+
+# --- what is written
+
+
+def plan_decisions(plane: PlaneName, books: Books, now: str) -> Plan:
+    """The statuses of grants and claims. Any subset of the writes stays within the limits."""
+    actions: list[Action] = []
+    unsettled = False
+    for grant in books.grants:
+        verdict = grant_verdict(books, grant)
+        unsettled = unsettled or verdict.status != TRUE
+        generation = grant.metadata.generation
+        told = with_verdicts(
+            grant.status.conditions, {ACTIVE: verdict}, generation=generation, now=now
+        )
+        status = ResourceGrantStatus(conditions=told, observed_generation=generation)
+        actions += plan_status(plane, GRANT, grant, status)
+    for ruling in rulings(books):
+        unsettled = unsettled or ruling.verdict.reason == "ValidationFailed"
+        status_of_claim = _claim_status(ruling, now)
+        actions += plan_status(plane, CLAIM, ruling.claim, status_of_claim, ruling.verdict.reason)
+    recheck_s = RECHECK_S if unsettled else None
+    return Plan(tuple(actions), requeue_after_s=recheck_s, independent=True)
+
+
+def _claim_status(ruling: Ruling, now: str) -> ResourceClaimStatus:
+    claim = ruling.claim
+    generation, before = claim.metadata.generation, claim.status
+    told = with_verdicts(
+        before.conditions, {GRANTED: ruling.verdict}, generation=generation, now=now
+    )
+    earlier = {allocation.resource_type: allocation for allocation in before.allocations}
+    allocations = []
+    for request in claim.spec.requests:
+        new = _allocation(ruling, request, now)
+        old = earlier.get(new.resource_type)
+        if old is not None and old.status == new.status:
+            since = old.last_transition_time
+            new = msgspec.structs.replace(new, last_transition_time=since)
+        allocations.append(new)
+    return ResourceClaimStatus(
+        conditions=told, allocations=allocations, observed_generation=generation
+    )
+
+
+def _allocation(ruling: Ruling, request: ResourceRequest, now: str) -> RequestAllocation:
+    name = request.resource_type
+    if ruling.verdict.status == TRUE:
+        consumer = ruling.claim.spec.consumer_ref
+        return RequestAllocation(
+            resource_type=name,
+            status="Granted",
+            reason="QuotaAvailable",
+            allocated_amount=request.amount,
+            allocating_bucket=bucket_name(consumer, name),
+            last_transition_time=now,
+        )
+    if name in ruling.lacking or ruling.verdict.reason == "ValidationFailed":
+        reason = ruling.verdict.reason
+        return RequestAllocation(
+            resource_type=name, status="Denied", reason=reason, last_transition_time=now
+        )
+    return RequestAllocation(
+        resource_type=name,
+        status="Pending",
+        reason="PendingEvaluation",
+        message="Waits for the other requests of the claim",
+        last_transition_time=now,
+    )
+
+
+# --- buckets
+
+
+def bucket_name(consumer: ObjectReference, resource_type: str) -> str:
+    """Milo's recipe."""
+    text = f"{resource_type}{consumer.kind}{consumer.name}"
+    return f"bucket-{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def plan_buckets(
+    plane: PlaneName, books: Books, buckets: Mapping[str, AllowanceBucket], now: str
+) -> Plan:
+    """``buckets`` by name. One for everything that is granted or used, or was once: what has gone
+    with its grant is shown as nothing."""
+    balance = balance_of(books)
+    actions: list[Action] = []
+    shown = {
+        b.spec.resource_type for b in buckets.values() if b.spec.consumer_ref == books.consumer
+    }
+    for name in sorted({*balance.limits, *balance.used, *shown}):
+        desired = _bucket(books.consumer, name)
+        found = buckets.get(desired.metadata.name)
+        actions += plan_object(plane, BUCKET, desired, found, name)
+        if found is not None:
+            status = _bucket_status(books, balance, name, found, now)
+            actions += plan_status(plane, BUCKET, found, status, name)
+    return Plan(tuple(actions))
+
+
+def _bucket(consumer: ObjectReference, resource_type: str) -> AllowanceBucket:
+    return AllowanceBucket(
+        metadata=ObjectMeta(
+            name=bucket_name(consumer, resource_type),
+            namespace=QUOTA_NAMESPACE,
+            labels={labels.CONSUMER_KIND: consumer.kind, labels.CONSUMER_NAME: consumer.name},
+        ),
+        spec=AllowanceBucketSpec(consumer_ref=consumer, resource_type=resource_type),
+    )
+
+
+def _bucket_status(
+    books: Books, balance: Balance, name: str, bucket: AllowanceBucket, now: str
+) -> AllowanceBucketStatus:
+    limit, used = balance.limits.get(name, 0), balance.used.get(name, 0)
+    using = sum(claims for sort, claims in books.granted.items() if _asks(sort, name))
+    giving = [
+        ContributingGrant(
+            name=grant.metadata.name,
+            namespace=grant.metadata.namespace,
+            amount=_amounts(grant)[name],
+            last_observed_generation=grant.metadata.generation,
+        )
+        for grant in books.grants
+        if name in _amounts(grant)
+        and grant_verdict(books, grant).status == TRUE
+        and not grant.is_terminating
+    ]
+    status = AllowanceBucketStatus(
+        limit=limit,
+        allocated=used,
+        available=max(0, limit - used),
+        claim_count=using,
+        grant_count=len(giving),
+        contributing_grant_refs=sorted(giving, key=lambda g: (g.namespace, g.name)),
+        last_reconciliation=bucket.status.last_reconciliation,
+        observed_generation=bucket.metadata.generation,
+    )
+    if status == bucket.status:
+        return status
+    return msgspec.structs.replace(status, last_reconciliation=now)
+
+
+def _asks(sort: str, name: str) -> bool:
+    return any(request.resource_type == name for request in requests_of_sort(sort))
+
+
+# --- registrations
+
+
+def active_registrations(
+    registrations: Sequence[ResourceRegistration],
+) -> dict[str, ResourceRegistration]:
+    """By resource type; of several for one type the oldest counts."""
+    found: dict[str, ResourceRegistration] = {}
+    ordered = sorted(
+        registrations, key=lambda r: (r.metadata.creation_timestamp or "", r.metadata.name)
+    )
+    for registration in ordered:
+        if not registration.is_terminating:
+            found.setdefault(registration.spec.resource_type, registration)
+    return found
+
+
+def plan_registration(
+    plane: PlaneName,
+    registration: ResourceRegistration,
+    same_type: Sequence[ResourceRegistration],
+    now: str,
+) -> Plan:
+    """Report whether the registration is active. ``same_type`` are all for its resource type."""
+    generation = registration.metadata.generation
+    conditions = with_verdicts(
+        registration.status.conditions,
+        {ACTIVE: registration_verdict(registration, same_type)},
+        generation=generation,
+        now=now,
+    )
+    status = ResourceRegistrationStatus(conditions=conditions, observed_generation=generation)
+    return Plan(tuple(plan_status(plane, REGISTRATION, registration, status)))
+
+
+def registration_verdict(
+    registration: ResourceRegistration, registrations: Sequence[ResourceRegistration]
+) -> Verdict:
+    counting = active_registrations(registrations).get(registration.spec.resource_type)
+    if counting is None or counting.metadata.uid == registration.metadata.uid:
+        return Verdict(TRUE, "RegistrationActive", "Can be granted and claimed")
+    other = counting.metadata.name
+    message = f"{registration.spec.resource_type} is registered by {other} already"
+    return Verdict(FALSE, "ValidationFailed", message)

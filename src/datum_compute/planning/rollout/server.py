@@ -1,0 +1,488 @@
+"""From an Instance without gates to its Server, and from the Server's state back.
+
+Maps a Server to its Instance: by tag, else controller owner, else uid label, else name.
+
+A Server has the name of its Instance. Tag, owner and label add the Instance's uid, so that the
+Server of an earlier Instance of the same name does not match. Each of them may be lost or edited by
+hand, so the first that names an existing Instance decides. The name alone decides only if none of
+them names a uid. The provisioner restores what is missing.
+
+The platform reports a Server that does not match exactly one Instance. Lookups use keys and
+indexes and never scan.
+
+Which ports of a deployment are published, and what is said of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    Verdict,
+    decided,
+    find_condition,
+    is_true,
+    with_condition,
+)
+from datum_compute.api.instance import (
+    AVAILABLE,
+    PROGRAMMED,
+    READY,
+    ContainerPort,
+    Instance,
+    InstanceControlStatus,
+    InstanceStatus,
+    NetworkInterfaceStatus,
+    ResourceAmounts,
+)
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
+from datum_compute.api.meta import ObjectMeta, Ref, owner_reference, ref_of
+from datum_compute.api.plane import PlaneName
+from datum_compute.api.reasons import QUOTA_DENIED_ON_INSTANCE, Reason
+from datum_compute.api.server import Server, ServerSpec, runs_other_spec
+from datum_compute.api.workloaddeployment import Endpoint, WorkloadDeployment
+from datum_compute.planning.apply import plan_object, plan_status
+from datum_compute.planning.jitter import spread
+from datum_compute.planning.network.addresses import held_interfaces, reached_interfaces
+from datum_compute.planning.plan import Action, Delete, PatchStatus, Plan, Wait, drop_finalizer
+from datum_compute.planning.quota.claims import Size, amounts_of
+from datum_compute.planning.rollout.gates import find_quota_denial, ready_condition
+from datum_compute.planning.rollout.slots import is_ready
+
+FindInstance = Callable[[Ref], Instance | None]
+
+
+class Match(StrEnum):
+    """The result of a lookup; the values of ``reverse_map_total{outcome}``."""
+
+    HIT = "hit"
+    HIT_BY_OWNER = "hit_by_owner"
+    HIT_BY_LABEL = "hit_by_label"
+    HIT_BY_NAME = "hit_by_name"
+    MISSING_TAG = "missing_tag"
+    UNKNOWN_OWNER = "unknown_owner"
+    AMBIGUOUS = "ambiguous"
+    DUPLICATE = "duplicate"
+
+    @property
+    def is_hit(self) -> bool:
+        return self in _HITS
+
+
+_HITS = (Match.HIT, Match.HIT_BY_OWNER, Match.HIT_BY_LABEL, Match.HIT_BY_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The result for one Server; ``message`` states the problem unless ``match`` is a hit."""
+
+    match: Match
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An Instance that a Server names, and by what (``match``). An empty uid matches any Instance
+    of the name."""
+
+    match: Match
+    ref: Ref
+    uid: str
+
+    def is_for(self, instance: Instance | None) -> bool:
+        return instance is not None and self.uid in ("", instance.metadata.uid)
+
+
+def instance_tag(instance: Instance) -> str:
+    metadata = instance.metadata
+    return f"{metadata.namespace}/{metadata.name}/{metadata.uid}"
+
+
+def claims_of(server: Server) -> list[Claim]:
+    """Return the Instances that a Server names, by tag first; at least one."""
+    own = ref_of(server)
+    found = [*_tag_claims(server), *_owner_claims(server)]
+    uid = server.metadata.labels.get(labels.INSTANCE_UID)
+    if uid:
+        found.append(Claim(Match.HIT_BY_LABEL, own, uid))
+    return found or [Claim(Match.HIT_BY_NAME, own, "")]
+
+
+def _tag_claims(server: Server) -> list[Claim]:
+    parts = server.spec.tags.get(labels.INSTANCE_TAG, "").split("/")
+    if len(parts) != 3 or not all(parts):
+        return []
+    namespace, name, uid = parts
+    return [Claim(Match.HIT, Ref(namespace, name), uid)]
+
+
+def _owner_claims(server: Server) -> list[Claim]:
+    metadata = server.metadata
+    return [
+        Claim(Match.HIT_BY_OWNER, Ref(metadata.namespace, owner.name), owner.uid)
+        for owner in metadata.owner_references
+        if owner.controller and owner.kind == INSTANCE.kind
+    ]
+
+
+def belongs(server: Server, instance: Instance) -> bool:
+    """Whether the Server of an Instance's name is the machine of that Instance.
+
+    A claim on an Instance of another name was edited by hand and is ignored, because no Instance
+    uses a Server of another name.
+    """
+    assert ref_of(server) == ref_of(instance), "a Server has the name of its Instance"
+    claims = [claim for claim in claims_of(server) if claim.ref == ref_of(server)]
+    return not claims or any(claim.is_for(instance) for claim in claims)
+
+
+def refs_to_reconcile(server: Server, exists: Callable[[Ref], bool]) -> list[Ref]:
+    """Return the Instances that a change of a Server may concern: one, unless it was edited.
+
+    They always include the Instance of the Server's own name if it exists: only that Instance can
+    use the Server, and its reconciler restores what was edited.
+    """
+    refs = list(dict.fromkeys(claim.ref for claim in claims_of(server)))
+    own = ref_of(server)
+    return refs if own in refs or not exists(own) else [*refs, own]
+
+
+def find_owner(server: Server, find_instance: FindInstance, same_uid: Sequence[Server]) -> Owner:
+    """Find the one Instance that a Server names, or the reason why there is none.
+
+    ``same_uid`` are all Servers whose uid label is the uid of the first claim of this one.
+    """
+    name = f"server {ref_of(server)}"
+    claims = claims_of(server)
+    hits = [claim for claim in claims if claim.is_for(find_instance(claim.ref))]
+    if not hits:
+        return _without_instance(name, claims[0])
+    refs = list(dict.fromkeys(hit.ref for hit in hits))
+    if len(refs) > 1:
+        message = f"{name} names several instances: {', '.join(map(str, refs))}"
+        return Owner(Match.AMBIGUOUS, message)
+    others = sorted(str(ref_of(s)) for s in same_uid if ref_of(s) != ref_of(server))
+    if others:
+        message = f"{name} and {', '.join(others)} are all servers of instance {refs[0]}"
+        return Owner(Match.DUPLICATE, message)
+    return Owner(hits[0].match)
+
+
+def _without_instance(name: str, claim: Claim) -> Owner:
+    if claim.match is Match.HIT_BY_NAME:
+        return Owner(Match.MISSING_TAG, f"{name} names no instance, and none has its name")
+    message = f"{name} names instance {claim.ref} ({claim.uid}), which does not exist"
+    return Owner(Match.UNKNOWN_OWNER, message)
+
+
+# Programmed and Available; None leaves the recorded condition as it is.
+Verdicts = tuple[Verdict | None, Verdict]
+
+# Repairs what a lost event left behind. controllers/workload/server.py checks Instances that are
+# Available every few seconds.
+RESYNC_S = 600.0
+HELD_UP_S = 10.0
+MESSAGE_MAX = 1024
+
+_CONFLICT = Verdict(FALSE, Reason.PROVISIONING, "Another server holds the name of its machine")
+_HELD_UP: Verdicts = (_CONFLICT, _CONFLICT)
+
+
+def plan_provisioning(
+    plane: PlaneName,
+    instance: Instance,
+    server: Server | None,
+    now: str,
+    size: Size | None = None,
+) -> Plan:
+    """``server`` is the one of the instance's name, whoever it belongs to; ``size`` is what the
+    quota of the instance is claimed for."""
+    foreign = server is not None and not belongs(server, instance)
+    own = None if foreign else server
+    if instance.is_terminating:
+        return _plan_removal(plane, instance, own)
+    actions: list[Action] = []
+    if foreign:
+        actions.append(Wait(f"another server holds the name {instance.metadata.name}"))
+    elif not instance.spec.controller.scheduling_gates:
+        actions += _upsert(plane, instance, own, size)
+    verdicts = _HELD_UP if foreign else machine_verdicts(instance, own)
+    status = provisioned_status(instance, own, verdicts, now)
+    if status != instance.status and not instance.spec.controller.scheduling_gates:
+        status = _with_ready(instance, status, now)
+    return Plan(
+        (*actions, *plan_status(plane, INSTANCE, instance, status)),
+        requeue_after_s=HELD_UP_S if foreign else spread(RESYNC_S, ref_of(instance)),
+    )
+
+
+def provisioned_status(
+    instance: Instance, server: Server | None, verdicts: Verdicts, now: str
+) -> InstanceStatus:
+    """The status with the parts that provisioning owns brought up to date."""
+    conditions: Sequence[Condition] = instance.status.conditions
+    generation = instance.metadata.generation
+    for type_, verdict in zip((PROGRAMMED, AVAILABLE), verdicts, strict=True):
+        if verdict is None:
+            continue
+        old = find_condition(conditions, type_)
+        if old is not None and (old.status, old.reason) == (verdict.status, Reason.PENDING):
+            continue  # nothing to say that was not said when the instance was made
+        new = decided(type_, verdict, generation=generation, now=now)
+        conditions = with_condition(conditions, new)
+    controller, resources = _applied_template(instance, server)
+    return InstanceStatus(
+        conditions=list(conditions),
+        network_interfaces=_interfaces(instance, server),
+        referenced_data=server.status.referenced_data if server is not None else [],
+        images=server.status.images if server is not None else [],
+        last_wake=server.status.last_wake if server is not None else None,
+        controller=controller,
+        resources=resources,
+    )
+
+
+def _applied_template(
+    instance: Instance, server: Server | None
+) -> tuple[InstanceControlStatus, ResourceAmounts]:
+    """Return the template and the size that the driver has applied, successfully or not.
+
+    The recorded ones stay while the phase is Unknown, and while a machine is Pending that applied
+    this template before: a restart takes nothing back.
+    """
+    recorded = instance.status.controller
+    if server is None or not _is_seen(server):
+        return InstanceControlStatus(), ResourceAmounts()
+    if server.status.phase == "Pending":
+        is_same = recorded.observed_template_hash == server.spec.template_hash
+        if not (is_same and _is_same_machine(server)):
+            return InstanceControlStatus(), ResourceAmounts()
+        return recorded, instance.status.resources
+    if server.status.phase == "Unknown":
+        return recorded, instance.status.resources
+    observed = InstanceControlStatus(observed_template_hash=server.spec.template_hash)
+    return observed, server.spec.resources
+
+
+def _is_same_machine(server: Server) -> bool:
+    """Whether a machine exists that was started from the containers the Server has now."""
+    status = server.status
+    if status.spec_fingerprint:
+        return not runs_other_spec(server)
+    return status.restarts > 0  # a machine that an earlier release started
+
+
+def _interfaces(instance: Instance, server: Server | None) -> list[NetworkInterfaceStatus]:
+    """Given with the Network gate; where they are reached the machine says."""
+    own = server.status.addresses if server is not None else ()
+    return reached_interfaces(instance.status.network_interfaces, own)
+
+
+def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> InstanceStatus:
+    """Add Ready, as it follows from the new conditions, to save a write of its own.
+
+    The instance controller writes Ready too, with the same function; the order does not matter.
+    """
+    ready = ready_condition(instance, status.conditions, (), now)
+    return msgspec.structs.replace(status, conditions=with_condition(status.conditions, ready))
+
+
+def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:
+    """Return Programmed and Available, as they follow from the observed machine."""
+    if server is None or not _is_seen(server):
+        return _unseen(instance)
+    programmed = Verdict(TRUE, Reason.PROGRAMMED, "The machine is set up")
+    if server.is_terminating:
+        # The machine stops before the Server is gone, and no status is reported meanwhile.
+        return programmed, Verdict(FALSE, Reason.STOPPING, "The server is being removed")
+    message = server.status.message
+    match server.status.phase:
+        case "Pending":
+            programming = Verdict(FALSE, Reason.PROGRAMMING_IN_PROGRESS, message)
+            starting = server.status.reason or Reason.STARTING
+            return programming, Verdict(FALSE, starting, message)
+        case "Running":
+            if server.status.reason:  # it runs and does not serve (yet)
+                return programmed, Verdict(FALSE, server.status.reason, message)
+            return programmed, Verdict(TRUE, Reason.AVAILABLE, "The instance is ready to serve")
+        case "Sleeping":
+            return programmed, Verdict(TRUE, Reason.ASLEEP, "Asleep; the first request wakes it")
+        case "Stopped":
+            return programmed, Verdict(FALSE, Reason.STOPPED, _ending(server))
+        case "Failed":
+            reason = server.status.reason or Reason.CONFIGURATION_ERROR
+            failed = Verdict(FALSE, reason, _ending(server))
+            return failed, failed
+        case "Unknown":
+            return None, Verdict(UNKNOWN, server.status.reason or Reason.NOT_OBSERVED, message)
+
+
+def _is_seen(server: Server) -> bool:
+    """Whether a driver has looked at it."""
+    return server.status.observed_generation > 0
+
+
+def _unseen(instance: Instance) -> Verdicts:
+    """Return the verdicts for an instance whose machine was never observed.
+
+    A denied quota is reported here too, until the quota is granted.
+    """
+    gated = bool(instance.spec.controller.scheduling_gates)
+    denial = find_quota_denial(instance.status.conditions)
+    if gated and denial is not None:
+        denied = Verdict(FALSE, QUOTA_DENIED_ON_INSTANCE, denial.message)
+        return denied, denied
+    pending = Verdict(UNKNOWN, Reason.PENDING, "Waiting for a machine")
+    return pending, pending
+
+
+def _ending(server: Server) -> str:
+    """How it ended, for people: exit code, restarts and the last lines it said."""
+    status = server.status
+    parts = [status.message]
+    if status.exit_code is not None and str(status.exit_code) not in status.message:
+        parts.append(f"exit code {status.exit_code}")
+    if status.reason == Reason.INSTANCE_CRASHING:
+        parts.append(_restarted(status.restarts))
+    text = "; ".join(part for part in parts if part)
+    if status.last_lines:
+        text += "; last lines: " + " | ".join(status.last_lines)
+    return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 3] + "..."
+
+
+def _restarted(times: int) -> str:
+    match times:
+        case 0:
+            return "not restarted yet"
+        case 1:
+            return "restarted once"
+        case _:
+            return f"restarted {times} times"
+
+
+def _upsert(
+    plane: PlaneName, instance: Instance, server: Server | None, size: Size | None
+) -> list[Action]:
+    if server is not None and server.is_terminating:
+        return [Wait(f"server {server.metadata.name} is being replaced")]
+    runtime = instance.spec.runtime
+    desired = Server(
+        metadata=ObjectMeta(
+            name=instance.metadata.name,
+            namespace=instance.metadata.namespace,
+            labels={labels.INSTANCE_UID: instance.metadata.uid},
+            owner_references=[owner_reference(instance, INSTANCE)],
+            finalizers=[labels.DRIVER_FINALIZER],
+        ),
+        spec=ServerSpec(
+            instance_type=runtime.resources.instance_type,
+            template_hash=instance.spec.controller.template_hash,
+            resources=_resources(instance, server, size),
+            containers=runtime.sandbox.containers,
+            image_pull_secrets=runtime.sandbox.image_pull_secrets,
+            termination_grace_period_seconds=runtime.sandbox.termination_grace_period_seconds,
+            volumes=instance.spec.volumes,
+            scale_to_zero=instance.spec.scale_to_zero,
+            interfaces=held_interfaces(instance.status.network_interfaces),
+            tags={labels.INSTANCE_TAG: instance_tag(instance)},
+        ),
+    )
+    if server is not None and server.spec == desired.spec and runs_other_spec(server):
+        return _replace_server(plane, server)
+    return plan_object(plane, SERVER, desired, server, "the instance has no gates")
+
+
+def _replace_server(plane: PlaneName, server: Server) -> list[Action]:
+    """Delete a Server whose machine was started from another spec than the Server has now.
+
+    The caller compares only after it has restored a Server that was edited by hand, so that an edit
+    replaces no machine that still runs the desired spec. The delete fails if the Server has changed
+    since it was read.
+    """
+    reason = "its machine was started from another spec"
+    version = server.metadata.resource_version
+    delete = Delete(plane, SERVER, ref_of(server), server.metadata.uid, reason, version=version)
+    return [delete, Wait(f"server {server.metadata.name} is being replaced")]
+
+
+def _resources(instance: Instance, server: Server | None, size: Size | None) -> ResourceAmounts:
+    """A machine keeps the size that it was made with, whatever becomes of its instance type."""
+    given = server.spec.resources if server is not None else ResourceAmounts()
+    if server is None or given == ResourceAmounts():
+        return amounts_of(size)
+    same = server.spec.template_hash == instance.spec.controller.template_hash
+    return given if same else amounts_of(size)
+
+
+def _plan_removal(plane: PlaneName, instance: Instance, server: Server | None) -> Plan:
+    if server is None:
+        return Plan(tuple(drop_finalizer(plane, INSTANCE, instance, labels.PROVISIONER_FINALIZER)))
+    waiting = Wait(f"server {server.metadata.name} is being removed")
+    if server.is_terminating:
+        return Plan((waiting,), requeue_after_s=30)
+    delete = Delete(plane, SERVER, ref_of(server), server.metadata.uid, "its instance goes")
+    return Plan((delete, waiting), requeue_after_s=30)
+
+
+_SCHEMES = {"https": "https", "tcp": "tcp", "grpc": "tcp", "tls": "tcp"}
+
+
+def published_ports(deployment: WorkloadDeployment) -> list[ContainerPort]:
+    """The named TCP ports of all containers; none of a deployment that goes."""
+    if deployment.is_terminating:
+        return []
+    containers = deployment.spec.template.spec.runtime.sandbox.containers
+    return [port for c in containers for port in c.ports if port.protocol == "TCP"]
+
+
+def takes_connections(instance: Instance) -> bool:
+    """Whether connections are passed on to the instance: it is ready, or it was set up and the
+    driver cannot observe it now. An engine that does not answer stops no instance."""
+    if instance.is_terminating:
+        return False
+    ready = find_condition(instance.status.conditions, READY)
+    unobserved = ready is not None and (ready.status, ready.reason) == (
+        UNKNOWN,
+        Reason.NOT_OBSERVED,
+    )
+    programmed = is_true(instance.status.conditions, PROGRAMMED)
+    return is_ready(instance) or (unobserved and programmed)
+
+
+def last_ports(deployment: WorkloadDeployment) -> dict[str, int]:
+    return {endpoint.name: endpoint.port for endpoint in deployment.status.endpoints}
+
+
+def plan_endpoints(
+    plane: PlaneName, deployment: WorkloadDeployment, published: Mapping[str, tuple[str, int]]
+) -> Plan:
+    """``published`` is the host and port of each name."""
+    endpoints = [
+        Endpoint(name=name, host=host, port=port, url=f"{_scheme(name)}://{host}:{port}")
+        for name, (host, port) in sorted(published.items())
+    ]
+    if endpoints == deployment.status.endpoints:
+        return Plan()
+    return Plan((_write(plane, deployment, endpoints),))
+
+
+def _scheme(name: str) -> str:
+    return _SCHEMES.get(name.partition("-")[0], "http")
+
+
+def _write(
+    plane: PlaneName, deployment: WorkloadDeployment, endpoints: Sequence[Endpoint]
+) -> PatchStatus:
+    said = [{"name": e.name, "host": e.host, "port": e.port, "url": e.url} for e in endpoints]
+    version = deployment.metadata.resource_version
+    status = {"endpoints": said or None}
+    return PatchStatus(plane, DEPLOYMENT, ref_of(deployment), version, status, "ports published")

@@ -1,0 +1,274 @@
+"""The slots of a deployment: which instance has which ordinal, and which have none.
+
+The name decides, because names are unique: ``<deployment>-<ordinal>``. Every other instance that a
+deployment controls is a stray. Labels repeat the ordinal for readers and are repaired if wrong.
+
+What a new Instance looks like: the template, the labels that make it known on every plane, and
+the gates that hold it until what it needs is there.
+
+When a Ready instance counts as available: after it has been Ready for ``minReadySeconds``.
+
+A program that starts, is Ready for a moment and exits must not count as a successful replacement.
+Where something checks that the program serves (a readiness probe, a TCP port that the driver
+connects to, the simulated driver), Ready already means that. Elsewhere Ready only means that the
+process has started, so an instance has to stay Ready for a few seconds. The default is computed
+here and not in the schema, because it depends on the template and on the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import EPOCH, FALSE, TRUE, find_condition, is_true
+from datum_compute.api.fields import NamespacedReference
+from datum_compute.api.identity import instance_name
+from datum_compute.api.instance import (
+    READY,
+    Instance,
+    InstanceControl,
+    InstanceSpec,
+    InstanceTemplate,
+    TemplateSpec,
+)
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.meta import ObjectMeta, owner_reference
+from datum_compute.api.timestamps import remaining_s
+from datum_compute.api.workload import ScaleSettings
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.rollout.gates import first_gates
+
+
+def new_instance(deployment: WorkloadDeployment, number: int, current: str) -> Instance:
+    """``current`` is the hash of the deployment's template."""
+    template = deployment.spec.template
+    asked = {field: getattr(template.spec, field) for field in TemplateSpec.__struct_fields__}
+    control = InstanceControl(template_hash=current, scheduling_gates=first_gates(deployment))
+    return Instance(
+        metadata=ObjectMeta(
+            name=instance_name(deployment.metadata.name, number),
+            namespace=deployment.metadata.namespace,
+            labels={**template.metadata.labels, **platform_labels(deployment, number)},
+            annotations=template.metadata.annotations,
+            owner_references=[owner_reference(deployment, DEPLOYMENT)],
+            # There from the first moment, so that no crash can leave a machine behind an instance
+            # that is gone. For a copy on the hub nothing waits: planning/federation/instances.py
+            # says why.
+            finalizers=[labels.PROVISIONER_FINALIZER],
+        ),
+        spec=InstanceSpec(**asked, controller=control, location=location_of(deployment)),
+    )
+
+
+def location_of(deployment: WorkloadDeployment) -> NamespacedReference | None:
+    """Of the project; not known before somebody has looked for the network there."""
+    attachment = deployment.spec.network_attachment
+    name = attachment.location if attachment is not None else ""
+    return NamespacedReference(name=name) if name else None
+
+
+def platform_labels(deployment: WorkloadDeployment, number: int) -> dict[str, str]:
+    """Labels that the platform keeps on an instance, whatever its template says."""
+    return {**shared_labels(deployment), labels.INSTANCE_INDEX: str(number)}
+
+
+def shared_labels(deployment: WorkloadDeployment) -> dict[str, str]:
+    """Those that all instances of a deployment have."""
+    spec = deployment.spec
+    return {
+        labels.WORKLOAD_UID: spec.workload_ref.uid,
+        labels.WORKLOAD_NAME: spec.workload_ref.name,
+        labels.DEPLOYMENT_UID: deployment.metadata.uid,
+        labels.DEPLOYMENT_NAME: deployment.metadata.name,
+        labels.PLACEMENT_NAME: spec.placement_name,
+        labels.CITY_CODE: spec.city_code,
+    }
+
+
+# How long an instance must be Ready when nothing checks that its program serves.
+UNCHECKED_MIN_READY_S = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MinReady:
+    """How long an instance must be Ready to count as available, as of ``now``.
+
+    ``unobserved`` are uids of instances whose recorded Ready no driver has confirmed since this
+    process started. A rollout neither counts them as available nor replaces them as broken.
+    """
+
+    seconds: int = 0
+    now: str = EPOCH
+    unobserved: frozenset[str] = frozenset()
+
+    def is_available(self, instance: Instance) -> bool:
+        since = _ready_since(instance)
+        return since is not None and self._remaining_s(since) == 0
+
+    def is_confirmed_available(self, instance: Instance) -> bool:
+        return instance.metadata.uid not in self.unobserved and self.is_available(instance)
+
+    def seconds_until_available(self, instance: Instance) -> float | None:
+        """Return None if the instance is not Ready or is already available."""
+        since = _ready_since(instance)
+        return None if since is None else self._remaining_s(since) or None
+
+    def _remaining_s(self, ready_since: str) -> float:
+        return remaining_s(ready_since, self.seconds, self.now) if self.seconds else 0.0
+
+
+def _ready_since(instance: Instance) -> str | None:
+    """Return since when the instance has been Ready; None if it is not Ready or is terminating."""
+    ready = find_condition(instance.status.conditions, READY)
+    if ready is None or ready.status != TRUE or instance.is_terminating:
+        return None
+    return ready.last_transition_time
+
+
+# Every Ready instance is available.
+WITHOUT_DELAY = MinReady()
+
+
+def min_ready_seconds(deployment: WorkloadDeployment, *, simulated: bool) -> int:
+    """``simulated``: the cell runs the simulated driver, which decides itself when to be Ready."""
+    configured = deployment.spec.scale_settings.min_ready_seconds
+    if configured is not None:
+        return configured
+    if simulated or has_readiness_check(deployment.spec.template):
+        return 0
+    return UNCHECKED_MIN_READY_S
+
+
+def has_readiness_check(template: InstanceTemplate) -> bool:
+    """Whether drivers check that the program serves: by a readiness probe or by a TCP port."""
+    return any(
+        container.readiness_probe is not None
+        or any(port.protocol == "TCP" for port in container.ports)
+        for container in template.spec.runtime.sandbox.containers
+    )
+
+
+NO_SLOT = -1
+_DIGITS_MAX = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The instances of a deployment by ordinal.
+
+    ``held`` contains all of them, desired or not. ``serving``, ``ready`` and ``available`` are the
+    ordinals that count as such; each is a subset of the one before. ``strays`` have no ordinal.
+    ``unobserved`` are the ordinals whose recorded readiness no driver has confirmed.
+    """
+
+    held: dict[int, Instance]
+    serving: frozenset[int]
+    ready: frozenset[int]
+    available: frozenset[int]
+    strays: tuple[Instance, ...]
+    unobserved: frozenset[int] = frozenset()
+
+
+def ordinal(instance: Instance) -> int:
+    """The number at the end of the name, or NO_SLOT."""
+    return _number_at_end(instance.metadata.name)
+
+
+def is_slot_name(deployment_name: str, name: str) -> bool:
+    """Whether ``name`` is the deployment's name and an ordinal in decimal, without leading zeros.
+
+    The ordinal may exceed the replica count, because scaling down takes a moment.
+    """
+    number = _number_at_end(name)
+    named = number != NO_SLOT and name == instance_name(deployment_name, number)
+    return bool(deployment_name) and named
+
+
+def _number_at_end(name: str) -> int:
+    text = name.rpartition("-")[2]
+    readable = text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
+    return int(text) if readable else NO_SLOT
+
+
+def slots_of(
+    deployment_name: str, instances: Iterable[Instance], min_ready: MinReady = WITHOUT_DELAY
+) -> Slots:
+    """The result does not depend on the order of ``instances``."""
+    found: dict[int, Instance] = {}
+    strays: list[Instance] = []
+    for instance in instances:
+        if is_slot_name(deployment_name, instance.metadata.name):
+            found[ordinal(instance)] = instance
+        else:
+            strays.append(instance)
+    return build_slots(found, sorted(strays, key=lambda i: i.metadata.name), min_ready)
+
+
+def build_slots(
+    held: dict[int, Instance], strays: Iterable[Instance], min_ready: MinReady = WITHOUT_DELAY
+) -> Slots:
+    held = {number: held[number] for number in sorted(held)}
+    serving = frozenset(n for n, instance in held.items() if serves(instance))
+    ready = frozenset(n for n in serving if is_ready(held[n]))
+    available = frozenset(n for n in ready if min_ready.is_confirmed_available(held[n]))
+    uids = min_ready.unobserved
+    unobserved = frozenset(n for n, instance in held.items() if instance.metadata.uid in uids)
+    return Slots(held, serving, ready, available, tuple(strays), unobserved)
+
+
+def is_ready(instance: Instance) -> bool:
+    return is_true(instance.status.conditions, READY)
+
+
+class ServiceState(Enum):
+    """Whether an instance serves, as far as rollouts count it."""
+
+    SERVING = "Serving"
+    DOWN = "Down"
+    UNOBSERVED = "Unobserved"
+
+
+def service_of(instance: Instance) -> ServiceState:
+    """Return whether the instance serves.
+
+    An instance whose readiness became Unknown probably still serves: its driver has restarted and
+    has not observed the machine yet. An instance that was Unknown from the beginning, or has no
+    Ready condition, was never observed. With scheduling gates it is down, because the platform
+    requests no machine while any gate is left.
+    """
+    ready = find_condition(instance.status.conditions, READY)
+    if instance.is_terminating or (ready is not None and ready.status == FALSE):
+        return ServiceState.DOWN
+    if ready is not None and ready.status == TRUE:
+        return ServiceState.SERVING
+    if has_gates(instance):
+        return ServiceState.DOWN
+    became_unknown = ready is not None and ready.last_transition_time != EPOCH
+    return ServiceState.SERVING if became_unknown else ServiceState.UNOBSERVED
+
+
+def serves(instance: Instance) -> bool:
+    """Whether the disruption budget counts the instance as serving."""
+    return service_of(instance) is ServiceState.SERVING
+
+
+def is_observed_not_ready(instance: Instance) -> bool:
+    """Whether the instance is known not to serve, so that its removal disrupts nothing."""
+    return service_of(instance) is ServiceState.DOWN
+
+
+def has_gates(instance: Instance) -> bool:
+    return bool(instance.spec.controller.scheduling_gates)
+
+
+def unavailable_max(settings: ScaleSettings, wanted: int) -> int:
+    """Return how many of the wanted instances a rollout may have out of service.
+
+    At least one, because otherwise a rollout could never proceed.
+    """
+    asked = settings.max_unavailable
+    if isinstance(asked, str):
+        asked = wanted * int(asked.removesuffix("%")) // 100
+    return max(1, asked)

@@ -1,0 +1,496 @@
+"""A deployment on its cell: guard, instances and status.
+
+Why instances that are wanted are not ready: counts per reason, and who speaks for them all.
+
+How far a rollout has come, and when to report that it has stalled.
+
+Progress is a number: instances updated plus instances available minus instances to be removed. A
+rollout makes a step when the number exceeds all earlier ones of the same generation, or when the
+generation is new. The highest number and the time of the last step are kept in the status, so that
+the deadline survives a restart. An instance that was lost and recovers makes no step, and neither
+does one whose readiness was Unknown for a while.
+
+An instance that stops within its grace period, and an instance that has not been Ready for
+``minReadySeconds`` yet, delay the deadline: it starts when their time is over. They do not revoke a
+deadline that has passed. Becoming Ready is no step; becoming available is. An image that repeatedly
+is Ready for a moment and exits therefore makes no progress.
+
+A rollout that was complete stays complete until the spec changes: an instance that fails later is
+not a rollout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    Verdict,
+    decided,
+    find_condition,
+    is_true,
+    with_condition,
+)
+from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, Instance
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.plane import PlaneName
+from datum_compute.api.reasons import (
+    DEPLOYMENT_RANK,
+    INSTANCE_RANK,
+    QUOTA_DENIED_ON_DEPLOYMENT,
+    QUOTA_DENIED_ON_INSTANCE,
+    QUOTA_DENIED_ON_REPLICAS,
+    Reason,
+    as_deployment_reason,
+    as_replicas_ready_reason,
+)
+from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.api.workload import PROGRESSING, BlockedReplicas, ReplicaCounts
+from datum_compute.api.workloaddeployment import (
+    REPLICAS_READY,
+    ObservedSource,
+    WorkloadDeployment,
+    WorkloadDeploymentStatus,
+)
+from datum_compute.planning.apply import plan_status
+from datum_compute.planning.plan import Create, Plan, Wait, add_finalizer, drop_finalizer
+from datum_compute.planning.quota.claims import Size, SizeOf, recorded_slots
+from datum_compute.planning.rollout.gates import NETWORK, gate_names
+from datum_compute.planning.rollout.instances import plan_slots, wanted_replicas
+from datum_compute.planning.rollout.slots import (
+    MinReady,
+    Slots,
+    is_ready,
+    location_of,
+    min_ready_seconds,
+    slots_of,
+)
+from datum_compute.planning.rollout.stopping import grace_left_s, render_stopping, stopping_verdict
+from datum_compute.planning.workload.templates import template_hash
+
+
+def blocked_slots(slots: Slots, wanted: int) -> list[BlockedReplicas]:
+    """Ready and blocked together are all that is wanted."""
+    causes = [
+        cause_of(slots.held.get(number)) for number in range(wanted) if number not in slots.ready
+    ]
+    return _counted((verdict.reason, 1, verdict.message) for verdict in causes)
+
+
+def blocked_sum(parts: Iterable[Sequence[BlockedReplicas]]) -> list[BlockedReplicas]:
+    return _counted((b.reason, b.replicas, b.message) for blocked in parts for b in blocked)
+
+
+def _counted(found: Iterable[tuple[str, int, str]]) -> list[BlockedReplicas]:
+    """By rank, then by reason; the message is that of the first."""
+    counts: dict[str, int] = {}
+    messages: dict[str, str] = {}
+    for reason, replicas, message in found:
+        counts[reason] = counts.get(reason, 0) + replicas
+        messages.setdefault(reason, message)
+    ordered = sorted(counts, key=lambda reason: (-INSTANCE_RANK.get(reason, 0), reason))
+    return [
+        BlockedReplicas(reason=str(reason), replicas=counts[reason], message=messages[reason])
+        for reason in ordered
+    ]
+
+
+def cause_of(instance: Instance | None) -> Verdict:
+    if instance is None:
+        return Verdict(FALSE, Reason.AWAITING_CREATION, "The instance is not created yet")
+    if instance.is_terminating:
+        return stopping_verdict(instance)
+    ready = find_condition(instance.status.conditions, READY)
+    if ready is None:
+        return Verdict(FALSE, Reason.PENDING, "Nobody has looked at the instance yet")
+    return Verdict(ready.status, ready.reason, ready.message)
+
+
+def worst_cause(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
+    """What a deployment of which nothing is ready says: the highest rank, lowest ordinal first."""
+    best = (Reason.INSTANCES_PROVISIONING, "No instances available yet")
+    rank = DEPLOYMENT_RANK[Reason.INSTANCES_PROVISIONING]
+    pending_quota = 0
+    for number in range(wanted):
+        instance = slots.held.get(number)
+        if instance is None:
+            continue
+        verdict = cause_of(instance)
+        pending_quota += verdict.reason == QUOTA_DENIED_ON_INSTANCE
+        reason, message = _as_deployment(verdict, instance)
+        if DEPLOYMENT_RANK.get(reason, 0) > rank:
+            best, rank = (reason, message), DEPLOYMENT_RANK[reason]
+    if best[0] == QUOTA_DENIED_ON_DEPLOYMENT:
+        best = (best[0], f"{pending_quota} of {wanted} desired instances pending quota: {best[1]}")
+    return best
+
+
+def _as_deployment(verdict: Verdict, instance: Instance) -> tuple[Reason, str]:
+    """Return the reason and message of a deployment for the cause of one of its instances."""
+    if verdict.reason == Reason.SCHEDULING_GATES_PRESENT and gate_names(instance) == [NETWORK]:
+        return Reason.NETWORK_PROVISIONING, "Waiting for the network"
+    return as_deployment_reason(verdict.reason), verdict.message
+
+
+@dataclass(frozen=True, slots=True)
+class TimedWait:
+    """A wait of a rollout that ends by itself after a known time."""
+
+    # Seconds until the longest of the waits is over; 0 if none goes on.
+    remaining_s: float = 0.0
+    # For how many seconds the last wait has been over; None if there was none or one goes on.
+    overdue_s: float | None = None
+    # Describes a wait that goes on, for users; otherwise empty.
+    message: str = ""
+
+
+NO_TIMED_WAIT = TimedWait()
+
+
+def timed_waits(instances: Sequence[Instance], min_ready: MinReady) -> TimedWait:
+    """Return the wait for instances that are stopping or have not been Ready for long enough."""
+    stopping = [
+        (instance, left_s)
+        for instance in instances
+        if instance.is_terminating and (left_s := grace_left_s(instance, min_ready.now)) is not None
+    ]
+    settling = [
+        (instance, left_s)
+        for instance in instances
+        if (left_s := min_ready.seconds_until_available(instance)) is not None
+    ]
+    longest_s = max((left_s for _, left_s in (*stopping, *settling)), default=None)
+    if longest_s is None:
+        return NO_TIMED_WAIT
+    if longest_s <= 0:
+        return TimedWait(overdue_s=-longest_s)
+    slow = [instance for instance, left_s in stopping if left_s > 0]
+    if slow:
+        message = render_stopping(slow)
+    else:
+        message = _settling_text([instance for instance, _ in settling], min_ready)
+    return TimedWait(remaining_s=longest_s, message=message)
+
+
+def _settling_text(instances: Sequence[Instance], min_ready: MinReady) -> str:
+    if len(instances) == 1:
+        which = f"{instances[0].metadata.name} has"
+    else:
+        which = f"{len(instances)} instances have"
+    return f"waiting until {which} been ready for {min_ready.seconds} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a rollout has come."""
+
+    # The highest number so far; None if the rollout is complete.
+    reached: int | None
+    # The time of the last step (RFC 3339).
+    at: str
+
+
+def measure_progress(
+    deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str
+) -> Progress:
+    """Return the progress of the rollout, given the counts observed now."""
+    before = deployment.status
+    is_new = before.observed_generation != deployment.metadata.generation
+    reached = _count_progress(observed)
+    if is_new or before.progressed_at is None:
+        step_at = now
+    else:
+        # A status of an earlier release has counts only.
+        earlier = before.progress_reached
+        if earlier is None:
+            earlier = _count_progress(before)
+        step_at = now if reached > earlier else before.progressed_at
+        reached = max(reached, earlier)
+    is_over = is_complete(observed) or _was_complete(deployment)
+    return Progress(reached=None if is_over else reached, at=step_at)
+
+
+def _count_progress(counts: ReplicaCounts) -> int:
+    kept = min(counts.updated_replicas, counts.desired_replicas)
+    to_be_removed = max(0, counts.replicas - kept)
+    return counts.updated_replicas + counts.available_or_ready - to_be_removed
+
+
+def progressing(
+    deployment: WorkloadDeployment,
+    observed: WorkloadDeploymentStatus,
+    now: str,
+    timed: TimedWait = NO_TIMED_WAIT,
+) -> Condition:
+    """``observed`` carries the counts and ``progressed_at`` as of now."""
+    verdict = _verdict(deployment, observed, now, timed)
+    return decided(PROGRESSING, verdict, generation=deployment.metadata.generation, now=now)
+
+
+def deadline_in_s(
+    deployment: WorkloadDeployment,
+    observed: WorkloadDeploymentStatus,
+    now: str,
+    timed: TimedWait = NO_TIMED_WAIT,
+) -> float | None:
+    """Return how long until the deadline passes; None if no rollout waits for one."""
+    condition = find_condition(observed.conditions, PROGRESSING)
+    if condition is None or condition.reason != Reason.ROLLING_OUT:
+        return None
+    return max(1.0, _left_s(deployment, observed, now, timed) + 1.0)
+
+
+def _verdict(
+    deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str, timed: TimedWait
+) -> Verdict:
+    generation = deployment.metadata.generation
+    if is_complete(observed) or _was_complete(deployment):
+        return Verdict(TRUE, Reason.ROLLOUT_COMPLETE, f"Generation {generation} is rolled out")
+    done = f"{observed.updated_replicas} of {observed.desired_replicas} instances are updated"
+    if deployment.spec.paused:
+        return Verdict(UNKNOWN, Reason.ROLLOUT_PAUSED, f"Paused: {done}")
+    is_late = _left_s(deployment, observed, now, timed) < 0
+    if is_late or _stays_exceeded(deployment, observed):
+        allowed = deployment.spec.scale_settings.progress_deadline_seconds
+        ready = f"{observed.ready_replicas} are ready"
+        if observed.available_or_ready != observed.ready_replicas:
+            ready += f", {observed.available_or_ready} are available"
+        message = f"No progress for more than {allowed} s: {done}, {ready}"
+        return Verdict(FALSE, Reason.PROGRESS_DEADLINE_EXCEEDED, message)
+    message = f"{done}; {timed.message}" if timed.message else done
+    return Verdict(TRUE, Reason.ROLLING_OUT, message)
+
+
+def is_complete(counts: ReplicaCounts) -> bool:
+    """Whether exactly the wanted instances exist, all updated, ready and available."""
+    return (
+        counts.replicas
+        == counts.updated_replicas
+        == counts.ready_replicas
+        == counts.available_or_ready
+        == counts.desired_replicas
+    )
+
+
+def _was_complete(deployment: WorkloadDeployment) -> bool:
+    """Whether the rollout of this generation was reported as complete."""
+    return _was_reported(deployment, Reason.ROLLOUT_COMPLETE)
+
+
+def _stays_exceeded(deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus) -> bool:
+    """Whether the deadline was reported as exceeded, and no step was made since.
+
+    A timed wait that begins later does not revoke it. Otherwise an image that is Ready for a moment
+    and exits would alternate between RollingOut and ProgressDeadlineExceeded.
+    """
+    return (
+        _was_reported(deployment, Reason.PROGRESS_DEADLINE_EXCEEDED)
+        and observed.progressed_at == deployment.status.progressed_at
+    )
+
+
+def _was_reported(deployment: WorkloadDeployment, reason: Reason) -> bool:
+    """Whether the recorded Progressing condition has this reason for the current generation."""
+    condition = find_condition(deployment.status.conditions, PROGRESSING)
+    return (
+        condition is not None
+        and condition.reason == reason
+        and condition.observed_generation == deployment.metadata.generation
+    )
+
+
+def _left_s(
+    deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str, timed: TimedWait
+) -> float:
+    """Seconds until the deadline; it starts at the last step, or when a timed wait is over."""
+    allowed = deployment.spec.scale_settings.progress_deadline_seconds
+    still_s = parse_timestamp(now) - parse_timestamp(observed.progressed_at or now)
+    if timed.remaining_s > 0:
+        return allowed + timed.remaining_s
+    if timed.overdue_s is not None:
+        still_s = min(still_s, timed.overdue_s)
+    return allowed - still_s
+
+
+# A missed event costs at most this long.
+RECHECK_S = 60.0
+# An observation that confirms the recorded state causes no event, so the plan is computed again.
+OBSERVE_AGAIN_S = 1.0
+
+
+def _of_unknown_size(_instance: Instance) -> Size | None:
+    return None
+
+
+def plan_deployment(
+    plane: PlaneName,
+    deployment: WorkloadDeployment,
+    instances: Sequence[Instance],
+    now: str,
+    size_of: SizeOf = _of_unknown_size,
+    *,
+    simulated: bool = False,
+    unobserved: frozenset[str] = frozenset(),
+) -> Plan:
+    """``size_of`` returns the size of an instance for quota; ``simulated``: the cell runs the
+    simulated driver; ``unobserved`` are uids of instances whose readiness is not confirmed."""
+    guard = add_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
+    if guard:
+        return Plan(tuple(guard))
+    if deployment.is_terminating and not instances:
+        released = drop_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
+        return Plan(tuple(released))
+    seconds = min_ready_seconds(deployment, simulated=simulated)
+    min_ready = MinReady(seconds, now, unobserved)
+    slots = slots_of(deployment.metadata.name, instances, min_ready)
+    steps = plan_slots(plane, deployment, slots)
+    if not deployment.status.observed_generation and _makes_any(steps):
+        return steps  # the first status is written together with the first instances
+    timed = timed_waits(instances, min_ready)
+    status = _status(deployment, instances, slots, min_ready, timed, size_of)
+    return Plan(
+        (*steps.actions, *plan_status(plane, DEPLOYMENT, deployment, status)),
+        requeue_after_s=_requeue_s(deployment, instances, steps, status, min_ready, timed),
+    )
+
+
+def _requeue_s(
+    deployment: WorkloadDeployment,
+    instances: Sequence[Instance],
+    steps: Plan,
+    status: WorkloadDeploymentStatus,
+    min_ready: MinReady,
+    timed: TimedWait,
+) -> float | None:
+    """Return when the next pass is due without an event: when an instance becomes available, or
+    when a grace period or the deadline passes."""
+    due = [deadline_in_s(deployment, status, min_ready.now, timed), timed.remaining_s or None]
+    due += [min_ready.seconds_until_available(instance) for instance in instances]
+    due += [OBSERVE_AGAIN_S for _ in min_ready.unobserved]
+    due += [RECHECK_S for step in steps.actions if isinstance(step, Wait)]
+    return min((seconds for seconds in due if seconds is not None), default=None)
+
+
+def _makes_any(steps: Plan) -> bool:
+    return any(isinstance(step, Create) and not step.skipped for step in steps.actions)
+
+
+def deployment_status(
+    deployment: WorkloadDeployment,
+    instances: Sequence[Instance],
+    now: str,
+    *,
+    simulated: bool = False,
+) -> WorkloadDeploymentStatus:
+    min_ready = MinReady(min_ready_seconds(deployment, simulated=simulated), now)
+    slots = slots_of(deployment.metadata.name, instances, min_ready)
+    timed = timed_waits(instances, min_ready)
+    return _status(deployment, instances, slots, min_ready, timed, _of_unknown_size)
+
+
+def _status(
+    deployment: WorkloadDeployment,
+    instances: Sequence[Instance],
+    slots: Slots,
+    min_ready: MinReady,
+    timed: TimedWait,
+    size_of: SizeOf,
+) -> WorkloadDeploymentStatus:
+    """Counts and conditions; updated follows the observed hash, ready or not."""
+    now = min_ready.now
+    current = template_hash(deployment.spec.template)
+    updated = [i for i in instances if i.status.controller.observed_template_hash == current]
+    wanted = wanted_replicas(deployment)
+    counted = WorkloadDeploymentStatus(
+        replicas=len(instances),
+        updated_replicas=len(updated),
+        current_replicas=sum(is_true(i.status.conditions, PROGRAMMED) for i in updated),
+        ready_replicas=sum(is_ready(i) for i in instances),
+        available_replicas=sum(min_ready.is_available(i) for i in instances),
+        desired_replicas=wanted,
+        blocked=blocked_slots(slots, wanted),
+        observed_generation=deployment.metadata.generation,
+        observed_source=_source(deployment),
+        selector=f"{labels.DEPLOYMENT_NAME}={deployment.metadata.name}",
+        location=location_of(deployment),
+        endpoints=deployment.status.endpoints,  # the publishing controller writes them
+        granted=recorded_slots(deployment, slots.held, wanted, size_of),
+    )
+    progress = measure_progress(deployment, counted, now)
+    counted = msgspec.structs.replace(
+        counted, progressed_at=progress.at, progress_reached=progress.reached
+    )
+    conditions = deployment.status.conditions
+    for condition in (
+        _available(deployment, counted, slots, now),
+        _replicas_ready(deployment, counted, slots, now),
+        progressing(deployment, counted, now, timed),
+    ):
+        conditions = with_condition(conditions, condition)
+    return msgspec.structs.replace(counted, conditions=conditions)
+
+
+def _available(
+    deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, slots: Slots, now: str
+) -> Condition:
+    """Return the Available condition: True if any instance is ready.
+
+    It is Unknown if no instance is known to be ready and at least one may be. It does not depend on
+    ``minReadySeconds``, unlike ``availableReplicas``.
+    """
+    ready, desired = counted.ready_replicas, counted.desired_replicas
+    if ready:
+        message = f"{ready}/{desired} instances are ready"
+        verdict = Verdict(TRUE, Reason.STABLE_INSTANCE_FOUND, message)
+    elif slots.serving:
+        cause = cause_of(slots.held[min(slots.serving)])
+        verdict = Verdict(UNKNOWN, cause.reason, cause.message)
+    else:
+        verdict = Verdict(FALSE, *worst_cause(slots, desired))
+    return decided(AVAILABLE, verdict, generation=deployment.metadata.generation, now=now)
+
+
+def _replicas_ready(
+    deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, slots: Slots, now: str
+) -> Condition:
+    """Return the ReplicasReady condition: True if all desired instances are ready.
+
+    Otherwise it has the worst cause of those that are not. It is Unknown if all of those may be
+    ready, because fallback cities and users act on False. A deployment that is being deleted is
+    never ready: it desires no instances, and the project that mirrors this status may still do.
+    """
+    generation, desired = deployment.metadata.generation, counted.desired_replicas
+    if deployment.is_terminating:
+        verdict = Verdict(FALSE, Reason.REMOVING, "The deployment is being deleted on its cell")
+        return decided(REPLICAS_READY, verdict, generation=generation, now=now)
+    if not counted.blocked:
+        message = f"{desired} of {desired} desired replicas are ready"
+        verdict = Verdict(TRUE, Reason.REPLICAS_AVAILABLE, message)
+        return decided(REPLICAS_READY, verdict, generation=generation, now=now)
+    worst = counted.blocked[0]
+    reason = as_replicas_ready_reason(worst.reason)
+    if reason == QUOTA_DENIED_ON_REPLICAS:
+        message = f"{worst.replicas} of {desired} desired replicas are pending quota"
+        verdict = Verdict(FALSE, reason, message)
+    else:
+        message = f"{worst.replicas} of {desired} desired replicas: {worst.message}"
+        may_serve = all(number in slots.serving for number in range(desired))
+        verdict = Verdict(UNKNOWN if may_serve else FALSE, reason, message)
+    return decided(REPLICAS_READY, verdict, generation=generation, now=now)
+
+
+def _source(deployment: WorkloadDeployment) -> ObservedSource:
+    """What the federator stamped on the spec that this status is about."""
+    annotations = deployment.metadata.annotations
+    generation = annotations.get(labels.SOURCE_GENERATION, "")
+    return ObservedSource(
+        generation=int(generation) if generation.isdecimal() and len(generation) < 19 else 0,
+        template_hash=annotations.get(labels.SOURCE_TEMPLATE_HASH, ""),
+    )

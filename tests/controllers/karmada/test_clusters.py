@@ -1,0 +1,110 @@
+"""What the hub reports of a cell: whether it answers, was replaced, and receives new work."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from datum_compute.api import labels
+from datum_compute.api.cluster import Cluster
+from datum_compute.api.conditions import find_condition
+from datum_compute.api.errors import Unreachable
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.kinds import CLUSTER, NAMESPACE
+from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.api.plane import HUB, cell_plane, path_prefix
+from datum_compute.client.client import Client
+from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.controllers.karmada.clusters import CLUSTER_CONTROLLER, probe_cell
+from datum_compute.runtime.cached_client import CachedClient
+from testkit.sim.loop import VirtualLoop, run_virtual
+from tests.controllers.test_clocks import running
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
+
+CELL = cell_plane("dfw")
+
+
+class ReplacedCell:
+    """A cell whose requests go to another plane of its name after ``replace``."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._before, self._after = InProcessPlanes(loop), InProcessPlanes(loop)
+        self._present = self._before
+        self._reconnect = asyncio.Event()
+
+    async def fill(self) -> None:
+        """The plane that comes later has counted further than the first one."""
+        before, after = await self._before.create(CELL), await self._after.create(CELL)
+        await before.create(NAMESPACE, a_namespace("default"))
+        await before.create(NAMESPACE, a_namespace("ns-lost"))
+        for name in ("kube-system", "kube-public", "default", "ns-new"):
+            await after.create(NAMESPACE, a_namespace(name))
+
+    def client(self) -> Client:
+        transport = InProcessTransport(self._dispatch)
+        return Client(transport, prefix=path_prefix(CELL), token="token", agent="test")
+
+    def replace(self) -> None:
+        self._present = self._after
+        self._reconnect.set()
+
+    async def _dispatch(self, request: Request) -> Response:
+        if request.query.get("watch") and self._present is self._before:
+            await self._reconnect.wait()  # the stream ends with the old plane
+        return await self._present.server.dispatch(request)
+
+
+def test_a_cell_that_was_replaced_is_listed_again() -> None:
+    async def main(loop: VirtualLoop) -> list[bool]:
+        cell = ReplacedCell(loop)
+        await cell.fill()
+        view = CachedClient(CELL, cell.client(), Random(1))
+        informer = view.declare(NAMESPACE)
+        running = loop.create_task(informer.run())
+        await informer.first_sync.wait()
+        await probe_cell(view, 5.0)
+        cell.replace()
+        await asyncio.sleep(120)
+        lost = Ref("", "ns-lost")
+        seen = [view.read(NAMESPACE).get(lost) is not None]
+        verdict = await probe_cell(view, 5.0)
+        assert verdict.status == "True"
+        await asyncio.sleep(1)
+        seen.append(view.read(NAMESPACE).get(lost) is not None)
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled(), "a relist does not keep the watch from being ended"
+        return seen
+
+    assert run_virtual(Random(1), main) == [True, False]
+
+
+def test_a_cell_that_does_not_answer_serves_its_city_once_the_other_cell_has_left() -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
+        hub, cell = await planes.create(HUB), await planes.create(CELL)
+        await cell.create(NAMESPACE, a_namespace("default"))
+        reasons: list[str] = []
+
+        async def record_reason() -> None:
+            found = await hub.get(CLUSTER, Ref("", "dfw"))
+            serving = find_condition(found.status.conditions, "Serving")
+            reasons.append(serving.reason if serving else "")
+
+        async def cut(request: Request) -> Response | None:
+            if request.path.startswith(path_prefix(CELL)):
+                raise Unreachable("the cell is away")
+            return None
+
+        for name in ("dfw", "dfw-2"):
+            metadata = ObjectMeta(name=name, labels={labels.TOPOLOGY_CITY: "DFW"})
+            await hub.create(CLUSTER, Cluster(metadata=metadata))
+        async with running(CLUSTER_CONTROLLER, loop, planes, HUB, CELL):
+            await asyncio.sleep(15)
+            await record_reason()
+            planes.intercept = cut
+            await hub.delete(CLUSTER, Ref("", "dfw-2"))
+            await asyncio.sleep(1)  # less than the time after which the cell counts as not ready
+            await record_reason()
+        return reasons
+
+    assert with_planes(test) == ["AmbiguousServingLocation", "ServesCity"]

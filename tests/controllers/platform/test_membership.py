@@ -1,0 +1,105 @@
+"""What runs in a project is deleted only if the project has no access at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import msgspec
+import pytest
+
+from datum_compute.api.conditions import Condition
+from datum_compute.api.entitlements import READY, consumer_name
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.fields import LocalReference
+from datum_compute.api.kinds import CONSUMER, DEPLOYMENT, NAMESPACE, ORGANIZATION, PROJECT
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.organization import Organization
+from datum_compute.api.plane import PLATFORM, PlaneName, project_plane
+from datum_compute.api.project import Project, ProjectOwner, ProjectSpec, ProjectStatus
+from datum_compute.api.quotametrics import SERVICE, SERVICE_NAME
+from datum_compute.api.serviceconsumer import (
+    ServiceConsumer,
+    ServiceConsumerSpec,
+    ServiceConsumerStatus,
+)
+from datum_compute.app.ports import Ports
+from datum_compute.app.wiring import build_manager
+from datum_compute.client.client import Client
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.platform import membership as projects
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
+from testkit.builders import a_deployment
+from testkit.sim.loop import VirtualLoop
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
+
+PLANE = project_plane("gamma")
+GAMMA = Project(
+    metadata=ObjectMeta(name="gamma"),
+    spec=ProjectSpec(owner_ref=ProjectOwner(kind="Organization", name="default")),
+    status=ProjectStatus(
+        conditions=[Condition(type=READY, status="True", reason="Ready", message="")]
+    ),
+)
+WEB = msgspec.structs.replace(a_deployment(), metadata=ObjectMeta(name="web", namespace="default"))
+
+
+def a_consumer(*, suspended: bool) -> ServiceConsumer:
+    return ServiceConsumer(
+        metadata=ObjectMeta(name=consumer_name(SERVICE_NAME, "gamma")),
+        spec=ServiceConsumerSpec(
+            service_ref=LocalReference(name=SERVICE),
+            consumer_project_ref=LocalReference(name="gamma"),
+            suspended=suspended,
+        ),
+        status=ServiceConsumerStatus(phase="Active"),
+    )
+
+
+async def _do_nothing(_context: Context, _key: Key) -> Outcome:
+    return Done()
+
+
+ENTITLED_ONLY = Controller(
+    name="entitled-only",
+    role="project",
+    reconcile=_do_nothing,
+    edges=(for_(DEPLOYMENT),),
+    entitled_only=True,
+)
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_deployments_are_deleted_by_the_live_consumer_not_by_a_stale_one(suspended: bool) -> None:
+    """The watch of consumers is silent, so the cache does not have the new consumer."""
+
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
+        platform, project = await planes.create(PLATFORM), await planes.create(PLANE)
+        await platform.create(ORGANIZATION, Organization(metadata=ObjectMeta(name="default")))
+        await platform.create(PROJECT, GAMMA, with_status=True)
+        await project.create(NAMESPACE, a_namespace("default"))
+
+        async def silence_consumers(request: Request) -> Response | None:
+            if request.query.get("watch") and request.path.endswith(CONSUMER.plural):
+                await asyncio.Event().wait()
+            return None
+
+        async def reach(plane: PlaneName) -> Client:
+            return planes.client(plane)
+
+        planes.intercept = silence_consumers
+        ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1), loop.time)
+        controllers = [projects.PROJECT_CONTROLLER, ENTITLED_ONLY]
+        manager = build_manager(controllers, {}, ports, reach=reach)
+        manager.engage(PLATFORM, planes.client(PLATFORM))
+        running = loop.create_task(manager.run())
+        await asyncio.sleep(1)
+        await platform.create(CONSUMER, a_consumer(suspended=suspended), with_status=True)
+        await project.create(DEPLOYMENT, WEB)
+        await asyncio.sleep(5)
+        assert manager.is_entitled(PLANE) != suspended
+        running.cancel()
+        await asyncio.wait([running])
+        return [found.metadata.name for found in (await project.list(DEPLOYMENT)).items]
+
+    assert with_planes(test) == ([] if suspended else ["web"])

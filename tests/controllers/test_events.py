@@ -1,0 +1,185 @@
+"""What users are told: each transition once, the steps on the way not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import msgspec
+import pytest
+
+from datum_compute.api.conditions import Condition
+from datum_compute.api.event import Event
+from datum_compute.api.instance import Instance, InstanceSpec, InstanceStatus
+from datum_compute.api.kinds import EVENT, INSTANCE, WORKLOAD
+from datum_compute.api.meta import ObjectMeta, OwnerReference, Ref
+from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.controllers.events import notices
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
+from datum_compute.server.access.audit import AuditEvent
+from testkit.builders import a_new_workload, a_template
+from testkit.sim.loop import VirtualLoop, run_virtual
+from tests.app.test_manager_role import CELL, PROJECT, SETTLE_S, a_platform
+
+DFW = cell_plane("dfw")
+OWNER = OwnerReference(
+    api_version="compute.datumapis.com/v1alpha",
+    kind="WorkloadDeployment",
+    name="web",
+    uid="u-owner",
+    controller=True,
+)
+REF = Ref("default", "web-0")
+
+
+def an_instance(status: str, reason: str, *, terminating: bool = False) -> Instance:
+    ready = Condition(type="Ready", status=status, reason=reason)  # type: ignore[arg-type]
+    return Instance(
+        metadata=ObjectMeta(
+            name=REF.name,
+            namespace=REF.namespace,
+            uid="u-1",
+            owner_references=[OWNER],
+            finalizers=["ours"],
+            deletion_timestamp="2026-01-01T00:00:00Z" if terminating else None,
+        ),
+        spec=InstanceSpec(runtime=a_template().spec.runtime),
+        status=InstanceStatus(conditions=[ready]),
+    )
+
+
+def told(before: Instance, status: str, reason: str, plane: PlaneName = DFW) -> list[str]:
+    ready = {"type": "Ready", "status": status, "reason": reason, "message": "why"}
+    action = PatchStatus(plane, INSTANCE, REF, "1", {"conditions": [ready]}, "report")
+    return [f"{n.type} {n.reason}: {n.message}" for n in notices(action, before)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (("False", "Starting"), ("True", "Available"), ["Normal Available: why"]),
+        (("True", "Available"), ("True", "Available"), []),
+        (("False", "Pending"), ("False", "Starting"), []),
+        (("True", "Available"), ("False", "Starting"), ["Warning Starting: why"]),
+        (("False", "Pending"), ("False", "QuotaNotGranted"), ["Warning QuotaNotGranted: why"]),
+        (("False", "ImageUnavailable"), ("False", "ImageUnavailable"), []),
+        (("True", "Available"), ("Unknown", "CellUnreachable"), ["Warning CellUnreachable: why"]),
+    ],
+)
+def test_only_a_change_for_better_or_worse_is_news(
+    before: tuple[str, str], after: tuple[str, str], expected: list[str]
+) -> None:
+    assert told(an_instance(*before), *after) == expected
+
+
+def test_what_is_being_deleted_does_not_complain() -> None:
+    leaving = an_instance("True", "Available", terminating=True)
+    assert told(leaving, "False", "Stopping") == []
+
+
+def test_conditions_that_are_taken_away_are_no_news() -> None:
+    instance = an_instance("True", "Available")
+    action = PatchStatus(DFW, INSTANCE, REF, "7", {"conditions": None}, "report")
+    assert list(notices(action, instance)) == []
+
+
+def test_a_connection_that_waited_in_vain_is_news() -> None:
+    wake = {"at": "2026-01-01T00:00:00Z", "failure": "it crashed"}
+    action = PatchStatus(DFW, INSTANCE, REF, "7", {"lastWake": wake}, "report")
+    (notice,) = notices(action, an_instance("True", "Available"))
+    assert (notice.type, notice.reason) == ("Warning", "WakeFailed")
+    assert "it crashed" in notice.message
+    served = PatchStatus(DFW, INSTANCE, REF, "7", {"lastWake": {**wake, "failure": None}}, "report")
+    assert list(notices(served, an_instance("True", "Available"))) == []
+
+
+def test_copies_on_the_hub_tell_nothing() -> None:
+    assert told(an_instance("False", "Pending"), "True", "Available", HUB) == []
+
+
+def test_the_owner_hears_of_its_children() -> None:
+    child = an_instance("True", "Available")
+    (made,) = notices(Create(DFW, INSTANCE, child, "scale up"), None)
+    (gone,) = notices(Delete(DFW, INSTANCE, REF, "u-1", "no longer wanted"), child)
+    assert (made.object.uid, made.reason, made.message, made.member) == (
+        "u-owner",
+        "InstanceCreated",
+        "Created",
+        "web-0",
+    )
+    assert (gone.message, gone.member, gone.cause) == ("Removing", "web-0", "no longer wanted")
+    assert list(notices(Wait("for a machine"), None)) == []
+
+
+def test_what_is_made_with_its_status_says_how_it_is() -> None:
+    made = an_instance("True", "Available")
+    create = Create(DFW, INSTANCE, made, "as on the cell", with_status=True)
+    assert [n.reason for n in notices(create, made)] == ["InstanceCreated", "Available"]
+    dropped = msgspec.structs.replace(made, status=InstanceStatus())  # as Kubernetes does
+    assert [n.reason for n in notices(create, dropped)] == ["InstanceCreated"]
+
+
+def test_the_last_finalizer_is_the_end_and_no_other() -> None:
+    leaving = an_instance("False", "Stopping", terminating=True)
+
+    def patch(finalizers: list[str]) -> Patch:
+        return Patch(DFW, INSTANCE, REF, {"metadata": {"finalizers": finalizers}}, "release")
+
+    assert [n.reason for n in notices(patch([]), leaving)] == ["Deleted"]
+    assert list(notices(patch(["theirs"]), leaving)) == []
+    assert list(notices(patch([]), an_instance("True", "Available"))) == []
+
+
+def test_a_release_that_nobody_confirmed_is_no_clean_end() -> None:
+    leaving = an_instance("False", "Stopping", terminating=True)
+    patch = Patch(DFW, INSTANCE, REF, {"metadata": {"finalizers": []}}, "release", "dfw is away")
+    (notice,) = notices(patch, leaving)
+    assert (notice.type, notice.reason, notice.message) == (
+        "Warning",
+        "DeletionUnconfirmed",
+        "dfw is away",
+    )
+
+
+def test_a_workloads_life_is_told_on_its_project_and_its_cell_and_then_nothing_more() -> None:
+    audit: list[AuditEvent] = []
+
+    async def story(loop: VirtualLoop) -> None:
+        platform = a_platform(loop, audit)
+        await platform.load()
+        running = loop.create_task(platform.run())
+        await platform.ready.wait()
+        user = platform.client(PROJECT, f"token-of-{PROJECT}")
+        await user.create(WORKLOAD, a_new_workload("web:1", replicas=1))
+        await asyncio.sleep(SETTLE_S)
+        settled = {plane: platform.store.version(plane) for plane in (PROJECT, CELL, HUB)}
+        await asyncio.sleep(10 * SETTLE_S)
+        assert settled == {plane: platform.store.version(plane) for plane in settled}
+        await user.delete(WORKLOAD, Ref("default", "web"))
+        await asyncio.sleep(SETTLE_S)
+        on_project = reasons((await user.list(EVENT)).items)
+        assert on_project == {
+            "Workload": ["AvailablePlacementFound", "Deleted", *of("WorkloadDeployment")],
+            "WorkloadDeployment": ["Deleted", *of("Instance"), "StableInstanceFound"],
+            "Instance": ["Available"],
+        }
+        operator = platform.client(CELL, f"token-of-{CELL}")
+        on_cell = reasons((await operator.list(EVENT)).items)
+        assert on_cell["Instance"] == ["Available", "Deleted"]
+        hub = platform.client(HUB, f"token-of-{HUB}")
+        assert (await hub.list(EVENT)).items == []
+        running.cancel()
+
+    run_virtual(Random(1), story)
+
+
+def of(kind: str) -> list[str]:
+    return [f"{kind}Created", f"{kind}Removed"]
+
+
+def reasons(events: list[Event]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for event in events:
+        assert msgspec.structs.asdict(event)["count"] == 1
+        found.setdefault(event.involved_object.kind, []).append(event.reason)
+    return {kind: sorted(names) for kind, names in found.items()}

@@ -1,0 +1,286 @@
+"""The chain of causes: for every fault the last link names it, and says whose move it is."""
+
+from __future__ import annotations
+
+import ast
+import string
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import datum_compute
+from datum_compute.api.conditions import FALSE, TRUE, Condition, Verdict, decided
+from datum_compute.api.instance import Instance, SchedulingGate
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
+from datum_compute.api.server import Server, ServerSpec, ServerStatus
+from datum_compute.api.workload import Workload
+from datum_compute.api.workloaddeployment import (
+    AttachmentProblem,
+    NetworkAttachment,
+    WorkloadDeployment,
+)
+from datum_compute.cli.commands import VERBS
+from datum_compute.planning.explain.advice import ADVICE, COMMAND_WORDS, FOREIGN, Move, advice_on
+from datum_compute.planning.explain.explain import (
+    explain_deployment,
+    explain_instance,
+    explain_workload,
+    render_link,
+)
+from datum_compute.planning.network.addresses import network_verdict
+from datum_compute.planning.rollout.gates import observed_ready
+from datum_compute.planning.rollout.status import deployment_status
+from datum_compute.planning.workload.deployments import desired_deployments
+from datum_compute.planning.workload.status import workload_status
+from testkit.builders import NOW, a_deployment, a_workload, an_instance
+
+SOURCE = Path(datum_compute.__file__).parent
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_reason_has_advice(reason: Reason) -> None:
+    advice = ADVICE[reason]
+    assert advice.awaited
+    words = {name for _, name, _, _ in string.Formatter().parse(advice.command) if name}
+    assert words <= set(COMMAND_WORDS)
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_command_is_one_that_exists(reason: Reason) -> None:
+    program, *rest = ADVICE[reason].command.split()
+    if program == "datumctl":
+        assert rest[0] == "compute"
+        assert rest[1] in {verb.name for verb in VERBS}
+    else:
+        assert program == "kubectl"
+        assert rest[0] in ("get", "describe", "edit")
+
+
+def test_a_reason_of_somebody_else_is_passed_on_with_general_advice() -> None:
+    assert advice_on("QuantumFoam") is FOREIGN
+
+
+def test_ranks_are_of_known_reasons() -> None:
+    assert {*INSTANCE_RANK, *DEPLOYMENT_RANK} <= set(Reason)
+
+
+# Conditions of Karmada's kinds, networks, quota, projects and services use the reasons of those
+# APIs.
+OTHER_APIS = {
+    *("planning/karmada", "planning/network", "planning/platform"),
+    *("planning/federation/cells.py", "planning/quota/buckets.py"),
+}
+
+
+def test_no_planner_or_controller_gives_a_reason_that_is_not_in_the_table() -> None:
+    spelled_out = []
+    for package in ("planning", "controllers", "drivers"):
+        for path in sorted((SOURCE / package).rglob("*.py")):
+            name = path.relative_to(SOURCE).as_posix()
+            if name.startswith(tuple(OTHER_APIS)):
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                match node:
+                    case ast.Call(func=ast.Name(id="Verdict"), args=[_, ast.Constant(), *_]):
+                        spelled_out.append(f"{name}:{node.lineno}")
+    assert spelled_out == []
+
+
+# --- chains
+
+
+def observed(
+    image: str, *states: Condition, gates: tuple[str, ...] = (), replicas: int = 1
+) -> tuple[Workload, list[WorkloadDeployment], list[Instance]]:
+    """A workload in one city whose first instance says ``states``, and what follows from that."""
+    workload = a_workload(image, replicas=replicas)
+    (deployment,) = desired_deployments(workload)
+    metadata = msgspec.structs.replace(deployment.metadata, uid="d", generation=1)
+    deployment = msgspec.structs.replace(deployment, metadata=metadata)
+    instance = an_instance(0, image, deployment=deployment)
+    control = msgspec.structs.replace(
+        instance.spec.controller, scheduling_gates=[SchedulingGate(name=g) for g in gates]
+    )
+    instance = msgspec.structs.replace(
+        instance,
+        spec=msgspec.structs.replace(instance.spec, controller=control),
+        status=msgspec.structs.replace(instance.status, conditions=list(states)),
+    )
+    ready = observed_ready(instance, NOW)
+    instance = msgspec.structs.replace(
+        instance, status=msgspec.structs.replace(instance.status, conditions=[*states, ready])
+    )
+    status = deployment_status(deployment, [instance], NOW, simulated=True)
+    deployment = msgspec.structs.replace(deployment, status=status)
+    workload = msgspec.structs.replace(
+        workload, status=workload_status(workload, [deployment], NOW)
+    )
+    return workload, [deployment], [instance]
+
+
+def said(type_: str, status: str, reason: str, message: str = "") -> Condition:
+    return decided(type_, Verdict(status, reason, message), generation=1, now=NOW)  # type: ignore[arg-type]
+
+
+GOOD = (said("Programmed", TRUE, "Programmed"), said("Available", TRUE, "Available"))
+NO_IMAGE = said("Programmed", FALSE, "ImageUnavailable", "no such tag")
+
+
+def test_a_bad_image_leads_from_the_workload_to_the_instance() -> None:
+    explanation = explain_workload(*observed("web:1", NO_IMAGE))
+    assert [link.kind for link in explanation.links] == [
+        "Workload",
+        "WorkloadDeployment",
+        "Instance",
+    ]
+    assert {link.reason for link in explanation.links} == {"ImageUnavailable"}
+    cause = explanation.cause
+    assert (cause.move, cause.message, cause.since) == (Move.YOU, "no such tag", NOW)
+    assert cause.command == "datumctl compute deploy web --image=IMAGE"
+    assert "no such tag" in render_link(cause)
+
+
+@pytest.mark.parametrize(
+    ("states", "gates", "cause", "move"),
+    [
+        ((), (), "PendingProgramming", Move.WAIT),
+        ((), ("Moonphase",), "SchedulingGatesPresent", Move.PLATFORM),
+        ((said("QuotaGranted", FALSE, "QuotaExceeded", "11 of 10"),), ("Quota",),
+         "QuotaExceeded", Move.YOU),
+        ((said("ReferencedDataReady", FALSE, "SourceNotFound", "Secret x"),), ("ReferencedData",),
+         "SourceNotFound", Move.YOU),
+        ((said("NetworkReady", FALSE, "NetworkFailedToCreate", "full"),), ("Network",),
+         "NetworkFailedToCreate", Move.PLATFORM),
+        ((said("Programmed", FALSE, "InstanceCrashing", "code 1"),), (),
+         "InstanceCrashing", Move.YOU),
+        ((said("Programmed", FALSE, "QuantumFoam", "?"),), (), "QuantumFoam", Move.PLATFORM),
+    ],
+)  # fmt: skip
+def test_the_last_link_names_the_fault(
+    states: tuple[Condition, ...], gates: tuple[str, ...], cause: str, move: Move
+) -> None:
+    explanation = explain_workload(*observed("web:1", *states, gates=gates))
+    assert (explanation.cause.reason, explanation.cause.move) == (cause, move)
+
+
+@pytest.mark.parametrize(
+    ("problem", "command"),
+    [
+        ("LocationNotAvailable", "datumctl compute cities"),
+        ("NetworkNotFound", "kubectl get networks --namespace=default"),
+    ],
+)
+def test_a_network_that_cannot_be_there_says_what_the_person_can_change(
+    problem: str, command: str
+) -> None:
+    attachment = NetworkAttachment(
+        network="default", problem=AttachmentProblem(reason=problem, message="none")
+    )
+    verdict = network_verdict(an_instance(0), attachment, ())
+    told = said("NetworkReady", verdict.status, str(verdict.reason), verdict.message)
+    workload, (deployment,), instances = observed("web:1", told, gates=("Network",))
+    spec = msgspec.structs.replace(deployment.spec, network_attachment=attachment)
+    deployment = msgspec.structs.replace(deployment, spec=spec)
+    cause = explain_workload(workload, [deployment], instances).cause
+    assert (cause.reason, cause.move, cause.command) == (verdict.reason, Move.YOU, command)
+
+
+def test_a_condition_that_only_repeats_the_message_of_ready_is_not_the_cause() -> None:
+    same = "slot 0 waits"
+    states = (
+        said("ReferencedDataReady", "Unknown", "Resolving", same),
+        said("NetworkReady", FALSE, "NetworkFailedToCreate", "full"),
+        said("Ready", FALSE, "NetworkFailedToCreate", same),
+    )
+    _, _, (instance,) = observed("web:1", *states)
+    conditions = [c for c in instance.status.conditions if c.type != "Ready"]
+    status = msgspec.structs.replace(instance.status, conditions=[*conditions, states[-1]])
+    explanation = explain_instance(msgspec.structs.replace(instance, status=status))
+    assert [link.condition for link in explanation.links] == ["Ready", "NetworkReady"]
+
+
+@pytest.mark.parametrize("reason", ["CellUnreachable", "CellDrained", "NoMatchingLocation"])
+def test_what_is_wrong_with_a_city_leads_to_the_cities(reason: str) -> None:
+    assert advice_on(reason).command == "datumctl compute cities"
+
+
+def test_what_is_well_is_one_link_without_a_cause() -> None:
+    (link,) = explain_workload(*observed("web:1", *GOOD)).links
+    assert (link.kind, link.status, link.reason) == ("Workload", TRUE, "AvailablePlacementFound")
+
+
+def test_one_that_is_ready_does_not_hide_what_the_others_wait_for() -> None:
+    workload, (deployment,), (instance,) = observed("web:1", *GOOD, replicas=3)
+    explanation = explain_workload(workload, [deployment], [instance])
+    assert [link.reason for link in explanation.links] == ["RollingOut", "AwaitingCreation"]
+    assert explanation.steps == (
+        f"create Instance default/{deployment.metadata.name}-1: slot 1 is empty",
+        f"skip create Instance default/{deployment.metadata.name}-2: slot 2 is empty",
+    )
+
+
+def test_a_change_that_nobody_has_taken_up_is_said_first() -> None:
+    workload, deployments, instances = observed("web:1", NO_IMAGE)
+    metadata = msgspec.structs.replace(workload.metadata, generation=2)
+    (link,) = explain_workload(
+        msgspec.structs.replace(workload, metadata=metadata), deployments, instances
+    ).links
+    assert (link.condition, link.move) == ("Observed", Move.WAIT)
+    assert "generation 2" in link.message
+
+
+def test_what_is_being_removed_says_what_holds_it() -> None:
+    explanation = explain_instance(an_instance(0, terminating=True))
+    assert "provisioner" in explanation.cause.message
+    assert explanation.cause.since == NOW
+
+
+def test_on_a_cell_the_server_is_the_last_link() -> None:
+    _, (deployment,), (instance,) = observed("web:1", NO_IMAGE)
+    server = Server(
+        metadata=ObjectMeta(name=instance.metadata.name, namespace="default"),
+        spec=ServerSpec(
+            instance_type="d1-standard-2",
+            template_hash="x",
+            containers=instance.spec.runtime.sandbox.containers,
+        ),
+        status=ServerStatus(phase="Failed", reason="ImageUnavailable", message="404 of registry"),
+    )
+    explanation = explain_deployment(deployment, [instance], [server])
+    assert (explanation.cause.kind, explanation.cause.message) == ("Server", "404 of registry")
+
+
+def test_the_worst_city_is_followed() -> None:
+    workload = a_workload(cities=("DFW", "ORD"))
+    deployments = []
+    for deployment, reason in zip(
+        desired_deployments(workload), ("InstancesProvisioning", "ImageUnavailable"), strict=True
+    ):
+        available = said("Available", FALSE, reason, f"{deployment.spec.city_code} says so")
+        status = msgspec.structs.replace(deployment.status, conditions=[available])
+        deployments.append(msgspec.structs.replace(deployment, status=status))
+    workload = msgspec.structs.replace(workload, status=workload_status(workload, deployments, NOW))
+    explanation = explain_workload(workload, deployments, [])
+    assert explanation.cause.message == "ORD says so"
+
+
+def test_what_only_others_hold_is_their_move_and_is_named() -> None:
+    workload = a_workload(terminating=True)
+    held = msgspec.structs.replace(workload.metadata, finalizers=["example.com/hold"])
+    said = explain_workload(msgspec.structs.replace(workload, metadata=held), [], [])
+    assert (said.cause.move, said.cause.reason) == (Move.YOU, "HeldByFinalizer")
+    assert "example.com/hold" in said.cause.message
+    assert explain_workload(workload, [], []).cause.reason == "Stopping"
+
+
+def test_the_steps_wait_for_a_replacement_that_is_not_available_yet() -> None:
+    deployment = a_deployment(replicas=2)
+    instances = [an_instance(0, "web:0"), an_instance(1, ready_since=NOW)]
+    status = deployment_status(deployment, instances, NOW)
+    settling = msgspec.structs.replace(deployment, status=status)
+    assert explain_deployment(settling, instances).steps == (
+        "wait: web-dfw-1 is ready but not yet available",
+        "skip delete Instance default/web-dfw-0: of an older template",
+    )

@@ -1,0 +1,362 @@
+"""From project to hub and back: what is written first, what is believed, what is awaited.
+
+Finalizers: added before there is work, released after it, and never over somebody's head.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.codec import JsonObject
+from datum_compute.api.conditions import FALSE, Verdict, decided, find_condition
+from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORKLOAD
+from datum_compute.api.meta import ObjectMeta, owner_reference
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, project_plane
+from datum_compute.api.resourcebinding import (
+    AggregatedStatusItem,
+    ObjectReference,
+    ResourceBinding,
+    ResourceBindingSpec,
+    ResourceBindingStatus,
+    TargetCluster,
+)
+from datum_compute.api.workload import Workload, WorkloadSpec
+from datum_compute.api.workloaddeployment import (
+    ObservedSource,
+    WorkloadDeployment,
+    WorkloadDeploymentStatus,
+)
+from datum_compute.planning.federation.deployment import (
+    LEAVING_S,
+    HubState,
+    mirrored_status,
+    plan_federation,
+    plan_orphan,
+)
+from datum_compute.planning.initial_status import INITIAL_STATUS_S
+from datum_compute.planning.plan import (
+    Create,
+    Delete,
+    Patch,
+    PatchStatus,
+    Wait,
+    add_finalizer,
+    drop_finalizer,
+)
+from testkit.builders import NOW, a_deployment, a_template
+
+LONG_AGO = "2020-01-01T00:00:00Z"
+PROJECT = project_plane("shop")
+NAMESPACE_OF_USER = Namespace(metadata=ObjectMeta(name="default", uid="namespace-uid"))
+NOTHING = HubState(None, None, None)
+
+
+def federated(
+    *, generation: int = 3, terminating: bool = False, made: str = LONG_AGO
+) -> WorkloadDeployment:
+    """A project deployment whose way has been recorded."""
+    bare = a_deployment(finalizers=(labels.FEDERATOR_FINALIZER,), terminating=terminating)
+    metadata = msgspec.structs.replace(
+        bare.metadata,
+        generation=generation,
+        creation_timestamp=made,
+        annotations={labels.FEDERATION_NAMESPACE: "ns-namespace-uid"},
+    )
+    return msgspec.structs.replace(bare, metadata=metadata)
+
+
+def on_hub(status: WorkloadDeploymentStatus | None = None) -> WorkloadDeployment:
+    (create,) = [
+        a
+        for a in plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, NOTHING, NOW).actions
+        if isinstance(a, Create) and a.kind is DEPLOYMENT
+    ]
+    obj = create.object
+    assert isinstance(obj, WorkloadDeployment)
+    metadata = msgspec.structs.replace(obj.metadata, uid="hub-uid", resource_version="9")
+    return msgspec.structs.replace(
+        obj, metadata=metadata, status=status or WorkloadDeploymentStatus()
+    )
+
+
+SPOKEN: JsonObject = {"observedSource": {"generation": 1}}
+
+
+def a_binding(
+    *, scheduled: bool = True, spoken_for_by: str = "dfw", said: JsonObject | None = SPOKEN
+) -> ResourceBinding:
+    """Bound to the cell dfw; its status is the word of some cell."""
+    verdict = Verdict(FALSE, "NoClusterFit", "")
+    conditions = [] if scheduled else [decided("Scheduled", verdict, generation=1, now=NOW)]
+    return ResourceBinding(
+        metadata=ObjectMeta(name="web-dfw-workloaddeployment", namespace="ns-namespace-uid"),
+        spec=ResourceBindingSpec(
+            resource=ObjectReference(api_version="v", kind="WorkloadDeployment", name="web-dfw"),
+            clusters=[TargetCluster(name="dfw")],
+        ),
+        status=ResourceBindingStatus(
+            conditions=conditions,
+            aggregated_status=[AggregatedStatusItem(cluster_name=spoken_for_by, status=said)],
+        ),
+    )
+
+
+def test_the_word_of_a_cell_that_it_has_left_is_not_believed() -> None:
+    """Seen when a city got another cell: what the old one had said made the workload Available."""
+    told = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
+    state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding(spoken_for_by="dfw-1"))
+    status = mirrored_status(federated(), state, NOW)
+    available = find_condition(status.conditions, "Available")
+    assert available is not None
+    assert (available.status, available.reason) == (FALSE, "AwaitingPropagation")
+    assert status.replicas == 0
+
+
+@pytest.mark.parametrize("said", [None, {}, {"observedSource": {}}])
+def test_a_copy_that_was_made_anew_is_not_spoken_for_by_the_one_before(
+    said: JsonObject | None,
+) -> None:
+    """Karmada keeps on the object what the first has said, until the second says something."""
+    told = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
+    state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding(said=said))
+    status = mirrored_status(federated(), state, NOW)
+    available = find_condition(status.conditions, "Available")
+    assert available is not None
+    assert (available.status, available.reason) == (FALSE, "AwaitingPropagation")
+    assert status.replicas == 0
+
+
+def test_what_the_hub_has_and_the_project_has_not_goes_if_a_federator_wrote_it() -> None:
+    (delete,) = plan_orphan(on_hub()).actions
+    assert isinstance(delete, Delete)
+    assert (delete.plane, delete.uid, delete.version) == (HUB, "hub-uid", "9")
+    assert plan_orphan(None).is_settled
+    assert plan_orphan(a_deployment()).is_settled
+
+
+def test_the_way_is_recorded_before_anything_is_written_to_the_hub() -> None:
+    bare = a_deployment(finalizers=(labels.FEDERATOR_FINALIZER,))
+    (only,) = plan_federation(PROJECT, bare, NAMESPACE_OF_USER, NOTHING, NOW).actions
+    assert isinstance(only, Patch)
+    assert only.plane == PROJECT
+    annotations = only.patch["metadata"]["annotations"]
+    assert annotations == {labels.FEDERATION_NAMESPACE: "ns-namespace-uid"}
+
+
+def test_a_deployment_without_the_finalizer_gets_it_first() -> None:
+    bare = a_deployment(finalizers=())
+    (only,) = plan_federation(PROJECT, bare, NAMESPACE_OF_USER, NOTHING, NOW).actions
+    assert isinstance(only, Patch)
+    assert only.patch["metadata"]["finalizers"] == [labels.FEDERATOR_FINALIZER]
+
+
+def test_the_hub_namespace_carries_the_identity_of_its_project() -> None:
+    plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, NOTHING, NOW)
+    namespace, deployment = [a for a in plan.actions if isinstance(a, Create)]
+    assert (namespace.plane, namespace.kind) == (HUB, NAMESPACE)
+    assert namespace.object.metadata.name == "ns-namespace-uid"
+    assert namespace.object.metadata.labels == {
+        labels.UPSTREAM_NAMESPACE: "default",
+        labels.UPSTREAM_CLUSTER: "cluster-shop",
+    }
+    assert deployment.object.metadata.labels[labels.TOPOLOGY_CITY] == "DFW"
+
+
+def test_the_hub_deployment_names_the_generation_it_was_made_from_and_has_no_finalizer() -> None:
+    metadata = on_hub().metadata
+    assert metadata.annotations[labels.SOURCE_GENERATION] == "3"
+    assert metadata.finalizers == []
+
+
+def test_a_status_is_news_only_about_the_generation_it_echoes() -> None:
+    told = WorkloadDeploymentStatus(
+        replicas=2, observed_generation=40, observed_source=ObservedSource(generation=2)
+    )
+    state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding())
+    plan = plan_federation(PROJECT, federated(generation=3), NAMESPACE_OF_USER, state, NOW)
+    (status,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
+    assert status.status["observedGeneration"] == 2
+    assert plan.requeue_after_s is not None
+
+
+def test_before_any_echo_the_blocker_is_named() -> None:
+    for scheduled, reason in ((True, "AwaitingPropagation"), (False, "NoMatchingLocation")):
+        state = HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=scheduled))
+        plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
+        (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
+        (condition,) = write.status["conditions"]
+        assert (condition["status"], condition["reason"]) == (FALSE, reason)
+        assert "DFW" in condition["message"]
+
+
+def test_nothing_is_said_of_a_new_deployment_that_is_on_its_way() -> None:
+    new = federated(made=NOW)
+    for state in (NOTHING, HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=True))):
+        plan = plan_federation(PROJECT, new, NAMESPACE_OF_USER, state, NOW)
+        assert not [a for a in plan.actions if isinstance(a, PatchStatus)]
+        assert plan.requeue_after_s == INITIAL_STATUS_S
+
+
+def test_what_is_in_the_way_of_a_new_deployment_is_said_at_once() -> None:
+    state = HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=False))
+    plan = plan_federation(PROJECT, federated(made=NOW), NAMESPACE_OF_USER, state, NOW)
+    (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
+    assert write.status["conditions"][0]["reason"] == "NoMatchingLocation"
+
+
+def test_where_the_hub_says_only_that_no_cell_fits_the_cells_say_why() -> None:
+    drained = Verdict(FALSE, "CellDrained", "Cell dfw is drained: nothing new is placed there")
+    state = HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=False), refused=drained)
+    plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
+    (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
+    (condition,) = write.status["conditions"]
+    assert (condition["reason"], condition["message"]) == (drained.reason, drained.message)
+
+
+def test_removal_waits_for_the_hub_deployment_and_then_for_its_binding() -> None:
+    going = federated(terminating=True)
+    delete, wait = plan_federation(
+        PROJECT, going, None, HubState(None, on_hub(), a_binding()), NOW
+    ).actions
+    assert isinstance(delete, Delete)
+    assert (delete.plane, delete.uid) == (HUB, "hub-uid")
+    assert isinstance(wait, Wait)
+    (wait,) = plan_federation(PROJECT, going, None, HubState(None, None, a_binding()), NOW).actions
+    assert isinstance(wait, Wait)
+    (release,) = plan_federation(PROJECT, going, None, NOTHING, NOW).actions
+    assert isinstance(release, Patch)
+    assert release.patch["metadata"]["finalizers"] == []
+
+
+def test_a_mirrored_status_that_has_not_changed_is_not_written() -> None:
+    told = WorkloadDeploymentStatus(replicas=1, observed_source=ObservedSource(generation=3))
+    state = HubState(None, on_hub(told), a_binding())
+    mirrored = msgspec.structs.replace(
+        federated(), status=msgspec.structs.replace(told, observed_generation=3)
+    )
+    plan = plan_federation(PROJECT, mirrored, NAMESPACE_OF_USER, state, NOW)
+    assert not [a for a in plan.actions if isinstance(a, PatchStatus)]
+    assert find_condition(mirrored.status.conditions, "Available") is None
+
+
+def test_removal_waits_for_the_word_of_every_cell_that_answers() -> None:
+    """Seen: destroy said "deleted" while the machine still ran."""
+    going = federated(terminating=True)
+    state = HubState(None, None, None, awaited=("dfw",))
+    report, wait = plan_federation(PROJECT, going, None, state, NOW).actions
+    assert isinstance(report, PatchStatus)
+    (condition,) = report.status["conditions"]
+    assert (condition["reason"], "dfw" in condition["message"]) == ("Removing", True)
+    assert isinstance(wait, Wait)
+
+
+def test_a_release_that_a_silent_cell_has_not_confirmed_says_so() -> None:
+    going = federated(terminating=True)
+    (released,) = plan_federation(
+        PROJECT, going, None, HubState(None, None, None, unheard=("dfw",)), NOW
+    ).actions
+    assert isinstance(released, Patch)
+    assert "dfw does not answer" in released.unconfirmed
+    (confirmed,) = plan_federation(PROJECT, going, None, NOTHING, NOW).actions
+    assert isinstance(confirmed, Patch)
+    assert not confirmed.unconfirmed
+
+
+def test_an_annotation_cannot_point_a_deployment_at_somebody_elses_namespace() -> None:
+    """Seen: a user took over another deployment on the hub by writing the annotation."""
+    mine = federated()
+    forged = {labels.FEDERATION_NAMESPACE: "ns-of-the-victim"}
+    metadata = msgspec.structs.replace(mine.metadata, annotations=forged)
+    plan = plan_federation(
+        PROJECT, msgspec.structs.replace(mine, metadata=metadata), NAMESPACE_OF_USER, NOTHING, NOW
+    )
+    (only,) = plan.actions
+    assert isinstance(only, Patch)
+    annotations = only.patch["metadata"]["annotations"]
+    assert annotations == {labels.FEDERATION_NAMESPACE: "ns-namespace-uid"}
+
+
+def test_an_odd_word_of_a_cell_is_none() -> None:
+    odd: JsonObject = {"observedSource": "junk"}
+    told = WorkloadDeploymentStatus(
+        observed_generation=3, observed_source=ObservedSource(generation=3)
+    )
+    state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding(said=odd))
+    plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
+    assert any(isinstance(action, PatchStatus) for action in plan.actions)
+
+
+def test_a_home_that_is_being_removed_is_made_anew_soon_after() -> None:
+    """Seen: 35 s without one, because its end wakes nobody."""
+    going = ObjectMeta(name="ns-namespace-uid", deletion_timestamp=NOW)
+    state = HubState(Namespace(metadata=going), None, None)
+    plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
+    assert any(isinstance(action, Wait) for action in plan.actions)
+    assert plan.requeue_after_s == LEAVING_S
+
+
+def test_no_news_counts_nothing() -> None:
+    """Seen: AwaitingPropagation beside two ready replicas that were long gone."""
+    told = msgspec.structs.replace(
+        federated(), status=WorkloadDeploymentStatus(ready_replicas=2, observed_generation=3)
+    )
+    going = msgspec.structs.replace(on_hub().metadata, deletion_timestamp=NOW)
+    state = HubState(None, msgspec.structs.replace(on_hub(), metadata=going), None)
+    plan = plan_federation(PROJECT, told, NAMESPACE_OF_USER, state, NOW)
+    (status,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
+    assert status.status["readyReplicas"] == 0
+    assert "observedGeneration" not in status.status
+    assert plan.requeue_after_s is not None
+
+
+PLANE = project_plane("p")
+OURS, THEIRS = "compute.datumapis.com/ours", "example.com/theirs"
+
+
+def a_workload(*finalizers: str, terminating: bool = False) -> Workload:
+    return Workload(
+        metadata=ObjectMeta(
+            name="web",
+            namespace="default",
+            uid="u-1",
+            resource_version="7",
+            finalizers=list(finalizers),
+            deletion_timestamp="2026-01-01T00:00:00Z" if terminating else None,
+        ),
+        spec=WorkloadSpec(template=a_template(), placements=[]),
+    )
+
+
+def test_a_finalizer_is_added_once_beside_those_of_others() -> None:
+    (patch,) = add_finalizer(PLANE, WORKLOAD, a_workload(THEIRS), OURS)
+    assert isinstance(patch, Patch)
+    assert patch.patch["metadata"]["finalizers"] == [THEIRS, OURS]
+    assert add_finalizer(PLANE, WORKLOAD, a_workload(OURS), OURS) == []
+
+
+def test_an_object_that_is_being_deleted_gets_none_any_more() -> None:
+    assert add_finalizer(PLANE, WORKLOAD, a_workload(terminating=True), OURS) == []
+
+
+def test_releasing_keeps_those_of_others_and_the_version_it_was_decided_on() -> None:
+    (patch,) = drop_finalizer(PLANE, WORKLOAD, a_workload(THEIRS, OURS, terminating=True), OURS)
+    assert isinstance(patch, Patch)
+    assert patch.patch == {"metadata": {"resourceVersion": "7", "finalizers": [THEIRS]}}
+    assert drop_finalizer(PLANE, WORKLOAD, a_workload(THEIRS), OURS) == []
+
+
+def test_unfinished_work_is_never_released() -> None:
+    kept = a_workload(OURS, terminating=True)
+    (wait,) = drop_finalizer(PLANE, WORKLOAD, kept, OURS, unfinished=["Instance web-0"])
+    assert isinstance(wait, Wait)
+    assert "Instance web-0" in wait.reason
+
+
+def test_an_owner_is_named_by_uid_and_controls() -> None:
+    reference = owner_reference(a_workload(), WORKLOAD)
+    assert (reference.kind, reference.name, reference.uid) == ("Workload", "web", "u-1")
+    assert reference.controller
+    assert reference.block_owner_deletion

@@ -1,0 +1,159 @@
+"""A home ends with its policy first, and each of both only once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.clusterpropagationpolicy import ClusterPropagationPolicy
+from datum_compute.api.identity import federation_namespace, source_uid
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import project_plane
+from datum_compute.api.propagationpolicy import PropagationSpec
+from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.federation.hub_namespaces import (
+    RECHECK_S,
+    Home,
+    namespaces_of_contents,
+    plan_home,
+    plan_hub_namespace,
+    plan_identity,
+    plan_policies,
+    plan_removal,
+)
+from datum_compute.planning.plan import Delete, Patch, Plan, Wait
+from testkit.builders import a_deployment
+
+IDENTITY = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "team"}
+NAME = federation_namespace("u")
+
+
+def metadata(*, leaving: bool = False) -> ObjectMeta:
+    when = "2026-01-01T00:00:00Z" if leaving else None
+    return ObjectMeta(
+        name=NAME, uid="of-it", resource_version="7", labels=IDENTITY, deletion_timestamp=when
+    )
+
+
+def a_namespace(*, leaving: bool = False) -> Namespace:
+    return Namespace(metadata=metadata(leaving=leaving))
+
+
+def a_policy(*, leaving: bool = False) -> ClusterPropagationPolicy:
+    return ClusterPropagationPolicy(
+        metadata=metadata(leaving=leaving), spec=PropagationSpec(resource_selectors=[])
+    )
+
+
+def removed(home: Home) -> list[tuple[str, str, str]]:
+    actions = plan_home(home).actions
+    return [(a.kind.kind, a.uid, a.version) for a in actions if isinstance(a, Delete)]
+
+
+def test_the_policy_goes_first_and_then_the_namespace_each_as_it_was_seen() -> None:
+    policy = [("ClusterPropagationPolicy", "of-it", "7")]
+    assert removed(Home(a_namespace(), a_policy())) == policy
+    assert removed(Home(a_namespace(), None)) == [("Namespace", "of-it", "7")]
+    assert removed(Home(None, a_policy())) == policy
+
+
+def test_what_is_leaving_is_left_to_leave() -> None:
+    assert removed(Home(a_namespace(leaving=True), None)) == []
+    assert removed(Home(a_namespace(), a_policy(leaving=True))) == []
+    assert removed(Home(None, None)) == []
+
+
+def test_either_says_whose_it_was() -> None:
+    assert Home(None, a_policy()).identity == IDENTITY
+    assert Home(a_namespace(), None).identity == IDENTITY
+    assert dict(Home(None, None).identity) == {}
+    assert (source_uid(NAME), source_uid("default"), source_uid("karmada-es-x")) == ("u", "", "")
+
+
+def test_nobody_makes_the_policy_of_an_empty_home_again() -> None:
+    empty: list[WorkloadDeployment] = []
+    assert plan_policies(a_namespace(), empty, [], None).actions == ()
+    (_, made) = plan_policies(a_namespace(), [a_deployment()], [], None).actions
+    assert IDENTITY.items() <= made.object.metadata.labels.items()  # type: ignore[union-attr]
+
+
+def test_edited_labels_of_a_hub_namespace_are_restored() -> None:
+    project, source = project_plane("alpha"), Namespace(metadata=ObjectMeta(name="team", uid="u"))
+    assert plan_identity(Home(a_namespace(), None), project, source).actions == ()
+    edited = Namespace(metadata=ObjectMeta(name=NAME, resource_version="7", labels={"other": "x"}))
+    (patch,) = plan_identity(Home(edited, None), project, source).actions
+    assert isinstance(patch, Patch)
+    assert patch.patch["metadata"]["labels"] == IDENTITY
+
+
+def test_the_labels_of_a_hub_namespace_that_is_gone_or_leaving_are_left_alone() -> None:
+    project, source = project_plane("alpha"), Namespace(metadata=ObjectMeta(name="team", uid="u"))
+    for home in (Home(None, a_policy()), Home(a_namespace(leaving=True), None)):
+        assert plan_identity(home, project, source).actions == ()
+
+
+SOURCE = (project_plane("alpha"), Namespace(metadata=ObjectMeta(name="team", uid="u")))
+REMOVED = {**IDENTITY, labels.PROJECT_REMOVED: "true"}
+
+
+def labeled(identity: dict[str, str]) -> Home:
+    metadata = ObjectMeta(name=NAME, uid="of-it", resource_version="7", labels=identity)
+    return Home(Namespace(metadata=metadata), None)
+
+
+@pytest.mark.parametrize(
+    ("identity", "source_exists", "is_project_readable", "expected"),
+    [
+        pytest.param(IDENTITY, True, True, Plan(), id="the source exists"),
+        pytest.param(IDENTITY, False, True, None, id="the source is not cached"),
+        pytest.param(IDENTITY, False, False, Plan(), id="the project cannot be read"),
+        pytest.param({}, False, False, Plan(), id="no project is named"),
+        pytest.param(REMOVED, False, False, None, id="the project was removed"),
+    ],
+)
+def test_a_hub_namespace_is_checked_for_deletion_only_without_a_source(
+    identity: dict[str, str], source_exists: bool, is_project_readable: bool, expected: Plan | None
+) -> None:
+    source = SOURCE if source_exists else None
+    plan = plan_hub_namespace(labeled(identity), source, is_project_readable=is_project_readable)
+    assert plan == expected
+
+
+def test_labels_are_restored_instead_of_deleting_a_namespace_whose_source_was_found() -> None:
+    plan = plan_hub_namespace(labeled({}), SOURCE, is_project_readable=False)
+    assert plan is not None
+    (patch,) = plan.actions
+    assert isinstance(patch, Patch)
+    assert patch.patch["metadata"]["labels"] == IDENTITY
+
+
+def test_labels_that_name_the_source_in_another_form_are_left_alone() -> None:
+    other_form = {**IDENTITY, labels.UPSTREAM_CLUSTER: "cluster-organization_alpha"}
+    assert plan_identity(labeled(other_form), *SOURCE).actions == ()
+
+
+def test_a_hub_namespace_in_use_is_checked_again_later() -> None:
+    assert plan_removal(labeled(IDENTITY), "in use") == Plan((Wait("in use"),), RECHECK_S)
+    (delete,) = plan_removal(labeled(IDENTITY), "").actions
+    assert isinstance(delete, Delete)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "expected"),
+    [
+        ({"kind": "ConfigMap", "metadata": {"name": "a", "namespace": NAME}}, [NAME]),
+        ({"kind": "Namespace", "metadata": {"name": NAME}}, []),
+        ({"metadata": {"name": "a", "namespace": ["not a name"]}}, []),
+        ({"metadata": None}, []),
+        ({}, []),
+    ],
+)
+def test_the_namespaces_of_what_a_work_carries(
+    manifest: dict[str, Any], expected: list[str]
+) -> None:
+    work = Work(spec=WorkSpec(workload=WorkloadTemplate(manifests=[manifest])))
+    assert namespaces_of_contents(work) == expected

@@ -1,0 +1,300 @@
+"""Copies of sources on the hub: as many as are referred to, for those who do, and not longer.
+
+What a project puts on record about data, and what a cell makes of it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.conditions import TRUE
+from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.datasources import EnvFromSource, WholeSource
+from datum_compute.api.instance import Container, InstanceTemplate, Runtime, Sandbox, TemplateSpec
+from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE, POLICY, SECRET
+from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, project_plane
+from datum_compute.api.propagationpolicy import PropagationPolicy
+from datum_compute.api.references import Source, references
+from datum_compute.api.secret import Secret
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.workname import work_names
+from datum_compute.planning.federation.referenced_objects import (
+    NAME_MAX,
+    CompanionState,
+    arrival_verdict,
+    carried,
+    is_settled,
+    plan_companion,
+    plan_release,
+    plan_resolution,
+    referenced_by,
+    resolve,
+)
+from datum_compute.planning.karmada.bindings import binding_name
+from datum_compute.planning.plan import Create, Delete, Patch, Plan, Wait
+from datum_compute.planning.rollout.referenced_data import ObservedSources
+from datum_compute.planning.workload.templates import template_hash
+from testkit.builders import NOW, a_deployment
+
+KEY = (project_plane("alpha"), Ref("default", "db"))
+HOME = Namespace(metadata=ObjectMeta(name="default", uid="u1"))
+SOURCE = Secret(
+    metadata=ObjectMeta(name="db", namespace="default", uid="s", resource_version="7"),
+    data={"a": "eA=="},
+)
+EMPTY = CompanionState(None, (), None, None)
+
+
+def using(city: str = "DFW", *, terminating: bool = False) -> WorkloadDeployment:
+    marks = (labels.REFERENCED_DATA_FINALIZER,)
+    name = f"web-{city.lower()}"
+    return a_deployment(city=city, name=name, finalizers=marks, terminating=terminating)
+
+
+def planned(
+    *deployments: WorkloadDeployment, hub: CompanionState = EMPTY, source: Secret | None = SOURCE
+) -> Plan:
+    return plan_companion(SECRET, KEY, HOME, source, deployments, hub)
+
+
+def made(*deployments: WorkloadDeployment) -> CompanionState:
+    """The hub after the plan has been carried out."""
+    found = {a.kind.kind: a.object for a in planned(*deployments).actions if isinstance(a, Create)}
+    secret, policy, namespace = found["Secret"], found["PropagationPolicy"], found["Namespace"]
+    assert isinstance(secret, Secret)
+    assert isinstance(policy, PropagationPolicy)
+    assert isinstance(namespace, Namespace)
+    return CompanionState(namespace, (secret,), secret, policy)
+
+
+def test_a_source_that_is_referred_to_has_a_copy_and_a_policy_of_its_own() -> None:
+    hub = made(using("DFW"), using("LHR"))
+    assert isinstance(hub.taken, Secret)
+    assert (hub.taken.data, hub.taken.type) == (SOURCE.data, SOURCE.type)
+    assert hub.taken.metadata.namespace == "ns-u1"
+    assert hub.taken.metadata.annotations[labels.SOURCE_VERSION] == "7"
+    assert referenced_by(hub.taken) == ["default/web-dfw", "default/web-lhr"]
+    assert hub.policy is not None
+    (served,) = hub.policy.spec.placement.cluster_affinity.label_selector.match_expressions  # type: ignore[union-attr]
+    assert served.values == ["DFW", "LHR"]
+    assert planned(using("DFW"), using("LHR"), hub=hub).is_settled
+
+
+@pytest.mark.parametrize("left", [(), (using(terminating=True),), (a_deployment(),)])
+def test_the_copy_goes_with_the_last_that_counts(left: tuple[WorkloadDeployment, ...]) -> None:
+    gone = planned(*left, hub=made(using())).actions
+    assert [(a.plane, a.kind) for a in gone if isinstance(a, Delete)] == [
+        (HUB, SECRET),
+        (HUB, POLICY),
+    ]
+
+
+def test_one_reference_less_takes_its_city_away_and_leaves_the_copy() -> None:
+    actions = planned(using("DFW"), hub=made(using("DFW"), using("LHR"))).actions
+    assert [a.kind for a in actions if isinstance(a, Patch)] == [SECRET, POLICY]
+    assert not [a for a in actions if isinstance(a, Delete)]
+
+
+def test_a_change_of_the_source_is_passed_on_as_a_whole() -> None:
+    changed = msgspec.structs.replace(SOURCE, data={"b": "eQ=="})
+    (patch,) = planned(using(), hub=made(using()), source=changed).actions
+    assert isinstance(patch, Patch)
+    assert patch.patch["data"] == {"a": None, "b": "eQ=="}
+
+
+def test_a_source_that_is_gone_leaves_the_copy_as_it_is() -> None:
+    assert planned(using(), hub=made(using()), source=None).is_settled
+    created = [a.kind for a in planned(using(), source=None).actions if isinstance(a, Create)]
+    assert SECRET not in created
+
+
+def test_a_source_that_is_too_large_is_not_copied() -> None:
+    large = msgspec.structs.replace(SOURCE, data={"a": "eA==" * 100_000})
+    actions = planned(using(), source=large).actions
+    assert SECRET not in [a.kind for a in actions if isinstance(a, Create)]
+
+
+def test_another_type_makes_the_copy_anew() -> None:
+    other = msgspec.structs.replace(SOURCE, type="kubernetes.io/tls")
+    actions = planned(using(), hub=made(using()), source=other).actions
+    assert [a.kind for a in actions if isinstance(a, Delete)] == [SECRET]
+
+
+def test_what_is_no_companion_is_not_touched() -> None:
+    foreign = Secret(metadata=ObjectMeta(name="db", namespace="ns-u1", uid="x"))
+    hub = CompanionState(None, (), foreign, None)
+    (wait,) = planned(using(), hub=hub).actions
+    assert isinstance(wait, Wait)
+    assert planned(hub=hub).actions == ()
+
+
+def test_a_copy_in_the_home_of_an_earlier_namespace_goes() -> None:
+    hub = made(using())
+    later = Namespace(metadata=ObjectMeta(name="default", uid="u2"))
+    state = CompanionState(None, hub.companions, None, None)
+    actions = plan_companion(SECRET, KEY, later, SOURCE, [using()], state).actions
+    assert isinstance(actions[0], Delete)
+    assert actions[0].ref == Ref("ns-u1", "db")
+    assert [a.kind for a in actions if isinstance(a, Create)] == [NAMESPACE, SECRET, POLICY]
+
+
+def test_nothing_is_made_in_a_hub_namespace_that_goes() -> None:
+    leaving = Namespace(metadata=ObjectMeta(name="ns-u1", deletion_timestamp=NOW))
+    (wait,) = planned(using(), hub=CompanionState(leaving, (), None, None)).actions
+    assert isinstance(wait, Wait)
+
+
+def test_what_users_write_on_a_source_is_no_version() -> None:
+    metadata = msgspec.structs.replace(
+        SOURCE.metadata,
+        labels={labels.REFERENCED_DATA: "true"},
+        annotations={labels.SOURCE_VERSION: "999999"},
+    )
+    forged = msgspec.structs.replace(SOURCE, metadata=metadata)
+    assert planned(using(), hub=made(using()), source=forged).is_settled
+
+
+PROJECT = project_plane("alpha")
+WEB = Source("ConfigMap", "web")
+MARK = labels.REFERENCED_DATA_FINALIZER
+
+
+def referring(name: str = "web", *, optional: bool = False) -> WorkloadDeployment:
+    taken = EnvFromSource(config_map_ref=WholeSource(name=name, optional=optional))
+    sandbox = Sandbox(containers=[Container(name="app", image="web:1", env_from=[taken])])
+    template = InstanceTemplate(spec=TemplateSpec(runtime=Runtime(sandbox=sandbox)))
+    deployment = a_deployment(finalizers=(MARK,))
+    return msgspec.structs.replace(
+        deployment, spec=msgspec.structs.replace(deployment.spec, template=template)
+    )
+
+
+def there(version: str = "5", **annotations: str) -> ObservedSources:
+    marks = {labels.REFERENCED_DATA: "true"} if annotations else {}
+    metadata = ObjectMeta(
+        name="web", resource_version=version, annotations=annotations, labels=marks
+    )
+    return ObservedSources({WEB: ConfigMap(metadata=metadata, data={"a": "b"})})
+
+
+def patched(deployment: WorkloadDeployment, plan: Plan) -> WorkloadDeployment:
+    (patch,) = plan.actions
+    assert isinstance(patch, Patch)
+    metadata = patch.patch["metadata"]
+    return with_annotations(deployment, **metadata["annotations"])
+
+
+def with_annotations(deployment: WorkloadDeployment, **more: str) -> WorkloadDeployment:
+    annotations = {**deployment.metadata.annotations, **more}
+    return msgspec.structs.replace(
+        deployment, metadata=msgspec.structs.replace(deployment.metadata, annotations=annotations)
+    )
+
+
+def recorded(deployment: WorkloadDeployment, observed: ObservedSources) -> WorkloadDeployment:
+    plan = plan_resolution(PROJECT, deployment, resolve(deployment, observed))
+    return patched(deployment, plan)
+
+
+def on_cell(deployment: WorkloadDeployment) -> WorkloadDeployment:
+    return with_annotations(deployment, **{labels.SOURCE_GENERATION: "1"})
+
+
+def told(deployment: WorkloadDeployment | None, observed: ObservedSources) -> str:
+    template = referring().spec.template
+    found = arrival_verdict(deployment, template_hash(template), references(template), observed)
+    return str(found.reason)
+
+
+def test_the_expected_set_is_recorded_sorted_and_travels() -> None:
+    found = recorded(referring(), there())
+    assert carried(found)[labels.EXPECTED_DATA] == '["ConfigMap/web"]'
+    assert plan_resolution(PROJECT, found, resolve(found, there())).actions == ()
+
+
+def test_the_mark_comes_before_the_record() -> None:
+    bare = msgspec.structs.replace(
+        referring(), metadata=msgspec.structs.replace(referring().metadata, finalizers=[])
+    )
+    (guard,) = plan_resolution(PROJECT, bare, resolve(bare, there())).actions
+    assert isinstance(guard, Patch)
+    assert guard.patch["metadata"]["finalizers"] == [MARK]
+
+
+def test_a_deployment_without_data_is_left_alone() -> None:
+    plain = a_deployment()
+    assert plan_resolution(PROJECT, plain, resolve(plain, ObservedSources())).is_settled
+
+
+def test_another_version_of_a_source_is_no_news_but_its_absence_is() -> None:
+    found = recorded(referring(), there("5"))
+    assert is_settled(found, resolve(found, there("9")))
+    assert not is_settled(found, resolve(found, ObservedSources()))
+
+
+def test_names_that_no_work_can_have_are_refused() -> None:
+    """Seen: one of 243 characters was waited for for ever, because its Work could not be made."""
+    long = referring("w" * (NAME_MAX + 1))
+    assert resolve(long, ObservedSources()).reason == "SourceNameTooLong"
+    ref = Ref("ns-u", "w" * NAME_MAX)
+    names = [*work_names(CONFIG_MAP, ref), binding_name(CONFIG_MAP, ref.name)]
+    assert max(map(len, names)) <= 253
+
+
+def test_what_every_plane_has_of_its_own_is_not_waited_for() -> None:
+    """Seen: a workload that refers to it waited for its copy for ever, and did not say why."""
+    found = resolve(referring("kube-root-ca.crt"), ObservedSources())
+    assert found.reason == "SourceNameReserved"
+    assert "copy it to another name" in found.message
+
+
+def test_a_deployment_that_goes_waits_for_its_copies() -> None:
+    leaving = msgspec.structs.replace(
+        referring(), metadata=msgspec.structs.replace(referring().metadata, deletion_timestamp=NOW)
+    )
+    (wait,) = plan_release(PROJECT, leaving, ["ConfigMap/w"]).actions
+    assert isinstance(wait, Wait)
+    (release,) = plan_release(PROJECT, leaving, []).actions
+    assert isinstance(release, Patch)
+    assert release.patch["metadata"]["finalizers"] == []
+
+
+def test_a_cell_waits_for_the_word_of_the_project() -> None:
+    assert told(None, there()) == "Resolving"
+    assert told(on_cell(referring()), there()) == "Resolving"
+    garbled = with_annotations(on_cell(referring()), **{labels.RESOLVED_DATA: "{"})
+    assert told(garbled, there()) == "Resolving"
+
+
+def test_a_word_about_another_template_is_none() -> None:
+    another = recorded(referring(optional=True), there())
+    assert told(on_cell(another), there()) == "Resolving"
+
+
+def test_a_cell_says_what_the_project_found_missing() -> None:
+    assert told(on_cell(recorded(referring(), ObservedSources())), there()) == "SourceNotFound"
+
+
+def test_a_cell_waits_for_a_copy_that_is_as_new_as_what_the_project_saw() -> None:
+    deployment = on_cell(recorded(referring(), there("10")))
+    assert told(deployment, ObservedSources()) == "AwaitingPropagation"
+    assert told(deployment, there(**{labels.SOURCE_VERSION: "9"})) == "AwaitingPropagation"
+    for version in ("10", "11"):
+        assert told(deployment, there(**{labels.SOURCE_VERSION: version})) == "Ready"
+
+
+def test_where_there_is_no_project_the_sources_lie_beside() -> None:
+    assert told(referring(), there()) == "Ready"
+    assert told(referring(), ObservedSources()) == "SourceNotFound"
+    template = referring().spec.template
+    verdict = arrival_verdict(referring(), "", references(template), there())
+    assert verdict.status == TRUE
+
+
+def test_what_users_write_on_a_source_is_no_version_resolution() -> None:
+    forged = there("5", **{labels.SOURCE_VERSION: "999999"})
+    assert '"ConfigMap/web":"5"' in carried(recorded(referring(), forged))[labels.RESOLVED_DATA]

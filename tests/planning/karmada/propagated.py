@@ -1,0 +1,80 @@
+"""A deployment on its way from the hub to a cell: the objects in between, as planes hold them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from datum_compute.api import labels
+from datum_compute.api.cluster import Cluster
+from datum_compute.api.conditions import TRUE, Verdict, decided
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import cell_plane
+from datum_compute.api.propagationpolicy import PropagationPolicy
+from datum_compute.api.resourcebinding import ResourceBinding, TargetCluster
+from datum_compute.api.work import ManifestStatus, Work, WorkStatus
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.planning.federation.hub_namespaces import plan_policies
+from datum_compute.planning.karmada.bindings import plan_binding, plan_works
+from datum_compute.planning.plan import Create
+from testkit.builders import NOW, a_deployment
+
+CELL = cell_plane("dfw")
+
+
+HOME = Namespace(metadata=ObjectMeta(name="ns-u", labels={labels.UPSTREAM_CLUSTER: "cluster-x"}))
+
+
+def stored(obj: Any, uid: str, **metadata: object) -> Any:
+    """The object as a plane would hold it."""
+    changed = msgspec.structs.replace(
+        obj.metadata, uid=uid, resource_version="5", generation=1, **metadata
+    )
+    return msgspec.structs.replace(obj, metadata=changed)
+
+
+def a_template(city: str = "DFW", **metadata: object) -> WorkloadDeployment:
+    bare = a_deployment(city=city, finalizers=())
+    template: WorkloadDeployment = stored(
+        bare, "template-uid", namespace="ns-u", labels={labels.TOPOLOGY_CITY: city}, **metadata
+    )
+    return template
+
+
+def a_cluster(name: str, city: str) -> Cluster:
+    return Cluster(metadata=ObjectMeta(name=name, labels={labels.TOPOLOGY_CITY: city}))
+
+
+def city_policies(*templates: WorkloadDeployment) -> list[PropagationPolicy]:
+    creates = plan_policies(HOME, templates, [], None).actions
+    return [
+        a.object
+        for a in creates
+        if isinstance(a, Create) and isinstance(a.object, PropagationPolicy)
+    ]
+
+
+def a_binding(*clusters: str, terminating: bool = False) -> ResourceBinding:
+    (create,) = plan_binding(
+        DEPLOYMENT, a_template(), city_policies(a_template()), [], None, NOW
+    ).actions
+    assert isinstance(create, Create)
+    binding: ResourceBinding = stored(
+        create.object, "binding-uid", deletion_timestamp=NOW if terminating else None
+    )
+    spec = msgspec.structs.replace(binding.spec, clusters=[TargetCluster(name=c) for c in clusters])
+    return msgspec.structs.replace(binding, spec=spec)
+
+
+def a_work(*, status: dict[str, Any] | None = None, terminating: bool = False) -> Work:
+    (create, *_) = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [], NOW).actions
+    assert isinstance(create, Create)
+    work: Work = stored(create.object, "work-uid", deletion_timestamp=NOW if terminating else None)
+    if status is None:
+        return work
+    applied = decided("Applied", Verdict(TRUE, "AppliedSuccessful", ""), generation=1, now=NOW)
+    reported = WorkStatus(conditions=[applied], manifest_statuses=[ManifestStatus(status=status)])
+    return msgspec.structs.replace(work, status=reported)

@@ -1,0 +1,328 @@
+"""What the embedded hub does in Karmada's place, trap by trap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.cluster import Cluster, ClusterStatus
+from datum_compute.api.codec import plain, typed
+from datum_compute.api.conditions import FALSE, Verdict, decided
+from datum_compute.api.kinds import BINDING, CLUSTER_POLICY, DEPLOYMENT, WORK
+from datum_compute.api.mergepatch import merged
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.propagationpolicy import Suspension
+from datum_compute.api.resourcebinding import ResourceBinding
+from datum_compute.api.work import Work
+from datum_compute.api.workloaddeployment import WorkloadDeploymentStatus
+from datum_compute.planning.federation.hub_namespaces import plan_policies
+from datum_compute.planning.karmada.bindings import plan_binding, plan_unbound_works, plan_works
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
+from testkit.builders import NOW
+from tests.planning.karmada.propagated import (
+    HOME,
+    a_binding,
+    a_cluster,
+    a_template,
+    a_work,
+    city_policies,
+    stored,
+)
+
+
+def test_one_policy_for_each_city_in_use_and_one_for_the_namespace() -> None:
+    creates = plan_policies(HOME, [a_template("DFW"), a_template("ORD")], [], None).actions
+    names = [a.object.metadata.name for a in creates if isinstance(a, Create)]
+    assert names == ["city-dfw", "city-ord", "ns-u"]
+
+
+def test_a_namespace_is_never_taken_from_a_city_it_went_to() -> None:
+    """It would take along what is arriving there: seen when one workload left as another came."""
+    (_, both) = plan_policies(HOME, [a_template("DFW")], [], None).actions
+    assert isinstance(both, Create)
+    policy = stored(both.object, "namespace-policy")
+    plan = plan_policies(HOME, [a_template("ORD")], [], policy)
+    (patch,) = [a for a in plan.actions if isinstance(a, Patch)]
+    selector = patch.patch["spec"]["placement"]["clusterAffinity"]["labelSelector"]
+    assert selector["matchExpressions"][0]["values"] == ["DFW", "ORD"]
+    emptied = plan_policies(HOME, [], [], policy)
+    assert not [a for a in emptied.actions if a.kind is CLUSTER_POLICY]  # type: ignore[union-attr]
+
+
+def test_a_policy_that_nobody_uses_goes_and_a_foreign_one_stays() -> None:
+    ours = stored(city_policies(a_template("ORD"))[0], "ours")
+    theirs = stored(ours, "theirs", name="by-hand", labels={})
+    plan = plan_policies(HOME, [a_template("DFW")], [ours, theirs], None)
+    (delete,) = [a for a in plan.actions if isinstance(a, Delete)]
+    assert (delete.uid, delete.version) == ("ours", "5")
+
+
+def test_an_object_goes_to_the_clusters_of_its_city_only() -> None:
+    clusters = [a_cluster("dfw", "DFW"), a_cluster("ord", "ORD")]
+    policies = city_policies(a_template("DFW"), a_template("ORD"))
+    (create,) = plan_binding(DEPLOYMENT, a_template(), policies, clusters, None, NOW).actions
+    assert isinstance(create, Create)
+    binding = create.object
+    assert isinstance(binding, ResourceBinding)
+    assert [c.name for c in binding.spec.clusters] == ["dfw"]
+    assert binding.metadata.name == "web-dfw-workloaddeployment"
+    assert binding.metadata.owner_references[0].uid == "template-uid"
+
+
+def test_a_city_without_a_cluster_is_reported_as_not_scheduled() -> None:
+    policies = city_policies(a_template())
+    (status,) = plan_binding(DEPLOYMENT, a_template(), policies, [], a_binding(), NOW).actions
+    assert isinstance(status, PatchStatus)
+    (condition,) = status.status["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "NoClusterFit")
+
+
+def test_an_object_that_no_policy_selects_any_more_keeps_its_binding() -> None:
+    plan = plan_binding(DEPLOYMENT, a_template(), [], [], a_binding("dfw"), NOW)
+    assert plan.is_settled
+
+
+def test_a_work_holds_the_object_without_what_only_matters_on_the_hub() -> None:
+    manifest = a_work().spec.workload.manifests[0]
+    assert manifest["metadata"] == {
+        "name": "web-dfw",
+        "namespace": "ns-u",
+        "labels": {labels.TOPOLOGY_CITY: "DFW"},
+    }
+    assert manifest["spec"]["cityCode"] == "DFW"
+    assert "status" not in manifest
+
+
+def test_a_cluster_that_is_no_longer_a_target_loses_its_work() -> None:
+    plan = plan_works(DEPLOYMENT, a_binding("ord"), a_template(), [a_work()], NOW)
+    (delete,) = [a for a in plan.actions if isinstance(a, Delete)]
+    assert delete.uid == "work-uid"
+
+
+def test_a_binding_says_nothing_of_its_cells_before_one_of_them_has_spoken() -> None:
+    for works in ([], [a_work()]):
+        plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), works, NOW)
+        assert not [a for a in plan.actions if isinstance(a, PatchStatus)]
+    nowhere = plan_works(DEPLOYMENT, a_binding(), a_template(), [], NOW)
+    (told,) = [a for a in nowhere.actions if isinstance(a, PatchStatus)]
+    assert told.status["conditions"][0]["reason"] == "FullyAppliedFailed"
+
+
+def test_the_single_member_speaks_for_the_object() -> None:
+    work = a_work(status={"replicas": 3})
+    plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [work], NOW)
+    writes = {a.kind.kind: a.status for a in plan.actions if isinstance(a, PatchStatus)}
+    assert writes["WorkloadDeployment"]["replicas"] == 3
+    applied = [c for c in writes["ResourceBinding"]["conditions"] if c["type"] == "FullyApplied"]
+    assert applied[0]["status"] == "True"
+
+
+def test_a_work_on_its_way_out_or_of_an_earlier_object_says_nothing_of_this_one() -> None:
+    """Seen when a hub namespace was deleted: the new object was called ready by the old Work."""
+    leaving = a_work(status={"replicas": 3}, terminating=True)
+    left = a_work(status={"replicas": 3})
+    left.metadata.labels[labels.BINDING_ID] = "uid-of-an-earlier-binding"
+    for work in (leaving, left):
+        plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [work], NOW)
+        told = {a.kind.kind for a in plan.actions if isinstance(a, PatchStatus)}
+        assert told == {"ResourceBinding"}
+
+
+@pytest.mark.parametrize("told_to_go", [False, True])
+def test_a_deployment_that_changes_its_cell_arrives_when_it_is_gone_from_the_first(
+    told_to_go: bool,
+) -> None:
+    """Else the first runs what the second starts: two machines for one slot."""
+    works = [a_work(terminating=told_to_go)]
+    plan = plan_works(DEPLOYMENT, a_binding("dfw-2"), a_template(), works, NOW)
+    assert not [a for a in plan.actions if isinstance(a, Create)]
+    (wait,) = [a for a in plan.actions if isinstance(a, Wait)]
+    assert wait.reason == "dfw has not confirmed that its copy is gone"
+    arrives = plan_works(DEPLOYMENT, a_binding("dfw-2"), a_template(), [], NOW)
+    assert [a for a in arrives.actions if isinstance(a, Create)]
+
+
+def test_what_nobody_speaks_for_any_more_has_no_status() -> None:
+    told = msgspec.structs.replace(a_template(), status=WorkloadDeploymentStatus(ready_replicas=2))
+    leaving = a_work(status={"readyReplicas": 2}, terminating=True)
+    for cells, works in (([], []), ([], [leaving]), (["dfw"], [a_work()])):
+        plan = plan_works(DEPLOYMENT, a_binding(*cells), told, works, NOW)
+        (cleared,) = [
+            a for a in plan.actions if isinstance(a, PatchStatus) and a.kind is DEPLOYMENT
+        ]
+        assert cleared.status == {"readyReplicas": 0}
+
+
+def test_the_object_hears_of_a_status_before_the_binding_says_who_spoke() -> None:
+    work = a_work(status={"replicas": 3})
+    plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [work], NOW)
+    kinds = [a.kind for a in plan.actions if isinstance(a, PatchStatus)]
+    assert kinds == [DEPLOYMENT, BINDING]
+
+
+def test_a_binding_lets_go_once_its_works_are_told_to_go() -> None:
+    plan = plan_works(DEPLOYMENT, a_binding("dfw", terminating=True), None, [a_work()], NOW)
+    delete, release = plan.actions
+    assert isinstance(delete, Delete)
+    assert isinstance(release, Patch)
+    assert release.patch["metadata"]["finalizers"] == []
+
+
+def test_works_without_binding_and_object_are_deleted() -> None:
+    """A create request that is delivered late leaves a Work that no binding removes."""
+    (delete,) = plan_unbound_works([a_work(), a_work(terminating=True)]).actions
+    assert isinstance(delete, Delete)
+    assert (delete.kind, delete.uid) == (WORK, "work-uid")
+
+
+def test_a_work_that_was_written_by_hand_needs_no_binding() -> None:
+    by_hand = a_work()
+    del by_hand.metadata.labels[labels.BINDING_ID]
+    assert plan_unbound_works([by_hand]).is_settled
+
+
+# --- suspension, and what was applied of which generation
+
+
+def suspended(**how: object) -> Suspension:
+    return typed(how, Suspension)
+
+
+@pytest.mark.parametrize(("named_cluster", "holds"), [("dfw", True), ("lhr", None)])
+def test_a_policy_that_is_suspended_holds_the_works_of_the_clusters_named(
+    named_cluster: str, holds: bool | None
+) -> None:
+    (policy,) = city_policies(a_template())
+    named = suspended(dispatchingOnClusters={"clusterNames": [named_cluster]})
+    held = msgspec.structs.replace(
+        policy, spec=msgspec.structs.replace(policy.spec, suspension=named)
+    )
+    clusters = [a_cluster("dfw", "DFW")]
+    (create,) = plan_binding(DEPLOYMENT, a_template(), [held], clusters, None, NOW).actions
+    assert isinstance(create, Create)
+    binding = stored(create.object, "binding-uid")
+    works = plan_works(DEPLOYMENT, binding, a_template(), [], NOW).actions
+    made = [a.object for a in works if isinstance(a, Create) and isinstance(a.object, Work)]
+    told = {work.metadata.namespace: work.spec.suspend_dispatching for work in made}
+    assert told == {"karmada-es-dfw": holds}
+
+
+EVERYWHERE, ON_DFW = {"dispatching": True}, {"dispatchingOnClusters": {"clusterNames": ["dfw"]}}
+ON_LHR = {"dispatchingOnClusters": {"clusterNames": ["lhr"]}}
+
+
+def replanned(binding: ResourceBinding, by_policy: dict[str, Any] | None) -> ResourceBinding:
+    """The binding after a pass under a policy that says so of suspension."""
+    (policy,) = city_policies(a_template())
+    suspension = suspended(**by_policy) if by_policy else None
+    spec = msgspec.structs.replace(policy.spec, suspension=suspension)
+    held = msgspec.structs.replace(policy, spec=spec)
+    dfw = [a_cluster("dfw", "DFW")]
+    plan = plan_binding(DEPLOYMENT, a_template(), [held], dfw, binding, NOW)
+    after: dict[str, Any] = plain(binding)
+    for action in plan.actions:
+        if isinstance(action, Patch):
+            after = merged(after, action.patch)
+    return typed(after, ResourceBinding)
+
+
+def told_by_hand(binding: ResourceBinding, how: dict[str, Any] | None) -> ResourceBinding:
+    return typed(merged(plain(binding), {"spec": {"suspension": how}}), ResourceBinding)
+
+
+def holds_dfw(binding: ResourceBinding) -> bool:
+    said = binding.spec.suspension
+    return said is not None and said.holds("dfw")
+
+
+@pytest.mark.parametrize("own", [EVERYWHERE, ON_DFW])
+@pytest.mark.parametrize("by_policy", [EVERYWHERE, ON_DFW, ON_LHR])
+def test_a_hold_of_its_own_outlives_that_of_the_policy_and_the_other_way_round(
+    own: dict[str, Any], by_policy: dict[str, Any]
+) -> None:
+    held = replanned(told_by_hand(a_binding("dfw"), own), None)
+    assert holds_dfw(held), "nobody takes away what was written by hand"
+    assert replanned(held, None) == held, "and nobody writes it again"
+    both = replanned(held, by_policy)
+    assert holds_dfw(replanned(both, None)), "the policy takes only its own along"
+    let_go = replanned(told_by_hand(both, None), by_policy)
+    assert holds_dfw(let_go) == suspended(**by_policy).holds("dfw"), "the policy still holds"
+    assert not holds_dfw(replanned(let_go, None))
+    assert replanned(let_go, None).spec.suspension is None
+
+
+def test_what_only_the_policy_holds_is_let_go_with_it() -> None:
+    held = replanned(a_binding("dfw"), EVERYWHERE)
+    assert holds_dfw(held)
+    elsewhere = replanned(held, ON_LHR)
+    assert not holds_dfw(elsewhere)
+    assert replanned(elsewhere, None).spec.suspension is None
+
+
+def test_the_suspension_of_a_policy_is_the_operators_and_stays() -> None:
+    (policy,) = city_policies(a_template())
+    held = stored(policy, "policy-uid")
+    spec = msgspec.structs.replace(held.spec, suspension=suspended(dispatching=True))
+    held = msgspec.structs.replace(held, spec=spec)
+    plan = plan_policies(HOME, [a_template()], [held], None)
+    assert not [a for a in plan.actions if isinstance(a, Patch)]
+
+
+def test_what_was_applied_of_an_earlier_generation_is_not_called_applied() -> None:
+    work = stored(a_work(status={"replicas": 3}), "work-uid")
+    newer = msgspec.structs.replace(
+        work, metadata=msgspec.structs.replace(work.metadata, generation=2)
+    )
+    plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [newer], NOW)
+    told = {a.kind.kind: a.status for a in plan.actions if isinstance(a, PatchStatus)}
+    (applied,) = [c for c in told["ResourceBinding"]["conditions"] if c["type"] == "FullyApplied"]
+    assert applied["status"] == "False"
+
+
+# --- what does not happen by itself
+
+
+def test_a_cell_that_does_not_answer_keeps_what_is_placed_there() -> None:
+    """No failover by default: only labels and existence of a Cluster place anything."""
+    policies = city_policies(a_template())
+    gone = Verdict(FALSE, "ClusterNotReachable", "")
+    cluster = a_cluster("dfw", "DFW")
+    condition = decided("Ready", gone, generation=1, now=NOW)
+    silent = msgspec.structs.replace(cluster, status=ClusterStatus(conditions=[condition]))
+    clusters = [silent, a_cluster("ord", "ORD")]
+    plan = plan_binding(DEPLOYMENT, a_template(), policies, clusters, a_binding("dfw"), NOW)
+    assert not [a for a in plan.actions if isinstance(a, Patch | Delete)]
+    (create,) = plan_binding(DEPLOYMENT, a_template(), policies, clusters, None, NOW).actions
+    assert isinstance(create, Create)
+    assert isinstance(create.object, ResourceBinding)
+    assert [c.name for c in create.object.spec.clusters] == ["dfw"]
+
+
+def test_a_template_held_by_a_finalizer_stays_on_its_cells() -> None:
+    held = a_template(finalizers=["somebody.else/holds"], deletion_timestamp=NOW)
+    policies = city_policies(a_template())
+    cluster = a_cluster("dfw", "DFW")
+    assert plan_binding(DEPLOYMENT, held, policies, [cluster], a_binding("dfw"), NOW).is_settled
+    plan = plan_works(DEPLOYMENT, a_binding("dfw"), held, [a_work()], NOW)
+    assert not [a for a in plan.actions if isinstance(a, Delete)]
+
+
+def test_a_cluster_that_loses_its_label_loses_what_was_placed_there() -> None:
+    policies = city_policies(a_template())
+    plain = Cluster(metadata=ObjectMeta(name="dfw"))
+    plan = plan_binding(DEPLOYMENT, a_template(), policies, [plain], a_binding("dfw"), NOW)
+    (patch,) = [a for a in plan.actions if isinstance(a, Patch)]
+    assert patch.patch["spec"] == {"clusters": None}
+
+
+def test_a_cluster_that_is_leaving_loses_what_was_placed_there() -> None:
+    policies = city_policies(a_template())
+    cluster = a_cluster("dfw", "DFW")
+    metadata = msgspec.structs.replace(cluster.metadata, deletion_timestamp=NOW)
+    leaving = msgspec.structs.replace(cluster, metadata=metadata)
+    plan = plan_binding(DEPLOYMENT, a_template(), policies, [leaving], a_binding("dfw"), NOW)
+    (patch,) = [a for a in plan.actions if isinstance(a, Patch)]
+    assert patch.patch["spec"] == {"clusters": None}

@@ -1,0 +1,220 @@
+"""What becomes of a Work on its cell, in Karmada's place, trap by trap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from datum_compute.api import labels
+from datum_compute.api.codec import canonical
+from datum_compute.api.conditions import TRUE, Verdict, decided
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.work import Work
+from datum_compute.api.workloaddeployment import WorkloadDeploymentStatus
+from datum_compute.planning.initial_status import INITIAL_STATUS_S
+from datum_compute.planning.karmada.works import (
+    NAMESPACE_S,
+    desired_copy,
+    is_copy_of,
+    plan_execution,
+    plan_orphans,
+    plan_unreachable,
+)
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan, Wait
+from testkit.builders import NOW, a_deployment
+from tests.planning.karmada.propagated import CELL, a_work, stored
+
+
+def test_that_a_copy_has_arrived_is_told_with_its_first_word() -> None:
+    work = a_work()
+    metadata = msgspec.structs.replace(work.metadata, creation_timestamp=NOW)
+    new = msgspec.structs.replace(work, metadata=metadata)
+    copy = stored(desired_copy(new, DEPLOYMENT), "copy-uid")
+    silent = plan_execution(CELL, new, DEPLOYMENT, copy, NOW)
+    assert (silent.actions, silent.requeue_after_s) == ((), INITIAL_STATUS_S)
+    (late,) = plan_execution(CELL, new, DEPLOYMENT, copy, "2030-01-01T00:00:00Z").actions
+    status = WorkloadDeploymentStatus(replicas=1, observed_generation=1)
+    speaking = msgspec.structs.replace(copy, status=status)
+    (told,) = plan_execution(CELL, new, DEPLOYMENT, speaking, NOW).actions
+    assert isinstance(late, PatchStatus)
+    assert isinstance(told, PatchStatus)
+
+
+def test_what_arrives_before_its_namespace_waits_and_says_so_if_that_does_not_come() -> None:
+    def planned(work: Work, now: str) -> Plan:
+        return plan_execution(CELL, work, DEPLOYMENT, None, now, missing_namespace="ns-1")
+
+    work = a_work()
+    metadata = msgspec.structs.replace(work.metadata, creation_timestamp=NOW)
+    new = msgspec.structs.replace(work, metadata=metadata)
+    (waits,) = planned(new, NOW).actions
+    assert isinstance(waits, Wait)
+    assert planned(new, NOW).requeue_after_s == NAMESPACE_S
+    for another_time in ("2030-01-01T00:00:00Z", "2001-01-01T00:00:00Z"):
+        late = planned(new, another_time)
+        (told,) = late.actions
+        assert isinstance(told, PatchStatus), "also by a clock that is far behind"
+        assert "namespace ns-1 is not on cell/dfw" in told.status["conditions"][0]["message"]
+        assert late.requeue_after_s is not None
+
+
+def test_drift_on_the_cell_is_overwritten_and_what_the_cell_added_stays() -> None:
+    copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid", finalizers=["cells-own"])
+    copy.metadata.labels["cells-own"] = "label"
+    spec = msgspec.structs.replace(copy.spec, city_code="ORD")
+    drifted = msgspec.structs.replace(copy, spec=spec)
+    plan = plan_execution(CELL, a_work(), DEPLOYMENT, drifted, NOW)
+    (patch,) = [a for a in plan.actions if isinstance(a, Patch)]
+    assert patch.patch["spec"] == {"cityCode": "DFW"}
+    assert "labels" not in patch.patch["metadata"]
+    assert "finalizers" not in patch.patch["metadata"]
+
+
+def test_an_object_the_hub_does_not_manage_is_never_taken_over() -> None:
+    foreign = stored(a_deployment(), "foreign-uid", namespace="ns-u")
+    plan = plan_execution(CELL, a_work(), DEPLOYMENT, foreign, NOW)
+    (report,) = plan.actions
+    assert isinstance(report, PatchStatus)
+    assert "not managed" in report.status["conditions"][0]["message"]
+
+
+def test_a_foreign_object_is_not_deleted_with_the_work() -> None:
+    foreign = stored(a_deployment(), "foreign-uid", namespace="ns-u")
+    assert plan_execution(CELL, a_work(terminating=True), DEPLOYMENT, foreign, NOW).is_settled
+
+
+def test_a_terminating_work_deletes_its_copy_and_waits() -> None:
+    copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
+    delete, wait = plan_execution(CELL, a_work(terminating=True), DEPLOYMENT, copy, NOW).actions
+    assert isinstance(delete, Delete)
+    assert delete.uid == "copy-uid"
+    assert isinstance(wait, Wait)
+
+
+def test_an_unreachable_cell_keeps_its_last_report_but_is_not_applied() -> None:
+    plan = plan_unreachable(a_work(status={"replicas": 3}), CELL, NOW)
+    (write,) = plan.actions
+    assert isinstance(write, PatchStatus)
+    assert "manifestStatuses" not in write.status
+    assert write.status["conditions"][0]["status"] == "False"
+    assert plan.requeue_after_s is not None
+
+
+def test_a_copy_that_leaves_by_itself_is_heard_to_its_end() -> None:
+    """Seen when its namespace went: it was called ready by what it had said before."""
+    status = WorkloadDeploymentStatus(replicas=3, observed_generation=2)
+    copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid", deletion_timestamp=NOW)
+    leaving = msgspec.structs.replace(copy, status=status)
+    work = a_work(status={"replicas": 3, "readyReplicas": 3})
+    plan = plan_execution(CELL, work, DEPLOYMENT, leaving, NOW)
+    report, wait = plan.actions
+    assert isinstance(report, PatchStatus)
+    assert report.status["manifestStatuses"] == [{"status": canonical(status)}]
+    assert report.status["conditions"][0]["status"] == "False"
+    assert isinstance(wait, Wait), "nor is it made anew before it is gone"
+    assert plan.requeue_after_s is not None
+    (only_waits,) = plan_execution(CELL, a_work(), DEPLOYMENT, leaving, NOW).actions
+    assert isinstance(only_waits, Wait), "a new Work is not spoken for by what was there before"
+
+
+@pytest.mark.parametrize("is_suspended", [False, True])
+@pytest.mark.parametrize("missing_namespace", ["", "ns-u"])
+def test_what_a_copy_said_that_is_gone_is_taken_back(
+    missing_namespace: str, is_suspended: bool
+) -> None:
+    """Else the project calls ready what its cell has not; the word goes before anything is tried
+    on the cell, which may fail for as long as it likes."""
+    said = {"replicas": 3}
+    work = a_suspended_work(said) if is_suspended else a_work(status=said)
+    plan = plan_execution(CELL, work, DEPLOYMENT, None, NOW, missing_namespace=missing_namespace)
+    report, *created = plan.actions
+    assert isinstance(report, PatchStatus)
+    assert report.status["manifestStatuses"] is None
+    assert bool(created) == (not missing_namespace and not is_suspended)
+
+
+def test_a_foreign_object_in_the_place_of_the_copy_does_not_speak_for_it() -> None:
+    foreign = stored(a_deployment(), "foreign-uid", namespace="ns-u")
+    work = a_work(status={"replicas": 3})
+    (report,) = plan_execution(CELL, work, DEPLOYMENT, foreign, NOW).actions
+    assert isinstance(report, PatchStatus)
+    assert report.status["manifestStatuses"] is None
+
+
+def test_a_copy_that_never_spoke_is_made_with_no_word_about_it() -> None:
+    (create,) = plan_execution(CELL, a_work(), DEPLOYMENT, None, NOW).actions
+    assert isinstance(create, Create)
+
+
+def test_everything_in_place_needs_nothing() -> None:
+    copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
+    work = a_work(status=canonical(copy.status))
+    message = "Manifest has been successfully applied"
+    applied = decided("Applied", Verdict(TRUE, "AppliedSuccessful", message), generation=1, now=NOW)
+    settled = msgspec.structs.replace(
+        work, status=msgspec.structs.replace(work.status, conditions=[applied])
+    )
+    assert plan_execution(CELL, settled, DEPLOYMENT, copy, NOW).is_settled
+
+
+def test_a_copy_whose_note_was_edited_is_still_the_copy_of_the_work_its_name_leads_to() -> None:
+    copy = desired_copy(a_work(), DEPLOYMENT)
+    edited = {**copy.metadata.annotations, labels.WORK_NAME: "junk"}
+    plan = plan_execution(CELL, a_work(), DEPLOYMENT, stored(copy, "u", annotations=edited), NOW)
+    (mend,) = [a for a in plan.actions if isinstance(a, Patch)]
+    assert mend.patch["metadata"]["annotations"] == {labels.WORK_NAME: a_work().metadata.name}
+    unmarked = stored(copy, "u", annotations=edited, labels={})
+    assert not is_copy_of(unmarked, DEPLOYMENT, a_work())
+
+
+def test_a_copy_is_an_orphan_only_of_the_work_its_name_leads_to() -> None:
+    work = ref_of(a_work())
+    copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
+    (delete,) = plan_orphans(CELL, work, DEPLOYMENT, [copy]).actions
+    assert isinstance(delete, Delete)
+    assert delete.uid == "copy-uid"
+    assert plan_orphans(CELL, Ref(work.namespace, "another"), DEPLOYMENT, [copy]).actions == ()
+
+
+def test_a_copy_with_a_forged_note_is_an_orphan_of_no_other_work() -> None:
+    work = a_work()
+    copy = desired_copy(work, DEPLOYMENT)
+    forged = {**copy.metadata.annotations, labels.WORK_NAME: "junk"}
+    junk = stored(copy, "copy-uid", annotations=forged)
+    assert (
+        plan_orphans(CELL, Ref(work.metadata.namespace, "junk"), DEPLOYMENT, [junk]).actions == ()
+    )
+    assert len(plan_orphans(CELL, ref_of(work), DEPLOYMENT, [junk]).actions) == 1
+
+
+def test_a_copy_without_a_note_or_one_that_is_leaving_is_not_removed_as_an_orphan() -> None:
+    work = a_work()
+    copy = desired_copy(work, DEPLOYMENT)
+    noteless = stored(copy, "copy-uid", annotations={})
+    assert plan_orphans(CELL, ref_of(work), DEPLOYMENT, [noteless]).actions == ()
+    leaving = stored(copy, "copy-uid", deletion_timestamp=NOW)
+    assert plan_orphans(CELL, ref_of(work), DEPLOYMENT, [leaving]).actions == ()
+
+
+def a_suspended_work(status: dict[str, Any] | None = None) -> Work:
+    work = a_work(status=status)
+    spec = msgspec.structs.replace(work.spec, suspend_dispatching=True)
+    return msgspec.structs.replace(work, spec=spec)
+
+
+def test_a_suspended_work_sends_nothing_still_reports_and_still_removes() -> None:
+    copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
+    changed = msgspec.structs.replace(copy.spec, city_code="ORD")
+    drifted = msgspec.structs.replace(copy, spec=changed)
+    (report,) = plan_execution(CELL, a_suspended_work(), DEPLOYMENT, drifted, NOW).actions
+    assert isinstance(report, PatchStatus)
+    assert [c["reason"] for c in report.status["conditions"]] == ["SuspendDispatching"]
+    assert report.status["manifestStatuses"]
+    (first,) = plan_execution(CELL, a_suspended_work(), DEPLOYMENT, None, NOW).actions
+    assert isinstance(first, PatchStatus), "nothing is created either"
+    leaving = stored(a_suspended_work(), "work-uid", deletion_timestamp=NOW)
+    delete, _ = plan_execution(CELL, leaving, DEPLOYMENT, copy, NOW).actions
+    assert isinstance(delete, Delete)

@@ -1,0 +1,278 @@
+"""Prefixes of a pool: none overlap, all are found again, and a full pool has numbers.
+
+Who uses a prefix, seen from every side; odd objects use none.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datum_compute.api.instance import Instance, InterfaceAddress, NetworkInterfaceStatus
+from datum_compute.api.ipallocation import IPAllocation
+from datum_compute.api.kinds import NETWORK
+from datum_compute.api.meta import ObjectMeta, ref_of
+from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
+from datum_compute.api.plane import PLATFORM, project_plane
+from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
+from datum_compute.api.workloaddeployment import AttachedPrefix, NetworkAttachment
+from datum_compute.planning.network.prefixes import (
+    IPV4_SUBNETS,
+    IPV6_NETWORKS,
+    Holder,
+    Ledger,
+    Pool,
+    addressed_prefixes,
+    allocation_name,
+    attached_prefixes,
+    carried_prefixes,
+    free_prefix,
+    is_indexed,
+    plan_giving_back,
+    plan_taking,
+    user_of,
+)
+from datum_compute.planning.plan import Create, Delete
+from testkit.builders import a_deployment, an_instance
+
+PROJECT = project_plane("shop")
+SMALL = Pool("10.128.0.0/22", 24)
+NOBODY = Ledger((), frozenset())
+
+
+def a_holder(uid: str = "uid-1", seed: str = "seed") -> Holder:
+    metadata = ObjectMeta(name="default", namespace="default", uid=uid)
+    network = Network(metadata=metadata, spec=NetworkSpec(ipam=NetworkIpam(mode="Auto")))
+    return Holder(PROJECT, NETWORK, network, seed)
+
+
+def taken_by(holder: Holder, pool: Pool, ledger: Ledger = NOBODY) -> IPAllocation:
+    (create,) = plan_taking(holder, pool, ledger).actions
+    assert isinstance(create, Create)
+    assert isinstance(create.object, IPAllocation)
+    return create.object
+
+
+@pytest.mark.parametrize(
+    ("pool", "count"), [(IPV4_SUBNETS, 2048), (IPV6_NETWORKS, 1 << 28), (SMALL, 4)]
+)
+def test_a_pool_is_cut_into_prefixes_of_one_length(pool: Pool, count: int) -> None:
+    assert pool.count == count
+    last = ip_network(pool.prefix(count - 1))
+    assert last.prefixlen == pool.length
+    assert last.broadcast_address == pool.whole.broadcast_address
+
+
+@given(st.lists(st.text(max_size=8), min_size=1, max_size=6))
+def test_no_two_takers_ever_overlap(seeds: list[str]) -> None:
+    taken: list[str] = []
+    for seed in seeds:
+        cidr = free_prefix(SMALL, taken, seed)
+        if len(taken) == SMALL.count:
+            assert cidr is None
+        else:
+            assert cidr is not None
+            assert SMALL.contains(cidr)
+            assert not any(ip_network(cidr).overlaps(ip_network(other)) for other in taken)
+            taken.append(cidr)
+
+
+@given(st.integers(0, (1 << 28) - 1), st.integers(0, (1 << 28) - 1))
+def test_two_prefixes_have_two_names(one: int, other: int) -> None:
+    names = {allocation_name(IPV6_NETWORKS.prefix(index)) for index in (one, other)}
+    assert len(names) == len({one, other})
+
+
+def test_to_take_is_to_create_an_object_that_is_named_for_the_prefix() -> None:
+    taking = plan_taking(a_holder(), IPV4_SUBNETS, NOBODY)
+    (create,) = taking.actions
+    assert isinstance(create, Create)
+    assert (create.plane, create.object.metadata.name) == (PLATFORM, allocation_name(taking.cidr))
+
+
+def test_after_a_crash_the_prefix_on_record_is_found_again() -> None:
+    """Taken, but not yet shown by its holder."""
+    holder = a_holder()
+    record = taken_by(holder, SMALL)
+    again = plan_taking(holder, SMALL, Ledger([record], {record.spec.cidr}))
+    assert (again.cidr, again.actions) == (record.spec.cidr, ())
+
+
+def test_who_comes_back_finds_the_old_prefix_if_it_is_free() -> None:
+    first = taken_by(a_holder("uid-1"), IPV4_SUBNETS)
+    second = taken_by(a_holder("uid-2"), IPV4_SUBNETS)
+    assert first.spec.cidr == second.spec.cidr
+    third = taken_by(a_holder("uid-3"), IPV4_SUBNETS, Ledger((), {first.spec.cidr}))
+    assert third.spec.cidr != first.spec.cidr
+
+
+def test_one_who_holds_two_keeps_the_one_that_is_shown() -> None:
+    holder = a_holder()
+    shown = taken_by(holder, SMALL)
+    other = taken_by(holder, SMALL, Ledger((), {shown.spec.cidr}))
+    ledger = Ledger([shown, other], {shown.spec.cidr, other.spec.cidr})
+    taking = plan_taking(holder, SMALL, ledger, shown=shown.spec.cidr)
+    (spare,) = taking.actions
+    assert isinstance(spare, Delete)
+    assert (taking.cidr, spare.ref) == (shown.spec.cidr, ref_of(other))
+
+
+def test_a_shown_prefix_that_is_off_the_record_is_taken_again_or_refused() -> None:
+    shown = SMALL.prefix(2)
+    assert plan_taking(a_holder(), SMALL, NOBODY, shown=shown).cidr == shown
+    lost = plan_taking(a_holder(), SMALL, Ledger((), {shown}), shown=shown)
+    assert lost.refusal is not None
+    assert lost.refusal.reason == "RetainedAddressConflict"
+
+
+def test_a_full_pool_says_how_large_it_is() -> None:
+    everything = {SMALL.prefix(index) for index in range(SMALL.count)}
+    refusal = plan_taking(a_holder(), SMALL, Ledger((), everything)).refusal
+    assert refusal is not None
+    assert refusal.reason == "AddressPoolExhausted"
+    assert refusal.message == "All 4 prefixes of 10.128.0.0/22 (/24) are taken"
+
+
+@pytest.mark.parametrize("pool", [IPV4_SUBNETS, IPV6_NETWORKS])
+def test_one_project_cannot_take_what_all_need(pool: Pool) -> None:
+    most = pool.project_max
+    assert most is not None
+    assert most <= pool.count // 16
+    assert plan_taking(a_holder(), pool, Ledger((), frozenset(), most - 1)).cidr
+    refusal = plan_taking(a_holder(), pool, Ledger((), frozenset(), most)).refusal
+    assert refusal is not None
+    assert refusal.reason == "PrefixLimitReached"
+    assert f"Project shop holds {most} of at most {most} prefixes of {pool.cidr}" in refusal.message
+
+
+def test_what_a_project_holds_it_keeps_also_at_the_limit() -> None:
+    own = taken_by(a_holder(), IPV4_SUBNETS)
+    ledger = Ledger((own,), {own.spec.cidr}, IPV4_SUBNETS.project_max or 0)
+    assert plan_taking(a_holder(), IPV4_SUBNETS, ledger).cidr == own.spec.cidr
+
+
+@pytest.mark.parametrize("wish", ["10.0.0.0/24", "10.128.0.0/23", "fd20::/48"])
+def test_a_wish_outside_the_pool_is_refused(wish: str) -> None:
+    refusal = plan_taking(a_holder(), SMALL, NOBODY, wished=wish).refusal
+    assert refusal is not None
+    assert refusal.reason == "RangeUnsupported"
+
+
+def test_giving_back_names_the_very_record() -> None:
+    record = taken_by(a_holder(), SMALL)
+    record = msgspec.structs.replace(
+        record, metadata=msgspec.structs.replace(record.metadata, uid="record-uid")
+    )
+    (delete,) = plan_giving_back([record])
+    assert isinstance(delete, Delete)
+    assert (delete.uid, delete.ref) == ("record-uid", ref_of(record))
+
+
+PREFIX, OTHER = "10.128.16.0/20", "10.128.32.0/20"
+
+
+def attached(prefix: str) -> NetworkAttachment:
+    gateway = prefix.partition("/")[0]
+    prefixes = [AttachedPrefix(family="IPv4", prefix=prefix, gateway=gateway)]
+    return NetworkAttachment(network="blue", prefixes=prefixes)
+
+
+def a_work(spec: Any) -> Work:
+    manifest = {"kind": "WorkloadDeployment", "metadata": {"name": "web"}, "spec": spec}
+    return Work(
+        metadata=ObjectMeta(name="web-1", namespace="karmada-es-dfw"),
+        spec=WorkSpec(workload=WorkloadTemplate(manifests=[manifest])),
+    )
+
+
+def test_a_deployment_that_was_given_it_uses_it() -> None:
+    deployment = a_deployment()
+    spec = msgspec.structs.replace(deployment.spec, network_attachment=attached(PREFIX))
+    given = msgspec.structs.replace(deployment, spec=spec)
+    assert user_of(PREFIX, [given], [], []) == "WorkloadDeployment default/web-dfw"
+    assert user_of(OTHER, [given], [], []) == ""
+    spec = msgspec.structs.replace(deployment.spec, network_attachment=None)
+    assert user_of(PREFIX, [msgspec.structs.replace(deployment, spec=spec)], [], []) == ""
+
+
+def test_a_tombstone_of_a_deployment_uses_it() -> None:
+    work = a_work({"networkAttachment": {"prefixes": [{"family": "IPv4", "prefix": PREFIX}]}})
+    assert user_of(PREFIX, [], [work], []) == "Work karmada-es-dfw/web-1"
+    assert user_of(OTHER, [], [work], []) == ""
+
+
+def addressed(*addresses: str) -> Instance:
+    given = [
+        InterfaceAddress(
+            family="IPv6" if ":" in address else "IPv4",
+            address=address,
+            prefix_length=20,
+            gateway="10.128.16.1",
+        )
+        for address in addresses
+    ]
+    instance = an_instance(0)
+    interfaces = [NetworkInterfaceStatus(addresses=given)]
+    status = msgspec.structs.replace(instance.status, network_interfaces=interfaces)
+    return msgspec.structs.replace(instance, status=status)
+
+
+@pytest.mark.parametrize("address", ["10.128.16.2", "10.128.31.254"])
+def test_an_instance_with_an_address_of_it_uses_it(address: str) -> None:
+    running = addressed(address)
+    assert user_of(PREFIX, [], [], [running]).startswith("Instance ")
+    assert user_of(OTHER, [], [], [running]) == ""
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        [],
+        {"networkAttachment": None},
+        {"networkAttachment": {"prefixes": "all"}},
+        {"networkAttachment": {"prefixes": [1, {"prefix": 2}, {"prefix": "x"}, {}]}},
+    ],
+)
+def test_odd_works_use_nothing(spec: Any) -> None:
+    assert carried_prefixes(a_work(spec)) == []
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        (("10.128.16.2",), [PREFIX]),
+        (("10.128.16.2", "10.128.31.254"), [PREFIX]),
+        (("10.128.16.2/20",), [PREFIX]),
+        (("fd20:0:1:2::5",), ["fd20:0:1::/48", "fd20:0:1:2::/64"]),
+        (("not an address",), []),
+        ((), []),
+    ],
+)
+def test_an_instance_is_indexed_by_each_prefix_of_its_addresses_once(
+    addresses: tuple[str, ...], expected: list[str]
+) -> None:
+    instance = addressed(*addresses)
+    assert addressed_prefixes(instance) == expected
+    assert [prefix for prefix in expected if not is_indexed(prefix)] == []
+    assert [prefix for prefix in expected if not user_of(prefix, [], [], [instance])] == []
+
+
+@pytest.mark.parametrize("cidr", ["10.128.0.0/16", "10.128.16.0/24", "fd20::/32"])
+def test_prefixes_of_other_lengths_are_not_indexed(cidr: str) -> None:
+    assert not is_indexed(cidr)
+
+
+def test_a_prefix_that_is_attached_twice_is_indexed_once() -> None:
+    deployment = a_deployment()
+    twice = attached(PREFIX)
+    twice = msgspec.structs.replace(twice, prefixes=[*twice.prefixes, *twice.prefixes])
+    spec = msgspec.structs.replace(deployment.spec, network_attachment=twice)
+    assert attached_prefixes(msgspec.structs.replace(deployment, spec=spec)) == [PREFIX]
+    prefixes = [{"prefix": PREFIX}, {"prefix": PREFIX}]
+    assert carried_prefixes(a_work({"networkAttachment": {"prefixes": prefixes}})) == [PREFIX]

@@ -1,0 +1,155 @@
+"""Whether a city can be used, by what is known of its cells.
+
+A binding that nobody owns says whether its location can be used.
+"""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from datum_compute.api.cluster import Cluster
+from datum_compute.api.codec import typed
+from datum_compute.api.conditions import Condition, ConditionStatus, find_condition
+from datum_compute.api.fields import LocalReference
+from datum_compute.api.labels import TOPOLOGY_CITY
+from datum_compute.api.location import Location, LocationSpec, LocationStatus
+from datum_compute.api.locationbinding import LocationBinding, LocationBindingSpec
+from datum_compute.api.meta import ObjectMeta, OwnerReference
+from datum_compute.api.plane import project_plane
+from datum_compute.api.reasons import Reason
+from datum_compute.planning.plan import PatchStatus
+from datum_compute.planning.platform.locations import (
+    are_equally_open,
+    plan_availability,
+    plan_location,
+)
+
+NOW = "2026-01-01T00:00:00Z"
+DFW = typed(
+    {
+        "metadata": {"name": "dfw", "generation": 1},
+        "spec": {
+            "locationClassName": "datum-managed",
+            "topology": {"topology.datum.net/city-code": "DFW"},
+        },
+    },
+    Location,
+)
+
+
+def cell(name: str, ready: str = "True", *, drained: bool = False) -> Cluster:
+    taints = [{"key": "compute.datumapis.com/drained", "effect": "NoSchedule"}] if drained else []
+    said = {"type": "Ready", "status": ready, "reason": "Told", "lastTransitionTime": NOW}
+    return typed(
+        {
+            "metadata": {"name": name, "labels": {TOPOLOGY_CITY: "DFW"}},
+            "spec": {"taints": taints},
+            "status": {"conditions": [said] if ready else []},
+        },
+        Cluster,
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "verdict"),
+    [
+        ([cell("a")], ("True", "ServedByCell")),
+        ([cell("a", drained=True)], ("False", Reason.CELL_DRAINED)),
+        ([cell("a", drained=True), cell("b")], ("True", "ServedByCell")),
+        ([cell("a", "False", drained=True)], ("False", Reason.CELL_UNREACHABLE)),
+        ([cell("a", "False")], ("False", Reason.CELL_UNREACHABLE)),
+        ([cell("a", "")], None),
+        ([], ("False", "NoCell")),
+    ],
+)
+def test_a_city_is_ready_while_a_cell_answers_and_takes_new_work(
+    cells: list[Cluster], verdict: tuple[str, str] | None
+) -> None:
+    actions = plan_location(DFW, cells, NOW).actions
+    if verdict is None:
+        assert actions == ()
+        return
+    (action,) = actions
+    assert isinstance(action, PatchStatus)
+    (said,) = action.status["conditions"]
+    assert (said["status"], said["reason"]) == verdict
+
+
+def test_a_drain_is_news_and_a_heartbeat_is_not() -> None:
+    assert are_equally_open(cell("a"), cell("a"))
+    assert not are_equally_open(cell("a"), cell("a", drained=True))
+    assert not are_equally_open(cell("a"), cell("a", "False"))
+    assert not are_equally_open(None, cell("a"))
+
+
+PLANE = project_plane("demo")
+TOPOLOGY = {"topology.datum.net/city-code": "DFW"}
+BINDING = LocationBinding(
+    metadata=ObjectMeta(name="dfw", generation=1),
+    spec=LocationBindingSpec(
+        location_ref=LocalReference(name="dfw"),
+        location_class_name="datum-managed",
+        topology=TOPOLOGY,
+    ),
+)
+
+
+def a_location(ready: ConditionStatus | None = None, reason: str = "CellUnreachable") -> Location:
+    said = Condition(
+        type="Ready",
+        status=ready or "Unknown",
+        reason=reason,
+        last_transition_time=NOW,
+        message="x",
+    )
+    return Location(
+        metadata=ObjectMeta(name="dfw"),
+        spec=LocationSpec(location_class_name="datum-managed", topology=TOPOLOGY),
+        status=LocationStatus(conditions=[said] if ready else []),
+    )
+
+
+def told(location: Location | None, *, alone: bool = False) -> tuple[str, str] | None:
+    actions = plan_availability(PLANE, BINDING, location, NOW, alone=alone)
+    if not actions:
+        return None
+    (action,) = actions
+    assert isinstance(action, PatchStatus)
+    (said,) = action.status["conditions"]
+    return said["status"], said["reason"]
+
+
+@pytest.mark.parametrize(
+    ("location", "verdict"),
+    [
+        (a_location("True"), ("True", "AllGatesOpen")),
+        (a_location("False"), ("False", "LocationNotReady")),
+        (a_location("Unknown"), ("False", "LocationNotReady")),
+        (a_location("False", "CellDrained"), ("False", "CellDrained")),
+        (a_location(), None),
+        (None, ("False", "LocationNotFound")),
+    ],
+)
+def test_it_is_available_as_its_location_is_ready(
+    location: Location | None, verdict: tuple[str, str] | None
+) -> None:
+    assert told(location) == verdict
+
+
+def test_one_cluster_alone_serves_every_city_there_is() -> None:
+    assert told(a_location(), alone=True) == ("True", "AllGatesOpen")
+    assert told(None, alone=True) == ("False", "LocationNotFound")
+
+
+def test_what_an_entitlement_owns_is_left_to_it() -> None:
+    owner = OwnerReference(
+        api_version="services.miloapis.com/v1alpha1",
+        kind="ServiceEntitlement",
+        name="compute",
+        uid="1",
+        controller=True,
+    )
+    owned = replace(BINDING, metadata=replace(BINDING.metadata, owner_references=[owner]))
+    assert plan_availability(PLANE, owned, a_location("True"), NOW, alone=False) == []
+    assert find_condition(BINDING.status.conditions, "Available") is None

@@ -1,0 +1,123 @@
+"""What can be taken is pinned; what cannot is named, and nothing of its content."""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+
+from datum_compute.api.conditions import FALSE, TRUE
+from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.datasources import EnvFromSource, WholeSource
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.reasons import Reason
+from datum_compute.api.references import Reference, Source
+from datum_compute.api.secret import Secret
+from datum_compute.planning.rollout.gates import first_gates
+from datum_compute.planning.rollout.referenced_data import (
+    SOURCE_BYTES_MAX,
+    ObservedSources,
+    data_verdict,
+    pinned,
+    size_bytes,
+)
+from testkit.builders import a_deployment
+
+WEB, DB = Source("ConfigMap", "web"), Source("Secret", "db")
+WHOLE = Reference("ConfigMap", "web", "spec.volumes[0].configMap")
+KEY = Reference("Secret", "db", "env[0]", keys=("password",))
+PASSWORD = base64.b64encode(b"hunter2").decode()
+
+
+def a_config_map(size: int = 1) -> ConfigMap:
+    return ConfigMap(
+        metadata=ObjectMeta(name="web", namespace="default", resource_version="12"),
+        data={"a": "x" * size},
+    )
+
+
+def a_secret(**data: str) -> Secret:
+    return Secret(
+        metadata=ObjectMeta(name="db", namespace="default", resource_version="13"), data=data
+    )
+
+
+def test_what_is_there_is_pinned_by_version() -> None:
+    observed = ObservedSources({WEB: a_config_map(), DB: a_secret(password=PASSWORD)})
+    verdict = data_verdict([WHOLE, KEY], observed)
+    assert (verdict.status, verdict.reason) == (TRUE, Reason.READY)
+    pins = [(p.kind, p.name, p.resource_version) for p in pinned([WHOLE, KEY, KEY], observed)]
+    assert pins == [("ConfigMap", "web", "12"), ("Secret", "db", "13")]
+
+
+def test_every_source_that_is_missing_is_named_with_who_asks() -> None:
+    verdict = data_verdict([WHOLE, KEY], ObservedSources())
+    assert (verdict.status, verdict.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
+    assert verdict.message == (
+        "ConfigMap/web does not exist (asked for by spec.volumes[0].configMap); "
+        "Secret/db does not exist (asked for by env[0])"
+    )
+
+
+def test_a_missing_key_is_named_and_the_other_values_are_not_told() -> None:
+    verdict = data_verdict([KEY], ObservedSources({DB: a_secret(user=PASSWORD)}))
+    assert (verdict.status, verdict.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
+    assert "Secret/db has no key password" in verdict.message
+    assert PASSWORD not in verdict.message
+
+
+def test_a_source_that_may_not_be_read_says_so_before_one_that_is_missing() -> None:
+    verdict = data_verdict([WHOLE, KEY], ObservedSources(denied=frozenset({DB})))
+    assert verdict.reason == Reason.SOURCE_UNAUTHORIZED
+    assert "ConfigMap/web does not exist" in verdict.message
+
+
+def test_a_source_that_is_too_large_is_refused_with_the_numbers() -> None:
+    observed = ObservedSources({WEB: a_config_map(SOURCE_BYTES_MAX + 1)})
+    verdict = data_verdict([WHOLE], observed)
+    assert verdict.reason == Reason.SOURCE_TOO_LARGE
+    assert f"{SOURCE_BYTES_MAX + 1} bytes" in verdict.message
+
+
+def test_many_sources_that_are_too_large_together_are_refused() -> None:
+    names = [f"web-{number}" for number in range(5)]
+    wanted = [Reference("ConfigMap", name, name) for name in names]
+    held = {Source("ConfigMap", name): a_config_map(SOURCE_BYTES_MAX) for name in names}
+    assert data_verdict(wanted[:4], ObservedSources(held)).status == TRUE
+    assert data_verdict(wanted, ObservedSources(held)).reason == Reason.SOURCE_TOO_LARGE
+
+
+def test_optional_sources_hold_nothing_and_are_left_out_if_they_cannot_be_taken() -> None:
+    optional = [optional_form(WHOLE), optional_form(KEY)]
+    assert data_verdict(optional, ObservedSources(denied=frozenset({DB}))).status == TRUE
+    large = ObservedSources({WEB: a_config_map(SOURCE_BYTES_MAX + 1)})
+    assert data_verdict(optional, large).status == TRUE
+    assert pinned(optional, large) == []
+
+
+def optional_form(reference: Reference) -> Reference:
+    return Reference(reference.kind, reference.name, reference.field, True, reference.keys)
+
+
+def test_sizes_are_those_of_what_is_delivered() -> None:
+    assert size_bytes(a_secret(password=PASSWORD)) == len(b"hunter2")
+    assert size_bytes(a_config_map(5)) == 5
+
+
+def test_only_templates_that_refer_to_data_get_the_gate() -> None:
+    plain = a_deployment()
+    assert [gate.name for gate in first_gates(plain)] == ["Network", "Quota"]
+    container = msgspec.structs.replace(
+        plain.spec.template.spec.runtime.sandbox.containers[0],
+        env_from=[EnvFromSource(config_map_ref=WholeSource(name="web"))],
+    )
+    sandbox = msgspec.structs.replace(
+        plain.spec.template.spec.runtime.sandbox, containers=[container]
+    )
+    runtime = msgspec.structs.replace(plain.spec.template.spec.runtime, sandbox=sandbox)
+    spec = msgspec.structs.replace(plain.spec.template.spec, runtime=runtime)
+    template = msgspec.structs.replace(plain.spec.template, spec=spec)
+    using = msgspec.structs.replace(
+        plain, spec=msgspec.structs.replace(plain.spec, template=template)
+    )
+    assert [gate.name for gate in first_gates(using)] == ["Network", "Quota", "ReferencedData"]

@@ -1,0 +1,61 @@
+"""Each kind of object has its own reason for a cause; the table is in ``api/reasons.py``."""
+
+from __future__ import annotations
+
+import pytest
+
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Condition, ConditionStatus
+from datum_compute.api.instance import QUOTA_GRANTED
+from datum_compute.api.reasons import (
+    QUOTA_DENIED,
+    Reason,
+    as_deployment_reason,
+    as_quota_granted_reason,
+    as_replicas_ready_reason,
+)
+from datum_compute.planning.rollout.gates import find_quota_denial
+
+
+@pytest.mark.parametrize(
+    ("claim_reason", "expected"),
+    [
+        ("QuotaExceeded", Reason.QUOTA_EXCEEDED),
+        ("ValidationFailed", Reason.VALIDATION_FAILED),
+        ("DeniedByPolicyOfAnother", Reason.QUOTA_EXCEEDED),
+    ],
+)
+def test_quota_granted_has_the_reason_of_the_claim(claim_reason: str, expected: Reason) -> None:
+    assert as_quota_granted_reason(claim_reason) == expected
+
+
+@pytest.mark.parametrize(
+    ("instance_reason", "deployment_reason", "replicas_ready_reason"),
+    [
+        ("PendingQuota", "QuotaNotGranted", "QuotaExceeded"),
+        ("QuotaExceeded", "InstancesProvisioning", "QuotaExceeded"),
+        ("AwaitingPropagation", "ReferencedDataNotReady", "AwaitingPropagation"),
+        ("Resolving", "ReferencedDataNotReady", "Resolving"),
+        ("ReferencedDataNotReady", "ReferencedDataNotReady", "ReferencedDataNotReady"),
+        ("ImageUnavailable", "ImageUnavailable", "ImageUnavailable"),
+        ("SchedulingGatesPresent", "SchedulingGatesPresent", "SchedulingGatesPresent"),
+        ("Stopping", "InstancesProvisioning", "Stopping"),
+        ("ReasonOfAnotherDriver", "InstancesProvisioning", "ReasonOfAnotherDriver"),
+    ],
+)
+def test_a_deployment_reports_the_reason_of_its_instance(
+    instance_reason: str, deployment_reason: str, replicas_ready_reason: str
+) -> None:
+    assert as_deployment_reason(instance_reason) == deployment_reason
+    assert as_replicas_ready_reason(instance_reason) == replicas_ready_reason
+
+
+def test_the_reasons_of_a_denied_quota_are_part_of_the_api() -> None:
+    assert {"PendingQuota", "QuotaNotGranted", "QuotaExceeded"} == QUOTA_DENIED
+
+
+@pytest.mark.parametrize(("status", "denied"), [(TRUE, False), (FALSE, True), (UNKNOWN, False)])
+def test_only_false_denies_a_quota(status: ConditionStatus, denied: bool) -> None:
+    quota = Condition(type=QUOTA_GRANTED, status=status, reason="QuotaExceeded")
+    found = find_quota_denial([Condition(type="Ready", status=FALSE, reason="Pending"), quota])
+    assert found == (quota if denied else None)
+    assert find_quota_denial([]) is None

@@ -1,0 +1,153 @@
+"""Every change of a workload is a revision, once, and only so many are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from datum_compute.api.codec import typed
+from datum_compute.api.labels import CHANGED_BY
+from datum_compute.api.meta import Ref
+from datum_compute.api.plane import project_plane
+from datum_compute.api.workload import Workload
+from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.planning.plan import Create, Delete
+from datum_compute.planning.workload.revisions import KEPT, plan_revisions
+
+PLANE = project_plane("shop")
+
+
+def workload(image: str = "web:1", *, replicas: int = 1, uid: str = "u1", **meta: Any) -> Workload:
+    container = {"name": "app", "image": image, "env": [{"name": "KEY", "value": f"v-{image}"}]}
+    placement = {
+        "name": "default",
+        "cityCodes": ["DFW"],
+        "scaleSettings": {"minReplicas": replicas},
+    }
+    return typed(
+        {
+            "metadata": {"name": "web", "namespace": "default", "uid": uid, **meta},
+            "spec": {
+                "template": {"spec": {"runtime": {"sandbox": {"containers": [container]}}}},
+                "placements": [placement],
+            },
+        },
+        Workload,
+    )
+
+
+def recorded(*workloads: Workload) -> list[WorkloadRevision]:
+    """The history after each of these was seen."""
+    history: list[WorkloadRevision] = []
+    for at, seen in enumerate(workloads):
+        for action in plan_revisions(PLANE, seen, history).actions:
+            match action:
+                case Create(object=WorkloadRevision() as made):
+                    metadata = msgspec.structs.replace(made.metadata, uid=f"r{at}")
+                    history.append(msgspec.structs.replace(made, metadata=metadata))
+                case Delete(ref=ref):
+                    history = [r for r in history if r.metadata.name != ref.name]
+    return history
+
+
+def test_the_first_is_number_one_and_belongs_to_the_workload() -> None:
+    (first,) = recorded(workload(annotations={CHANGED_BY: "ada"}))
+    assert first.metadata.name == "web-1"
+    assert (first.spec.revision, first.spec.actor, first.spec.changes) == (1, "ada", [])
+    (owner,) = first.metadata.owner_references
+    assert (owner.kind, owner.uid, owner.controller) == ("Workload", "u1", True)
+
+
+def test_nothing_is_recorded_when_nothing_changed() -> None:
+    again = workload(annotations={"note": "new"}, generation=7)
+    assert len(recorded(workload(), again, workload())) == 1
+
+
+def test_a_default_written_out_is_no_change() -> None:
+    container = {"name": "app", "image": "web:1", "env": [{"name": "KEY", "value": "v-web:1"}]}
+    scale = {"minReplicas": 1, "maxUnavailable": 1, "progressDeadlineSeconds": 600}
+    written_out = typed(
+        {
+            "metadata": {"name": "web", "namespace": "default", "uid": "u1"},
+            "spec": {
+                "template": {
+                    "metadata": {"labels": {}},
+                    "spec": {"runtime": {"sandbox": {"containers": [container]}}},
+                },
+                "placements": [{"name": "default", "cityCodes": ["DFW"], "scaleSettings": scale}],
+            },
+        },
+        Workload,
+    )
+    assert len(recorded(workload(), written_out)) == 1
+
+
+def test_template_scale_and_cities_are_each_a_change_that_can_be_read() -> None:
+    history = recorded(workload(), workload("web:2"), workload("web:2", replicas=3))
+    assert [revision.spec.revision for revision in history] == [1, 2, 3]
+    assert history[1].spec.changes == [
+        "containers[app].env[KEY]: changed",
+        "containers[app].image: web:1 -> web:2",
+    ]
+    assert history[2].spec.changes == ["placements[default].scaleSettings.minReplicas: 1 -> 3"]
+
+
+def test_going_back_names_what_was_gone_back_to() -> None:
+    history = recorded(workload(), workload("web:2"), workload(replicas=2))
+    assert [revision.spec.restores for revision in history] == [None, None, 1]
+
+
+def test_only_so_many_are_kept_and_numbers_go_on() -> None:
+    history = recorded(*(workload(f"web:{n}") for n in range(KEPT + 5)))
+    assert [revision.spec.revision for revision in history] == list(range(6, KEPT + 6))
+
+
+def test_records_of_an_earlier_workload_of_that_name_are_neither_touched_nor_reused() -> None:
+    old = recorded(workload(uid="old"), workload("web:2", uid="old"))
+    plan = plan_revisions(PLANE, workload(uid="new"), old)
+    (made,) = plan.actions
+    assert isinstance(made, Create)
+    assert made.object.metadata.name == "web-3"
+    assert isinstance(made.object, WorkloadRevision)
+    assert made.object.spec.changes == []
+
+
+def test_a_workload_that_goes_is_not_recorded() -> None:
+    leaving = workload(deletionTimestamp="2026-01-01T00:00:00Z")
+    assert plan_revisions(PLANE, leaving, []).is_settled
+
+
+@pytest.mark.parametrize("secret", ["hunter2-long-secret"])
+def test_values_of_variables_are_not_in_the_words(secret: str) -> None:
+    changed = typed(
+        {
+            "metadata": {"name": "web", "namespace": "default", "uid": "u1"},
+            "spec": {
+                "template": {
+                    "spec": {
+                        "runtime": {
+                            "sandbox": {
+                                "containers": [
+                                    {
+                                        "name": "app",
+                                        "image": "web:1",
+                                        "env": [{"name": "KEY", "value": secret}],
+                                    }
+                                ]
+                            }
+                        }
+                    }
+                },
+                "placements": [
+                    {"name": "x", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 1}}
+                ],
+            },
+        },
+        Workload,
+    )
+    latest = recorded(workload(), changed)[-1]
+    assert latest.spec.changes
+    assert secret not in str(latest.spec.changes)
+    assert Ref("default", latest.metadata.name) == Ref("default", "web-2")

@@ -1,0 +1,77 @@
+"""A real store and server for runtime tests, in virtual time, reached in process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.meta import ObjectMeta
+from datum_compute.api.namespace import Namespace
+from datum_compute.api.plane import HUB, PlaneName, path_prefix
+from datum_compute.client.client import Client
+from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.server.apiserver import ApiServer
+from datum_compute.server.authentication import EVERY_PLANE, User, authenticator_of
+from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.store import Store
+from testkit.sim.loop import VirtualLoop, run_virtual
+
+R = TypeVar("R")
+
+Intercept = Callable[[Request], Awaitable[Response | None]]
+Afterwards = Callable[[Request, Response], Awaitable[Response]]
+
+
+class InProcessPlanes:
+    """The planes of one test. ``intercept`` may answer, delay or break any request first, and
+    ``afterwards`` may change, delay or lose the answer of the real server."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.store = Store(MemoryJournal(), watch_window=20)
+        self.intercept: Intercept | None = None
+        self.afterwards: Afterwards | None = None
+        self._ids = 0
+        users = {"token": User("test", ("system:masters",), frozenset({EVERY_PLANE}))}
+        self.server = ApiServer(
+            self.store,
+            clock=loop.time,
+            new_uid=self._next_id,
+            new_suffix=self._next_id,
+            authenticator=authenticator_of(users),
+        )
+        self._task = loop.create_task(self.store.run())
+
+    async def create(self, plane: PlaneName = HUB) -> Client:
+        await self.store.create_plane(plane)
+        return self.client(plane)
+
+    def client(self, plane: PlaneName = HUB) -> Client:
+        transport = InProcessTransport(self._dispatch)
+        return Client(transport, prefix=path_prefix(plane), token="token", agent="test")
+
+    async def _dispatch(self, request: Request) -> Response:
+        if self.intercept is not None:
+            answer = await self.intercept(request)
+            if answer is not None:
+                return answer
+        response = await self.server.dispatch(request)
+        return response if self.afterwards is None else await self.afterwards(request, response)
+
+    def _next_id(self) -> str:
+        self._ids += 1
+        return f"id-{self._ids}"
+
+
+def with_planes(test: Callable[[VirtualLoop, InProcessPlanes], Coroutine[Any, Any, R]]) -> R:
+    """Run a test in virtual time."""
+
+    async def main(loop: VirtualLoop) -> R:
+        return await test(loop, InProcessPlanes(loop))
+
+    return run_virtual(Random(1), main)
+
+
+def a_namespace(name: str, **labels: str) -> Namespace:
+    return Namespace(metadata=ObjectMeta(name=name, labels=labels))
