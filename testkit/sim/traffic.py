@@ -1,6 +1,7 @@
-"""Published ports of a simulated host: the product's own balance and sleepers, without sockets.
+"""Published ports of a simulated host: the product's load balancer and sleep logic, without
+sockets.
 
-A connection is only possible to a machine that runs, as its provider knows it.
+A connection is possible only to a machine that runs at its provider.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _FIRST_PORT = 30_000
 
 
 class SimulatedTraffic:
-    """One life of it."""
+    """The published ports of one process."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class SimulatedTraffic:
         self._forget_the_gone()
 
     def ports_of(self, plane: PlaneName) -> list[Port]:
-        """Those of a cell that anybody is behind."""
+        """Return the ports of a cell that have a backend."""
         mine = sorted(key for key in self._ports if key[0].split(" ")[0] == plane)
         return [self._ports[key][0] for key in mine if self._ports[key][0].backends]
 
@@ -66,7 +67,7 @@ class SimulatedTraffic:
         return await self.balance.reach(port)
 
     def runs(self, backend: Backend) -> bool:
-        """Whether its machine executes, whatever anybody believes."""
+        """Return True if the machine runs at its provider."""
         provider = self._providers[backend.cell]
         machine = provider.alive().get(backend.machine_id)
         return machine is not None and machine_state(machine, provider.now()).phase == "Running"

@@ -187,7 +187,7 @@ def _instance(scene: Scene, number: int, *, ready: str = "True", leaving: bool =
 def test_i14_a_healthy_instance_is_removed(scene: Scene) -> None:
     _instances(scene, 2, replicas=2)
     _instance(scene, 0, leaving=True)
-    assert "ready and as wanted" in scene.violation
+    assert "ready and current" in scene.violation
 
 
 def test_i14_lets_a_hub_that_came_from_a_backup_ask_for_what_it_knew(scene: Scene) -> None:

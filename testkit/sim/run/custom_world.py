@@ -1,18 +1,19 @@
-"""A world for controllers of your own: the planes on one host, your process on another, and between
-them the network, disks, deaths and faults of the simulator.
+"""A world for controllers of your own.
 
-    KEEPER = OwnProgram(controllers, prepare, act, missing, tidy_up, left, complaint)
-    run_own_world(KEEPER, own_scenario_of(42))     # raises WorldBroken, with the trace
-    sys.exit(own_main(KEEPER))                     # --seeds 50, or --seed 42 for a trace
+The planes run on one host and your process on another, with the network, disks, crashes and faults
+of the simulator between them.
 
-A run has the phases of every other: chaos, in which ``act`` plays the users and faults happen;
-calm, after which ``missing`` must find nothing and nothing may be written any more; and the end,
-when ``tidy_up`` has deleted everything. What must hold at every commit is ``violation``. All of
-them look at committed rows, never at what the program believes. Begin complaints with a number
-(``I1: ...``): shrinking goes by it. An error that the runtime logs and that is none of the API is
-one of them (I20).
+    KEEPER = CustomProgram(controllers, prepare, act, missing, tidy_up, left, violation)
+    run_custom_world(KEEPER, custom_scenario_of(42))  # raises WorldBroken, with the trace
+    sys.exit(custom_main(KEEPER))                     # --seeds 50, or --seed 42 for a trace
 
-``tests/examples/ordered_world.py`` is one from end to end.
+A run has the phases of every other: chaos, in which ``act`` performs operations and faults happen;
+calm, after which ``missing`` must find nothing and nothing may be written; and the end, when
+``tidy_up`` has deleted everything. ``violation`` is checked at every commit. All of them read
+committed rows, not the state of the program. Begin a violation with a number (``I1: ...``), because
+the shrinker compares it. An error in the log that is not an API error is a violation, too (I20).
+
+``tests/examples/ordered_world.py`` is a complete example.
 """
 
 from __future__ import annotations
@@ -55,18 +56,18 @@ from testkit.sim.scenario.draw import MEDIUM, draw_faults
 from testkit.sim.scenario.faults import AnswerFromCache, ExpireToken, Fault, LoseHistory
 from testkit.sim.scenario.scenario import CENTRE, MANAGER, USER, Scenario, WorldLayout
 
-# The cell is only there because faults are drawn for worlds with cells; those are left out.
+# The cell exists only because faults are drawn for worlds with cells; its faults are left out.
 LAYOUT = WorldLayout("managers", ("alpha",), ("dfw",))
 WINDOW_S, TAIL_S = 30.0, 10.0
 CONVERGE_S, QUIET_S = 300.0, 120.0
-RECHECK_S = 35.0  # what was waited for is looked at once more
+RECHECK_S = 35.0  # what was awaited is checked once more
 
 _PLANES = (PLATFORM, HUB)
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks for things on the plane, until they are answered."""
+    """A client of the plane that retries until it is answered."""
 
     client: Client
     random: Random
@@ -89,22 +90,23 @@ def _no_violation(_state: ClusterState, _before: Rows, _change: Change, _scenari
 
 @dataclass(frozen=True, slots=True)
 class CustomProgram:
-    """Controllers of role ``hub``, who uses them, and what must come of it. ``act`` and ``tidy_up``
-    insist; ``missing`` and ``left`` say in what the rows are not as they should be, or nothing."""
+    """Controllers of role ``hub``, their users and their checks. ``act`` and ``tidy_up`` retry;
+    ``missing`` and ``left`` return what is wrong with the rows, or the empty string."""
 
     controllers: Callable[[Ports], Sequence[Controller[Planes]]]
-    prepare: Callable[[Client], Awaitable[None]]  # teaches the plane the kinds
+    prepare: Callable[[Client], Awaitable[None]]  # creates the definitions of the kinds
     act: Callable[[User], Coroutine[Any, Any, None]]
     missing: Callable[[ClusterState], str]
     tidy_up: Callable[[User], Awaitable[None]]
     left: Callable[[ClusterState], str]
-    # After every commit: the truth, the rows of the hub before, what changed, what is played.
+    # Called after every commit with the cluster state, the hub's rows before it, the change and the
+    # scenario.
     violation: Callable[[ClusterState, Rows, Change, Scenario], str] = _no_violation
 
 
 @dataclass(frozen=True, slots=True)
 class _CustomProcess:
-    """One life of the program."""
+    """One process of the program."""
 
     ports: Ports
     reach: Callable[[PlaneName], Transport]
@@ -130,7 +132,7 @@ def _client_of(transport: Transport) -> Client:
 
 
 def custom_scenario_of(seed: int) -> Scenario:
-    """Faults that ``make sim`` draws, as far as they are about the two hosts."""
+    """Draw the faults of ``make sim`` that affect the two hosts."""
     drawn = [
         fault
         for part in range(8)
@@ -201,7 +203,7 @@ class _CustomWorld:
         )
 
     async def _settles(self, missing: Callable[[ClusterState], str]) -> None:
-        """As it is wanted in time, and then silent."""
+        """Wait until the rows are as expected, then check that nothing is written."""
         deadline_s = self._loop.time() + CONVERGE_S
         while left := missing(self._state) or ("late" if self._network.on_the_way else ""):
             if self._loop.time() > deadline_s:
@@ -262,7 +264,7 @@ class _CustomWorld:
 
 
 def run_custom_world(program: CustomProgram, scenario: Scenario) -> Outcome:
-    """Raises WorldBroken with the trace so far if a rule breaks."""
+    """Run one world. Raise WorldBroken with the trace so far if a rule is violated."""
     traces: list[Sequence[str]] = [()]
 
     async def main(loop: VirtualLoop) -> Outcome:
@@ -271,7 +273,7 @@ def run_custom_world(program: CustomProgram, scenario: Scenario) -> Outcome:
         with LogChecker(world.observer.report_violation):
             return await world.run()
 
-    gc.disable()  # finalisers shall not come in between
+    gc.disable()  # no finalizers in between
     try:
         return run_virtual(stream(scenario.seed, "schedule"), main, scenario.shuffled_s)
     except Exception as error:
@@ -285,7 +287,7 @@ def run_custom_world(program: CustomProgram, scenario: Scenario) -> Outcome:
 
 @quiet_when_unread
 def custom_main(program: CustomProgram, arguments: Sequence[str] | None = None) -> int:
-    """Search seeds and shrink what fails, or replay one with its trace."""
+    """Search seeds and shrink failures, or replay one seed with its trace."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=50, help="how many seeds to run (50)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (1)")
@@ -304,7 +306,7 @@ def custom_main(program: CustomProgram, arguments: Sequence[str] | None = None) 
 
 
 def _replay(run: Callable[[Scenario], Outcome], scenario: Scenario) -> int:
-    """Equal for two runs of one seed, in any process."""
+    """Print a replay; equal for two runs of one seed, in any process."""
     found = tried(scenario, run)
     failed = isinstance(found, Failure)
     told = f"broke {found.message}" if isinstance(found, Failure) else "every rule held"

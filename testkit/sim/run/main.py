@@ -6,7 +6,7 @@ of a search goes to standard error.
 Fresh seeds are derived from the git tree (``--tree``): every commit runs seeds that no earlier one
 ran, and a clone of that commit runs exactly the same ones.
 
-A long search on fresh seeds, and the report of it: JSON for programs, text for people.
+A campaign searches fresh seeds for hours and writes a report as JSON and as text.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from testkit.sim.scenario.files import BadScenario, read_known_seeds, read_scena
 from testkit.sim.scenario.generate import scenario_of
 from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
-SHRUNKEN_MAX = 20  # failures beyond these are only named: one bug breaks many seeds
+SHRUNKEN_MAX = 20  # further failures are only listed: one bug breaks many seeds
 
 
 @dataclass(slots=True)
 class Report:
-    """What was searched and found so far; also complete when the search is interrupted."""
+    """What was searched and found so far; complete at any time, also when interrupted."""
 
     first_seed: int
     seeds: int = 0
@@ -69,7 +69,7 @@ def prepare_seed(seed: int) -> None:
 
 
 def search(first_seed: int, jobs: int, *, should_continue: Callable[[], bool]) -> Iterator[Report]:
-    """The report after every seed, as long as ``should_continue`` says so."""
+    """Yield the report after every seed, while ``should_continue`` returns True."""
     report = Report(first_seed)
 
     def seeds() -> Iterator[int]:
@@ -84,7 +84,7 @@ def search(first_seed: int, jobs: int, *, should_continue: Callable[[], bool]) -
 
 
 def shrink_failures(report: Report, jobs: int) -> None:
-    """The first of each invariant, then others, up to SHRUNKEN_MAX."""
+    """Shrink the first failure of each invariant, then others, up to SHRUNKEN_MAX."""
     firsts = {failure.invariant: failure for failure in reversed(report.failures)}
     others = [f for f in report.failures if f is not firsts[f.invariant]]
     chosen = [*firsts.values(), *others][:SHRUNKEN_MAX]
@@ -153,7 +153,7 @@ def _lines(report: Report) -> Iterator[str]:
 SEEDS = 500
 FRESH_SEEDS_START = 1_000_000_000
 Batch = tuple[Scenario, ...]
-_BATCH = 6  # scenarios, for one worker to run one after the other
+_BATCH = 6  # scenarios that one worker runs one after the other
 _TOLD_EVERY_S = 10.0
 _SHRUNKEN_AT_MOST = 3  # after a search; a campaign shrinks more
 
@@ -223,7 +223,7 @@ def _replay_file(path: Path) -> int:
 
 
 def _replay(scenario: Scenario) -> int:
-    """Equal for two runs of one scenario, in any process."""
+    """Print a replay; equal for two runs of one scenario, in any process."""
     for line in scenario.lines():
         _say(line)
     trial = tried(scenario)
@@ -248,8 +248,8 @@ def _told(seed: int, outcome: Outcome) -> str:
 
 
 def batches(scenarios: Iterable[Scenario]) -> list[Batch]:
-    """Those that begin alike together: their platform is brought up once. The layouts that most
-    have come last, so that no worker is left with a long batch at the end."""
+    """Group scenarios that start from the same layout, whose platform is brought up once. The most
+    frequent layouts come last, so that no worker ends with a long batch."""
     by_layout: dict[WorldLayout, list[Scenario]] = {}
     for scenario in scenarios:
         by_layout.setdefault(begins_as(scenario.layout), []).append(scenario)
@@ -265,14 +265,15 @@ def run_batch(batch: Batch) -> list[Summary]:
 
 
 def prepare_batch(batch: Batch) -> None:
-    """Bring up what its worlds begin with, which they have in common with many others."""
+    """Bring up the platform that the scenarios of the batch start from."""
     for scenario in batch:
         if not scenario.fresh:
             brought_up(scenario.layout)
 
 
 def _search(found: Iterable[Batch], count: int | None, jobs: int) -> int:
-    """Run all, tell of failures as they come; an interrupt ends it with what is known so far."""
+    """Run all and print failures as they occur; an interrupt ends the search with the results so
+    far."""
     done, failures, interrupted = 0, [], False
     progress = _Progress(count, time.monotonic)
     try:
@@ -308,7 +309,7 @@ def _tell_shrunken(failure: Failure) -> None:
 
 
 class _Progress:
-    """A line now and then on standard error."""
+    """Prints a line at intervals on standard error."""
 
     def __init__(self, count: int | None, clock: Callable[[], float]) -> None:
         self._of = f" of {count}" if count is not None else ""
@@ -338,7 +339,7 @@ def _campaign(options: argparse.Namespace) -> int:
         for report in searched:
             progress.tell(report.seeds, len(report.failures))
     except KeyboardInterrupt:
-        _say("interrupted; the report tells what was done", sys.stderr)
+        _say("interrupted; the report contains the results so far", sys.stderr)
     shrink_failures(report, options.jobs)
     written = write_report(report, options.report)
     _say(f"{report.seeds} seeds, {len(report.failures)} failed; the report is in {written}")

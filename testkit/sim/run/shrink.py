@@ -1,15 +1,12 @@
-"""Makes a failing scenario small: few faults, few operations, no chance in who comes first, a
-small world, short times.
+"""Shrinks a failing scenario: few faults, few operations, no shuffling, a small world, short times.
 
-Rules it keeps:
-- What is left breaks the same invariant; another failure on the way is not followed.
+- The result breaks the same invariant; other failures on the way are ignored.
 - Every candidate is a scenario like any other, so the result replays with one command.
-- It runs a bounded number of scenarios, and gives the smallest found so far when those are used up.
+- The number of runs is bounded; the smallest scenario found so far is returned.
 
-Order: faults (ddmin), operations (ddmin), faults again, then the schedule: first come, first
-served, if it fails like that, else shuffled for as short as it takes. Then simpler worlds and
-values. To add a way to simplify: a function in ``_SIMPLER`` that gives candidates, the boldest
-first.
+Order: faults (ddmin), operations (ddmin), faults again, then the schedule: in order, if it still
+fails, else shuffled for as short as possible. Then simpler worlds and values. To add a way to
+simplify: a function in ``_SIMPLER`` that yields candidates, the smallest first.
 """
 
 from __future__ import annotations
@@ -42,7 +39,8 @@ def shrunken(
     trial: Try = tried,
     keep_shuffled: bool = False,
 ) -> Shrunken:
-    """``keep_shuffled`` is for those who try what is left under other schedules."""
+    """Shrink a failing scenario. ``keep_shuffled`` is for callers who vary the schedule of the
+    result."""
     search = _Search(failure, runs_max, trial)
     search.without_some("faults")
     search.without_some("operations")
@@ -55,7 +53,7 @@ def shrunken(
 
 
 class _Search:
-    """The smallest failure so far, and how many runs it took."""
+    """The smallest failure so far, and the number of runs."""
 
     def __init__(self, failure: Failure, runs_max: int, trial: Try) -> None:
         self.failure = failure
@@ -65,7 +63,7 @@ class _Search:
         self._tried: dict[Scenario, None] = {}
 
     def takes(self, candidate: Scenario) -> bool:
-        """Whether the candidate still fails in the same way; then it is the new smallest."""
+        """Return True if the candidate fails in the same way, and keep it as the smallest."""
         if candidate in self._tried or candidate == self.failure.scenario:
             return False
         if self.runs >= self._runs_max:
@@ -79,7 +77,7 @@ class _Search:
         return True
 
     def without_some(self, part: str) -> None:
-        """ddmin: ever smaller pieces are left out, as long as it still fails."""
+        """ddmin: leave out smaller and smaller parts while it still fails."""
         present: Sequence[Any] = getattr(self.failure.scenario, part)
         size = len(present)
         while size >= 1:
@@ -92,7 +90,7 @@ class _Search:
             size = min(size, len(present)) if smaller else size // 2
 
     def shuffle_less(self) -> None:
-        """Not at all; else the span is halved, from its end or its beginning, while it fails."""
+        """Stop shuffling; or halve the span, from its end or its beginning, while it fails."""
         if self.failure.scenario.shuffled_s == NEVER or self._shuffles_only(NEVER):
             return
         begins_s, ends_s = 0.0, self.failure.scenario.chaos_s + _CALM_S
@@ -124,7 +122,7 @@ def _left_out(present: Sequence[T], size: int) -> Iterator[tuple[T, ...]]:
 
 
 def _fewer_cells(scenario: Scenario) -> Iterator[Scenario]:
-    """Without the last cell, if nobody names it."""
+    """Leave out the last cell, if no step names it."""
     *cells, last = scenario.layout.cells
     if cells and not _is_named(scenario, last):
         yield replace(scenario, layout=replace(scenario.layout, cells=tuple(cells)))
@@ -137,7 +135,7 @@ def _fewer_projects(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _one_process(scenario: Scenario) -> Iterator[Scenario]:
-    """Only where no fault names a host of its own."""
+    """Only if no fault names a host."""
     if scenario.layout.processes != "one" and not scenario.faults:
         yield replace(scenario, layout=replace(scenario.layout, processes="one"))
 

@@ -1,9 +1,9 @@
 """Worlds in single-cluster mode: an API server, a manager beside it, and machines.
 
-The same people, faults and checks as in the worlds of ``world.py``, on two hosts. Checks know the
-planes of a federation, so every row is shown to them on the plane it would be on there: what users
-write on the project, what controllers make of it on the cell. ``python -m
-testkit.sim.run.single_cluster [FIRST] [SEEDS]`` searches seeds.
+The same users, faults and checks as in ``world.py``, on two hosts. The checks expect the planes of
+a federation, so every row is assigned to the plane it would be on there: objects of users to the
+project, objects of controllers to the cell. ``python -m testkit.sim.run.single_cluster [FIRST]
+[SEEDS]`` searches seeds.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from testkit.sim.single_host import HostTransport
 SERVER_HOST, MANAGER_HOST = "server", "manager"
 PROJECT, CELL_NAME = "alpha", "dfw"
 CELL = cell_plane(CELL_NAME)
-ALLOWED = 6  # instances; soon not enough
+ALLOWED = 6  # instances; users want more
 CHAOS_S, CONVERGE_S, QUIET_S = 25.0, 300.0, 120.0
 SHORT_LIVED = "short-lived"
 
@@ -72,7 +72,8 @@ _LEAVING = (WORKLOAD, CLAIM, NETWORK_BINDING, DEPLOYMENT, INSTANCE, SERVER)
 
 
 def run_single_cluster(seed: int) -> Counter[str]:
-    """Raises InvariantBroken if a rule breaks; answers which faults happened."""
+    """Run one world and return how often each fault happened. Raise InvariantBroken if a rule is
+    violated."""
 
     async def main(loop: VirtualLoop) -> Counter[str]:
         world = SingleClusterWorld(loop, seed)
@@ -136,7 +137,7 @@ class SingleClusterWorld:
         return self.sometimes
 
     async def _bring_up(self) -> None:
-        """As the files in deploy/single-cluster do it."""
+        """Install what the files in deploy/single-cluster install."""
         operator = Client(
             HostTransport(self.hosts[SERVER_HOST].answer_operator), prefix="", token="", agent="op"
         )
@@ -157,7 +158,7 @@ class SingleClusterWorld:
             await operator.create(kind, obj)
 
     async def _short_life(self, random: Random) -> None:
-        """A namespace that is deleted with everything that runs in it, at any moment."""
+        """Create a namespace with a workload, and delete the namespace at a random time."""
         user, name = self.client(PLATFORM), SHORT_LIVED
         body = manifest((PROJECT, "brief"), Wanted("brief:1", random.randint(1, 3), ("DFW",)))
         body["metadata"]["namespace"] = name
@@ -194,8 +195,8 @@ class SingleClusterWorld:
     # --- what must hold after the calm
 
     def _find_missing(self, wanted: dict[tuple[str, str], Wanted]) -> str:
-        """As many machines as are wanted and allowed, each of a wanted image, and counts that say
-        so."""
+        """Check that as many machines run as users want and quota allows, each with a desired
+        image, and that status counts match."""
         machines = Counter(self._image(machine_id) for machine_id in self.provider.alive())
         asked = {want.image: 0 for want in wanted.values()}
         for want in wanted.values():
@@ -256,7 +257,7 @@ class SingleClusterWorld:
         return RetryingTransport(link, stream(self._seed, "network", f"retries-{source}"))
 
     def client(self, _plane: PlaneName) -> Client:
-        """The administrator of the only API server."""
+        """Return a client of the administrator."""
         transport = self.network.transport(USER, SERVER_HOST)
         return Client(transport, prefix="", token=f"token-of-{PLATFORM}", agent="simulated-user")
 
@@ -269,7 +270,7 @@ class SingleClusterWorld:
 
 
 def _shown(entry: Entry) -> Entry:
-    """On the plane of a federation that would hold it."""
+    """Assign a row to the plane of a federation that would hold it."""
     if not isinstance(entry, Change) or entry.plane != PLATFORM:
         return entry
     on_cell = entry.key.resource in _ON_CELL
@@ -300,7 +301,7 @@ async def _retry_until_done(ask: Callable[[], object]) -> None:
 
 
 def draw_faults(random: Random, begin_s: float) -> tuple[f.Fault, ...]:
-    """Of two hosts, one link and the machines; the disk is the other worlds' business."""
+    """Draw faults of the two hosts, their link and the machines."""
     link = (MANAGER_HOST, SERVER_HOST)
     found: list[f.Fault] = []
     for _ in range(random.randint(0, 6)):

@@ -1,7 +1,4 @@
-"""One scenario tried: what it showed, or which rule it broke.
-
-One small story, and a crash around each of its commits: small worlds searched exhaustively.
-"""
+"""One run of a scenario with its result, and exhaustive crash tests of a small scenario."""
 
 from __future__ import annotations
 
@@ -19,7 +16,8 @@ _NUMBERED = re.compile(r"I\d+\b")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """``invariant`` is its number, or the name of the error for what has none."""
+    """A scenario that violates a rule. ``invariant`` is its number, or the class name of an error
+    without one."""
 
     scenario: Scenario
     invariant: str
@@ -29,7 +27,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is kept of a run among thousands: no trace, which can be had again from the seed."""
+    """What is kept of a run among thousands. The trace can be recreated from the seed."""
 
     seed: int
     faults: tuple[str, ...]  # by name
@@ -69,7 +67,7 @@ _LAYOUTS = (
 
 
 def small_story(layout: WorldLayout) -> Scenario:
-    """A whole life: deploy, change the image, scale, destroy."""
+    """Return the whole life cycle: deploy, change the image, scale, delete."""
     return Scenario(
         seed=1,
         layout=layout,
@@ -89,7 +87,7 @@ def small_stories() -> list[Scenario]:
 
 
 def crash_points() -> Iterator[Scenario]:
-    """For each layout and host every commit, dead before it is durable and right after."""
+    """For each layout, host and commit: a crash right before it is durable and right after."""
     for story in small_stories():
         commits = run_scenario(story).commits
         for host in hosts_of(story.layout):
@@ -103,7 +101,7 @@ def _with_crash(story: Scenario, host: str, number: int, *, durable: bool) -> Sc
 
 
 def _last_commit(story: Scenario, host: str, commits: int) -> int:
-    """How often the host commits, of ``commits`` by all: by trying at which it still crashes."""
+    """Count the commits of the host, by searching for the last at which it crashes."""
     low, high = 0, commits
     if len(hosts_of(story.layout)) == 1:
         return commits

@@ -1,32 +1,9 @@
-"""Stories of many planes: cells that must do without the centre, and what they owe it then.
+"""Templates of features: federation, cells that leave and join, projects, quota and sleep.
 
-Applied on top of the templates of ``fault_templates.py``, from a stream of their own. To add one: a
-function as there, and its line in ``FEDERATION_TEMPLATES``.
-
-Stories about the cells themselves: drained while people go on, leaving, joining again.
-
-They draw from streams of their own, so that no scenario that was recorded before changes. To add
-one: a function as here, and its line in ``CELL_TEMPLATES``.
-
-Draws what happens to projects while the world runs: one more of them, its access, its end.
-
-Told on top of whatever else a world has drawn, from a stream of its own.
-
-Somebody edits the labels of namespaces on the hub, which say whose everything in them is.
-
-From a stream of its own, on top of whatever else is told.
-
-Deletes with ``--cascade=orphan``: those that a world has drawn, and one or two more.
-
-From a stream of its own, on top of whatever else is told.
-
-The story of a quota that several wait for: what is given back is enough for one of them only.
-
-It draws from a stream of its own, and is told in worlds whose quota is tight.
-
-Stories of sleep: visitors come and go while instances fall asleep, and other things happen.
-
-They draw from a stream of their own. To add one: a function, and its line in ``SLEEP_TEMPLATES``.
+Each group draws from a random stream of its own, so that adding one changes no recorded scenario.
+To add a template: a function of a random stream and a scenario, and its line in the table of its
+group (``FEDERATION_TEMPLATES``, ``CELL_TEMPLATES``, ``SLEEP_TEMPLATES``). ``generate.py`` contains
+the weights of the groups.
 """
 
 from __future__ import annotations
@@ -79,7 +56,7 @@ from testkit.sim.scenario.operations import (
 )
 from testkit.sim.scenario.scenario import CENTRE, Scenario, host_of_cell, hosts_of
 
-MANY_PERCENT = 8  # of partitioned worlds: those have twenty cells, and take their time
+MANY_PERCENT = 8  # of partitioned worlds: those have twenty cells, and take long
 
 
 def with_federation_story(random: Random, scenario: Scenario) -> Scenario:
@@ -87,8 +64,8 @@ def with_federation_story(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _left_alone(random: Random, scenario: Scenario) -> Scenario:
-    """I19: the centre is away; meanwhile machines die and somebody deletes instances on the cell,
-    which go and come back without anybody's consent."""
+    """I19: the center is unreachable; meanwhile machines die and an operator deletes instances on
+    the cell, which are deleted and created again without the center."""
     scenario = replace(split(scenario), faults=(), operations=())
     project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
     create = CreateWorkload(0.0, project, "db", "db:1", 2, (cell.upper(),))
@@ -105,8 +82,8 @@ def _left_alone(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _debts_of_the_dead(random: Random, scenario: Scenario) -> Scenario:
-    """Instances leave their cell while the centre is away, and the cell is killed before it could
-    say so. The centre has other ideas when it is back."""
+    """Instances leave their cell while the center is unreachable, and the cell crashes before it
+    could report it. When the center is back, users have changed the workload."""
     scenario = replace(split(scenario), faults=(), operations=())
     layout = scenario.layout
     project, cell = random.choice(layout.projects), random.choice(layout.cells)
@@ -127,8 +104,8 @@ def _debts_of_the_dead(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _fallen_back(random: Random, scenario: Scenario) -> Scenario:
-    """I16: a city fails for a while or for good, and others take its share; perhaps one of those
-    fails as well, and perhaps somebody moves it back."""
+    """I16: a city fails for a while or forever, and its replicas move to fallback cities; perhaps
+    one of those fails, too, and perhaps a user moves the replicas back."""
     scenario = replace(split(scenario), faults=(), operations=())
     layout = replace(scenario.layout, cells=CELLS)
     scenario = replace(scenario, layout=layout)
@@ -153,8 +130,8 @@ def _fallen_back(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _partitioned(random: Random, scenario: Scenario) -> Scenario:
-    """Three cells, or twenty now and then, and planes that do not hear each other in several ways
-    at once while users work on workloads in many cities."""
+    """Three cells, sometimes twenty, and planes that cannot reach each other in several ways at
+    once, while users change workloads in many cities."""
     many = random.random() * 100 < MANY_PERCENT
     layout = replace(scenario.layout, processes="split", cells=MANY_CELLS if many else CELLS)
     window_s = random.choice((12.0, 40.0))
@@ -178,7 +155,7 @@ def with_membership_story(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _drained(random: Random, scenario: Scenario) -> Scenario:
-    """Before, while and after workloads come to its city, and whatever else goes wrong."""
+    """A cell is drained before, while and after workloads are placed in its city."""
     layout = scenario.layout
     cell, project = random.choice(layout.cells), random.choice(layout.projects)
     at_s = round(random.uniform(1, 6), 2)
@@ -204,7 +181,7 @@ def with_cells_that_come_and_go(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _leaving(random: Random, scenario: Scenario) -> Scenario:
-    """A cell leaves while people work on what is there, and it or another one joins."""
+    """A cell leaves while users change its workloads, and the same cell or another one joins."""
     scenario, cell, spare = _joined(random, scenario)
     at_s, forced = round(random.uniform(1, 12), 2), random.random() < 0.5
     heir = random.choice((cell, spare))
@@ -222,7 +199,7 @@ def _second(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _there_and_back(random: Random, scenario: Scenario) -> Scenario:
-    """A city goes to another cell and back, perhaps while the first does not hear of it."""
+    """A city moves to another cell and back, perhaps while the first is unreachable."""
     scenario, cell, spare = _joined(random, scenario)
     at_s, for_s = round(random.uniform(1, 8), 2), round(random.uniform(0, 40), 2)
     told = MoveCity(at_s, spare, for_s)
@@ -231,8 +208,8 @@ def _there_and_back(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _joined(random: Random, scenario: Scenario) -> tuple[Scenario, str, str]:
-    """A world whose cells have joined, one of them, and a spare for its city. Nothing goes wrong
-    there that nobody could tell from a cell that has left."""
+    """A world whose cells have joined, one of them, and a spare for its city. Faults that look like
+    a cell that has left are removed."""
     cell = random.choice(scenario.layout.cells)
     spare = f"{cell}-2"
     layout = replace(scenario.layout, processes="split", managers=1, joined=True, spares=(spare,))
@@ -245,7 +222,7 @@ def _joined(random: Random, scenario: Scenario) -> tuple[Scenario, str, str]:
 
 
 def _is_fatal(fault: f.Fault) -> bool:
-    """For ever; or a disk is wiped; or certificates are not valid yet, or any more."""
+    """Return True for a fault that lasts forever, wipes a disk, or makes certificates invalid."""
     if isinstance(fault, f.EmptyHost):
         return True
     skewed = isinstance(fault, f.SkewClock) and fault.host == CENTRE
@@ -253,7 +230,7 @@ def _is_fatal(fault: f.Fault) -> bool:
 
 
 def _silence(random: Random, cell: str, at_s: float) -> tuple[f.Fault, ...]:
-    """Of the cell, from before to some time after."""
+    """Return faults that make the cell unreachable around this time."""
     begins_s = round(max(0.0, at_s - random.uniform(0, 5)), 2)
     return (f.IsolateHost(begins_s, round(random.uniform(5, 90), 2), f"cell-{cell}"),)
 
@@ -268,9 +245,9 @@ _AGAINST: tuple[_Against, ...] = ("Denied", "Suspended", "Removed")
 
 
 def with_newcomer(random: Random, scenario: Scenario) -> Scenario:
-    """Not where a plane goes back to a backup: nobody can tell there what was let go since. Nor
-    where a cell comes back empty: with what newcomers write its versions are soon as high as those
-    that readers remember, and nobody can tell that it is another one."""
+    """Not in worlds in which a plane is restored from a backup: what was released since is not on
+    record. Not if a cell comes back empty: with the writes of the new project its versions soon
+    pass those that readers have seen, and they cannot detect the replacement."""
     if any(isinstance(fault, RestorePlane | EmptyHost) for fault in scenario.faults):
         return scenario
     told = _life(random, scenario)
@@ -284,7 +261,7 @@ def with_newcomer(random: Random, scenario: Scenario) -> Scenario:
 def _turn(
     random: Random, later: Callable[[], float], deployed: Callable[[], DeployIn]
 ) -> list[Operation]:
-    """Access is taken away and perhaps given back, or asked for anew."""
+    """Access is revoked, and perhaps granted or requested again."""
     turn = random.random()
     if turn < 0.25:
         return []
@@ -331,7 +308,7 @@ TOLD_PERCENT = 4  # of scenarios
 def with_mislabelled_homes(random: Random, scenario: Scenario) -> Scenario:
     if random.random() * 100 >= TOLD_PERCENT:
         return scenario
-    # Most namespaces of a hub are no homes, and some edits meet those.
+    # Most namespaces of a hub belong to no project, and some edits hit those.
     edits = tuple(
         EditObject(
             round(random.uniform(1, 10), 2),
@@ -357,7 +334,7 @@ def _orphaned(random: Random, operation: Operation) -> Operation:
 
 
 def _more(random: Random, scenario: Scenario) -> tuple[Operation, ...]:
-    """A workload of its own is deleted so, perhaps made again; and something that is owned."""
+    """Another workload is deleted like this, perhaps created again; and an object with an owner."""
     layout, at_s = scenario.layout, round(random.uniform(1, 8), 2)
     project, city = random.choice(layout.projects), random.choice(layout.cells).upper()
     first = CreateWorkload(0.0, project, "gone", "gone:1", random.randint(1, 2), (city,))
@@ -383,7 +360,7 @@ _HOLDER, _WAITING = "first", ("next", "last")
 
 
 def with_contenders(random: Random, scenario: Scenario) -> Scenario:
-    """One workload has all there is and gives one back, while two others wait."""
+    """One workload has all the quota and releases one instance, while two others wait."""
     layout = scenario.layout
     project, allowed = random.choice(layout.projects), layout.instances
     cities = (random.choice(layout.cells).upper(),)
@@ -400,7 +377,7 @@ def with_contenders(random: Random, scenario: Scenario) -> Scenario:
     return with_steps(replace(scenario, operations=()), told, ())
 
 
-# Shorter than what a world is given to settle: it sleeps before silence is asked of it.
+# Shorter than the time in which a world settles: instances sleep before it must be quiet.
 IDLE_MS = (500, 1000, 2000)
 
 
@@ -414,13 +391,13 @@ def with_sleep_story(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _come_and_go(random: Random, scenario: Scenario) -> Scenario:
-    """Whatever else goes wrong."""
+    """Whatever else fails."""
     scenario, told = _sleepers(random, scenario)
     return with_steps(scenario, (*told, *_visits(random, told, 3.0, 20.0)), ())
 
 
 def _left_idle(random: Random, scenario: Scenario) -> Scenario:
-    """I19: the centre is away, and sleepers wake all the same."""
+    """I19: the center is unreachable, and instances still wake."""
     scenario = replace(split(scenario), faults=(), operations=())
     scenario, told = _sleepers(random, scenario)
     at_s, for_s = round(random.uniform(6, 9), 2), round(random.uniform(20, 60), 2)
@@ -430,7 +407,7 @@ def _left_idle(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _killed_asleep(random: Random, scenario: Scenario) -> Scenario:
-    """The process of the cell dies while its machines sleep, wake or fall asleep."""
+    """The process of the cell crashes while its machines sleep, wake or are being paused."""
     scenario, told = _sleepers(random, replace(scenario, faults=()))
     host = host_of_cell(scenario.layout, told[0].cities[0].lower())
     stops = tuple(
@@ -441,7 +418,7 @@ def _killed_asleep(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _rolled_asleep(random: Random, scenario: Scenario) -> Scenario:
-    """Sleepers are replaced, scaled and visited meanwhile."""
+    """Sleeping instances are replaced, scaled and visited."""
     scenario, told = _sleepers(random, replace(scenario, faults=(), operations=()))
     project = told[0].project
     changes: tuple[Operation, ...] = (
@@ -452,7 +429,7 @@ def _rolled_asleep(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _sleepers(random: Random, scenario: Scenario) -> tuple[Scenario, Sleepers]:
-    """A workload that sleeps, in a world in which cells publish ports."""
+    """Add a workload that sleeps, in a world whose cells publish ports."""
     scenario = replace(scenario, layout=replace(scenario.layout, published=True))
     layout = scenario.layout
     project, cell = random.choice(layout.projects), random.choice(layout.cells)
@@ -471,7 +448,7 @@ def _visits(random: Random, told: Sleepers, from_s: float, until_s: float) -> tu
 
 
 def _visit(random: Random, told: Sleepers, at_s: float) -> Visit:
-    """Alone, many at once, or again and again in the very moment of falling asleep."""
+    """Return one visit, many at once, or visits at the moment of the pause."""
     create, sleep = told
     stays_s = random.choice((0.0, 0.2, 0.2, 3.0))
     again_s = sleep.idle_ms / 1000 + stays_s + random.choice((0.0, 0.02, 0.05, 0.08))

@@ -35,15 +35,15 @@ from testkit.sim.scenario.feature_templates import (
 )
 from testkit.sim.scenario.scenario import Scenario
 
-# After the last operation and fault have begun; what lasts longer is healed.
+# After the last operation and fault have begun; then the calm begins.
 _TAIL_S = 10.0
-# In every n-th world users soon ask for more instances than their project may have.
+# In every n-th world users soon want more instances than their quota allows.
 _TIGHT_EVERY, _TIGHT = 6, (1, 2)
-# In every n-th world, one of those, several wait for what others give back.
+# In every n-th world, one of those, several workloads wait for released quota.
 _CONTENDED_EVERY, _CONTENDED = 30, 18
-# In every n-th world workloads refer to ConfigMaps and Secrets.
+# In every n-th world workloads reference ConfigMaps and Secrets.
 _DATA_EVERY, _DATA = 8, 3
-# In every n-th world namespaces of projects come and go.
+# In every n-th world namespaces of projects are created and deleted.
 _FLEETING_EVERY, _FLEETING = 12, 1
 # Every n-th world is about restarts.
 _RESTARTS_EVERY, _RESTARTS = 9, 4
@@ -55,8 +55,8 @@ def _plain(_random: Random, scenario: Scenario) -> Scenario:
     return scenario
 
 
-# What a world tells on top of what it has drawn by itself, with the name of its stream and how
-# often of a hundred. One tale at a time: it shows what it is about, and worlds stay small.
+# Groups of templates: the name of the random stream, the function, and the weight in percent. Most
+# scenarios apply at most one, which keeps worlds small.
 TEMPLATES: Table[tuple[str, Template]] = (
     (("", _plain), 38),
     (("story", with_story), 34),
@@ -68,7 +68,7 @@ TEMPLATES: Table[tuple[str, Template]] = (
     (("sleep", with_sleep_story), 4),
 )
 _ALONE_PERCENT = {"projects": 75, "membership": 75, "orphans": 60, "sleep": 75}
-# Of a hundred worlds, so many tell a second one.
+# Percentage of scenarios that apply a second template.
 _SECOND_PERCENT = 6
 
 
@@ -101,7 +101,7 @@ def scenario_of(seed: int) -> Scenario:
 
 
 def _apply_template(scenario: Scenario, name: str, tale: Template) -> Scenario:
-    """A tale with workloads of its own is mostly told where people do nothing else."""
+    """Templates with workloads of their own mostly replace the drawn operations."""
     seed = scenario.seed
     alone = stream(seed, "workload", "alone").random() * 100 < _ALONE_PERCENT.get(name, 0)
     told = tale(
@@ -111,7 +111,7 @@ def _apply_template(scenario: Scenario, name: str, tale: Template) -> Scenario:
 
 
 def _templates_of(seed: int) -> Iterator[tuple[str, Template]]:
-    """In the order of the table, whichever was drawn first: cells join before anything sleeps."""
+    """In the order of the table, whichever was drawn first: cells join before instances sleep."""
     random = stream(seed, "workload", "tales")
     drawn = [weighted(random, TEMPLATES)]
     if random.random() * 100 < _SECOND_PERCENT:
