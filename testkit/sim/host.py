@@ -190,7 +190,7 @@ class SimulatedHost:
 
     # --- serving
 
-    def forget_history(self) -> None:
+    def compact_history(self) -> None:
         """Compact all history: open watches end, and resuming them returns 410."""
         if isinstance(self._process, ServingProcess):
             store = self._process.platform.store
@@ -471,7 +471,7 @@ _START_S = 0.1
 class CellMachines:
     hosts: Mapping[str, SimulatedHost]
     providers: Mapping[PlaneName, Provider]
-    forget: Callable[[str], None]
+    drop_plane: Callable[[str], None]
     client: Callable[[PlaneName, str], Client]
     wiped: dict[str, int] = field(default_factory=dict)
 
@@ -491,7 +491,7 @@ class CellMachines:
         host.crash(down_s=_OFF_S)
         host.disk.journal = MemoryJournal()
         host.certificate = ""
-        self.forget(plane)
+        self.drop_plane(plane)
         self.providers[plane].machines.clear()
 
     def joining_with(self, token: str) -> Client:

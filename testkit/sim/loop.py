@@ -30,7 +30,7 @@ import msgspec
 
 R = TypeVar("R")
 
-_TIDY_ROUNDS = 5
+_CANCEL_ROUNDS = 5
 _TASKS_FEW = 1000
 
 HOST: contextvars.ContextVar[str] = contextvars.ContextVar("HOST", default="")
@@ -46,7 +46,7 @@ class Deadlock(Exception):
     """No callback is ready and no timer is set."""
 
 
-class Step(msgspec.Struct):
+class ScheduledCall(msgspec.Struct):
     """A callback, perhaps with a time; asyncio calls it a handle. A world creates tens of
     thousands, and a struct is created fastest."""
 
@@ -91,13 +91,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._random = random
         self._shuffled_from_s, self._shuffled_until_s = shuffled_s
         self._now_s = 0.0
-        self._ready: list[Step] = []
+        self._ready: list[ScheduledCall] = []
         # By time, then by order of creation: tuples compare fastest.
-        self._timers: list[tuple[float, int, Step]] = []
+        self._timers: list[tuple[float, int, ScheduledCall]] = []
         self._timers_set = 0
         self._dead_hosts: set[str] = set()
-        self._standing_still: dict[str, list[Step]] = {}
-        self._passed_over: list[Step] = []  # tasks of crashed hosts; cancelled when the run ends
+        self._standing_still: dict[str, list[ScheduledCall]] = {}
+        self._passed_over: list[
+            ScheduledCall
+        ] = []  # tasks of crashed hosts; cancelled when the run ends
         self._tasks: list[SequencedTask[Any]] = []
         self._tasks_made = 0
         self._tasks_tidy = _TASKS_FEW
@@ -121,33 +123,33 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def run_until_complete(self, future: Any) -> Any:
         asyncio.events._set_running_loop(self)
-        with _tasks_unlisted():
+        with _tasks_untracked():
             try:
                 main = self.create_task(future)
                 self._run_until(main.done)
                 failure = self._failure
             finally:
-                self._tidy_up()
+                self._cancel_all_tasks()
                 asyncio.events._set_running_loop(None)
         if failure is not None:
             raise failure
         return main.result()
 
-    def _tidy_up(self) -> None:
+    def _cancel_all_tasks(self) -> None:
         """Cancel all tasks at the end of a run, also those of crashed hosts."""
         self._dead_hosts.clear()
         self._timers.clear()
         self._ready += self._passed_over
         for host in list(self._standing_still):
             self.resume(host)
-        for _ in range(_TIDY_ROUNDS):
+        for _ in range(_CANCEL_ROUNDS):
             left = [task for task in self._tasks if not task.done()]
             for task in left:
                 task.cancel()
             while self._ready:
                 self._failure = None  # errors no longer matter
                 self._run_until(lambda: not self._ready)
-        _look_at_errors(self._tasks)
+        _retrieve_errors(self._tasks)
         # References from here must not keep a whole world alive.
         self._tasks.clear()
         self._timers.clear()
@@ -160,12 +162,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> Step:
+    ) -> ScheduledCall:
         if context is None:
             context = contextvars.copy_context()
-        step = Step(callback, args, context, self._now_s)
-        self._ready.append(step)
-        return step
+        call = ScheduledCall(callback, args, context, self._now_s)
+        self._ready.append(call)
+        return call
 
     def call_at(  # type: ignore[override]
         self,
@@ -173,13 +175,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> Step:
+    ) -> ScheduledCall:
         if context is None:
             context = contextvars.copy_context()
-        step = Step(callback, args, context, when)
+        call = ScheduledCall(callback, args, context, when)
         self._timers_set += 1
-        heapq.heappush(self._timers, (when, self._timers_set, step))
-        return step
+        heapq.heappush(self._timers, (when, self._timers_set, call))
+        return call
 
     def call_later(  # type: ignore[override]
         self,
@@ -187,7 +189,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> Step:
+    ) -> ScheduledCall:
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -201,11 +203,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         # Keep the result: otherwise collecting the tasks of a crashed host runs their cleanup code.
         self._tasks.append(task)
         if len(self._tasks) > self._tasks_tidy:
-            self._forget_ended_tasks()
+            self._drop_ended_tasks()
         return task
 
-    def _forget_ended_tasks(self) -> None:
-        _look_at_errors(self._tasks)
+    def _drop_ended_tasks(self) -> None:
+        _retrieve_errors(self._tasks)
         self._tasks = [task for task in self._tasks if not task.done()]
         self._tasks_tidy = max(_TASKS_FEW, 2 * len(self._tasks))
 
@@ -233,25 +235,25 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if not ready:
                 self._jump_to_next_timer()
                 continue
-            step = pick() if len(ready) > 1 else ready.pop()
-            if step.is_cancelled:
+            call = pick() if len(ready) > 1 else ready.pop()
+            if call.is_cancelled:
                 continue
-            if (self._dead_hosts or self._standing_still) and self._is_kept_back(step):
+            if (self._dead_hosts or self._standing_still) and self._is_held(call):
                 continue
-            step.context.run(step.callback, *step.args)
+            call.context.run(call.callback, *call.args)
 
-    def _is_kept_back(self, step: Step) -> bool:
+    def _is_held(self, call: ScheduledCall) -> bool:
         """Return True if its host has crashed or is paused."""
-        host = step.host
+        host = call.host
         if host in self._dead_hosts:
-            self._passed_over.append(step)
+            self._passed_over.append(call)
         elif host in self._standing_still:
-            self._standing_still[host].append(step)
+            self._standing_still[host].append(call)
         else:
             return False
         return True
 
-    def _pick(self) -> Step:
+    def _pick(self) -> ScheduledCall:
         """Remove and return one of the ready callbacks; the last one takes its place."""
         ready = self._ready
         if not self._shuffled_from_s <= self._now_s < self._shuffled_until_s:
@@ -276,23 +278,23 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
 
 @contextmanager
-def _tasks_unlisted() -> Iterator[None]:
+def _tasks_untracked() -> Iterator[None]:
     """Keep tasks out of asyncio's weak set. Only ``all_tasks()`` uses it, which no world calls, and
     it costs three Python callbacks per task. This loop has a list of its own."""
     known: Any = asyncio.tasks
     tasks = known._scheduled_tasks if sys.version_info >= (3, 12) else known._all_tasks
-    tasks.add = _not_listed
+    tasks.add = _ignore_task
     try:
         yield
     finally:
         del tasks.add
 
 
-def _not_listed(_task: object) -> None:
+def _ignore_task(_task: object) -> None:
     """Replaces ``add`` of that set."""
 
 
-def _look_at_errors(tasks: list[SequencedTask[Any]]) -> None:
+def _retrieve_errors(tasks: list[SequencedTask[Any]]) -> None:
     """Mark exceptions as retrieved: asyncio must not log those of cancelled tasks."""
     for task in tasks:
         if task.done() and not task.cancelled():

@@ -90,7 +90,7 @@ class Network:
         self._random = random
         self._randoms: dict[Link, Random] = {}
         self._bends: dict[Link, LinkFaults] = {}
-        self._pipes: dict[Pipe, None] = {}
+        self._pipes: dict[SimulatedWatch, None] = {}
         self._opening: dict[object, Link] = {}  # watches that are being opened slowly
         self._version_before = version_before
 
@@ -104,7 +104,7 @@ class Network:
     def transport(self, source: str, target: str) -> LinkTransport:
         return LinkTransport(self, source, target)
 
-    def pipes(self, source: str, target: str) -> list[Pipe]:
+    def watch_streams(self, source: str, target: str) -> list[SimulatedWatch]:
         """Return the open watches of source at target."""
         return [p for p in self._pipes if (p.source, p.target) == (source, target)]
 
@@ -112,31 +112,31 @@ class Network:
         """Return a half-open watch that the reader has not detected, which takes a minute, a watch
         with a backlog, or one that is being opened."""
         late_s = asyncio.get_running_loop().time() + LATE_S
-        for pipe in self._pipes:
-            if pipe.half_open:
-                return f"a watch of {pipe.source} at {pipe.target} is half-open"
-            if pipe.arrives_s > late_s:
-                return f"a watch of {pipe.source} at {pipe.target} lags"
+        for watch_stream in self._pipes:
+            if watch_stream.half_open:
+                return f"a watch of {watch_stream.source} at {watch_stream.target} is half-open"
+            if watch_stream.arrives_s > late_s:
+                return f"a watch of {watch_stream.source} at {watch_stream.target} lags"
         for source, target in self._opening.values():
             return f"a watch of {source} at {target} is being opened"
         return ""
 
     def backlog_arrives_s(self) -> float:
         """Return when the last event in transit arrives."""
-        return max((pipe.arrives_s for pipe in self._pipes), default=0.0)
+        return max((watch_stream.arrives_s for watch_stream in self._pipes), default=0.0)
 
-    def forget_host(self, host: str) -> None:
+    def drop_host(self, host: str) -> None:
         """The process crashed: close connections from and to it."""
-        for pipe in list(self._pipes):
-            if host in (pipe.source, pipe.target):
-                pipe.close()
+        for watch_stream in list(self._pipes):
+            if host in (watch_stream.source, watch_stream.target):
+                watch_stream.close()
         # Tasks of a crashed host never run again, so they do not remove their entries themselves.
         for opening, (source, _) in list(self._opening.items()):
             if source == host:
                 del self._opening[opening]
 
-    def dropped(self, pipe: Pipe) -> None:
-        self._pipes.pop(pipe, None)
+    def dropped(self, watch_stream: SimulatedWatch) -> None:
+        self._pipes.pop(watch_stream, None)
 
     def latency_s(self, source: str, target: str) -> float:
         if source == target:
@@ -226,9 +226,9 @@ class Network:
         response = await self._deliver(target, request)
         if response.stream is None:
             return response
-        pipe = self._pipe(source, target, response.stream)
-        self._pipes[pipe] = None
-        return replace(response, stream=pipe)
+        watch_stream = self._pipe(source, target, response.stream)
+        self._pipes[watch_stream] = None
+        return replace(response, stream=watch_stream)
 
     async def _open_slowly(self, link: Link, delay_s: float) -> None:
         opening = object()
@@ -238,12 +238,12 @@ class Network:
         finally:
             self._opening.pop(opening, None)
 
-    def _pipe(self, source: str, target: str, stream: ByteStream) -> Pipe:
+    def _pipe(self, source: str, target: str, stream: ByteStream) -> SimulatedWatch:
         if source == target and isinstance(stream, Stoppable):
-            return PipeWithinHost(self, source, stream)
-        pipe = PipeBetweenHosts(self, source, target)
-        self.hosts[target].spawn(pipe.pump(stream))
-        return pipe
+            return LocalWatch(self, source, stream)
+        watch_stream = RemoteWatch(self, source, target)
+        self.hosts[target].spawn(watch_stream.pump(stream))
+        return watch_stream
 
     async def _deliver(self, target: str, request: Request) -> Response:
         return await self.hosts[target].answer(request)
@@ -322,7 +322,7 @@ class Stoppable(ByteStream, Protocol):
         """End the stream, also while a reader waits for the next line."""
 
 
-class Pipe(ABC):
+class SimulatedWatch(ABC):
     """One open watch, with its link's faults applied."""
 
     def __init__(self, network: Network, source: str, target: str) -> None:
@@ -338,7 +338,7 @@ class Pipe(ABC):
         self._closed = False
         self._news: asyncio.Future[None] | None = None
 
-    def __aiter__(self) -> Pipe:
+    def __aiter__(self) -> SimulatedWatch:
         return self
 
     async def __anext__(self) -> bytes:
@@ -410,7 +410,7 @@ class Pipe(ABC):
             self._news.set_result(None)
 
 
-class PipeBetweenHosts(Pipe):
+class RemoteWatch(SimulatedWatch):
     def __init__(self, network: Network, source: str, target: str) -> None:
         super().__init__(network, source, target)
         self._on_the_way: deque[bytes | None] = deque()
@@ -437,7 +437,7 @@ class PipeBetweenHosts(Pipe):
         self._take(self._on_the_way.popleft())
 
 
-class PipeWithinHost(Pipe):
+class LocalWatch(SimulatedWatch):
     def __init__(self, network: Network, host: str, stream: Stoppable) -> None:
         super().__init__(network, host, host)
         self._stream = stream

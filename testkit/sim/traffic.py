@@ -50,13 +50,13 @@ class SimulatedTraffic:
             number = last_port if last_port and last_port not in taken else free
             known = self._ports[owner, name] = (Port(), number)
         self.balance.set_backends(known[0], backends)
-        self._forget_the_gone()
+        self._remove_closed()
         return "127.0.0.1", known[1]
 
     async def withdraw(self, owner: str, kept: Collection[str] = ()) -> None:
         for key in [k for k in self._ports if k[0] == owner and k[1] not in kept]:
             del self._ports[key]
-        self._forget_the_gone()
+        self._remove_closed()
 
     def ports_of(self, plane: PlaneName) -> list[Port]:
         """Return the ports of a cell that have a backend."""
@@ -75,5 +75,5 @@ class SimulatedTraffic:
     async def _connect(self, backend: Backend) -> Backend | None:
         return backend if self.runs(backend) else None
 
-    def _forget_the_gone(self) -> None:
+    def _remove_closed(self) -> None:
         self.balance.keep_only(port for port, _ in self._ports.values())

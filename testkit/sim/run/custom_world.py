@@ -49,8 +49,8 @@ from testkit.sim.disk import Disk
 from testkit.sim.host import HostEnvironment, HostRoles, SimulatedHost, credentials_of
 from testkit.sim.loop import VirtualLoop, run_virtual, stream
 from testkit.sim.network import Around, Network
-from testkit.sim.run.shrink import shrunken
-from testkit.sim.run.trial import Failure, tried
+from testkit.sim.run.shrink import shrink
+from testkit.sim.run.trial import Failure, run_trial
 from testkit.sim.run.world import Outcome, WorldBroken
 from testkit.sim.scenario.draw import MEDIUM, draw_faults
 from testkit.sim.scenario.faults import AnswerFromCache, ExpireToken, Fault, LoseHistory
@@ -171,7 +171,7 @@ class _CustomWorld:
             providers={},
             operator=lambda _plane: client,
             log=self.observer.log,
-            forget=self._state.forget,
+            drop_plane=self._state.drop_plane,
             restored=self._state.restore,
             tamper=lambda _plane, _ref: None,
         )
@@ -223,14 +223,16 @@ class _CustomWorld:
             providers={},
             reach=self._reach,
             on_commit=self._on_commit,
-            on_death=self._network.forget_host,
+            on_death=self._network.drop_host,
             on_exit=self._on_exit,
             on_answer=lambda _request, _response: None,
         )
-        neighbours = tuple(c for c in registry.CLUSTER_CONTROLLERS if c.role in ("hub", "platform"))
+        cluster_controllers = tuple(
+            c for c in registry.CLUSTER_CONTROLLERS if c.role in ("hub", "platform")
+        )
         process = partial(_CustomProcess, program=self._program)
         cast = (
-            HostRoles(CENTRE, _PLANES, True, neighbours, ()),
+            HostRoles(CENTRE, _PLANES, True, cluster_controllers, ()),
             HostRoles(MANAGER, (), False, (), (HUB,), process=process),
         )
         for number, roles in enumerate(cast):
@@ -297,32 +299,32 @@ def custom_main(program: CustomProgram, arguments: Sequence[str] | None = None) 
     if options.seed is not None:
         return _replay(run, custom_scenario_of(options.seed))
     for seed in range(options.first, options.first + options.seeds):
-        found = tried(custom_scenario_of(seed), run)
+        found = run_trial(custom_scenario_of(seed), run)
         if isinstance(found, Failure):
-            _say_shrunken(run, found)
+            _print_shrunk(run, found)
             return 1
-    _say(f"{options.seeds} seeds from {options.first} on: every rule held")
+    _print(f"{options.seeds} seeds from {options.first} on: every rule held")
     return 0
 
 
 def _replay(run: Callable[[Scenario], Outcome], scenario: Scenario) -> int:
     """Print a replay; equal for two runs of one seed, in any process."""
-    found = tried(scenario, run)
+    found = run_trial(scenario, run)
     failed = isinstance(found, Failure)
-    told = f"broke {found.message}" if isinstance(found, Failure) else "every rule held"
-    for line in (*scenario.lines(), *found.trace, f"seed {scenario.seed}: {told}"):
-        _say(line)
+    result = f"broke {found.message}" if isinstance(found, Failure) else "every rule held"
+    for line in (*scenario.lines(), *found.trace, f"seed {scenario.seed}: {result}"):
+        _print(line)
     return 1 if failed else 0
 
 
-def _say_shrunken(run: Callable[[Scenario], Outcome], failure: Failure) -> None:
-    _say(f"seed {failure.scenario.seed} broke {failure.message}")
-    small = shrunken(failure, trial=lambda scenario: tried(scenario, run))
-    _say(f"shrunken in {small.runs} runs: {small.failure.message}")
+def _print_shrunk(run: Callable[[Scenario], Outcome], failure: Failure) -> None:
+    _print(f"seed {failure.scenario.seed} broke {failure.message}")
+    small = shrink(failure, trial=lambda scenario: run_trial(scenario, run))
+    _print(f"shrunken in {small.runs} runs: {small.failure.message}")
     for line in (*small.failure.scenario.lines(), *small.failure.trace):
-        _say(f"  {line}")
-    _say(f"replay it whole: --seed {failure.scenario.seed}")
+        _print(f"  {line}")
+    _print(f"replay it whole: --seed {failure.scenario.seed}")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(line)  # noqa: T201

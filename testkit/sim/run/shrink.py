@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from testkit.sim.loop import NEVER, Span
-from testkit.sim.run.trial import Failure, Try, tried
+from testkit.sim.run.trial import Failure, Try, run_trial
 from testkit.sim.scenario.scenario import Scenario
 
 T = TypeVar("T")
@@ -27,29 +27,29 @@ _SPAN_LEAST_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Shrunken:
+class ShrunkFailure:
     failure: Failure
     runs: int
 
 
-def shrunken(
+def shrink(
     failure: Failure,
     *,
     runs_max: int = RUNS_MAX,
-    trial: Try = tried,
+    trial: Try = run_trial,
     keep_shuffled: bool = False,
-) -> Shrunken:
+) -> ShrunkFailure:
     """Shrink a failing scenario. ``keep_shuffled`` is for callers who vary the schedule of the
     result."""
     search = _Search(failure, runs_max, trial)
-    search.without_some("faults")
-    search.without_some("operations")
-    search.without_some("faults")
+    search.leave_out_parts("faults")
+    search.leave_out_parts("operations")
+    search.leave_out_parts("faults")
     if not keep_shuffled:
         search.shuffle_less()
-    while search.took_one_simpler():
+    while search.simplify_once():
         pass
-    return Shrunken(search.failure, search.runs)
+    return ShrunkFailure(search.failure, search.runs)
 
 
 class _Search:
@@ -62,7 +62,7 @@ class _Search:
         self._trial = trial
         self._tried: dict[Scenario, None] = {}
 
-    def takes(self, candidate: Scenario) -> bool:
+    def accepts(self, candidate: Scenario) -> bool:
         """Return True if the candidate fails in the same way, and keep it as the smallest."""
         if candidate in self._tried or candidate == self.failure.scenario:
             return False
@@ -76,7 +76,7 @@ class _Search:
         self.failure = found
         return True
 
-    def without_some(self, part: str) -> None:
+    def leave_out_parts(self, part: str) -> None:
         """ddmin: leave out smaller and smaller parts while it still fails."""
         present: Sequence[Any] = getattr(self.failure.scenario, part)
         size = len(present)
@@ -84,7 +84,7 @@ class _Search:
             smaller = False
             for kept in _left_out(present, size):
                 changed: Any = {part: kept}
-                if self.takes(replace(self.failure.scenario, **changed)):
+                if self.accepts(replace(self.failure.scenario, **changed)):
                     present, smaller = kept, True
                     break
             size = min(size, len(present)) if smaller else size // 2
@@ -106,11 +106,11 @@ class _Search:
                 return
 
     def _shuffles_only(self, span: Span) -> bool:
-        return self.takes(replace(self.failure.scenario, shuffled_s=span))
+        return self.accepts(replace(self.failure.scenario, shuffled_s=span))
 
-    def took_one_simpler(self) -> bool:
+    def simplify_once(self) -> bool:
         scenario = self.failure.scenario
-        return any(self.takes(c) for simpler in _SIMPLER for c in simpler(scenario))
+        return any(self.accepts(c) for simpler in _SIMPLER for c in simpler(scenario))
 
 
 def _left_out(present: Sequence[T], size: int) -> Iterator[tuple[T, ...]]:

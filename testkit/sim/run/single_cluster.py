@@ -95,7 +95,7 @@ class SingleClusterWorld:
             lambda _plane, _age_s: 0,
             lambda sign: self.sometimes.update([sign]),
         )
-        self.hosts = self._built_hosts()
+        self.hosts = self._build_all_hosts()
         self.users = Users(self.client, self.observer.log, (project_plane(PROJECT),))
         self.injector = FaultInjector(
             loop=loop,
@@ -105,7 +105,7 @@ class SingleClusterWorld:
             providers={CELL: self.provider},
             operator=self.client,
             log=self.observer.log,
-            forget=self.state.forget,
+            drop_plane=self.state.drop_plane,
             restored=self.state.restore,
             tamper=self.users.tamper,
         )
@@ -130,10 +130,10 @@ class SingleClusterWorld:
         for task in (acting, leaving, *([raging] if raging.done() else ())):
             await task
         await self._until(lambda: self._find_missing(self.users.wanted))
-        await self._be_quiet()
+        await self._check_quiet()
         await self.users.delete_everything()
         await self._until(lambda: self._find_missing({}) or self._find_leftovers())
-        await self._be_quiet()
+        await self._check_quiet()
         return self.sometimes
 
     async def _bring_up(self) -> None:
@@ -179,7 +179,7 @@ class SingleClusterWorld:
             await asyncio.sleep(1.0)
         self._fail_if_broken()
 
-    async def _be_quiet(self) -> None:
+    async def _check_quiet(self) -> None:
         await asyncio.sleep(5.0)
         writes, lines = self.state.writes, len(self.observer.trace)
         await asyncio.sleep(QUIET_S)
@@ -227,7 +227,7 @@ class SingleClusterWorld:
 
     # --- construction
 
-    def _built_hosts(self) -> dict[str, SimulatedHost]:
+    def _build_all_hosts(self) -> dict[str, SimulatedHost]:
         around = HostEnvironment(
             loop=self._loop,
             credentials=credentials_of((PLATFORM, HUB)),
@@ -263,7 +263,7 @@ class SingleClusterWorld:
 
     def _on_death(self, host: str) -> None:
         self.observer.log(f"{host} died")
-        self.network.forget_host(host)
+        self.network.drop_host(host)
 
     def _on_commit(self, number: int, batch: Sequence[Entry]) -> None:
         self.observer.on_commit(number, [_shown(entry) for entry in batch])

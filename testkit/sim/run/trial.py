@@ -41,7 +41,7 @@ Trial = Outcome | Failure
 Try = Callable[[Scenario], Trial]
 
 
-def tried(scenario: Scenario, run: Callable[[Scenario], Outcome] = run_scenario) -> Trial:
+def run_trial(scenario: Scenario, run: Callable[[Scenario], Outcome] = run_scenario) -> Trial:
     try:
         return run(scenario)
     except WorldBroken as broken:
@@ -66,7 +66,7 @@ _LAYOUTS = (
 )
 
 
-def small_story(layout: WorldLayout) -> Scenario:
+def small_scenario(layout: WorldLayout) -> Scenario:
     """Return the whole life cycle: deploy, change the image, scale, delete."""
     return Scenario(
         seed=1,
@@ -82,13 +82,13 @@ def small_story(layout: WorldLayout) -> Scenario:
     )
 
 
-def small_stories() -> list[Scenario]:
-    return [small_story(layout) for layout in _LAYOUTS]
+def small_scenarios() -> list[Scenario]:
+    return [small_scenario(layout) for layout in _LAYOUTS]
 
 
 def crash_points() -> Iterator[Scenario]:
     """For each layout, host and commit: a crash right before it is durable and right after."""
-    for story in small_stories():
+    for story in small_scenarios():
         commits = run_scenario(story).commits
         for host in hosts_of(story.layout):
             for number in range(1, _last_commit(story, host, commits) + 1):

@@ -43,7 +43,7 @@ def run_in_workers(
     source, at_work = iter(items), dict[Connection, BaseProcess]()
     try:
         while True:
-            at_work.update(_begun(work, islice(source, jobs - len(at_work)), prepare))
+            at_work.update(_start_workers(work, islice(source, jobs - len(at_work)), prepare))
             if not at_work:
                 return
             for connection in wait(list(at_work)):
@@ -55,7 +55,7 @@ def run_in_workers(
             worker.join()
 
 
-def _begun(
+def _start_workers(
     work: Callable[[T], R], items: Iterable[T], prepare: Callable[[T], object] | None
 ) -> Iterator[tuple[Connection, BaseProcess]]:
     context = multiprocessing.get_context("fork")

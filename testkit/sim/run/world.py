@@ -75,7 +75,7 @@ from testkit.sim.scenario.faults import (
     SkewClock,
     Throttle,
 )
-from testkit.sim.scenario.feature_templates import NEWCOMER
+from testkit.sim.scenario.feature_templates import NEW_PROJECT
 from testkit.sim.scenario.operations import AllowFallback, LeaveCell
 from testkit.sim.scenario.scenario import (
     USER,
@@ -103,7 +103,7 @@ TASKS_MORE = 5  # a watch may be about to be reopened
 # By host: its rows, the number of ids it has made, and the certificate of a cell.
 Disks = dict[str, tuple[MemoryJournal, int, str]]
 # In every n-th world all processes restart when it has settled (I24).
-_STARTED_ANEW_EVERY, _STARTED_ANEW_AT = 10, 5
+_RESTARTED_EVERY, _RESTARTED_AT = 10, 5
 _BRING_UP_S = 35.0
 _COMPARED_EVERY = (
     10  # every n-th seed also runs without faults, and must end in the same state (I21)
@@ -158,7 +158,7 @@ def _compare(scenario: Scenario, outcome: Outcome) -> None:
 
 def _run(scenario: Scenario, until: Callable[[World, Disks], Awaitable[T]]) -> T:
     traces: list[Sequence[str]] = [()]
-    disks = {} if scenario.fresh else brought_up(scenario.layout)
+    disks = {} if scenario.fresh else bring_up(scenario.layout)
 
     async def main(loop: VirtualLoop) -> T:
         world = World(loop, scenario)
@@ -167,14 +167,14 @@ def _run(scenario: Scenario, until: Callable[[World, Disks], Awaitable[T]]) -> T
             return await until(world, disks)
 
     try:
-        with _garbage_kept():
+        with _garbage_collection_disabled():
             return run_virtual(stream(scenario.seed, "schedule"), main, scenario.shuffled_s)
     except Exception as error:  # also a bug, in the product or here: the trace shows where
         raise WorldBroken(error, traces[0]) from error
 
 
 @contextmanager
-def _garbage_kept() -> Iterator[None]:
+def _garbage_collection_disabled() -> Iterator[None]:
     """Disable garbage collection: a world is garbage only as a whole, and no finalizer may run in
     between."""
     gc.disable()
@@ -203,7 +203,7 @@ class World:
         for cell, provider in self.providers.items():
             provider.on_remove = partial(self._on_remove, cell)
             provider.adoption_s = adoption_times(stream(scenario.seed, "adoption", cell))
-        self.observer = Observer(self.state, (*layout.projects, NEWCOMER))
+        self.observer = Observer(self.state, (*layout.projects, NEW_PROJECT))
         self.observer.on_broken = self._stop
         self.network = Network(
             lambda part: stream(scenario.seed, "network", part),
@@ -213,8 +213,8 @@ class World:
         if layout.managers > 1:
             self.network.on_send = self._on_send
         self._credentials = credentials_of(layout.planes)
-        self.hosts = self._built_hosts()
-        machines = CellMachines(self.hosts, self.providers, self.state.forget, self.client)
+        self.hosts = self._build_all_hosts()
+        machines = CellMachines(self.hosts, self.providers, self.state.drop_plane, self.client)
         self.users = Users(self.client, self.observer.log, layout.planes, machines)
         self.state.tampered = self.users.tampered
         self.injector = FaultInjector(
@@ -225,12 +225,12 @@ class World:
             providers=self.providers,
             operator=self.client,
             log=self.observer.log,
-            forget=self.state.forget,
+            drop_plane=self.state.drop_plane,
             restored=self.state.restore,
             tamper=self.users.tamper,
         )
         self.users.is_lost = self._is_lost
-        self._mirrors = self._built_mirrors()
+        self._mirrors = self._build_mirrors()
 
     def _is_lost(self, plane: str) -> bool:
         return (
@@ -242,12 +242,12 @@ class World:
 
     async def run(self, disks: Disks) -> Outcome:
         final, busy = await self.settle(disks), self._tasks_alive()
-        if self._scenario.seed % _STARTED_ANEW_EVERY == _STARTED_ANEW_AT and self._is_sound():
-            await self._start_anew()
+        if self._scenario.seed % _RESTARTED_EVERY == _RESTARTED_AT and self._is_sound():
+            await self._restart_all()
         self.observer.log("the end: everything is deleted")
         await self.users.delete_everything()
         await self._until(lambda: find_leftovers(self.state, self._expected()))
-        await self._be_quiet()
+        await self._check_quiet()
         self._check_tasks(busy)
         return Outcome(
             commits=sum(host.disk.commits for host in self.hosts.values()),
@@ -285,7 +285,7 @@ class World:
         )
         await self._until(self._find_unobserved_machines)
         await self._until(lambda: find_missing(self.state, self._expected()))
-        await self._be_quiet()
+        await self._check_quiet()
         return summarize_state(self.state, self._expected())
 
     async def _bring_up(self, disks: Disks) -> None:
@@ -324,7 +324,7 @@ class World:
             wait_s = min(5.0, wait_s * 1.2)
         self._fail_if_broken()
 
-    async def _be_quiet(self) -> None:
+    async def _check_quiet(self) -> None:
         """I6, I20: a settled system writes nothing and sends few requests."""
         throttled = any(isinstance(fault, Throttle) for fault in self._scenario.faults)
         await asyncio.sleep(SETTLE_S + (RETRY_MAX_S if throttled else 0.0))
@@ -363,7 +363,7 @@ class World:
         """Return True if no cell is lost and no operator left contradictory objects."""
         return not self.injector.unrecoverable_hosts and not self.users.tampered
 
-    async def _start_anew(self) -> None:
+    async def _restart_all(self) -> None:
         """I24: processes that start on settled stores, as after an upgrade, write nothing."""
         self.observer.log("all processes restart")
         writes, lines = self.state.writes, len(self.observer.trace)
@@ -402,7 +402,7 @@ class World:
         if lost:
             self.sometimes["host lost"] = len(lost)
         left = tuple(name for name in layout.projects if name not in self.users.revoked)
-        there = (*left, *self.users.newcomers)
+        there = (*left, *self.users.new_projects)
         wanted, serving = self.users.wanted, self.users.serving
         return ExpectedState(wanted, there, layout.all_cells, lost, layout.instances, serving)
 
@@ -425,7 +425,7 @@ class World:
         if isinstance(error, LeadershipLost):
             self._count("leadership lost")
             return
-        if not _is_of_the_disk(error) or not self.hosts[host].disk.failed:
+        if not _is_disk_error(error) or not self.hosts[host].disk.failed:
             self.observer.report_violation(
                 f"{host} ended: {error!r} {getattr(error, 'exceptions', '')}"
             )
@@ -436,7 +436,7 @@ class World:
 
     def _on_death(self, host: str) -> None:
         self.observer.log(f"{host} died")
-        self.network.forget_host(host)
+        self.network.drop_host(host)
 
     def _on_remove(self, cell: PlaneName, machine_id: str) -> None:
         if violation := find_removal_violation(self.state, cell, machine_id):
@@ -448,7 +448,7 @@ class World:
 
     # --- construction
 
-    def _built_hosts(self) -> dict[str, SimulatedHost]:
+    def _build_all_hosts(self) -> dict[str, SimulatedHost]:
         seed = self._scenario.seed
         around = HostEnvironment(
             loop=self._loop,
@@ -486,7 +486,7 @@ class World:
             agent="simulated-user",
         )
 
-    def _built_mirrors(self) -> list[WatchMirror]:
+    def _build_mirrors(self) -> list[WatchMirror]:
         steps = (*self._scenario.faults, *self._scenario.operations)
         if any(isinstance(step, EmptyHost | RestorePlane | LeaveCell) for step in steps):
             return []  # versions start again there, or rows go without an event
@@ -506,18 +506,18 @@ class World:
         return LogChecker(self.observer.report_violation)
 
 
-def brought_up(layout: WorldLayout) -> Disks:
+def bring_up(layout: WorldLayout) -> Disks:
     """Return the disks of a platform that has just come up; many worlds share them."""
-    return _brought_up(begins_as(layout))
+    return _bring_up_layout(initial_layout(layout))
 
 
-def begins_as(layout: WorldLayout) -> WorldLayout:
+def initial_layout(layout: WorldLayout) -> WorldLayout:
     """Equal for layouts whose worlds begin alike, and differ only in what people do later."""
     return replace(layout, revocable=(), published=False)
 
 
 @lru_cache(maxsize=64)
-def _brought_up(layout: WorldLayout) -> Disks:
+def _bring_up_layout(layout: WorldLayout) -> Disks:
 
     async def main(loop: VirtualLoop) -> Disks:
         world = World(loop, Scenario(0, layout, (), (), 0.0, fresh=True))
@@ -531,11 +531,11 @@ def _brought_up(layout: WorldLayout) -> Disks:
             for host in world.hosts.values()
         }
 
-    with _garbage_kept():
+    with _garbage_collection_disabled():
         return run_virtual(stream(0, "schedule"), main)
 
 
-def _is_of_the_disk(error: BaseException) -> bool:
+def _is_disk_error(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_of_the_disk(inner) for inner in error.exceptions)
+        return all(_is_disk_error(inner) for inner in error.exceptions)
     return isinstance(error, JournalBroken | ApiError)

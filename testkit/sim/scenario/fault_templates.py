@@ -52,7 +52,7 @@ _TAIL_S = 10.0
 _COPY_S = 30.0
 
 
-def with_story(random: Random, scenario: Scenario) -> Scenario:
+def with_fault_template(random: Random, scenario: Scenario) -> Scenario:
     return random.choice(FAULT_TEMPLATES)(random, scenario)
 
 
@@ -113,13 +113,13 @@ def _trouble_with_writes(random: Random, scenario: Scenario) -> Scenario:
     project = random.choice(scenario.layout.projects)
     rolled = random.random() < 0.5 and isinstance(fault, f.RepeatWrites | f.DelayWrites)
     change_s = round(at_s + 1, 2)
-    told: tuple[Operation, ...] = (
+    steps: tuple[Operation, ...] = (
         CreateWorkload(0.0, project, "db", "db:1", 2, (cell.upper(),)),
         ChangeImage(change_s, project, "db", "db:2")
         if rolled
         else Scale(change_s, project, "db", 1),
     )
-    return with_steps(replace(scenario, operations=()), told, (fault,))
+    return with_steps(replace(scenario, operations=()), steps, (fault,))
 
 
 def _expired_token(random: Random, scenario: Scenario) -> Scenario:
@@ -171,7 +171,7 @@ def _no_centre(random: Random, scenario: Scenario) -> Scenario:
     return with_steps(scenario, (), (f.StopHost(at_s, for_s, hosts_of(scenario.layout)[0]), *lost))
 
 
-def _burnt(random: Random, scenario: Scenario) -> Scenario:
+def _machines_lost(random: Random, scenario: Scenario) -> Scenario:
     """The machines of a cell are lost, and starting others takes long."""
     at_s, cell = _moment(random, scenario), random.choice(scenario.layout.cells)
     fault = c.BurnMachines(at_s, round(random.uniform(60, 120), 2), cell)
@@ -226,7 +226,7 @@ def _names_alike(random: Random, scenario: Scenario) -> Scenario:
     """F34: one name is a prefix of another; operations on one do not affect the other."""
     project, cities = random.choice(scenario.layout.projects), _a_city(random, scenario)
     at_s = round(random.uniform(3, 6), 2)
-    told = (
+    steps = (
         CreateWorkload(0.0, project, "web", "web:1", 2, cities),
         CreateWorkload(0.0, project, "web-0", "web:2", 2, cities),
         random.choice(
@@ -238,7 +238,7 @@ def _names_alike(random: Random, scenario: Scenario) -> Scenario:
             )
         ),
     )
-    return with_steps(replace(scenario, operations=()), told, ())
+    return with_steps(replace(scenario, operations=()), steps, ())
 
 
 def _revoked(random: Random, scenario: Scenario) -> Scenario:
@@ -264,7 +264,7 @@ FAULT_TEMPLATES: tuple[Template, ...] = (
     _restored,
     _migrated,
     _no_centre,
-    _burnt,
+    _machines_lost,
     _two_leaders,
     _too_much_deleted,
     _old_writer,
@@ -282,11 +282,11 @@ def with_steps(
 ) -> Scenario:
     """Add the steps, and extend the chaos until they are over."""
     ends_s = [s.at_s + _lasts_s(s) + _TAIL_S for s in (*operations, *faults)]
-    told = (*scenario.operations, *operations)
+    steps = (*scenario.operations, *operations)
     bent = (*_meaningful(scenario), *faults)
     return replace(
         scenario,
-        operations=tuple(sorted(told, key=lambda step: step.at_s)),
+        operations=tuple(sorted(steps, key=lambda step: step.at_s)),
         faults=tuple(sorted(bent, key=lambda step: step.at_s)),
         chaos_s=round(max([scenario.chaos_s, *ends_s]), 2),
     )
@@ -343,7 +343,7 @@ _REGISTRIES = (
 _NAME = "db"
 
 
-def with_restart_story(random: Random, scenario: Scenario) -> Scenario:
+def with_restart_template(random: Random, scenario: Scenario) -> Scenario:
     return random.choice(RESTART_TEMPLATES)(random, replace(scenario, operations=(), faults=()))
 
 
@@ -352,20 +352,20 @@ def _interrupted_rollout(random: Random, scenario: Scenario) -> Scenario:
     layout = scenario.layout
     project, cell = random.choice(layout.projects), random.choice(layout.cells)
     at_s = round(random.choice((random.uniform(0.3, 2), random.uniform(3, 6))), 2)
-    told: list[Operation] = [
+    steps: list[Operation] = [
         CreateWorkload(0.0, project, _NAME, "db:1", random.choice((2, 2, 2, 3)), (cell.upper(),)),
         ChangeImage(at_s, project, _NAME, f"{random.choice(_REGISTRIES)}db:2"),
     ]
     if random.random() < 0.4:
         min_ready_s, most = random.choice((0, 2, 10)), random.choice((1, 1, 2))
-        told.append(RollCarefully(0.2, project, _NAME, min_ready_s, most))
+        steps.append(RollCarefully(0.2, project, _NAME, min_ready_s, most))
     restarts = [
         _restart(random, scenario, cell, round(at_s + random.uniform(0.05, late_s), 2))
         for late_s in random.choice(((1.0,), (1.0, 1.0), (1.0, 40.0), (40.0,)))
     ]
     over_s = max(fault.at_s + getattr(fault, "for_s", 0.0) for fault in restarts)
-    told.append(ChangeImage(round(over_s + random.uniform(1, 60), 2), project, _NAME, "db:3"))
-    return with_steps(scenario, tuple(told), tuple(restarts))
+    steps.append(ChangeImage(round(over_s + random.uniform(1, 60), 2), project, _NAME, "db:3"))
+    return with_steps(scenario, tuple(steps), tuple(restarts))
 
 
 def _edited_while_lost(random: Random, scenario: Scenario) -> Scenario:

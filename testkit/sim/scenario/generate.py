@@ -22,16 +22,20 @@ from testkit.sim.scenario.draw import (
     draw_window_s,
     weighted,
 )
-from testkit.sim.scenario.fault_templates import Template, with_restart_story, with_story
+from testkit.sim.scenario.fault_templates import (
+    Template,
+    with_fault_template,
+    with_restart_template,
+)
 from testkit.sim.scenario.feature_templates import (
-    with_cells_that_come_and_go,
-    with_contenders,
-    with_federation_story,
-    with_membership_story,
-    with_mislabelled_homes,
-    with_newcomer,
+    with_cell_template,
+    with_drain_template,
+    with_federation_template,
+    with_mislabeled_namespaces,
+    with_new_project,
     with_orphans,
-    with_sleep_story,
+    with_quota_contention,
+    with_sleep_template,
 )
 from testkit.sim.scenario.scenario import Scenario
 
@@ -59,13 +63,13 @@ def _plain(_random: Random, scenario: Scenario) -> Scenario:
 # scenarios apply at most one, which keeps worlds small.
 TEMPLATES: Table[tuple[str, Template]] = (
     (("", _plain), 38),
-    (("story", with_story), 34),
-    (("federation", with_federation_story), 5),
-    (("projects", with_newcomer), 8),
-    (("membership", with_membership_story), 3),
-    (("cells", with_cells_that_come_and_go), 5),
+    (("story", with_fault_template), 34),
+    (("federation", with_federation_template), 5),
+    (("projects", with_new_project), 8),
+    (("membership", with_drain_template), 3),
+    (("cells", with_cell_template), 5),
     (("orphans", with_orphans), 3),
-    (("sleep", with_sleep_story), 4),
+    (("sleep", with_sleep_template), 4),
 )
 _ALONE_PERCENT = {"projects": 75, "membership": 75, "orphans": 60, "sleep": 75}
 # Percentage of scenarios that apply a second template.
@@ -92,22 +96,22 @@ def scenario_of(seed: int) -> Scenario:
         fresh=seed % _FRESH_EVERY == _FRESH,
     )
     if seed % _CONTENDED_EVERY == _CONTENDED:
-        return with_contenders(stream(seed, "workload", "contenders"), scenario)
+        return with_quota_contention(stream(seed, "workload", "contenders"), scenario)
     if seed % _RESTARTS_EVERY == _RESTARTS:
-        return with_restart_story(stream(seed, "workload", "restarts"), scenario)
-    for name, tale in _templates_of(seed):
-        scenario = _apply_template(scenario, name, tale)
-    return with_mislabelled_homes(stream(seed, "workload", "homes"), scenario)
+        return with_restart_template(stream(seed, "workload", "restarts"), scenario)
+    for name, template in _templates_of(seed):
+        scenario = _apply_template(scenario, name, template)
+    return with_mislabeled_namespaces(stream(seed, "workload", "homes"), scenario)
 
 
-def _apply_template(scenario: Scenario, name: str, tale: Template) -> Scenario:
+def _apply_template(scenario: Scenario, name: str, template: Template) -> Scenario:
     """Templates with workloads of their own mostly replace the drawn operations."""
     seed = scenario.seed
     alone = stream(seed, "workload", "alone").random() * 100 < _ALONE_PERCENT.get(name, 0)
-    told = tale(
+    extended = template(
         stream(seed, "workload", name), replace(scenario, operations=()) if alone else scenario
     )
-    return told if told.operations else scenario
+    return extended if extended.operations else scenario
 
 
 def _templates_of(seed: int) -> Iterator[tuple[str, Template]]:
@@ -116,4 +120,4 @@ def _templates_of(seed: int) -> Iterator[tuple[str, Template]]:
     drawn = [weighted(random, TEMPLATES)]
     if random.random() * 100 < _SECOND_PERCENT:
         drawn.append(weighted(random, TEMPLATES))
-    return (tale for tale, _ in TEMPLATES if tale in drawn)
+    return (template for template, _ in TEMPLATES if template in drawn)

@@ -121,13 +121,13 @@ class Scenario:
         yield f"seed {self.seed}: {self.layout}, chaos for {self.chaos_s:g} s, fresh={self.fresh}"
         if self.shuffled_s != ALWAYS:
             begins_s, ends_s = self.shuffled_s
-            told = f"only from {begins_s:g} to {ends_s:g} s" if ends_s > begins_s else "never"
-            yield f"{'':9} shuffled {told}; else first come, first served"
+            when = f"only from {begins_s:g} to {ends_s:g} s" if ends_s > begins_s else "never"
+            yield f"{'':9} shuffled {when}; else first come, first served"
         for step in sorted((*self.operations, *self.faults), key=lambda step: step.at_s):
-            yield f"{step.at_s:9.3f} {_told(step)}"
+            yield f"{step.at_s:9.3f} {_format_step(step)}"
 
 
-def _told(step: Operation | Fault) -> str:
+def _format_step(step: Operation | Fault) -> str:
     fields = ", ".join(
         f"{name}={getattr(step, name)!r}" for name in step.__slots__ if name != "at_s"
     )
