@@ -16,7 +16,7 @@ from datum_compute.api.meta import ApiObject, ObjectMeta, Ref, ref_of
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.server import Server, ServerSpec
 from datum_compute.api.workloaddeployment import NetworkAttachment
-from datum_compute.controllers.address_allocator import AddressBook
+from datum_compute.controllers.address_allocator import AddressAllocator
 from datum_compute.planning.network.addresses import addresses_of, block_of, interface_of
 from testkit.builders import an_attachment, an_instance
 
@@ -61,7 +61,7 @@ class AnyTraffic(RuleBasedStateMachine):
         super().__init__()
         self.attachment: NetworkAttachment = an_attachment(TINY, "10.128.0.1")
         self.shelf = Shelf()
-        self.book = AddressBook()
+        self.book = AddressAllocator()
         self.promised: dict[str, list[str]] = {}
         self.incarnations = 0
 
@@ -114,7 +114,7 @@ class AnyTraffic(RuleBasedStateMachine):
     @rule()
     def the_process_starts_again(self) -> None:
         """Promises that were not recorded are forgotten with it."""
-        self.book = AddressBook()
+        self.book = AddressAllocator()
         self.promised = {
             i.metadata.uid: addresses_of(i.status.network_interfaces)
             for i in self.shelf.instances.all()

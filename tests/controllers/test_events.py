@@ -14,7 +14,7 @@ from datum_compute.api.instance import Instance, InstanceSpec, InstanceStatus
 from datum_compute.api.kinds import EVENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, OwnerReference, Ref
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.controllers.events import notices
+from datum_compute.controllers.events import user_events
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.server.access.audit import AuditEvent
 from testkit.builders import a_new_workload, a_template
@@ -51,7 +51,7 @@ def an_instance(status: str, reason: str, *, terminating: bool = False) -> Insta
 def told(before: Instance, status: str, reason: str, plane: PlaneName = DFW) -> list[str]:
     ready = {"type": "Ready", "status": status, "reason": reason, "message": "why"}
     action = PatchStatus(plane, INSTANCE, REF, "1", {"conditions": [ready]}, "report")
-    return [f"{n.type} {n.reason}: {n.message}" for n in notices(action, before)]
+    return [f"{n.type} {n.reason}: {n.message}" for n in user_events(action, before)]
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_what_is_being_deleted_does_not_complain() -> None:
 def test_conditions_that_are_taken_away_are_no_news() -> None:
     instance = an_instance("True", "Available")
     action = PatchStatus(DFW, INSTANCE, REF, "7", {"conditions": None}, "report")
-    assert list(notices(action, instance)) == []
+    assert list(user_events(action, instance)) == []
 
 
 def test_a_connection_that_waited_in_vain_is_news() -> None:
     wake = {"at": "2026-01-01T00:00:00Z", "failure": "it crashed"}
     action = PatchStatus(DFW, INSTANCE, REF, "7", {"lastWake": wake}, "report")
-    (notice,) = notices(action, an_instance("True", "Available"))
+    (notice,) = user_events(action, an_instance("True", "Available"))
     assert (notice.type, notice.reason) == ("Warning", "WakeFailed")
     assert "it crashed" in notice.message
     served = PatchStatus(DFW, INSTANCE, REF, "7", {"lastWake": {**wake, "failure": None}}, "report")
-    assert list(notices(served, an_instance("True", "Available"))) == []
+    assert list(user_events(served, an_instance("True", "Available"))) == []
 
 
 def test_copies_on_the_hub_tell_nothing() -> None:
@@ -99,8 +99,8 @@ def test_copies_on_the_hub_tell_nothing() -> None:
 
 def test_the_owner_hears_of_its_children() -> None:
     child = an_instance("True", "Available")
-    (made,) = notices(Create(DFW, INSTANCE, child, "scale up"), None)
-    (gone,) = notices(Delete(DFW, INSTANCE, REF, "u-1", "no longer wanted"), child)
+    (made,) = user_events(Create(DFW, INSTANCE, child, "scale up"), None)
+    (gone,) = user_events(Delete(DFW, INSTANCE, REF, "u-1", "no longer wanted"), child)
     assert (made.object.uid, made.reason, made.message, made.member) == (
         "u-owner",
         "InstanceCreated",
@@ -108,15 +108,15 @@ def test_the_owner_hears_of_its_children() -> None:
         "web-0",
     )
     assert (gone.message, gone.member, gone.cause) == ("Removing", "web-0", "no longer wanted")
-    assert list(notices(Wait("for a machine"), None)) == []
+    assert list(user_events(Wait("for a machine"), None)) == []
 
 
 def test_what_is_made_with_its_status_says_how_it_is() -> None:
     made = an_instance("True", "Available")
     create = Create(DFW, INSTANCE, made, "as on the cell", with_status=True)
-    assert [n.reason for n in notices(create, made)] == ["InstanceCreated", "Available"]
+    assert [n.reason for n in user_events(create, made)] == ["InstanceCreated", "Available"]
     dropped = msgspec.structs.replace(made, status=InstanceStatus())  # as Kubernetes does
-    assert [n.reason for n in notices(create, dropped)] == ["InstanceCreated"]
+    assert [n.reason for n in user_events(create, dropped)] == ["InstanceCreated"]
 
 
 def test_the_last_finalizer_is_the_end_and_no_other() -> None:
@@ -125,15 +125,15 @@ def test_the_last_finalizer_is_the_end_and_no_other() -> None:
     def patch(finalizers: list[str]) -> Patch:
         return Patch(DFW, INSTANCE, REF, {"metadata": {"finalizers": finalizers}}, "release")
 
-    assert [n.reason for n in notices(patch([]), leaving)] == ["Deleted"]
-    assert list(notices(patch(["theirs"]), leaving)) == []
-    assert list(notices(patch([]), an_instance("True", "Available"))) == []
+    assert [n.reason for n in user_events(patch([]), leaving)] == ["Deleted"]
+    assert list(user_events(patch(["theirs"]), leaving)) == []
+    assert list(user_events(patch([]), an_instance("True", "Available"))) == []
 
 
 def test_a_release_that_nobody_confirmed_is_no_clean_end() -> None:
     leaving = an_instance("False", "Stopping", terminating=True)
     patch = Patch(DFW, INSTANCE, REF, {"metadata": {"finalizers": []}}, "release", "dfw is away")
-    (notice,) = notices(patch, leaving)
+    (notice,) = user_events(patch, leaving)
     assert (notice.type, notice.reason, notice.message) == (
         "Warning",
         "DeletionUnconfirmed",

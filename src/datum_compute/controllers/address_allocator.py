@@ -36,7 +36,7 @@ class _Page:
     owners: dict[str, Owner] = field(default_factory=dict)
 
 
-class AddressBook:
+class AddressAllocator:
     def __init__(self) -> None:
         self._pages: dict[PlaneName, _Page] = {}
 

@@ -15,7 +15,7 @@ from datum_compute.api.errors import ApiError, Conflict, Invalid, Unreachable
 from datum_compute.api.holdings import Held
 from datum_compute.api.meta import ApiObject
 from datum_compute.api.plane import PlaneName, plane_role
-from datum_compute.controllers.events import is_told_about, notices
+from datum_compute.controllers.events import has_events, user_events
 from datum_compute.planes.planes import Planes
 from datum_compute.planning.plan import (
     Action,
@@ -24,9 +24,9 @@ from datum_compute.planning.plan import (
     Patch,
     PatchStatus,
     Plan,
-    RemoveItems,
+    RemoveListItems,
     Wait,
-    is_skipped,
+    is_deferred,
 )
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
@@ -44,7 +44,7 @@ async def carry_out(planes: Planes, plan: Plan) -> Done | Requeue:
     Adjacent creates or deletes of one kind do not depend on each other: they run concurrently. So
     do all actions of an independent plan.
     """
-    begun = [a for a in plan.actions if not isinstance(a, Wait) and not is_skipped(a)]
+    begun = [a for a in plan.actions if not isinstance(a, Wait) and not is_deferred(a)]
     if len(begun) == 1:  # nearly all plans have one action
         await _carry_out_and_tell(planes, begun[0])
     else:
@@ -102,12 +102,12 @@ async def _run_in_batches(calls: Sequence[Callable[[], Awaitable[None]]]) -> Non
 
 
 async def _carry_out_and_tell(planes: Planes, action: Action) -> None:
-    if isinstance(action, Wait) or not is_told_about(action.plane, action.kind):
+    if isinstance(action, Wait) or not has_events(action.plane, action.kind):
         await _carry_out(planes, action)
         return
     observed = _observed(planes, action)
     made = await _carry_out(planes, action)
-    for notice in notices(action, made or observed):
+    for notice in user_events(action, made or observed):
         planes.record_event(notice)
 
 
@@ -126,7 +126,7 @@ async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
             await planes.require(plane).delete(kind, ref, uid=uid, version=version)
         case Patch(plane, kind, ref, patch):
             await planes.require(plane).patch(kind, ref, patch)
-        case RemoveItems():
+        case RemoveListItems():
             await _remove_items(planes, action)
         case PatchStatus(plane, kind, ref, version, status):
             await planes.require(plane).patch_status(kind, ref, status, version=version)
@@ -155,7 +155,7 @@ def _observed(planes: Planes, action: Action) -> ApiObject | None:
     return observed
 
 
-async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
+async def _remove_items(planes: Planes, removal: RemoveListItems) -> None:
     """Remove the items from last to first, so that no removal changes the index of the next one.
 
     Each removal tests that the item is still there.

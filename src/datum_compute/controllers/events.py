@@ -31,20 +31,20 @@ _TELLING_CONDITION = {
 }
 
 # On its way out, because somebody wants that.
-LEAVING = ("Stopping", "Removing")
+REMOVAL_REASONS = ("Stopping", "Removing")
 
 # Not there yet, and nothing wrong with that.
-ON_THE_WAY = frozenset(
+NORMAL_PROGRESS_REASONS = frozenset(
     {
         *("Pending", "PendingProgramming", "ProgrammingInProgress", "Starting"),
         *("InstancesProvisioning", "NetworkProvisioning", "SchedulingGatesPresent"),
         *("Resolving", "AwaitingPropagation", "NoAvailablePlacements", "NoAvailableDeployments"),
-        *LEAVING,
+        *REMOVAL_REASONS,
     }
 )
 
 # Reasons of events that are no reasons of conditions, and what they mean.
-OWN_REASONS = {
+EVENT_ONLY_REASONS = {
     "WorkloadDeploymentCreated": "Deployments for further cities were made for the Workload.",
     "WorkloadDeploymentRemoved": "Deployments of cities that are no longer asked for go.",
     "InstanceCreated": "Instances were made for the deployment.",
@@ -64,30 +64,32 @@ OWN_REASONS = {
 }
 
 
-def is_told_about(plane: PlaneName, kind: KindInfo[Any]) -> bool:
+def has_events(plane: PlaneName, kind: KindInfo[Any]) -> bool:
     return kind.kind in _TELLING_CONDITION and plane_role(plane) in _ROLES
 
 
-def notices(action: Action, observed: Any) -> Iterator[EventRequest]:
+def user_events(action: Action, observed: Any) -> Iterator[EventRequest]:
     """What a carried-out action means to users; ``observed`` is its object before, and of one that
     was created with its status the object that was made."""
     match action:
-        case Create(plane, kind, obj) if is_told_about(plane, kind):
+        case Create(plane, kind, obj) if has_events(plane, kind):
             yield from _about_owner(plane, obj, f"{kind.kind}Created", "Created")
             if observed:
                 told = find_condition(observed.status.conditions, _TELLING_CONDITION[kind.kind])
                 yield from _news(plane, kind, observed, None, told)
-        case Delete(plane, kind, _, _, reason) if observed and is_told_about(plane, kind):
+        case Delete(plane, kind, _, _, reason) if observed and has_events(plane, kind):
             yield from _about_owner(plane, observed, f"{kind.kind}Removed", "Removing", reason)
-        case PatchStatus(plane, kind, _, _, status) if observed and is_told_about(plane, kind):
+        case PatchStatus(plane, kind, _, _, status) if observed and has_events(plane, kind):
             yield from _transition(plane, kind, observed, status)
             yield from _failed_wake(plane, kind, observed, status)
-        case Patch(plane, kind, _, patch, _, unconfirmed) if observed and is_told_about(
+        case Patch(plane, kind, _, patch, _, unconfirmed_warning) if observed and has_events(
             plane, kind
         ):
             about = reference_to(kind, observed)
-            if unconfirmed:
-                yield EventRequest(plane, about, "Warning", DELETION_UNCONFIRMED, unconfirmed)
+            if unconfirmed_warning:
+                yield EventRequest(
+                    plane, about, "Warning", DELETION_UNCONFIRMED, unconfirmed_warning
+                )
             elif _lets_go(observed, patch):
                 where = " where cells answer" if plane_role(plane) == "project" else ""
                 note = f"Nothing that belonged to it is left{where}"
@@ -147,8 +149,8 @@ def _news(
     note, about = new.message or new.reason, reference_to(kind, obj)
     if new.status == TRUE:
         yield EventRequest(plane, about, "Normal", new.reason, note)
-    elif not obj.is_terminating and (_was_so(old) or new.reason not in ON_THE_WAY):
-        leaves = new.reason in LEAVING
+    elif not obj.is_terminating and (_was_so(old) or new.reason not in NORMAL_PROGRESS_REASONS):
+        leaves = new.reason in REMOVAL_REASONS
         yield EventRequest(plane, about, "Normal" if leaves else "Warning", new.reason, note)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import ApiStruct, JsonObject, canonical, canonical_where_unlike, plain
+from datum_compute.api.codec import ApiStruct, JsonObject, canonical, canonical_diff_inputs, plain
 from datum_compute.api.mergepatch import merge_patch
 from datum_compute.api.meta import ApiObject, KindInfo, ref_of
 from datum_compute.api.plane import PlaneName
@@ -46,7 +46,7 @@ def plan_status(
     if reported == type(reported)():
         patch = merge_patch({}, canonical(desired))
     else:
-        patch = merge_patch(*canonical_where_unlike(reported, desired))
+        patch = merge_patch(*canonical_diff_inputs(reported, desired))
     if not patch:
         return []
     version = observed.metadata.resource_version
@@ -58,7 +58,7 @@ def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) 
     spec, present = getattr(desired, "spec", None), getattr(observed, "spec", None)
     # The spec of a Namespace belongs to its plane.
     if spec is not None and present is not None and not kind.built_in:
-        inner = merge_patch(*canonical_where_unlike(present, spec))
+        inner = merge_patch(*canonical_diff_inputs(present, spec))
         if inner:
             patch["spec"] = inner
     patch |= _data_patch(desired, observed)

@@ -7,7 +7,7 @@ import zlib
 from datum_compute.api.meta import Ref
 
 
-def spread(seconds: float, ref: Ref) -> float:
+def with_jitter(seconds: float, ref: Ref) -> float:
     """``seconds`` plus or minus at most 10 percent, which depends on the name only."""
     share = zlib.crc32(str(ref).encode()) % 1000 / 1000
     return seconds * (0.9 + 0.2 * share)

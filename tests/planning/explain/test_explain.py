@@ -1,4 +1,4 @@
-"""The chain of causes: for every fault the last link names it, and says whose move it is."""
+"""The chain of causes: for every fault the last link names it, and says whose actor it is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeployment,
 )
 from datum_compute.cli.commands import VERBS
-from datum_compute.planning.explain.advice import ADVICE, COMMAND_WORDS, FOREIGN, Move, advice_on
+from datum_compute.planning.explain.advice import ADVICE, COMMAND_WORDS, FOREIGN, Actor, advice_on
 from datum_compute.planning.explain.explain import (
     explain_deployment,
     explain_instance,
@@ -42,7 +42,7 @@ SOURCE = Path(datum_compute.__file__).parent
 @pytest.mark.parametrize("reason", list(Reason))
 def test_every_reason_has_advice(reason: Reason) -> None:
     advice = ADVICE[reason]
-    assert advice.awaited
+    assert advice.waiting_for
     words = {name for _, name, _, _ in string.Formatter().parse(advice.command) if name}
     assert words <= set(COMMAND_WORDS)
 
@@ -137,32 +137,32 @@ def test_a_bad_image_leads_from_the_workload_to_the_instance() -> None:
     ]
     assert {link.reason for link in explanation.links} == {"ImageUnavailable"}
     cause = explanation.cause
-    assert (cause.move, cause.message, cause.since) == (Move.YOU, "no such tag", NOW)
+    assert (cause.actor, cause.message, cause.since) == (Actor.USER, "no such tag", NOW)
     assert cause.command == "datumctl compute deploy web --image=IMAGE"
     assert "no such tag" in render_link(cause)
 
 
 @pytest.mark.parametrize(
-    ("states", "gates", "cause", "move"),
+    ("states", "gates", "cause", "actor"),
     [
-        ((), (), "PendingProgramming", Move.WAIT),
-        ((), ("Moonphase",), "SchedulingGatesPresent", Move.PLATFORM),
+        ((), (), "PendingProgramming", Actor.WAIT),
+        ((), ("Moonphase",), "SchedulingGatesPresent", Actor.PLATFORM),
         ((said("QuotaGranted", FALSE, "QuotaExceeded", "11 of 10"),), ("Quota",),
-         "QuotaExceeded", Move.YOU),
+         "QuotaExceeded", Actor.USER),
         ((said("ReferencedDataReady", FALSE, "SourceNotFound", "Secret x"),), ("ReferencedData",),
-         "SourceNotFound", Move.YOU),
+         "SourceNotFound", Actor.USER),
         ((said("NetworkReady", FALSE, "NetworkFailedToCreate", "full"),), ("Network",),
-         "NetworkFailedToCreate", Move.PLATFORM),
+         "NetworkFailedToCreate", Actor.PLATFORM),
         ((said("Programmed", FALSE, "InstanceCrashing", "code 1"),), (),
-         "InstanceCrashing", Move.YOU),
-        ((said("Programmed", FALSE, "QuantumFoam", "?"),), (), "QuantumFoam", Move.PLATFORM),
+         "InstanceCrashing", Actor.USER),
+        ((said("Programmed", FALSE, "QuantumFoam", "?"),), (), "QuantumFoam", Actor.PLATFORM),
     ],
 )  # fmt: skip
 def test_the_last_link_names_the_fault(
-    states: tuple[Condition, ...], gates: tuple[str, ...], cause: str, move: Move
+    states: tuple[Condition, ...], gates: tuple[str, ...], cause: str, actor: Actor
 ) -> None:
     explanation = explain_workload(*observed("web:1", *states, gates=gates))
-    assert (explanation.cause.reason, explanation.cause.move) == (cause, move)
+    assert (explanation.cause.reason, explanation.cause.actor) == (cause, actor)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_network_that_cannot_be_there_says_what_the_person_can_change(
     spec = msgspec.structs.replace(deployment.spec, network_attachment=attachment)
     deployment = msgspec.structs.replace(deployment, spec=spec)
     cause = explain_workload(workload, [deployment], instances).cause
-    assert (cause.reason, cause.move, cause.command) == (verdict.reason, Move.YOU, command)
+    assert (cause.reason, cause.actor, cause.command) == (verdict.reason, Actor.USER, command)
 
 
 def test_a_condition_that_only_repeats_the_message_of_ready_is_not_the_cause() -> None:
@@ -227,7 +227,7 @@ def test_a_change_that_nobody_has_taken_up_is_said_first() -> None:
     (link,) = explain_workload(
         msgspec.structs.replace(workload, metadata=metadata), deployments, instances
     ).links
-    assert (link.condition, link.move) == ("Observed", Move.WAIT)
+    assert (link.condition, link.actor) == ("Observed", Actor.WAIT)
     assert "generation 2" in link.message
 
 
@@ -270,7 +270,7 @@ def test_what_only_others_hold_is_their_move_and_is_named() -> None:
     workload = a_workload(terminating=True)
     held = msgspec.structs.replace(workload.metadata, finalizers=["example.com/hold"])
     said = explain_workload(msgspec.structs.replace(workload, metadata=held), [], [])
-    assert (said.cause.move, said.cause.reason) == (Move.YOU, "HeldByFinalizer")
+    assert (said.cause.actor, said.cause.reason) == (Actor.USER, "HeldByFinalizer")
     assert "example.com/hold" in said.cause.message
     assert explain_workload(workload, [], []).cause.reason == "Stopping"
 

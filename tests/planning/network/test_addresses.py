@@ -16,12 +16,12 @@ from datum_compute.api.workloaddeployment import (
     NetworkAttachment,
 )
 from datum_compute.planning.network.addresses import (
+    assigned_interfaces,
     block_of,
-    held_interfaces,
     interface_of,
     network_verdict,
     plan_address,
-    reached_interfaces,
+    reachable_interfaces,
 )
 from testkit.builders import an_attachment, an_instance
 
@@ -105,11 +105,11 @@ def test_a_full_prefix_says_how_many_addresses_it_has() -> None:
 def test_a_machine_with_addresses_of_its_own_is_reached_there() -> None:
     """A pod has an address of its cluster: at what the network holds for it nothing answers."""
     given_ = [interface_of(an_instance(0), an_attachment(), ["10.128.16.9"])]
-    assert reached_interfaces(given_, ()) == given_, "nobody knows better yet"
-    assert reached_interfaces(given_, ["10.128.16.9"]) == given_
-    (shown,) = reached_interfaces(given_, ["10.244.1.7", "fd00::7"])
+    assert reachable_interfaces(given_, ()) == given_, "nobody knows better yet"
+    assert reachable_interfaces(given_, ["10.128.16.9"]) == given_
+    (shown,) = reachable_interfaces(given_, ["10.244.1.7", "fd00::7"])
     assert shown.assignments.network_ip == "10.244.1.7"
     assert shown.addresses == given_[0].addresses, "those stay its own in the network"
-    assert reached_interfaces([shown], ()) == [shown], "also while it starts again"
-    assert reached_interfaces([shown], ["10.128.16.9"]) == given_
-    assert held_interfaces([shown]) == given_
+    assert reachable_interfaces([shown], ()) == [shown], "also while it starts again"
+    assert reachable_interfaces([shown], ["10.128.16.9"]) == given_
+    assert assigned_interfaces([shown]) == given_

@@ -29,9 +29,13 @@ from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingSpec
 from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
 from datum_compute.api.plane import project_plane
 from datum_compute.api.subnet import Subnet, SubnetSpec
-from datum_compute.planning.network.attachment import Presence, location_for, plan_attachment
+from datum_compute.planning.network.attachment import (
+    ContextWithSubnets,
+    location_for,
+    plan_attachment,
+)
 from datum_compute.planning.network.networks import (
-    Surroundings,
+    BindingInputs,
     binding_labels,
     binding_verdict,
     context_ref,
@@ -125,40 +129,40 @@ def test_two_pairs_never_share_a_context(a: str, b: str, c: str, d: str) -> None
 @pytest.mark.parametrize(
     ("around", "status", "reason"),
     [
-        (Surroundings(None, a_location(), None), FALSE, "NetworkNotFound"),
-        (Surroundings(a_network(), None, None), FALSE, "LocationNotAvailable"),
-        (Surroundings(a_network(), a_location(), None), UNKNOWN, "NetworkContextNotReady"),
+        (BindingInputs(None, a_location(), None), FALSE, "NetworkNotFound"),
+        (BindingInputs(a_network(), None, None), FALSE, "LocationNotAvailable"),
+        (BindingInputs(a_network(), a_location(), None), UNKNOWN, "NetworkContextNotReady"),
         (
-            Surroundings(a_network(), a_location(), a_context(FALSE, "AddressPoolExhausted")),
+            BindingInputs(a_network(), a_location(), a_context(FALSE, "AddressPoolExhausted")),
             FALSE,
             "NetworkContextNotReady",
         ),
-        (Surroundings(a_network(), a_location(), a_context()), TRUE, "NetworkContextReady"),
+        (BindingInputs(a_network(), a_location(), a_context()), TRUE, "NetworkContextReady"),
         (
-            Surroundings(a_network(deletion_timestamp=NOW), a_location(), a_context()),
+            BindingInputs(a_network(deletion_timestamp=NOW), a_location(), a_context()),
             TRUE,
             "NetworkContextReady",
         ),
         (
-            Surroundings(a_network(deletion_timestamp=NOW), a_location(), None),
+            BindingInputs(a_network(deletion_timestamp=NOW), a_location(), None),
             FALSE,
             "NetworkNotFound",
         ),
     ],
 )
-def test_a_binding_says_what_it_waits_for(around: Surroundings, status: str, reason: str) -> None:
+def test_a_binding_says_what_it_waits_for(around: BindingInputs, status: str, reason: str) -> None:
     verdict = binding_verdict(a_binding(), around)
     assert (verdict.status, verdict.reason) == (status, reason)
 
 
 def test_the_cause_is_passed_on_in_its_own_words() -> None:
-    around = Surroundings(a_network(), a_location(), a_context(FALSE, "AddressPoolExhausted"))
+    around = BindingInputs(a_network(), a_location(), a_context(FALSE, "AddressPoolExhausted"))
     message = binding_verdict(a_binding(), around).message
     assert message == "NetworkContext blue-dfw: AddressPoolExhausted: words"
 
 
 def test_a_binding_takes_hold_of_the_context_before_it_is_ready() -> None:
-    around = Surroundings(a_network(), a_location(), a_context())
+    around = BindingInputs(a_network(), a_location(), a_context())
     hold, report = plan_binding(PLANE, a_binding(), around, NOW).actions
     assert isinstance(hold, Patch)
     assert (hold.kind, hold.patch["metadata"]["uid"]) == (NETWORK_CONTEXT, "uid-of-blue-dfw")
@@ -206,11 +210,11 @@ def test_a_deployment_is_told_prefix_gateway_and_mtu() -> None:
     plan = plan_attachment(PLANE, deployment, a_location(), [], None)
     (binding,) = [a.object for a in plan.actions if isinstance(a, Create)]
     assert isinstance(binding, NetworkBinding)
-    around = Surroundings(a_network(), a_location(), a_context())
+    around = BindingInputs(a_network(), a_location(), a_context())
     ready = decided("Ready", binding_verdict(a_binding(), around), generation=1, now=NOW)
     told = msgspec.structs.replace(binding.status, conditions=[ready])
     binding = msgspec.structs.replace(binding, status=told)
-    presence = Presence(a_context(), {"blue-dfw-ipv4": a_subnet("10.128.32.0/20")})
+    presence = ContextWithSubnets(a_context(), {"blue-dfw-ipv4": a_subnet("10.128.32.0/20")})
     plan = plan_attachment(PLANE, deployment, a_location(), [binding], presence)
     (patch,) = [a for a in plan.actions if isinstance(a, Patch) and a.kind is DEPLOYMENT]
     assert patch.patch["spec"]["networkAttachment"] == {

@@ -29,7 +29,7 @@ from datum_compute.api.serviceentitlement import (
 )
 from datum_compute.planes.catalogue import platform_objects
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan
-from datum_compute.planning.platform.entitlements import Requested, plan_entitlement
+from datum_compute.planning.platform.entitlements import EntitlementInputs, plan_entitlement
 from tests.planning.platform.test_services import BEFORE, NOW, a_consumer, a_service
 
 PLANE = project_plane("shop")
@@ -80,7 +80,7 @@ def the_configuration() -> ServiceConfiguration:
     return next(obj for obj in objects if isinstance(obj, ServiceConfiguration))
 
 
-def asked(**fields: Any) -> Requested:
+def asked(**fields: Any) -> EntitlementInputs:
     usual: dict[str, Any] = {
         "plane": PLANE,
         "entitlement": an_entitlement(),
@@ -89,7 +89,7 @@ def asked(**fields: Any) -> Requested:
         "consumer": None,
         "locations": [a_location("dfw")],
     }
-    return Requested(**{**usual, **fields})
+    return EntitlementInputs(**{**usual, **fields})
 
 
 def phase_of(plan: Plan) -> tuple[str, str, str]:
@@ -135,7 +135,9 @@ def test_the_first_thing_is_a_consumer_on_the_platform() -> None:
         ),
     ],
 )
-def test_states_can_be_told_apart(requested: Requested, expected: tuple[str, str, str]) -> None:
+def test_states_can_be_told_apart(
+    requested: EntitlementInputs, expected: tuple[str, str, str]
+) -> None:
     assert phase_of(plan_entitlement(requested, NOW)) == expected
 
 
@@ -199,12 +201,12 @@ def _disowned(obj: Any) -> Any:
 # --- carried out on values, so that it can be seen to settle
 
 
-def a_settled_request(*steps: Requested) -> Requested:
+def a_settled_request(*steps: EntitlementInputs) -> EntitlementInputs:
     requested = asked(consumer=decided("Active", "EntitlementActive"))
     return after(requested)
 
 
-def after(requested: Requested, passes: int = 6) -> Requested:
+def after(requested: EntitlementInputs, passes: int = 6) -> EntitlementInputs:
     for _ in range(passes):
         plan = plan_entitlement(requested, NOW)
         for action in plan.actions:
@@ -212,7 +214,7 @@ def after(requested: Requested, passes: int = 6) -> Requested:
     return requested
 
 
-def _done(requested: Requested, action: Any) -> Requested:
+def _done(requested: EntitlementInputs, action: Any) -> EntitlementInputs:
     match action:
         case Create(kind=kind, object=obj) if kind is GRANT:
             return with_fields(requested, grants=(*requested.grants, _stored(obj)))

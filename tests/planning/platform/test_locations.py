@@ -20,9 +20,9 @@ from datum_compute.api.plane import project_plane
 from datum_compute.api.reasons import Reason
 from datum_compute.planning.plan import PatchStatus
 from datum_compute.planning.platform.locations import (
-    are_equally_open,
     plan_availability,
     plan_location,
+    same_availability,
 )
 
 NOW = "2026-01-01T00:00:00Z"
@@ -77,10 +77,10 @@ def test_a_city_is_ready_while_a_cell_answers_and_takes_new_work(
 
 
 def test_a_drain_is_news_and_a_heartbeat_is_not() -> None:
-    assert are_equally_open(cell("a"), cell("a"))
-    assert not are_equally_open(cell("a"), cell("a", drained=True))
-    assert not are_equally_open(cell("a"), cell("a", "False"))
-    assert not are_equally_open(None, cell("a"))
+    assert same_availability(cell("a"), cell("a"))
+    assert not same_availability(cell("a"), cell("a", drained=True))
+    assert not same_availability(cell("a"), cell("a", "False"))
+    assert not same_availability(None, cell("a"))
 
 
 PLANE = project_plane("demo")

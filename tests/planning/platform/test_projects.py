@@ -11,8 +11,8 @@ from datum_compute.planning.plan import Create, Patch, PatchStatus
 from datum_compute.planning.platform.projects import (
     CLEANUP_S,
     plan_cleanup,
-    plan_guard,
     plan_organization,
+    plan_project_metadata,
     plan_ready,
     plan_release,
     told_of,
@@ -29,7 +29,7 @@ def a_project(*finalizers: str) -> Project:
 
 
 def test_a_project_is_guarded_and_owned_before_anything_is_made() -> None:
-    (guard,) = plan_guard(a_project("other"), ORGANIZATION).actions
+    (guard,) = plan_project_metadata(a_project("other"), ORGANIZATION).actions
     assert isinstance(guard, Patch)
     metadata = guard.patch["metadata"]
     assert metadata["finalizers"] == ["other", labels.PROJECT_FINALIZER]
@@ -40,7 +40,7 @@ def test_a_project_is_guarded_and_owned_before_anything_is_made() -> None:
 
 
 def test_a_project_whose_organization_is_not_there_is_guarded_all_the_same() -> None:
-    (guard,) = plan_guard(a_project(), None).actions
+    (guard,) = plan_project_metadata(a_project(), None).actions
     assert isinstance(guard, Patch)
     assert "ownerReferences" not in guard.patch["metadata"]
 

@@ -46,14 +46,14 @@ from datum_compute.planning.quota.claims import (
     GRANTED_BY_RECORD,
     RECENT_GRANT_S,
     REFUSED_S,
-    ClaimHome,
+    ClaimLocation,
+    InstanceSize,
     ObservedQuota,
     ReleaseState,
-    Size,
-    claim_home,
     claim_ref,
+    claimed_instance,
     decide_quota_gate,
-    instance_of,
+    find_claim_location,
     is_granted_before,
     is_recent_grant,
     needs_claim,
@@ -73,14 +73,16 @@ from datum_compute.planning.rollout.gates import FIRST_SYNC_S
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
 
 CELL = cell_plane("dfw")
-HOME = ClaimHome(project_plane("shop"), "default", "shop", "dfw")
-SMALL, LARGE = Size(1000, 2048), Size(2000, 4096)
+LOCATION = ClaimLocation(project_plane("shop"), "default", "shop", "dfw")
+SMALL, LARGE = InstanceSize(1000, 2048), InstanceSize(2000, 4096)
 
 
 def a_claim(
-    status: ConditionStatus = TRUE, reason: str = "QuotaAvailable", size: Size | None = SMALL
+    status: ConditionStatus = TRUE,
+    reason: str = "QuotaAvailable",
+    size: InstanceSize | None = SMALL,
 ) -> ResourceClaim:
-    claim = new_claim(HOME, an_instance(0), size)
+    claim = new_claim(LOCATION, an_instance(0), size)
     condition = decided("Granted", Verdict(status, reason, "words"), generation=1, now=NOW)
     metadata = msgspec.structs.replace(claim.metadata, uid="claim-uid")
     return msgspec.structs.replace(
@@ -97,16 +99,19 @@ def test_a_claim_lies_in_the_project_that_the_namespace_is_of() -> None:
         labels.UPSTREAM_CLUSTER: "cluster-shop",
         labels.UPSTREAM_NAMESPACE: "default",
     }
-    assert claim_home(CELL, Namespace(metadata=ObjectMeta(name="ns-1", labels=identity))) == HOME
+    assert (
+        find_claim_location(CELL, Namespace(metadata=ObjectMeta(name="ns-1", labels=identity)))
+        == LOCATION
+    )
 
 
 def test_on_a_single_plane_it_lies_beside_its_instance() -> None:
-    home = ClaimHome(project_plane("shop"), "ns-1", "shop", "dfw")
-    assert claim_home(CELL, a_namespace(), "shop") == home
+    location = ClaimLocation(project_plane("shop"), "ns-1", "shop", "dfw")
+    assert find_claim_location(CELL, a_namespace(), "shop") == location
 
 
 def test_without_an_identity_nobody_is_charged_by_accident() -> None:
-    assert claim_home(CELL, a_namespace()) is None
+    assert find_claim_location(CELL, a_namespace()) is None
     verdict = quota_verdict(None, an_instance(0), None, SMALL)
     assert (verdict.status, verdict.reason) == (FALSE, "QuotaProjectIDUnresolvable")
 
@@ -114,8 +119,8 @@ def test_without_an_identity_nobody_is_charged_by_accident() -> None:
 def test_a_claim_leads_back_to_its_instance() -> None:
     claim = a_claim()
     assert claim.metadata.name == "instance-web-dfw-0"
-    assert claim_ref(HOME, "web-dfw-0") == Ref("default", claim.metadata.name)
-    assert instance_of(claim) == (CELL, Ref("default", "web-dfw-0"))
+    assert claim_ref(LOCATION, "web-dfw-0") == Ref("default", claim.metadata.name)
+    assert claimed_instance(claim) == (CELL, Ref("default", "web-dfw-0"))
 
 
 @pytest.mark.parametrize("label", [labels.SOURCE_CLUSTER, labels.INSTANCE_NAMESPACE])
@@ -123,28 +128,28 @@ def test_a_claim_of_somebody_else_leads_nowhere(label: str) -> None:
     claim = a_claim()
     kept = {name: value for name, value in claim.metadata.labels.items() if name != label}
     metadata = msgspec.structs.replace(claim.metadata, labels=kept)
-    assert instance_of(msgspec.structs.replace(claim, metadata=metadata)) is None
+    assert claimed_instance(msgspec.structs.replace(claim, metadata=metadata)) is None
     odd = {**claim.metadata.labels, labels.SOURCE_CLUSTER: "No Cell!"}
     metadata = msgspec.structs.replace(claim.metadata, labels=odd)
-    assert instance_of(msgspec.structs.replace(claim, metadata=metadata)) is None
+    assert claimed_instance(msgspec.structs.replace(claim, metadata=metadata)) is None
 
 
 def test_a_claim_is_created_once_and_replaced_when_the_size_changes() -> None:
     waiting = refused_by_quota(an_instance(0))
-    (create,) = plan_claim(HOME, waiting, None, SMALL).actions
+    (create,) = plan_claim(LOCATION, waiting, None, SMALL).actions
     assert isinstance(create, Create)
-    assert plan_claim(HOME, waiting, a_claim(), SMALL).actions == ()
-    (delete,) = plan_claim(HOME, waiting, a_claim(), LARGE).actions
+    assert plan_claim(LOCATION, waiting, a_claim(), SMALL).actions == ()
+    (delete,) = plan_claim(LOCATION, waiting, a_claim(), LARGE).actions
     assert isinstance(delete, Delete)
-    granted = plan_claim(HOME, an_instance(0), a_claim(), LARGE)
+    granted = plan_claim(LOCATION, an_instance(0), a_claim(), LARGE)
     assert granted == Plan(), "without its gate an instance keeps what was granted"
     assert delete.uid == "claim-uid"
-    pending = quota_verdict(HOME, an_instance(0), a_claim(), LARGE)
+    pending = quota_verdict(LOCATION, an_instance(0), a_claim(), LARGE)
     assert pending.status == UNKNOWN
 
 
 def test_two_cells_do_not_share_a_claim() -> None:
-    other = ClaimHome(HOME.plane, "default", "shop", "ord")
+    other = ClaimLocation(LOCATION.plane, "default", "shop", "ord")
     (wait,) = plan_claim(other, an_instance(0), a_claim(), SMALL).actions
     assert isinstance(wait, Wait)
     verdict = quota_verdict(other, an_instance(0), a_claim(), SMALL)
@@ -166,19 +171,19 @@ def test_two_cells_do_not_share_a_claim() -> None:
 def test_the_instance_says_what_the_claim_says(
     claim: ResourceClaim | None, status: str, reason: str
 ) -> None:
-    verdict = quota_verdict(HOME, an_instance(0), claim, SMALL)
+    verdict = quota_verdict(LOCATION, an_instance(0), claim, SMALL)
     assert (verdict.status, verdict.reason) == (status, reason)
 
 
 def test_a_claim_stays_while_its_slot_is_wanted_or_filled() -> None:
     wants, leaves = a_deployment(), a_deployment(terminating=True)
-    in_use = plan_release(HOME.plane, a_claim(), an_instance(0), None)
+    in_use = plan_release(LOCATION.plane, a_claim(), an_instance(0), None)
     assert in_use.actions == ()
     assert in_use.requeue_after_s is not None  # the event of its instance's end may not arrive
-    (wait,) = plan_release(HOME.plane, a_claim(), None, wants).actions
+    (wait,) = plan_release(LOCATION.plane, a_claim(), None, wants).actions
     assert isinstance(wait, Wait)
     for deployment in (leaves, None):
-        (delete,) = plan_release(HOME.plane, a_claim(), None, deployment).actions
+        (delete,) = plan_release(LOCATION.plane, a_claim(), None, deployment).actions
         assert isinstance(delete, Delete)
 
 
@@ -245,7 +250,10 @@ def test_a_release_is_confirmed_by_a_live_read(
 
 
 def test_a_release_that_has_begun_is_not_taken_back() -> None:
-    assert release_state(a_claim(), an_instance(0), a_deployment(), has_begun=True) is RELEASING
+    assert (
+        release_state(a_claim(), an_instance(0), a_deployment(), release_requested=True)
+        is RELEASING
+    )
 
 
 # --- the Quota gate
@@ -265,10 +273,10 @@ def waiting(reason: str = "", status: ConditionStatus = FALSE) -> Instance:
     )
 
 
-READ = ObservedQuota(HOME, None, SMALL)
-GRANTED_CLAIM = ObservedQuota(HOME, a_claim(), SMALL)
-UNREAD = ObservedQuota(HOME, None, SMALL, is_readable=False)
-RECORDED = ObservedQuota(HOME, None, SMALL, is_readable=False, is_recorded=True)
+READ = ObservedQuota(LOCATION, None, SMALL)
+GRANTED_CLAIM = ObservedQuota(LOCATION, a_claim(), SMALL)
+UNREAD = ObservedQuota(LOCATION, None, SMALL, is_readable=False)
+RECORDED = ObservedQuota(LOCATION, None, SMALL, is_readable=False, is_recorded=True)
 
 
 @pytest.mark.parametrize(
@@ -340,14 +348,14 @@ def test_an_instance_needs_a_claim_while_it_waits_and_while_it_has_quota(
 def test_a_project_that_accepts_no_claim_is_reported(
     error: ApiError, reason: str, retry_s: float
 ) -> None:
-    plan = plan_claim_error(CELL, HOME, waiting(), error, NOW, CREATED_S)
+    plan = plan_claim_error(CELL, LOCATION, waiting(), error, NOW, CREATED_S)
     (report,) = plan.actions
     assert isinstance(report, PatchStatus)
     assert report.reason == reason
     assert report.status["conditions"][0]["reason"] == reason
     assert plan.requeue_after_s is not None
     assert retry_s <= plan.requeue_after_s <= retry_s * 1.2
-    without_gate = plan_claim_error(CELL, HOME, an_instance(0), error, NOW, CREATED_S)
+    without_gate = plan_claim_error(CELL, LOCATION, an_instance(0), error, NOW, CREATED_S)
     assert without_gate.actions == (), "what was granted is not taken back"
 
 
@@ -357,7 +365,7 @@ def test_a_grant_is_recent_for_a_while() -> None:
     assert not is_recent_grant(a_claim(FALSE), CREATED_S)
 
 
-SMALL, LARGE = Size(1000, 2048), Size(2000, 4096)
+SMALL, LARGE = InstanceSize(1000, 2048), InstanceSize(2000, 4096)
 
 
 def granted(number: int) -> Instance:
@@ -429,18 +437,22 @@ HALF = ResourceAmounts(cpu=4)
 @pytest.mark.parametrize(
     ("asked", "size"),
     [
-        pytest.param(runtime(BOTH, BOTH), Size(500, 1024), id="limits add up"),
+        pytest.param(runtime(BOTH, BOTH), InstanceSize(500, 1024), id="limits add up"),
         pytest.param(
-            runtime(BOTH, HALF, requests=BOTH), Size(250, 512), id="some limits are no limits"
+            runtime(BOTH, HALF, requests=BOTH),
+            InstanceSize(250, 512),
+            id="some limits are no limits",
         ),
-        pytest.param(runtime(requests=HALF), Size(1000, 2048), id="half a request is none"),
-        pytest.param(runtime(), Size(1000, 2048), id="an old name of a type"),
-        pytest.param(runtime(type_="d1-standard-8"), Size(4000, 8192), id="a type"),
-        pytest.param(runtime(type_="huge"), Size(16000, 65536), id="a type of the catalogue"),
+        pytest.param(runtime(requests=HALF), InstanceSize(1000, 2048), id="half a request is none"),
+        pytest.param(runtime(), InstanceSize(1000, 2048), id="an old name of a type"),
+        pytest.param(runtime(type_="d1-standard-8"), InstanceSize(4000, 8192), id="a type"),
+        pytest.param(
+            runtime(type_="huge"), InstanceSize(16000, 65536), id="a type of the catalogue"
+        ),
         pytest.param(runtime(type_="unheard-of"), None, id="an unknown type"),
     ],
 )
-def test_the_first_complete_source_counts(asked: Runtime, size: Size | None) -> None:
+def test_the_first_complete_source_counts(asked: Runtime, size: InstanceSize | None) -> None:
     assert size_of(asked, lambda name: HUGE if name == "huge" else None) == size
 
 

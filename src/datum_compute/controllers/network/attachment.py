@@ -19,11 +19,11 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.network.attachment import (
-    Presence,
-    Wanted,
+    ContextWithSubnets,
+    DesiredNetwork,
     binding_ref,
     city_of,
-    is_rolled,
+    is_rollout_complete,
     location_for,
     network_of,
     plan_attachment,
@@ -54,14 +54,14 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     presence = None
     if location is not None:
         network = network_of(deployment.spec.template, key.ref.namespace)
-        wanted = Wanted(network, location.spec.location_ref.name)
+        wanted = DesiredNetwork(network, location.spec.location_ref.name)
         presence = _presence(view, bindings.get(binding_ref(deployment, wanted)))
     owned = bindings.owned_by(deployment.metadata.uid)
     plan = plan_attachment(key.plane, deployment, location, owned, presence)
     return await carry_out(context.planes, plan)
 
 
-def _presence(view: CachedClient, binding: NetworkBinding | None) -> Presence | None:
+def _presence(view: CachedClient, binding: NetworkBinding | None) -> ContextWithSubnets | None:
     named = binding and binding.status.network_context_ref
     found = named and view.read(NETWORK_CONTEXT).get(Ref(named.namespace, named.name))
     if not found:
@@ -69,14 +69,16 @@ def _presence(view: CachedClient, binding: NetworkBinding | None) -> Presence | 
     subnets = view.read(SUBNET)
     names = [subnet_name(found, family) for family in found.spec.ip_families]
     namespace = found.metadata.namespace
-    return Presence(
+    return ContextWithSubnets(
         found, {n: s for n in names if (s := subnets.get(Ref(namespace, n))) is not None}
     )
 
 
 def concerns_network(old: WorkloadDeployment, new: WorkloadDeployment) -> bool:
     """Of its status only whether anything old still runs."""
-    return is_rolled(old) != is_rolled(new) or spec_or_metadata_changed(old, new)
+    return is_rollout_complete(old) != is_rollout_complete(new) or spec_or_metadata_changed(
+        old, new
+    )
 
 
 def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

@@ -18,12 +18,12 @@ from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PLATFORM
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.prefix_ledger import USER_EDGES, USER_INDEXES, observe_user
+from datum_compute.controllers.prefix_ledger import USER_EDGES, USER_INDEXES, observe_prefix_user
 from datum_compute.planning.network.prefixes import (
     allocation_name,
     attached_prefixes,
     carried_prefixes,
-    plan_giving_back,
+    plan_allocation_release,
     pool_label,
 )
 from datum_compute.planning.network.subnets import prefix_of
@@ -50,7 +50,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
             return Requeue(RECHECK_S)
     if _is_used(context, project, found):
         return Requeue(IN_USE_S)
-    return await carry_out(context.planes, Plan(tuple(plan_giving_back([found]))))
+    return await carry_out(context.planes, Plan(tuple(plan_allocation_release([found]))))
 
 
 async def _is_held(project: CachedClient, kind: KindInfo[Any], found: IPAllocation) -> bool:
@@ -68,7 +68,7 @@ def _is_used(context: Context, project: CachedClient | None, found: IPAllocation
     recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
     if recorded.with_label(labels.POOL, pool_label(cidr)):
         return True
-    return bool(observe_user(context, project, cidr))
+    return bool(observe_prefix_user(context, project, cidr))
 
 
 def from_subnet(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

@@ -28,10 +28,10 @@ from datum_compute.api.networkcontext import NetworkContext
 from datum_compute.api.plane import PLATFORM
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.prefix_ledger import observe_ledger, to_holder
+from datum_compute.controllers.prefix_ledger import map_to_holder, observe_ledger
 from datum_compute.planes.catalogue import default_network
 from datum_compute.planning.network.networks import (
-    Surroundings,
+    BindingInputs,
     binding_labels,
     context_ref,
     holders_of,
@@ -78,7 +78,7 @@ def from_inside(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
             yield from _to_network(view, ObjectChange(None, pool))
 
 
-_to_network = to_holder(NETWORK)
+_to_network = map_to_holder(NETWORK)
 
 NETWORK_CONTROLLER = Controller(
     name="network",
@@ -100,7 +100,7 @@ async def reconcile_binding(context: Context, key: Key) -> Outcome:
     if binding is None:
         return Done()
     network, location = network_ref(binding), binding.spec.location.name
-    around = Surroundings(
+    around = BindingInputs(
         network=view.read(NETWORK).get(network),
         location=view.read(LOCATION_BINDING).get(Ref("", location)),
         context=view.read(NETWORK_CONTEXT).get(context_ref(network, location)),

@@ -18,9 +18,9 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.prefix_ledger import (
     USER_EDGES,
     USER_INDEXES,
+    map_to_holder,
     observe_ledger,
-    observe_user,
-    to_holder,
+    observe_prefix_user,
 )
 from datum_compute.planning.network.subnets import (
     plan_claim,
@@ -50,7 +50,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     network = _network_of(view, subnet)
     ledger = observe_ledger(context, key.plane, subnet, pool_of(subnet, network))
     if subnet.is_terminating:
-        users = {a.spec.cidr: observe_user(context, view, a.spec.cidr) for a in ledger.own}
+        users = {a.spec.cidr: observe_prefix_user(context, view, a.spec.cidr) for a in ledger.own}
         plan = plan_subnet_removal(key.plane, subnet, ledger, users)
     else:
         plan = plan_subnet(key.plane, subnet, network, ledger, context.now())
@@ -83,7 +83,7 @@ SUBNET_CONTROLLER = Controller(
         for_(SUBNET),
         reads(NETWORK_CONTEXT),
         watches(NETWORK, from_network),
-        watches(IP_ALLOCATION, to_holder(SUBNET), on="platform"),
+        watches(IP_ALLOCATION, map_to_holder(SUBNET), on="platform"),
         *USER_EDGES,
     ),
     indexes=USER_INDEXES,

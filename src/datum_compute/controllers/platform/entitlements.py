@@ -22,7 +22,7 @@ from datum_compute.api.serviceconfiguration import ServiceConfiguration
 from datum_compute.api.serviceconsumer import ServiceConsumer
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.platform.entitlements import Requested, plan_entitlement
+from datum_compute.planning.platform.entitlements import EntitlementInputs, plan_entitlement
 from datum_compute.planning.platform.services import BY_SERVICE, DRAFT, index_service, is_published
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
@@ -39,7 +39,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     service = platform.read(SERVICE).get(Ref("", name))
     known_as = service.spec.service_name if service else entitlement.status.service_name
     consumer = Ref("", consumer_name(known_as, member_name(key.plane)))
-    requested = Requested(
+    requested = EntitlementInputs(
         plane=key.plane,
         entitlement=entitlement,
         service=service,

@@ -18,11 +18,11 @@ from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out, for_each_plane
 from datum_compute.planning.plan import Plan
 from datum_compute.planning.platform.locations import (
-    are_equally_open,
     city_of_cell,
     location_of,
     plan_availability,
     plan_location,
+    same_availability,
 )
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
@@ -41,7 +41,7 @@ def from_cluster(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
     """A cell that comes, goes, falls silent, answers again, is drained or given to another city."""
     seen = [cluster for cluster in (change.old, change.new) if cluster is not None]
     cities = dict.fromkeys(city_of_cell(cluster) for cluster in seen)
-    if len(cities) > 1 or not are_equally_open(change.old, change.new):
+    if len(cities) > 1 or not same_availability(change.old, change.new):
         yield from (Key(PLATFORM, Ref("", location_of(city))) for city in cities)
 
 

@@ -23,8 +23,8 @@ from datum_compute.planning.platform.projects import (
     organization_namespace,
     plan_cleanup,
     plan_failed,
-    plan_guard,
     plan_organization,
+    plan_project_metadata,
     plan_ready,
     plan_release,
 )
@@ -44,7 +44,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if project.is_terminating:
         return await _remove(context, project)
     owner = view.read(ORGANIZATION).get(Ref("", project.spec.owner_ref.name))
-    guard = plan_guard(project, owner)
+    guard = plan_project_metadata(project, owner)
     if guard.actions:
         return await carry_out(context.planes, guard)
     return await _make(context, project)

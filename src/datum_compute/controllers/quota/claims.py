@@ -46,15 +46,15 @@ from datum_compute.api.work import Work
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.instance_quota import from_claim, home_of, size_on
+from datum_compute.controllers.instance_quota import from_claim, observe_claim_location, size_on
 from datum_compute.planning.federation.cells import plan_left_claims
 from datum_compute.planning.plan import Plan
 from datum_compute.planning.quota.claims import (
     REFUSED_S,
     ReleaseState,
-    claim_home,
     claim_ref,
-    instance_of,
+    claimed_instance,
+    find_claim_location,
     needs_claim,
     plan_claim,
     plan_claim_error,
@@ -82,18 +82,20 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     instance = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
     if instance is None or instance.is_terminating or not needs_claim(instance):
         return Done()
-    home = home_of(context, key)
-    if home is None:
+    location = observe_claim_location(context, key)
+    if location is None:
         return Requeue(REFUSED_S)
-    claim = context.planes.require(home.plane).read(CLAIM).get(claim_ref(home, key.ref.name))
-    plan = plan_claim(home, instance, claim, size_on(context, key, instance))
+    claim = (
+        context.planes.require(location.plane).read(CLAIM).get(claim_ref(location, key.ref.name))
+    )
+    plan = plan_claim(location, instance, claim, size_on(context, key, instance))
     try:
         return await carry_out(context.planes, plan)
     except (AlreadyExists, Forbidden, Invalid, NotFound) as error:
         if claim is not None:
             raise
         now, unix_s = context.now(), context.unix_s()
-        report = plan_claim_error(key.plane, home, instance, error, now, unix_s)
+        report = plan_claim_error(key.plane, location, instance, error, now, unix_s)
         return await carry_out(context.planes, report)
 
 
@@ -132,7 +134,7 @@ LEAVING_S = 0.2
 
 async def reconcile_release(context: Context, key: Key) -> Outcome:
     claim = context.planes.require(key.plane).read(CLAIM).get(key.ref)
-    slot = instance_of(claim) if claim is not None else None
+    slot = claimed_instance(claim) if claim is not None else None
     cell = context.planes.get(slot[0]) if slot is not None else None
     releasing = context.state.claims_being_released
     if claim is None or releasing.get(key) != claim.metadata.uid:
@@ -141,7 +143,7 @@ async def reconcile_release(context: Context, key: Key) -> Outcome:
         return Done()
     ref, owner = slot[1], _owner(claim, slot[1])
     instance, deployment = cell.read(INSTANCE).get(ref), cell.read(DEPLOYMENT).get(owner)
-    state = release_state(claim, instance, deployment, has_begun=key in releasing)
+    state = release_state(claim, instance, deployment, release_requested=key in releasing)
     if state is ReleaseState.CONFIRM:
         # Before the read, so that no gate is cleared between the read and the deletion.
         releasing[key] = claim.metadata.uid
@@ -214,9 +216,9 @@ def _claims(
     single_project: str, view: CachedClient, namespace: str, names: Iterable[str]
 ) -> Iterable[Key]:
     found = view.cached(NAMESPACE).get(Ref("", namespace))
-    home = claim_home(view.plane, found, single_project)
-    if home is not None:
-        yield from (Key(home.plane, claim_ref(home, name)) for name in names)
+    location = find_claim_location(view.plane, found, single_project)
+    if location is not None:
+        yield from (Key(location.plane, claim_ref(location, name)) for name in names)
 
 
 def controller(single_project: str = "") -> Controller[Context]:

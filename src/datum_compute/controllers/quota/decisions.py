@@ -23,9 +23,9 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.quota.buckets import (
     WAITING,
-    Books,
+    QuotaState,
     active_registrations,
-    filed_under,
+    claim_group_key,
     plan_buckets,
     plan_decisions,
     plan_registration,
@@ -53,23 +53,23 @@ SHOWN = Debounce(idle_s=0.1, max_s=1.0)
 
 async def reconcile(context: Context, key: Key) -> Outcome:
     view = context.planes.require(key.plane)
-    plan = plan_decisions(key.plane, _books(context, view), context.now())
+    plan = plan_decisions(key.plane, _observe_quota(context, view), context.now())
     return replace(await carry_out(context.planes, plan), debounce=DECIDED)
 
 
 async def show(context: Context, key: Key) -> Outcome:
     view = context.planes.require(key.plane)
     buckets = {b.metadata.name: b for b in view.read(BUCKET).in_namespace(QUOTA_NAMESPACE)}
-    plan = plan_buckets(key.plane, _books(context, view), buckets, context.now())
+    plan = plan_buckets(key.plane, _observe_quota(context, view), buckets, context.now())
     return replace(await carry_out(context.planes, plan), debounce=SHOWN)
 
 
-def _books(context: Context, view: CachedClient) -> Books:
+def _observe_quota(context: Context, view: CachedClient) -> QuotaState:
     registrations = context.planes.require(PLATFORM).read(REGISTRATION).all()
     claims = view.read(CLAIM)
     counts = claims.counts(BY_STATE)
     counts.pop(WAITING, None)
-    return Books(
+    return QuotaState(
         consumer=consumer_of(member_name(view.plane)),
         registered=active_registrations(registrations),
         grants=view.read(GRANT).all(),
@@ -79,7 +79,7 @@ def _books(context: Context, view: CachedClient) -> Books:
 
 
 def by_state(claim: ResourceClaim) -> Iterable[str]:
-    return (filed_under(claim),)
+    return (claim_group_key(claim),)
 
 
 def to_project(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

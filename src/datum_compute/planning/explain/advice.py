@@ -2,7 +2,7 @@
 
 There is one entry for each ``Reason``; a test fails if one is missing. Commands contain the
 placeholders ``COMMAND_WORDS``. A reason of a provider or of a controller outside the platform gets
-the advice ``FOREIGN``. `awaited` completes the sentence "Waiting for ...".
+the advice ``FOREIGN``. `waiting_for` completes the sentence "Waiting for ...".
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from enum import StrEnum
 from datum_compute.api.reasons import Reason
 
 
-class Move(StrEnum):
+class Actor(StrEnum):
     """Who has to act."""
 
-    YOU = "you"
+    USER = "you"
     PLATFORM = "platform"
     WAIT = "wait"
-    NOBODY = "nobody"  # no action needed
+    NONE = "nobody"  # no action needed
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    move: Move
-    awaited: str
+    actor: Actor
+    waiting_for: str
     command: str
 
 
@@ -47,20 +47,20 @@ _NETWORKS = "kubectl get networks --namespace={namespace}"
 _LOCATIONS = "datumctl compute cities"
 
 
-def _wait(awaited: str, command: str = _WATCH) -> Advice:
-    return Advice(Move.WAIT, awaited, command)
+def _wait(waiting_for: str, command: str = _WATCH) -> Advice:
+    return Advice(Actor.WAIT, waiting_for, command)
 
 
 def _well(why: str) -> Advice:
-    return Advice(Move.NOBODY, f"nothing: {why}", _STATUS)
+    return Advice(Actor.NONE, f"nothing: {why}", _STATUS)
 
 
-def _you(awaited: str, command: str) -> Advice:
-    return Advice(Move.YOU, awaited, command)
+def _you(waiting_for: str, command: str) -> Advice:
+    return Advice(Actor.USER, waiting_for, command)
 
 
-def _platform(awaited: str, command: str = _DESCRIBE) -> Advice:
-    return Advice(Move.PLATFORM, awaited, command)
+def _platform(waiting_for: str, command: str = _DESCRIBE) -> Advice:
+    return Advice(Actor.PLATFORM, waiting_for, command)
 
 
 FOREIGN = _platform("the controller that set this condition")

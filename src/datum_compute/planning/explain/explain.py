@@ -23,8 +23,8 @@ from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
 from datum_compute.api.server import Server
 from datum_compute.api.workload import PROGRESSING, Workload
 from datum_compute.api.workloaddeployment import REPLICAS_READY, WorkloadDeployment
-from datum_compute.planning.explain.advice import Move, advice_on
-from datum_compute.planning.plan import Create, Delete, Wait, is_skipped
+from datum_compute.planning.explain.advice import Actor, advice_on
+from datum_compute.planning.plan import Create, Delete, Wait, is_deferred
 from datum_compute.planning.rollout.instances import plan_instances
 from datum_compute.planning.rollout.slots import WITHOUT_DELAY, MinReady, min_ready_seconds, ordinal
 
@@ -49,8 +49,8 @@ class Link:
     reason: str
     message: str
     since: str
-    move: Move
-    awaited: str
+    actor: Actor
+    waiting_for: str
     command: str
 
 
@@ -155,7 +155,7 @@ def explain_instance(
 
 def describe_action(action: Create | Delete | Wait) -> str:
     """One line for people."""
-    mark = "skip " if is_skipped(action) else ""
+    mark = "skip " if is_deferred(action) else ""
     match action:
         case Wait(reason):
             return f"{mark}wait: {reason}"
@@ -169,7 +169,7 @@ def render_link(link: Link) -> str:
     """One line for people; the callers that know the time add how long ago it was."""
     text = f"{link.kind} {link.ref}: {link.condition}={link.status} ({link.reason})"
     text += f": {link.message}" if link.message else ""
-    return f"{text}; next: {link.awaited} [{link.move}]"
+    return f"{text}; next: {link.waiting_for} [{link.actor}]"
 
 
 # --- which condition speaks for an object
@@ -304,8 +304,8 @@ def _link(
         reason=str(said.reason),
         message=said.message,
         since=said.last_transition_time,
-        move=advice.move,
-        awaited=advice.awaited,
+        actor=advice.actor,
+        waiting_for=advice.waiting_for,
         command=advice.command.format(
             workload=workload,
             namespace=metadata.namespace,

@@ -93,12 +93,14 @@ def interface_of(
     )
 
 
-def held_interfaces(interfaces: Sequence[NetworkInterfaceStatus]) -> list[NetworkInterfaceStatus]:
+def assigned_interfaces(
+    interfaces: Sequence[NetworkInterfaceStatus],
+) -> list[NetworkInterfaceStatus]:
     """As the network gave them, whatever the machine made of it."""
     return [_reached_at(i, i.addresses[0].address) if i.addresses else i for i in interfaces]
 
 
-def reached_interfaces(
+def reachable_interfaces(
     interfaces: Sequence[NetworkInterfaceStatus], own: Sequence[str]
 ) -> list[NetworkInterfaceStatus]:
     """With the address at which the machine is reached. That is what the network gave it, unless
@@ -106,7 +108,7 @@ def reached_interfaces(
     the last one stays."""
     if not interfaces or not own:
         return list(interfaces)
-    held = held_interfaces(interfaces)
+    held = assigned_interfaces(interfaces)
     if any(address in own for address in addresses_of(held)):
         return held
     return [_reached_at(held[0], own[0]), *held[1:]]
@@ -117,7 +119,9 @@ def _reached_at(interface: NetworkInterfaceStatus, address: str) -> NetworkInter
     return replace(interface, assignments=assignments)
 
 
-def location_fields(instance: Instance, attachment: NetworkAttachment | None) -> dict[str, Any]:
+def missing_location_fields(
+    instance: Instance, attachment: NetworkAttachment | None
+) -> dict[str, Any]:
     """Where it is, for an instance that was made before anybody knew."""
     if attachment is None or not attachment.location or instance.spec.location is not None:
         return {}

@@ -47,7 +47,7 @@ RECHECK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredNetwork:
     """The network of a deployment, and where it wants it."""
 
     network: Ref
@@ -55,7 +55,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Presence:
+class ContextWithSubnets:
     """The context that the binding was promised, with its subnets by name."""
 
     context: NetworkContext
@@ -81,7 +81,7 @@ def city_of(location: LocationBinding) -> str:
     return normalized_city(location.spec.topology.get(CITY_CODE_KEY, ""))
 
 
-def binding_ref(deployment: WorkloadDeployment, wanted: Wanted) -> Ref:
+def binding_ref(deployment: WorkloadDeployment, wanted: DesiredNetwork) -> Ref:
     """Another for another network, because a binding is about one network for good."""
     about = f"{wanted.network}\0{wanted.location}"
     digest = hashlib.sha256(about.encode()).hexdigest()[:8]
@@ -94,7 +94,7 @@ def plan_attachment(
     deployment: WorkloadDeployment,
     location: LocationBinding | None,
     bindings: Sequence[NetworkBinding],
-    presence: Presence | None,
+    presence: ContextWithSubnets | None,
 ) -> Plan:
     """``bindings`` are those the deployment owns; ``presence`` belongs to the one it wants."""
     if deployment.is_terminating:
@@ -103,7 +103,7 @@ def plan_attachment(
     if location is None:
         message = f"The project has no LocationBinding for {deployment.spec.city_code}"
         return _told(plane, deployment, _problem(network, "", "LocationNotAvailable", message))
-    wanted = Wanted(network, location.spec.location_ref.name)
+    wanted = DesiredNetwork(network, location.spec.location_ref.name)
     ref = binding_ref(deployment, wanted)
     binding = next((b for b in bindings if ref_of(b) == ref), None)
     actions = plan_object(
@@ -118,7 +118,7 @@ def plan_attachment(
 
 
 def _attachment(
-    wanted: Wanted, binding: NetworkBinding | None, presence: Presence | None
+    wanted: DesiredNetwork, binding: NetworkBinding | None, presence: ContextWithSubnets | None
 ) -> NetworkAttachment | None:
     """None while nothing is decided."""
     network, location = wanted.network, wanted.location
@@ -186,7 +186,7 @@ def _leave_old(
     """Only when everything runs on the network that is wanted: what holds the prefixes of the old
     one must stay while anything may have an address of them."""
     attached = deployment.spec.network_attachment
-    if attached is None or attached.problem is not None or not is_rolled(deployment):
+    if attached is None or attached.problem is not None or not is_rollout_complete(deployment):
         return []
     if Ref(attached.namespace, attached.network) != network:
         return []
@@ -197,14 +197,14 @@ def _leave_old(
     ]
 
 
-def is_rolled(deployment: WorkloadDeployment) -> bool:
+def is_rollout_complete(deployment: WorkloadDeployment) -> bool:
     """Whether everything that runs is of the present template."""
     status = deployment.status
     observed = status.observed_generation == deployment.metadata.generation
     return observed and status.replicas == status.updated_replicas == status.desired_replicas
 
 
-def _binding(deployment: WorkloadDeployment, wanted: Wanted, ref: Ref) -> NetworkBinding:
+def _binding(deployment: WorkloadDeployment, wanted: DesiredNetwork, ref: Ref) -> NetworkBinding:
     return NetworkBinding(
         metadata=ObjectMeta(
             name=ref.name,

@@ -38,11 +38,11 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.network.prefixes import (
     IPV6_NETWORKS,
-    Holder,
     Ledger,
-    Taking,
-    plan_giving_back,
-    plan_taking,
+    PrefixHolder,
+    PrefixPlan,
+    plan_allocation,
+    plan_allocation_release,
 )
 from datum_compute.planning.plan import (
     Action,
@@ -93,21 +93,24 @@ def plan_network(
         status = _status(network, {READY: Verdict(TRUE, "Ready", "Nothing to allocate")}, "", now)
         return Plan(tuple(plan_status(plane, NETWORK, network, status)))
     shown = network.status.ipam.ipv6_prefix
-    taking = plan_taking(
-        Holder(plane, NETWORK, network, network.metadata.uid), IPV6_NETWORKS, ledger, shown=shown
+    plan = plan_allocation(
+        PrefixHolder(plane, NETWORK, network, network.metadata.uid),
+        IPV6_NETWORKS,
+        ledger,
+        shown=shown,
     )
-    status = _status(network, _verdicts(taking), taking.cidr or shown, now)
+    status = _status(network, _verdicts(plan), plan.cidr or shown, now)
     return Plan(
-        (*taking.actions, *plan_status(plane, NETWORK, network, status)),
-        requeue_after_s=RECHECK_S if taking.refusal else None,
+        (*plan.actions, *plan_status(plane, NETWORK, network, status)),
+        requeue_after_s=RECHECK_S if plan.refusal else None,
     )
 
 
-def _verdicts(taking: Taking) -> dict[str, Verdict]:
-    if taking.refusal is not None:
-        return {IPAM_ALLOCATED: taking.refusal, READY: taking.refusal}
+def _verdicts(plan: PrefixPlan) -> dict[str, Verdict]:
+    if plan.refusal is not None:
+        return {IPAM_ALLOCATED: plan.refusal, READY: plan.refusal}
     return {
-        IPAM_ALLOCATED: Verdict(TRUE, "Allocated", f"The network has {taking.cidr}"),
+        IPAM_ALLOCATED: Verdict(TRUE, "Allocated", f"The network has {plan.cidr}"),
         READY: Verdict(TRUE, "Ready", "The network can be used"),
     }
 
@@ -127,7 +130,7 @@ def _plan_removal(
     elif inside:
         verdict = Verdict(FALSE, "RangeOccupied", f"{inside} prefixes cut from it are not back yet")
     else:
-        actions: list[Action] = plan_giving_back(ledger.own)
+        actions: list[Action] = plan_allocation_release(ledger.own)
         released = drop_finalizer(plane, NETWORK, network, labels.NETWORK_FINALIZER)
         return Plan((*actions, *released))
     status = _status(network, {READY: verdict}, network.status.ipam.ipv6_prefix, now)
@@ -177,7 +180,7 @@ def binding_labels(network: Ref, location: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class BindingInputs:
     """What a binding speaks of, as far as it is there."""
 
     network: Network | None
@@ -185,7 +188,9 @@ class Surroundings:
     context: NetworkContext | None
 
 
-def plan_binding(plane: PlaneName, binding: NetworkBinding, around: Surroundings, now: str) -> Plan:
+def plan_binding(
+    plane: PlaneName, binding: NetworkBinding, around: BindingInputs, now: str
+) -> Plan:
     if binding.is_terminating:
         return Plan()
     wanted = binding_labels(network_ref(binding), binding.spec.location.name)
@@ -205,7 +210,7 @@ def plan_binding(plane: PlaneName, binding: NetworkBinding, around: Surroundings
     )
 
 
-def binding_verdict(binding: NetworkBinding, around: Surroundings) -> Verdict:
+def binding_verdict(binding: NetworkBinding, around: BindingInputs) -> Verdict:
     network, location, context = around.network, around.location, around.context
     if network is None or (network.is_terminating and context is None):
         message = f"Network {network_ref(binding)} does not exist"
@@ -235,7 +240,7 @@ def _is_about(context: NetworkContext, binding: NetworkBinding) -> bool:
     )
 
 
-def _plan_context(plane: PlaneName, binding: NetworkBinding, around: Surroundings) -> list[Action]:
+def _plan_context(plane: PlaneName, binding: NetworkBinding, around: BindingInputs) -> list[Action]:
     """Made for the first binding, and kept equal to the network's numbers."""
     network, context = around.network, around.context
     if network is None or around.location is None:

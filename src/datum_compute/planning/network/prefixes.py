@@ -82,7 +82,7 @@ IPV6_SUBNET_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class PrefixHolder:
     """Who asks. ``seed`` says where the search begins; it outlives the holder's uid."""
 
     plane: PlaneName
@@ -102,7 +102,7 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class PrefixPlan:
     """How the holder comes to its prefix; with a refusal it has none."""
 
     cidr: str = ""
@@ -110,34 +110,34 @@ class Taking:
     refusal: Verdict | None = None
 
 
-def plan_taking(
-    holder: Holder, pool: Pool, ledger: Ledger, *, shown: str = "", wished: str = ""
-) -> Taking:
-    """``shown`` is the prefix that the holder's status speaks of, ``wished`` one that is asked
+def plan_allocation(
+    holder: PrefixHolder, pool: Pool, ledger: Ledger, *, recorded: str = "", requested: str = ""
+) -> PrefixPlan:
+    """``recorded`` is the prefix that the holder's status speaks of, ``requested`` one that is asked
     for."""
     own = sorted((a for a in ledger.own if not a.is_terminating), key=lambda a: a.spec.cidr)
     if own:
-        kept = next((a for a in own if a.spec.cidr == shown), own[0])
+        kept = next((a for a in own if a.spec.cidr == recorded), own[0])
         spare = tuple(_release(a, "one is enough") for a in own if a is not kept)
-        return Taking(kept.spec.cidr, spare)
+        return PrefixPlan(kept.spec.cidr, spare)
     if pool.project_max is not None and ledger.of_project >= pool.project_max:
-        return Taking(refusal=_too_many(holder, pool, ledger))
-    exact = shown or wished
+        return PrefixPlan(refusal=_too_many(holder, pool, ledger))
+    exact = recorded or requested
     if exact and not pool.contains(exact):
         message = f"{exact} is no /{pool.length} of {pool.cidr}"
-        return Taking(refusal=Verdict(FALSE, "RangeUnsupported", message))
+        return PrefixPlan(refusal=Verdict(FALSE, "RangeUnsupported", message))
     if exact and exact in ledger.taken:
         message = f"{exact} is held by somebody else; delete the object to get another prefix"
-        return Taking(refusal=Verdict(FALSE, "RetainedAddressConflict", message))
+        return PrefixPlan(refusal=Verdict(FALSE, "RetainedAddressConflict", message))
     cidr = exact or free_prefix(pool, ledger.taken, holder.seed)
     if cidr is None:
         message = f"All {pool.count} prefixes of {pool.cidr} (/{pool.length}) are taken"
-        return Taking(refusal=Verdict(FALSE, "AddressPoolExhausted", message))
-    taking = Create(PLATFORM, IP_ALLOCATION, _allocation(holder, pool, cidr), "take a prefix")
-    return Taking(cidr, (taking,))
+        return PrefixPlan(refusal=Verdict(FALSE, "AddressPoolExhausted", message))
+    plan = Create(PLATFORM, IP_ALLOCATION, _allocation(holder, pool, cidr), "take a prefix")
+    return PrefixPlan(cidr, (plan,))
 
 
-def _too_many(holder: Holder, pool: Pool, ledger: Ledger) -> Verdict:
+def _too_many(holder: PrefixHolder, pool: Pool, ledger: Ledger) -> Verdict:
     message = (
         f"Project {member_name(holder.plane)} holds {ledger.of_project} of at most "
         f"{pool.project_max} prefixes of {pool.cidr} (/{pool.length}); "
@@ -146,7 +146,7 @@ def _too_many(holder: Holder, pool: Pool, ledger: Ledger) -> Verdict:
     return Verdict(FALSE, "PrefixLimitReached", message)
 
 
-def plan_giving_back(own: Sequence[IPAllocation]) -> list[Action]:
+def plan_allocation_release(own: Sequence[IPAllocation]) -> list[Action]:
     return [_release(a, "no longer needed") for a in own if not a.is_terminating]
 
 
@@ -171,7 +171,7 @@ def pool_label(cidr: str) -> str:
     return allocation_name(cidr)
 
 
-def _allocation(holder: Holder, pool: Pool, cidr: str) -> IPAllocation:
+def _allocation(holder: PrefixHolder, pool: Pool, cidr: str) -> IPAllocation:
     metadata, project = holder.object.metadata, member_name(holder.plane)
     return IPAllocation(
         metadata=ObjectMeta(
@@ -248,7 +248,7 @@ def _prefixes_around(address: str) -> tuple[str, ...]:
     )
 
 
-def user_of(
+def find_prefix_user(
     cidr: str,
     deployments: Iterable[WorkloadDeployment],
     works: Iterable[Work],

@@ -34,12 +34,12 @@ from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.network.prefixes import (
     IPV4_SUBNETS,
     IPV6_SUBNET_LENGTH,
-    Holder,
     Ledger,
     Pool,
-    Taking,
-    plan_giving_back,
-    plan_taking,
+    PrefixHolder,
+    PrefixPlan,
+    plan_allocation,
+    plan_allocation_release,
 )
 from datum_compute.planning.plan import Action, Plan, Wait, add_finalizer, drop_finalizer
 
@@ -210,12 +210,12 @@ def plan_subnet(
         return Plan((Wait("the network has no IPv6 prefix yet"),), requeue_after_s=RECHECK_S)
     identity = network.metadata.uid if network is not None else subnet.metadata.uid
     seed = f"{identity}/{subnet.spec.location.name}"
-    holder = Holder(plane, SUBNET, subnet, seed)
-    taking = plan_taking(holder, pool, ledger, shown=prefix_of(subnet), wished=_wished(subnet))
-    status = _subnet_status(subnet, taking, now)
+    holder = PrefixHolder(plane, SUBNET, subnet, seed)
+    plan = plan_allocation(holder, pool, ledger, shown=prefix_of(subnet), requested=_wished(subnet))
+    status = _subnet_status(subnet, plan, now)
     return Plan(
-        (*taking.actions, *plan_status(plane, SUBNET, subnet, status)),
-        requeue_after_s=RECHECK_S if taking.refusal else None,
+        (*plan.actions, *plan_status(plane, SUBNET, subnet, status)),
+        requeue_after_s=RECHECK_S if plan.refusal else None,
     )
 
 
@@ -225,7 +225,7 @@ def plan_subnet_removal(
     """``users`` says of each prefix who uses it. One that somebody uses stays on record when the
     subnet goes, perhaps for as long as a cell does not answer: whoever looks after the records
     gives it back then (controllers/network/ip_allocations.py)."""
-    back = plan_giving_back([a for a in ledger.own if not users.get(a.spec.cidr)])
+    back = plan_allocation_release([a for a in ledger.own if not users.get(a.spec.cidr)])
     released = drop_finalizer(plane, SUBNET, subnet, labels.SUBNET_FINALIZER)
     return Plan((*back, *released))
 
@@ -242,17 +242,17 @@ def _wished(subnet: Subnet) -> str:
     return f"{spec.start_address}/{spec.prefix_length or default}" if spec.start_address else ""
 
 
-def _subnet_status(subnet: Subnet, taking: Taking, now: str) -> SubnetStatus:
+def _subnet_status(subnet: Subnet, plan: PrefixPlan, now: str) -> SubnetStatus:
     generation = subnet.metadata.generation
-    if taking.refusal is not None:
+    if plan.refusal is not None:
         # What was shown before stays: machines may have addresses from it.
-        verdicts = {ALLOCATED: taking.refusal, READY: taking.refusal}
+        verdicts = {ALLOCATED: plan.refusal, READY: plan.refusal}
         start, length = subnet.status.start_address, subnet.status.prefix_length
     else:
-        network = ip_network(taking.cidr)
+        network = ip_network(plan.cidr)
         start, length = str(network.network_address), network.prefixlen
         verdicts = {
-            ALLOCATED: Verdict(TRUE, "PrefixAllocated", f"The subnet has {taking.cidr}"),
+            ALLOCATED: Verdict(TRUE, "PrefixAllocated", f"The subnet has {plan.cidr}"),
             PROGRAMMED: Verdict(TRUE, "Programmed", "Cells hand out its addresses"),
             READY: Verdict(TRUE, "Ready", "Instances can have its addresses"),
         }

@@ -74,7 +74,7 @@ Owned = TypeVar("Owned", bound=ApiObject)
 
 
 @dataclass(frozen=True, slots=True)
-class Requested:
+class EntitlementInputs:
     """An entitlement and everything around it. ``consumer`` is that of the project."""
 
     plane: PlaneName
@@ -97,7 +97,7 @@ class Requested:
         return [obj for obj in objects if controller_uid(obj) == uid]
 
 
-def plan_entitlement(requested: Requested, now: str) -> Plan:
+def plan_entitlement(requested: EntitlementInputs, now: str) -> Plan:
     entitlement = requested.entitlement
     if entitlement.is_terminating:
         return _plan_removal(requested)
@@ -122,7 +122,7 @@ def plan_entitlement(requested: Requested, now: str) -> Plan:
     return _follow(requested, consumer, now)
 
 
-def _follow(requested: Requested, consumer: ServiceConsumer, now: str) -> Plan:
+def _follow(requested: EntitlementInputs, consumer: ServiceConsumer, now: str) -> Plan:
     """The entitlement says what the consumer says."""
     ready = find_condition(consumer.status.conditions, READY)
     reason = ready.reason if ready is not None else AccessReason.REJECTED
@@ -140,7 +140,7 @@ def _follow(requested: Requested, consumer: ServiceConsumer, now: str) -> Plan:
     return Plan((*written, *report.actions), requeue_after_s=RESYNC_S)
 
 
-def _provisions(requested: Requested, now: str) -> list[Action]:
+def _provisions(requested: EntitlementInputs, now: str) -> list[Action]:
     """What is still to be written."""
     service, configuration = requested.service, requested.configuration
     owner, plane = requested.entitlement, requested.plane
@@ -155,7 +155,7 @@ def _provisions(requested: Requested, now: str) -> list[Action]:
     return actions
 
 
-def _dependencies(requested: Requested, service: Service) -> list[Action]:
+def _dependencies(requested: EntitlementInputs, service: Service) -> list[Action]:
     present = {entitlement.metadata.name for entitlement in requested.entitlements}
     needed = [dependency.service_ref.name for dependency in service.spec.dependencies]
     owner = requested.entitlement
@@ -183,7 +183,7 @@ def _dependency(owner: ServiceEntitlement, service: str) -> ServiceEntitlement:
     )
 
 
-def _consumer(requested: Requested) -> ServiceConsumer:
+def _consumer(requested: EntitlementInputs) -> ServiceConsumer:
     service = requested.service
     assert service is not None, "only of a service that is offered"
     project = requested.project
@@ -206,7 +206,12 @@ def _was_registered(entitlement: ServiceEntitlement) -> bool:
 
 
 def _report(
-    requested: Requested, phase: str, verdict: Verdict, now: str, *, is_written: bool = False
+    requested: EntitlementInputs,
+    phase: str,
+    verdict: Verdict,
+    now: str,
+    *,
+    is_written: bool = False,
 ) -> Plan:
     entitlement, consumer = requested.entitlement, requested.consumer
     verdicts = {READY: verdict}
@@ -239,7 +244,7 @@ def _provisioned(*, is_written: bool) -> Verdict:
     return Verdict(FALSE, "Provisioning", "Quota and locations of the service are being written")
 
 
-def _written(requested: Requested) -> list[ObjectReference]:
+def _written(requested: EntitlementInputs) -> list[ObjectReference]:
     kinds: tuple[tuple[KindInfo[Any], Sequence[ApiObject]], ...] = (
         (GRANT, requested.grants),
         (LOCATION_BINDING, requested.bindings),
@@ -259,7 +264,7 @@ def _written(requested: Requested) -> list[ObjectReference]:
 # --- removal
 
 
-def _plan_removal(requested: Requested) -> Plan:
+def _plan_removal(requested: EntitlementInputs) -> Plan:
     plane, entitlement = requested.plane, requested.entitlement
     consumer = requested.consumer
     if consumer is not None and not _is_kept(requested, consumer):
@@ -285,7 +290,7 @@ def _plan_removal(requested: Requested) -> Plan:
     return Plan((*actions, *released))
 
 
-def _is_kept(requested: Requested, consumer: ServiceConsumer) -> bool:
+def _is_kept(requested: EntitlementInputs, consumer: ServiceConsumer) -> bool:
     """A project cannot shake off a suspension, or a denial where nobody would be asked again, by
     requesting anew."""
     if consumer.is_terminating:

@@ -61,14 +61,14 @@ def city_of_cell(cluster: Cluster) -> str:
     return normalized_city(cluster.metadata.labels.get(TOPOLOGY_CITY, ""))
 
 
-def are_equally_open(old: Cluster | None, new: Cluster | None) -> bool:
+def same_availability(old: Cluster | None, new: Cluster | None) -> bool:
     """Whether a change of a Cluster says nothing new of the location of its city."""
     if not are_equally_heard(old, new) or old is None or new is None:
         return False
     return is_drained(old) == is_drained(new)
 
 
-def not_ready(said: Condition | None) -> Verdict:
+def location_not_ready(said: Condition | None) -> Verdict:
     """What a project is told of a location that is not Ready, by what that says."""
     if said is not None and said.reason == Reason.CELL_DRAINED:
         return Verdict(FALSE, said.reason, said.message)
@@ -127,4 +127,4 @@ def _verdict_locationbindings(
         return None
     if ready.status == TRUE:
         return Verdict(TRUE, "AllGatesOpen", "The location is ready")
-    return not_ready(ready)
+    return location_not_ready(ready)

@@ -31,7 +31,7 @@ CLEANUP = "ResourceCleanup"
 CLEANUP_S = 0.5
 
 
-def plan_guard(project: Project, organization: Organization | None) -> Plan:
+def plan_project_metadata(project: Project, organization: Organization | None) -> Plan:
     """The finalizer, and whose the project is; nothing if all of it is there."""
     metadata, patch = project.metadata, dict[str, object]()
     if labels.PROJECT_FINALIZER not in metadata.finalizers:

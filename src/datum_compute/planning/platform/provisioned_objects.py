@@ -31,7 +31,7 @@ from datum_compute.api.serviceconfiguration import QuotaLimit, ServiceConfigurat
 from datum_compute.api.serviceentitlement import ServiceEntitlement
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.plan import Action, Create, Delete, Patch
-from datum_compute.planning.platform.locations import not_ready
+from datum_compute.planning.platform.locations import location_not_ready
 
 AVAILABLE = "Available"
 
@@ -129,7 +129,7 @@ def _gates(location: Location, *, supported: bool) -> Verdict:
         return Verdict(FALSE, "LocationClassNotSupported", said)
     ready = find_condition(location.status.conditions, "Ready")
     if ready is None or ready.status != TRUE:
-        return not_ready(ready)
+        return location_not_ready(ready)
     return Verdict(TRUE, "AllGatesOpen", "The location is ready and the service runs there")
 
 

@@ -56,7 +56,7 @@ WAITING = "waiting"
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class QuotaState:
     """All that a decision needs, for one consumer. ``registered`` are the Active ones by type.
 
     ``waiting`` are the claims that are not granted. Of those that are, only how many of each sort
@@ -71,62 +71,62 @@ class Books:
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
+class QuotaBalance:
     """How much there is of each resource, and how much of it is used, in base units."""
 
     limits: Mapping[str, int]
     used: dict[str, int]
 
-    def lacks(self, request: ResourceRequest) -> bool:
+    def is_short_of(self, request: ResourceRequest) -> bool:
         name = request.resource_type
         return request.amount > self.limits.get(name, 0) - self.used.get(name, 0)
 
-    def take(self, requests: Iterable[ResourceRequest], times: int = 1) -> None:
+    def allocate(self, requests: Iterable[ResourceRequest], times: int = 1) -> None:
         for request in requests:
             name = request.resource_type
             self.used[name] = self.used.get(name, 0) + request.amount * times
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class ClaimDecision:
     claim: ResourceClaim
     verdict: Verdict
-    lacking: tuple[str, ...] = ()
+    short_of: tuple[str, ...] = ()
 
 
-def filed_under(claim: ResourceClaim) -> str:
+def claim_group_key(claim: ResourceClaim) -> str:
     """WAITING, or the sort of a claim that is granted."""
     return encode(plain(claim.spec.requests)).decode() if is_granted(claim) else WAITING
 
 
 @lru_cache(maxsize=1024)
-def requests_of_sort(sort: str) -> tuple[ResourceRequest, ...]:
-    return tuple(decode_as(sort.encode(), list[ResourceRequest]))
+def group_requests(group: str) -> tuple[ResourceRequest, ...]:
+    return tuple(decode_as(group.encode(), list[ResourceRequest]))
 
 
-def balance_of(books: Books) -> Balance:
+def compute_balance(state: QuotaState) -> QuotaBalance:
     """As the records stand: what the grants add up to, and what granted claims use."""
     limits: dict[str, int] = {}
-    for grant in books.grants:
-        if grant_verdict(books, grant).status == TRUE and not grant.is_terminating:
+    for grant in state.grants:
+        if grant_verdict(state, grant).status == TRUE and not grant.is_terminating:
             for name, amount in _amounts(grant).items():
                 limits[name] = limits.get(name, 0) + amount
-    balance = Balance(limits, {})
+    balance = QuotaBalance(limits, {})
     # One that is being removed still holds what it was given, until it is gone.
-    for sort, claims in books.granted.items():
-        balance.take(requests_of_sort(sort), claims)
+    for group, claims in state.granted.items():
+        balance.allocate(group_requests(group), claims)
     return balance
 
 
-def rulings(books: Books) -> list[Ruling]:
+def decide_claims(state: QuotaState) -> list[ClaimDecision]:
     """About every claim that is not granted, oldest first; later ones get what is left."""
-    balance = balance_of(books)
+    balance = compute_balance(state)
     found = []
-    for claim in sorted((c for c in books.waiting if not c.is_terminating), key=_age):
-        ruling = _ruling(books, balance, claim)
-        if ruling.verdict.status == TRUE:
-            balance.take(claim.spec.requests)
-        found.append(ruling)
+    for claim in sorted((c for c in state.waiting if not c.is_terminating), key=_age):
+        decision = _decide_claim(state, balance, claim)
+        if decision.verdict.status == TRUE:
+            balance.allocate(claim.spec.requests)
+        found.append(decision)
     return found
 
 
@@ -135,38 +135,38 @@ def _age(claim: ResourceClaim) -> tuple[str, str, str]:
     return metadata.creation_timestamp or "", metadata.namespace, metadata.name
 
 
-def _ruling(books: Books, balance: Balance, claim: ResourceClaim) -> Ruling:
-    problem = claim_problem(books, claim)
+def _decide_claim(state: QuotaState, balance: QuotaBalance, claim: ResourceClaim) -> ClaimDecision:
+    problem = claim_problem(state, claim)
     if problem:
-        return Ruling(claim, Verdict(FALSE, "ValidationFailed", problem))
-    lacking = [request for request in claim.spec.requests if balance.lacks(request)]
-    if not lacking:
-        return Ruling(claim, Verdict(TRUE, "QuotaAvailable", "The quota is enough for it"))
-    parts = [_shortage(books, balance, request) for request in lacking]
-    names = tuple(request.resource_type for request in lacking)
-    return Ruling(claim, Verdict(FALSE, "QuotaExceeded", "; ".join(parts)), names)
+        return ClaimDecision(claim, Verdict(FALSE, "ValidationFailed", problem))
+    short_of = [request for request in claim.spec.requests if balance.is_short_of(request)]
+    if not short_of:
+        return ClaimDecision(claim, Verdict(TRUE, "QuotaAvailable", "The quota is enough for it"))
+    parts = [_shortage(state, balance, request) for request in short_of]
+    names = tuple(request.resource_type for request in short_of)
+    return ClaimDecision(claim, Verdict(FALSE, "QuotaExceeded", "; ".join(parts)), names)
 
 
-def _shortage(books: Books, balance: Balance, request: ResourceRequest) -> str:
+def _shortage(state: QuotaState, balance: QuotaBalance, request: ResourceRequest) -> str:
     """Without what is used now: that changes all the time, and the words with it."""
     name = request.resource_type
-    spec = books.registered[name].spec
+    spec = state.registered[name].spec
     unit = "" if spec.base_unit == "1" else f" {spec.base_unit}"
     limit = balance.limits.get(name, 0)
     return f"{request.amount}{unit} more of {name} would exceed the limit of {limit}{unit}"
 
 
-def claim_problem(books: Books, claim: ResourceClaim) -> str:
+def claim_problem(state: QuotaState, claim: ResourceClaim) -> str:
     """Why the claim can never be granted as it is, or the empty string."""
     spec = claim.spec
-    if not _is_same(spec.consumer_ref, books.consumer):
+    if not _is_same(spec.consumer_ref, state.consumer):
         return f"{spec.consumer_ref.kind} {spec.consumer_ref.name} has no quota here"
     asked = [request.resource_type for request in spec.requests]
     twice = sorted({name for name in asked if asked.count(name) > 1})
     if twice:
         return f"{', '.join(twice)} is asked for twice"
     for name in asked:
-        registration = books.registered.get(name)
+        registration = state.registered.get(name)
         if registration is None:
             return f"{name} is not registered; an operator has to create a ResourceRegistration"
         if not _may_claim(registration, spec.resource_ref):
@@ -187,12 +187,12 @@ def _may_claim(registration: ResourceRegistration, resource: ObjectReference) ->
 # --- grants
 
 
-def grant_verdict(books: Books, grant: ResourceGrant) -> Verdict:
+def grant_verdict(state: QuotaState, grant: ResourceGrant) -> Verdict:
     consumer = grant.spec.consumer_ref
-    if not _is_same(consumer, books.consumer):
+    if not _is_same(consumer, state.consumer):
         return Verdict(FALSE, "ValidationFailed", f"{consumer.kind} {consumer.name} is not here")
     unknown = [a.resource_type for a in grant.spec.allowances]
-    unknown = [name for name in unknown if name not in books.registered]
+    unknown = [name for name in unknown if name not in state.registered]
     if unknown:
         return Verdict(FALSE, "ValidationFailed", f"{', '.join(unknown)} is not registered")
     return Verdict(TRUE, "GrantActive", "The grant counts")
@@ -205,12 +205,12 @@ def _amounts(grant: ResourceGrant) -> dict[str, int]:
 # --- what is written
 
 
-def plan_decisions(plane: PlaneName, books: Books, now: str) -> Plan:
+def plan_decisions(plane: PlaneName, state: QuotaState, now: str) -> Plan:
     """The statuses of grants and claims. Any subset of the writes stays within the limits."""
     actions: list[Action] = []
     unsettled = False
-    for grant in books.grants:
-        verdict = grant_verdict(books, grant)
+    for grant in state.grants:
+        verdict = grant_verdict(state, grant)
         unsettled = unsettled or verdict.status != TRUE
         generation = grant.metadata.generation
         told = with_verdicts(
@@ -218,24 +218,26 @@ def plan_decisions(plane: PlaneName, books: Books, now: str) -> Plan:
         )
         status = ResourceGrantStatus(conditions=told, observed_generation=generation)
         actions += plan_status(plane, GRANT, grant, status)
-    for ruling in rulings(books):
-        unsettled = unsettled or ruling.verdict.reason == "ValidationFailed"
-        status_of_claim = _claim_status(ruling, now)
-        actions += plan_status(plane, CLAIM, ruling.claim, status_of_claim, ruling.verdict.reason)
+    for decision in decide_claims(state):
+        unsettled = unsettled or decision.verdict.reason == "ValidationFailed"
+        status_of_claim = _claim_status(decision, now)
+        actions += plan_status(
+            plane, CLAIM, decision.claim, status_of_claim, decision.verdict.reason
+        )
     recheck_s = RECHECK_S if unsettled else None
     return Plan(tuple(actions), requeue_after_s=recheck_s, independent=True)
 
 
-def _claim_status(ruling: Ruling, now: str) -> ResourceClaimStatus:
-    claim = ruling.claim
+def _claim_status(decision: ClaimDecision, now: str) -> ResourceClaimStatus:
+    claim = decision.claim
     generation, before = claim.metadata.generation, claim.status
     told = with_verdicts(
-        before.conditions, {GRANTED: ruling.verdict}, generation=generation, now=now
+        before.conditions, {GRANTED: decision.verdict}, generation=generation, now=now
     )
     earlier = {allocation.resource_type: allocation for allocation in before.allocations}
     allocations = []
     for request in claim.spec.requests:
-        new = _allocation(ruling, request, now)
+        new = _allocation(decision, request, now)
         old = earlier.get(new.resource_type)
         if old is not None and old.status == new.status:
             since = old.last_transition_time
@@ -246,10 +248,10 @@ def _claim_status(ruling: Ruling, now: str) -> ResourceClaimStatus:
     )
 
 
-def _allocation(ruling: Ruling, request: ResourceRequest, now: str) -> RequestAllocation:
+def _allocation(decision: ClaimDecision, request: ResourceRequest, now: str) -> RequestAllocation:
     name = request.resource_type
-    if ruling.verdict.status == TRUE:
-        consumer = ruling.claim.spec.consumer_ref
+    if decision.verdict.status == TRUE:
+        consumer = decision.claim.spec.consumer_ref
         return RequestAllocation(
             resource_type=name,
             status="Granted",
@@ -258,8 +260,8 @@ def _allocation(ruling: Ruling, request: ResourceRequest, now: str) -> RequestAl
             allocating_bucket=bucket_name(consumer, name),
             last_transition_time=now,
         )
-    if name in ruling.lacking or ruling.verdict.reason == "ValidationFailed":
-        reason = ruling.verdict.reason
+    if name in decision.short_of or decision.verdict.reason == "ValidationFailed":
+        reason = decision.verdict.reason
         return RequestAllocation(
             resource_type=name, status="Denied", reason=reason, last_transition_time=now
         )
@@ -282,21 +284,21 @@ def bucket_name(consumer: ObjectReference, resource_type: str) -> str:
 
 
 def plan_buckets(
-    plane: PlaneName, books: Books, buckets: Mapping[str, AllowanceBucket], now: str
+    plane: PlaneName, state: QuotaState, buckets: Mapping[str, AllowanceBucket], now: str
 ) -> Plan:
     """``buckets`` by name. One for everything that is granted or used, or was once: what has gone
     with its grant is shown as nothing."""
-    balance = balance_of(books)
+    balance = compute_balance(state)
     actions: list[Action] = []
     shown = {
-        b.spec.resource_type for b in buckets.values() if b.spec.consumer_ref == books.consumer
+        b.spec.resource_type for b in buckets.values() if b.spec.consumer_ref == state.consumer
     }
     for name in sorted({*balance.limits, *balance.used, *shown}):
-        desired = _bucket(books.consumer, name)
+        desired = _bucket(state.consumer, name)
         found = buckets.get(desired.metadata.name)
         actions += plan_object(plane, BUCKET, desired, found, name)
         if found is not None:
-            status = _bucket_status(books, balance, name, found, now)
+            status = _bucket_status(state, balance, name, found, now)
             actions += plan_status(plane, BUCKET, found, status, name)
     return Plan(tuple(actions))
 
@@ -313,10 +315,10 @@ def _bucket(consumer: ObjectReference, resource_type: str) -> AllowanceBucket:
 
 
 def _bucket_status(
-    books: Books, balance: Balance, name: str, bucket: AllowanceBucket, now: str
+    state: QuotaState, balance: QuotaBalance, name: str, bucket: AllowanceBucket, now: str
 ) -> AllowanceBucketStatus:
     limit, used = balance.limits.get(name, 0), balance.used.get(name, 0)
-    using = sum(claims for sort, claims in books.granted.items() if _asks(sort, name))
+    using = sum(claims for group, claims in state.granted.items() if _asks(group, name))
     giving = [
         ContributingGrant(
             name=grant.metadata.name,
@@ -324,9 +326,9 @@ def _bucket_status(
             amount=_amounts(grant)[name],
             last_observed_generation=grant.metadata.generation,
         )
-        for grant in books.grants
+        for grant in state.grants
         if name in _amounts(grant)
-        and grant_verdict(books, grant).status == TRUE
+        and grant_verdict(state, grant).status == TRUE
         and not grant.is_terminating
     ]
     status = AllowanceBucketStatus(
@@ -344,8 +346,8 @@ def _bucket_status(
     return msgspec.structs.replace(status, last_reconciliation=now)
 
 
-def _asks(sort: str, name: str) -> bool:
-    return any(request.resource_type == name for request in requests_of_sort(sort))
+def _asks(group: str, name: str) -> bool:
+    return any(request.resource_type == name for request in group_requests(group))
 
 
 # --- registrations

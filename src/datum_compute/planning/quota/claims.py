@@ -87,7 +87,7 @@ from datum_compute.planning.rollout.gates import (
 )
 
 
-class Size(msgspec.Struct, frozen=True):
+class InstanceSize(msgspec.Struct, frozen=True):
     millicores: int
     mebibytes: int
 
@@ -95,11 +95,11 @@ class Size(msgspec.Struct, frozen=True):
 TypeNamed = Callable[[str], InstanceType | None]
 
 
-def size_of(runtime: Runtime, type_named: TypeNamed) -> Size | None:
+def size_of(runtime: Runtime, type_named: TypeNamed) -> InstanceSize | None:
     limits = [_both(c.resources.limits) for c in runtime.sandbox.containers]
     complete = [size for size in limits if size is not None]
     if len(complete) == len(limits):
-        return Size(sum(s.millicores for s in complete), sum(s.mebibytes for s in complete))
+        return InstanceSize(sum(s.millicores for s in complete), sum(s.mebibytes for s in complete))
     asked = _both(runtime.resources.requests)
     if asked is not None:
         return asked
@@ -107,25 +107,25 @@ def size_of(runtime: Runtime, type_named: TypeNamed) -> Size | None:
     found = type_named(name)
     if found is not None:
         resources = found.spec.resources
-        return Size(millicores(resources.cpu), mebibytes(resources.memory))
+        return InstanceSize(millicores(resources.cpu), mebibytes(resources.memory))
     built_in = BUILT_IN_SIZES.get(name)
-    return Size(millicores(built_in[0]), mebibytes(built_in[1])) if built_in else None
+    return InstanceSize(millicores(built_in[0]), mebibytes(built_in[1])) if built_in else None
 
 
-def _both(amounts: ResourceAmounts) -> Size | None:
+def _both(amounts: ResourceAmounts) -> InstanceSize | None:
     if amounts.cpu is None or amounts.memory is None:
         return None
-    return Size(millicores(amounts.cpu), mebibytes(amounts.memory))
+    return InstanceSize(millicores(amounts.cpu), mebibytes(amounts.memory))
 
 
-def amounts_of(size: Size | None) -> ResourceAmounts:
+def amounts_of(size: InstanceSize | None) -> ResourceAmounts:
     """The size in the words of the API."""
     if size is None:
         return ResourceAmounts()
     return ResourceAmounts(cpu=f"{size.millicores}m", memory=f"{size.mebibytes}Mi")
 
 
-def requests_of(size: Size | None) -> list[ResourceRequest]:
+def requests_of(size: InstanceSize | None) -> list[ResourceRequest]:
     """What an instance of the size claims; one of unknown size counts as an instance only."""
     amounts = {INSTANCES.resource_type: 1}
     if size is not None:
@@ -156,7 +156,7 @@ GRANTED_BY_RECORD = Verdict(TRUE, Reason.QUOTA_AVAILABLE, "Quota was granted to 
 CLAIM_ERRORS = (Reason.QUOTA_NAMESPACE_NOT_FOUND, Reason.QUOTA_MISCONFIGURED)
 
 
-class ClaimHome(msgspec.Struct, frozen=True):
+class ClaimLocation(msgspec.Struct, frozen=True):
     """Where the claims of a cell's namespace lie, and for whom they are."""
 
     plane: PlaneName
@@ -165,7 +165,9 @@ class ClaimHome(msgspec.Struct, frozen=True):
     cell: str
 
 
-def claim_home(cell: PlaneName, namespace: Namespace | None, single: str = "") -> ClaimHome | None:
+def find_claim_location(
+    cell: PlaneName, namespace: Namespace | None, single: str = ""
+) -> ClaimLocation | None:
     """By the identity of the cell's namespace. Without one, and with the name of the single project
     of a single cluster, claims lie in the namespace of their instances; otherwise nobody knows
     whose they are."""
@@ -173,17 +175,19 @@ def claim_home(cell: PlaneName, namespace: Namespace | None, single: str = "") -
     project = decoded_project(identity.get(labels.UPSTREAM_CLUSTER, ""))
     upstream = identity.get(labels.UPSTREAM_NAMESPACE, "")
     if project and upstream:
-        return ClaimHome(project_plane(project), upstream, project, member_name(cell))
+        return ClaimLocation(project_plane(project), upstream, project, member_name(cell))
     if single and namespace is not None:
-        return ClaimHome(project_plane(single), namespace.metadata.name, single, member_name(cell))
+        return ClaimLocation(
+            project_plane(single), namespace.metadata.name, single, member_name(cell)
+        )
     return None
 
 
-def claim_ref(home: ClaimHome, instance_name: str) -> Ref:
-    return Ref(home.namespace, f"{_PREFIX}{instance_name}")
+def claim_ref(location: ClaimLocation, instance_name: str) -> Ref:
+    return Ref(location.namespace, f"{_PREFIX}{instance_name}")
 
 
-def instance_of(claim: ResourceClaim) -> tuple[PlaneName, Ref] | None:
+def claimed_instance(claim: ResourceClaim) -> tuple[PlaneName, Ref] | None:
     """The cell and the instance that a claim is for; None if it is not one of ours."""
     told = claim.metadata.labels
     cell, namespace = told.get(labels.SOURCE_CLUSTER), told.get(labels.INSTANCE_NAMESPACE)
@@ -196,54 +200,63 @@ def instance_of(claim: ResourceClaim) -> tuple[PlaneName, Ref] | None:
         return None
 
 
-def new_claim(home: ClaimHome, instance: Instance, size: Size | None) -> ResourceClaim:
-    ref, told = claim_ref(home, instance.metadata.name), instance.metadata.labels
+def new_claim(
+    location: ClaimLocation, instance: Instance, size: InstanceSize | None
+) -> ResourceClaim:
+    ref, told = claim_ref(location, instance.metadata.name), instance.metadata.labels
     kept = (labels.DEPLOYMENT_NAME, labels.WORKLOAD_NAME, labels.INSTANCE_INDEX)
     return ResourceClaim(
         metadata=ObjectMeta(
             name=ref.name,
             namespace=ref.namespace,
             labels={
-                labels.SOURCE_CLUSTER: home.cell,
+                labels.SOURCE_CLUSTER: location.cell,
                 labels.INSTANCE_NAMESPACE: instance.metadata.namespace,
                 **{label: told[label] for label in kept if label in told},
             },
             finalizers=[labels.CLAIM_FINALIZER],
         ),
         spec=ResourceClaimSpec(
-            consumer_ref=consumer_of(home.project),
-            resource_ref=consumer_of(home.project),
+            consumer_ref=consumer_of(location.project),
+            resource_ref=consumer_of(location.project),
             requests=requests_of(size),
         ),
     )
 
 
-def is_for(claim: ResourceClaim, home: ClaimHome, instance: Instance) -> bool:
+def is_for(claim: ResourceClaim, location: ClaimLocation, instance: Instance) -> bool:
     """Two cells with an instance of one name must not share a claim."""
     told = claim.metadata.labels
     return (told.get(labels.SOURCE_CLUSTER), told.get(labels.INSTANCE_NAMESPACE)) == (
-        home.cell,
+        location.cell,
         instance.metadata.namespace,
     )
 
 
 def plan_claim(
-    home: ClaimHome, instance: Instance, claim: ResourceClaim | None, size: Size | None
+    location: ClaimLocation,
+    instance: Instance,
+    claim: ResourceClaim | None,
+    size: InstanceSize | None,
 ) -> Plan:
     """Plan the claim of an instance; ``claim`` is the existing claim of its name.
 
     A claim that was granted to the instance stays, whatever size the instance has now.
     """
-    if claim is not None and QUOTA not in gate_names(instance) and is_for(claim, home, instance):
+    if (
+        claim is not None
+        and QUOTA not in gate_names(instance)
+        and is_for(claim, location, instance)
+    ):
         return Plan()
     if claim is None:
-        made = new_claim(home, instance, size)
-        return Plan((Create(home.plane, CLAIM, made, "an instance needs it"),))
-    if not is_for(claim, home, instance):
+        made = new_claim(location, instance, size)
+        return Plan((Create(location.plane, CLAIM, made, "an instance needs it"),))
+    if not is_for(claim, location, instance):
         return Plan((Wait(f"claim {ref_of(claim)} is in the way"),), RECHECK_S)
     if not is_of_size(claim, size):
         # What was here before is gone, machine and all: nobody uses the old amount any more.
-        return _release(home.plane, claim, "the instance has another size now")
+        return _release(location.plane, claim, "the instance has another size now")
     if claim.is_terminating and not is_granted(claim):
         return Plan((Wait(f"claim {ref_of(claim)} goes and is made again"),), RECHECK_S)
     return Plan()
@@ -259,14 +272,19 @@ def needs_claim(instance: Instance) -> bool:
 
 
 def plan_claim_error(
-    plane: PlaneName, home: ClaimHome, instance: Instance, error: ApiError, now: str, unix_s: float
+    plane: PlaneName,
+    location: ClaimLocation,
+    instance: Instance,
+    error: ApiError,
+    now: str,
+    unix_s: float,
 ) -> Plan:
     """Report why the project accepts no claim, in QuotaGranted of the instance.
 
     The instance controller is the other writer of QuotaGranted. It only reads claims, so it cannot
     report the error; it keeps these reasons (``CLAIM_ERRORS``) until a claim exists.
     """
-    verdict = _claim_error(home, error)
+    verdict = _claim_error(location, error)
     retry_s = REFUSED_S
     if isinstance(error, AlreadyExists):  # usually the claim of the previous cell of the slot
         retry_s = pending_requeue_s(waiting_s(instance, unix_s), instance.metadata.uid)
@@ -283,15 +301,15 @@ def plan_claim_error(
     return Plan((report,), requeue_after_s=retry_s)
 
 
-def _claim_error(home: ClaimHome, error: ApiError) -> Verdict:
+def _claim_error(location: ClaimLocation, error: ApiError) -> Verdict:
     if isinstance(error, NotFound):
-        message = f"Project {home.project} has no namespace {home.namespace}: {error}"
+        message = f"Project {location.project} has no namespace {location.namespace}: {error}"
         return Verdict(FALSE, Reason.QUOTA_NAMESPACE_NOT_FOUND, message)
-    message = f"Project {home.project} does not take the claim: {error}"
+    message = f"Project {location.project} does not take the claim: {error}"
     return Verdict(FALSE, Reason.QUOTA_MISCONFIGURED, message)
 
 
-def is_of_size(claim: ResourceClaim, size: Size | None) -> bool:
+def is_of_size(claim: ResourceClaim, size: InstanceSize | None) -> bool:
     asked = {r.resource_type: r.amount for r in claim.spec.requests}
     return asked == {r.resource_type: r.amount for r in requests_of(size)}
 
@@ -327,14 +345,14 @@ def release_state(
     deployment: WorkloadDeployment | None,
     *,
     is_live: bool = False,
-    has_begun: bool = False,
+    release_requested: bool = False,
 ) -> ReleaseState:
     """Return whether the claim of a slot is released.
 
-    ``is_live``: instance and deployment were read from the cell, not from a cache. ``has_begun``: a
+    ``is_live``: instance and deployment were read from the cell, not from a cache. ``release_requested``: a
     request to delete the claim may have been sent, so the release cannot be taken back.
     """
-    if has_begun:
+    if release_requested:
         return ReleaseState.RELEASING
     is_held_by_others = claim.is_terminating and (
         labels.CLAIM_FINALIZER not in claim.metadata.finalizers
@@ -392,9 +410,9 @@ class ObservedQuota(msgspec.Struct, frozen=True):
     granted this size (``planning/quota/claims.py``).
     """
 
-    home: ClaimHome | None
+    location: ClaimLocation | None
     claim: ResourceClaim | None
-    size: Size | None
+    size: InstanceSize | None
     is_readable: bool = True
     is_recorded: bool = False
 
@@ -404,14 +422,14 @@ def decide_quota_gate(
 ) -> Decision | None:
     """Return the decision of the Quota gate; None while the project may still be synchronizing."""
     waited_s = waiting_s(instance, unix_s)
-    if observed.home is None or observed.is_readable:
-        verdict = quota_verdict(observed.home, instance, observed.claim, observed.size)
+    if observed.location is None or observed.is_readable:
+        verdict = quota_verdict(observed.location, instance, observed.claim, observed.size)
     elif observed.is_recorded:
         verdict = GRANTED_BY_RECORD
     elif waited_s < FIRST_SYNC_S:
         return None
     else:
-        verdict = _unreadable_quota(observed.home, instance)
+        verdict = _unreadable_quota(observed.location, instance)
     recorded = find_condition(instance.status.conditions, QUOTA_GRANTED)
     if recorded is not None and observed.claim is None and recorded.reason in CLAIM_ERRORS:
         verdict = Verdict(recorded.status, recorded.reason, recorded.message)
@@ -420,25 +438,28 @@ def decide_quota_gate(
     return Decision(QUOTA, QUOTA_GRANTED, verdict, requeue_s)
 
 
-def _unreadable_quota(home: ClaimHome, instance: Instance) -> Verdict:
+def _unreadable_quota(location: ClaimLocation, instance: Instance) -> Verdict:
     """Return the last decision if there is one; it is still the best that is known."""
     recorded = find_condition(instance.status.conditions, QUOTA_GRANTED)
     if recorded is not None and recorded.reason not in (Reason.PENDING, Reason.PENDING_EVALUATION):
         return Verdict(recorded.status, recorded.reason, recorded.message)
-    message = f"The quota of project {home.project} cannot be read"
+    message = f"The quota of project {location.project} cannot be read"
     return Verdict(UNKNOWN, Reason.QUOTA_BACKEND_UNAVAILABLE, message)
 
 
 def quota_verdict(
-    home: ClaimHome | None, instance: Instance, claim: ResourceClaim | None, size: Size | None
+    location: ClaimLocation | None,
+    instance: Instance,
+    claim: ResourceClaim | None,
+    size: InstanceSize | None,
 ) -> Verdict:
     """The instance's QuotaGranted, from the claim of its name."""
-    if home is None:
+    if location is None:
         message = f"Namespace {instance.metadata.namespace} does not say which project it is of"
         return Verdict(FALSE, Reason.QUOTA_PROJECT_ID_UNRESOLVABLE, message)
     if claim is None or (claim.is_terminating and not is_granted(claim)):
         return Verdict(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
-    if not is_for(claim, home, instance):
+    if not is_for(claim, location, instance):
         owner = claim.metadata.labels.get(labels.SOURCE_CLUSTER, "somebody else")
         message = f"ResourceClaim {ref_of(claim)} is held by {owner}"
         return Verdict(FALSE, Reason.QUOTA_MISCONFIGURED, message)
@@ -465,16 +486,19 @@ def _add_jitter(delay_s: float, uid: str) -> float:
 
 
 _DIGITS_MAX = 6
-SizeOf = Callable[[Instance], Size | None]
+InstanceSizeLookup = Callable[[Instance], InstanceSize | None]
 
 
-def size_text(size: Size | None) -> str:
+def size_text(size: InstanceSize | None) -> str:
     """One of unknown size counts as an instance only."""
     return f"{size.millicores}m/{size.mebibytes}Mi" if size is not None else "any"
 
 
 def recorded_slots(
-    deployment: WorkloadDeployment, held: Mapping[int, Instance], wanted: int, size_of: SizeOf
+    deployment: WorkloadDeployment,
+    held: Mapping[int, Instance],
+    wanted: int,
+    size_of: InstanceSizeLookup,
 ) -> list[GrantedSlots]:
     """``held`` are the instances by ordinal. A slot that is empty for a while keeps what it had;
     one that is no longer wanted loses it, as it loses its claim."""
@@ -495,7 +519,9 @@ def recorded_slots(
     return [GrantedSlots(size=size, ordinals=_text(sizes[size])) for size in sorted(sizes)]
 
 
-def is_granted_before(deployment: WorkloadDeployment, number: int, size: Size | None) -> bool:
+def is_granted_before(
+    deployment: WorkloadDeployment, number: int, size: InstanceSize | None
+) -> bool:
     wanted = size_text(size)
     found = (slots for slots in deployment.status.granted if slots.size == wanted)
     return any(number in ordinals_of(slots) for slots in found)

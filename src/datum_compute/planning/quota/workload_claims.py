@@ -32,8 +32,8 @@ from datum_compute.planning.quota.claims import is_granted
 _PREFIX = "workload-"
 _NAME_MAX = 253
 # Most claims are decided at once: what takes no longer than this is not worth a word.
-DECIDED_WITHIN_S = 2.0
-UNDECIDED = Verdict(
+EXPECTED_DECISION_S = 2.0
+QUOTA_PENDING = Verdict(
     FALSE, Reason.PENDING_EVALUATION, "The quota of the workload is not decided yet"
 )
 
@@ -82,27 +82,27 @@ def _delete(plane: PlaneName, claim: ResourceClaim, reason: str) -> Delete:
     return Delete(plane, CLAIM, ref_of(claim), metadata.uid, reason, metadata.resource_version)
 
 
-def is_fresh(claim: ResourceClaim | None, now: str) -> bool:
+def is_recent_claim(claim: ResourceClaim | None, now: str) -> bool:
     """Whether it is too early to say that its decision is late."""
     made = claim.metadata.creation_timestamp if claim is not None else None
-    return made is not None and parse_timestamp(now) - parse_timestamp(made) < DECIDED_WITHIN_S
+    return made is not None and parse_timestamp(now) - parse_timestamp(made) < EXPECTED_DECISION_S
 
 
-def quota_hold(
+def quota_block_reason(
     workload: Workload, claim: ResourceClaim | None, deployments: Sequence[WorkloadDeployment]
 ) -> Verdict | None:
     """Why nothing is made of the workload yet; None if nothing holds it."""
     if deployments or workload.status.deployments:
         return None
     if claim is None:
-        return UNDECIDED
+        return QUOTA_PENDING
     if claim.is_terminating or not _is_of(claim, workload):
         return _leftover(claim)
     if is_granted(claim):
         return None
     denied = find_condition(claim.status.conditions, GRANTED)
     if denied is None or denied.reason == Reason.PENDING_EVALUATION:
-        return UNDECIDED
+        return QUOTA_PENDING
     return Verdict(FALSE, QUOTA_DENIED_ON_DEPLOYMENT, denied.message)
 
 
