@@ -118,5 +118,5 @@ def single_cluster(project: str) -> tuple[Controller[Context], ...]:
     """Return the controllers of a single cluster, which belongs to `project`."""
     selected = (c for c in (*MANAGEMENT, *CELL) if runs_in(c, SINGLE_CLUSTER))
     release = claims.controller(project)
-    binding = locations.controller(alone=True)
+    binding = locations.controller(single_cluster=True)
     return (*(release if c is claims.RELEASE_CONTROLLER else c for c in selected), binding)

@@ -13,8 +13,11 @@ from datum_compute.api.plane import PlaneName
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create an object. With ``with_status`` its status is written too, if the plane supports that;
-    otherwise a later reconcile writes it. A skipped action is planned but not carried out now."""
+    """Create an object.
+
+    With ``with_status`` its status is written too, if the plane supports that; otherwise a later
+    reconcile writes it. A deferred action is planned but not carried out now.
+    """
 
     plane: PlaneName
     kind: KindInfo[Any]
@@ -39,9 +42,12 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A merge patch. Its metadata has the uid if the patch is for one object only, and the version
-    if it must not overwrite a concurrent change. ``unconfirmed_warning`` is the text of the warning event
-    for a release that its cell has not confirmed."""
+    """A merge patch.
+
+    Its metadata contains the uid if the patch is for one object only, and the version if it must
+    not overwrite a concurrent change. ``unconfirmed_warning`` is the text of the warning event for
+    a release that its cell has not confirmed.
+    """
 
     plane: PlaneName
     kind: KindInfo[Any]
@@ -140,7 +146,7 @@ def drop_finalizer(
     if finalizer not in obj.metadata.finalizers:
         return []
     if waiting_for:
-        return [Wait(f"{kind.kind} {ref_of(obj)} is kept for: {', '.join(waiting_for)}")]
+        return [Wait(f"{kind.kind} {ref_of(obj)} is waiting for: {', '.join(waiting_for)}")]
     kept = [f for f in obj.metadata.finalizers if f != finalizer]
     return [_finalizers(plane, kind, obj, kept, "release finalizer")]
 

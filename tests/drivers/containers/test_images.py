@@ -13,7 +13,7 @@ from datum_compute.api.reasons import Reason
 from datum_compute.drivers.containers.engine import Engine, EngineError
 from datum_compute.drivers.containers.images import ImageStore, ImageUnavailable
 from datum_compute.drivers.registry_errors import is_registry_unreachable
-from datum_compute.planning.explain.advice import Move, advice_on
+from datum_compute.planning.explain.advice import Actor, advice_on
 
 SILENT = (
     "pinging container registry reg.example: dial tcp: lookup reg.example: no such host",
@@ -65,7 +65,7 @@ async def test_silence_is_not_blamed_on_the_image(words: str) -> None:
     assert error.reason == Reason.REGISTRY_UNREACHABLE
     assert str(error) == f"image reg.example/web:9: reg.example does not answer: {words}"
     advice = advice_on(error.reason)
-    assert advice.move is Move.PLATFORM
+    assert advice.actor is Actor.PLATFORM
     assert "--image" not in advice.command
 
 
@@ -73,4 +73,4 @@ async def test_silence_is_not_blamed_on_the_image(words: str) -> None:
 async def test_what_a_registry_refuses_is_the_images_fault(words: str) -> None:
     error = await refusal(words)
     assert error.reason == Reason.IMAGE_UNAVAILABLE
-    assert advice_on(error.reason).move is Move.YOU
+    assert advice_on(error.reason).actor is Actor.USER

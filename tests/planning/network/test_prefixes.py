@@ -135,7 +135,7 @@ def test_a_full_pool_says_how_large_it_is() -> None:
     refusal = plan_allocation(a_holder(), SMALL, Ledger((), everything)).refusal
     assert refusal is not None
     assert refusal.reason == "AddressPoolExhausted"
-    assert refusal.message == "All 4 prefixes of 10.128.0.0/22 (/24) are taken"
+    assert refusal.message == "All 4 prefixes of 10.128.0.0/22 (/24) are allocated"
 
 
 @pytest.mark.parametrize("pool", [IPV4_SUBNETS, IPV6_NETWORKS])

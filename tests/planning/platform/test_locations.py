@@ -110,8 +110,8 @@ def a_location(ready: ConditionStatus | None = None, reason: str = "CellUnreacha
     )
 
 
-def told(location: Location | None, *, alone: bool = False) -> tuple[str, str] | None:
-    actions = plan_availability(PLANE, BINDING, location, NOW, alone=alone)
+def told(location: Location | None, *, single_cluster: bool = False) -> tuple[str, str] | None:
+    actions = plan_availability(PLANE, BINDING, location, NOW, single_cluster=alone)
     if not actions:
         return None
     (action,) = actions
@@ -138,8 +138,8 @@ def test_it_is_available_as_its_location_is_ready(
 
 
 def test_one_cluster_alone_serves_every_city_there_is() -> None:
-    assert told(a_location(), alone=True) == ("True", "AllGatesOpen")
-    assert told(None, alone=True) == ("False", "LocationNotFound")
+    assert told(a_location(), single_cluster=True) == ("True", "AllGatesOpen")
+    assert told(None, single_cluster=True) == ("False", "LocationNotFound")
 
 
 def test_what_an_entitlement_owns_is_left_to_it() -> None:
@@ -151,5 +151,5 @@ def test_what_an_entitlement_owns_is_left_to_it() -> None:
         controller=True,
     )
     owned = replace(BINDING, metadata=replace(BINDING.metadata, owner_references=[owner]))
-    assert plan_availability(PLANE, owned, a_location("True"), NOW, alone=False) == []
+    assert plan_availability(PLANE, owned, a_location("True"), NOW, single_cluster=False) == []
     assert find_condition(BINDING.status.conditions, "Available") is None

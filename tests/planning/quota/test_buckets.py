@@ -186,7 +186,7 @@ def test_nothing_is_written_when_nothing_changed() -> None:
 @pytest.mark.parametrize(
     ("claim", "words"),
     [
-        (a_claim("x", consumer=consumer_of("other")), "has no quota here"),
+        (a_claim("x", consumer=consumer_of("other")), "is not the consumer of this project"),
         (a_claim("x", resource=ObjectReference(kind="Pod", name="p")), "for a Pod"),
         (
             msgspec.structs.replace(
@@ -226,7 +226,7 @@ def test_of_two_registrations_for_one_type_the_older_counts() -> None:
 
     old, new = registration("b", "2026-01-01T00:00:00Z"), registration("a", "2026-01-02T00:00:00Z")
     assert registration_verdict(old, [new, old]).status == "True"
-    assert "registered by b already" in registration_verdict(new, [new, old]).message
+    assert "already registered by b" in registration_verdict(new, [new, old]).message
     (write,) = plan_registration(PLATFORM, new, [new, old], NOW).actions
     assert isinstance(write, PatchStatus)
     (condition,) = write.status["conditions"]

@@ -154,7 +154,7 @@ def test_two_cells_do_not_share_a_claim() -> None:
     assert isinstance(wait, Wait)
     verdict = quota_verdict(other, an_instance(0), a_claim(), SMALL)
     assert (verdict.status, verdict.reason) == (FALSE, "QuotaMisconfigured")
-    assert "held by dfw" in verdict.message
+    assert "belongs to dfw" in verdict.message
 
 
 @pytest.mark.parametrize(

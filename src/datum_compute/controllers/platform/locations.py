@@ -55,13 +55,15 @@ LOCATION_CONTROLLER = Controller(
 )
 
 
-async def reconcile_binding(context: Context, key: Key, *, alone: bool) -> Outcome:
+async def reconcile_binding(context: Context, key: Key, *, single_cluster: bool) -> Outcome:
     location = context.planes.require(key.plane).read(LOCATION).get(key.ref)
 
     async def report(plane: PlaneName) -> None:
         for binding in context.planes.require(plane).read(LOCATION_BINDING).all():
             if binding.spec.location_ref.name == key.ref.name:
-                actions = plan_availability(plane, binding, location, context.now(), alone=alone)
+                actions = plan_availability(
+                    plane, binding, location, context.now(), single_cluster=single_cluster
+                )
                 await carry_out(context.planes, Plan(tuple(actions)))
 
     await for_each_plane(context.planes, ("project",), report)
@@ -72,15 +74,15 @@ def to_location(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
     yield Key(PLATFORM, Ref("", change.latest.spec.location_ref.name))
 
 
-def controller(*, alone: bool) -> Controller[Context]:
-    """``alone``: all planes are one API server."""
+def controller(*, single_cluster: bool) -> Controller[Context]:
+    """``single_cluster``: all planes are one API server."""
     return Controller(
         name="locationbinding",
         role="platform",
-        reconcile=partial(reconcile_binding, alone=alone),
+        reconcile=partial(reconcile_binding, single_cluster=single_cluster),
         edges=(for_(LOCATION), watches(LOCATION_BINDING, to_location, on="project")),
         workers=1,
     )
 
 
-BINDING_CONTROLLER = controller(alone=False)
+BINDING_CONTROLLER = controller(single_cluster=False)

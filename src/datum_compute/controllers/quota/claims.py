@@ -1,21 +1,20 @@
-"""Instance -> the quota claim of its slot, in its project.
+"""Controllers of quota claims of instances: creation, release, and claims that no cell releases.
 
-ResourceClaim of a slot -> released, when its slot is empty and no longer wanted, or when a user
-has deleted the claim and nothing runs in the slot.
+``claim`` creates the claim of an instance in its project.
 
-A live read of the cell confirms that the slot is empty. From that read until the claim is gone, the
-quota gate clears no gate by the claim (``ProcessState.claims_being_released``). An instance that is
-created in the slot meanwhile waits for a new claim.
+``claim-release`` releases the claim of a slot that is empty and no longer wanted, and a claim that
+a user deleted and whose slot is empty. A live read of the cell confirms that the slot is empty.
+From that read until the claim is gone, the quota gate ignores the claim
+(``ProcessState.claims_being_released``); a new instance in the slot waits for a new claim.
 
-Deletes quota claims that no cell will release, in every project.
-
-A cell releases the claims of its instances. It cannot if it has left the federation, or if its copy
-of the namespace is gone: the labels of that namespace name the project.
+``left-claim`` and ``orphaned-claim`` delete claims that no cell will release. A cell cannot release
+its claims if it has left the federation, or if its copy of the namespace is gone: the labels of
+that namespace contain the project.
 
 - ``left-claim`` is keyed by the name of a Cluster. It acts if the hub has no such Cluster.
 - ``orphaned-claim`` is keyed by the name of a hub namespace. It acts if the hub has neither the
   namespace nor a Work that carries it or an object in it. A Work stays until its cell has confirmed
-  the removal, so the claims of a cell that does not answer stay too.
+  the removal, so the claims of an unreachable cell stay too.
 
 Both read the hub live: quota is never released because an object is missing from a cache.
 """
@@ -126,10 +125,12 @@ CLAIM_CONTROLLER = Controller(
 )
 
 
+# --- release
+
 T = TypeVar("T", bound=ApiObject)
 
 # How soon the cache is checked for a claim that was deleted.
-LEAVING_S = 0.2
+RELEASE_RECHECK_S = 0.2
 
 
 async def reconcile_release(context: Context, key: Key) -> Outcome:
@@ -157,7 +158,7 @@ async def reconcile_release(context: Context, key: Key) -> Outcome:
     if state is ReleaseState.RELEASING:
         # An earlier request may have arrived, so the release is completed whatever the slot holds.
         await carry_out(context.planes, plan_release(key.plane, claim, None, None))
-        return Requeue(LEAVING_S)
+        return Requeue(RELEASE_RECHECK_S)
     return await carry_out(context.planes, plan_release(key.plane, claim, instance, deployment))
 
 
@@ -241,7 +242,9 @@ def controller(single_project: str = "") -> Controller[Context]:
 RELEASE_CONTROLLER = controller()
 
 
-RECHECK_S = 60.0
+# --- claims that no cell releases
+
+WORK_RECHECK_S = 60.0
 
 
 async def reconcile_cluster(context: Context, key: Key) -> Outcome:
@@ -267,7 +270,7 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
     if await hub.get_uncached(NAMESPACE, key.ref) is not None:
         return Done()
     if any(carries(work, name) for work in (await hub.client.list(WORK)).items):
-        return Requeue(RECHECK_S)
+        return Requeue(WORK_RECHECK_S)
     return await carry_out(context.planes, plan)
 
 
