@@ -80,7 +80,7 @@ class AnyTraffic(RuleBasedStateMachine):
         instance = self.found(slot)
         if instance is None or instance.status.network_interfaces:
             return
-        chosen = self.book.addresses(self.shelf, self.attachment, instance)  # type: ignore[arg-type]
+        chosen = self.book.allocate(self.shelf, self.attachment, instance)  # type: ignore[arg-type]
         if chosen is None:
             assert len(self.held()) == block_of(TINY).count, "refused while one is free"
         else:

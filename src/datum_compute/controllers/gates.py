@@ -196,7 +196,7 @@ def decide_network(context: Context, key: Key, instance: Instance) -> Decision |
     attachment = deployment.spec.network_attachment if deployment is not None else None
     interfaces, records = instance.status.network_interfaces, {}
     if not interfaces and attachment is not None and attachment.prefixes:
-        addresses = context.state.addresses.addresses(view, attachment, instance)
+        addresses = context.state.addresses.allocate(view, attachment, instance)
         if addresses is not None:
             interfaces = [interface_of(instance, attachment, addresses)]
             records = {"networkInterfaces": plain(interfaces)}

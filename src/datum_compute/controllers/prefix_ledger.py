@@ -37,7 +37,7 @@ def observe_ledger(
 
 
 def observe_prefix_user(context: Context, project: CachedClient | None, cidr: str) -> str:
-    """The first object that uses a prefix; the empty string if none does.
+    """Return the first object that uses a prefix; the empty string if none does.
 
     ``project`` is None if the project no longer exists. For controllers with the edges and indexes
     below.
@@ -51,7 +51,7 @@ def observe_prefix_user(context: Context, project: CachedClient | None, cidr: st
         cidr,
         deployments,
         hub.read(WORK).indexed(CARRIED.name, cidr),
-        # A prefix of another length was not given out by this release.
+        # Prefixes of other lengths were allocated by earlier releases and are not indexed.
         instances.indexed(ADDRESSED.name, cidr) if is_indexed(cidr) else instances.all(),
     )
 
@@ -69,7 +69,7 @@ USER_EDGES: tuple[Edge, ...] = (
 
 
 def map_to_holder(kind: KindInfo[Any]) -> MapFunction:
-    """An allocation wakes its holder of that kind."""
+    """Map an allocation to its holder, if the holder is of this kind."""
 
     def to_keys(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         spec = change.latest.spec

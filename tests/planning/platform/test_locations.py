@@ -111,7 +111,7 @@ def a_location(ready: ConditionStatus | None = None, reason: str = "CellUnreacha
 
 
 def told(location: Location | None, *, single_cluster: bool = False) -> tuple[str, str] | None:
-    actions = plan_availability(PLANE, BINDING, location, NOW, single_cluster=alone)
+    actions = plan_availability(PLANE, BINDING, location, NOW, single_cluster=single_cluster)
     if not actions:
         return None
     (action,) = actions

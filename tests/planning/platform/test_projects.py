@@ -15,7 +15,7 @@ from datum_compute.planning.platform.projects import (
     plan_project_metadata,
     plan_ready,
     plan_release,
-    told_of,
+    summarize_objects,
 )
 
 NOW = "2026-01-01T00:00:00Z"
@@ -47,7 +47,7 @@ def test_a_project_whose_organization_is_not_there_is_guarded_all_the_same() -> 
 
 def test_what_is_left_is_counted_by_kind_with_an_example() -> None:
     left = ["Workload default/web", "Network default/default", "Workload default/api"]
-    assert told_of(left) == "1 Network, 2 Workload (such as Network default/default)"
+    assert summarize_objects(left) == "1 Network, 2 Workload (such as Network default/default)"
     plan = plan_cleanup(a_project(), left, NOW)
     assert plan.requeue_after_s == CLEANUP_S
     (report,) = plan.actions

@@ -1,7 +1,4 @@
-"""Subnet -> its prefix on record with the platform; given back when the subnet goes.
-
-SubnetClaim -> the Subnet of its name, and what came of it.
-"""
+"""Controllers of subnets: the prefix of a Subnet, and the Subnet of a SubnetClaim."""
 
 from __future__ import annotations
 
@@ -66,7 +63,7 @@ def _network_of(view: CachedClient, subnet: Subnet) -> Network | None:
 
 
 def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """IPv6 subnets wait for the prefix that theirs is cut from."""
+    """Map a network to its subnets: an IPv6 subnet waits for the prefix of its network."""
     old, new = change.old, change.new
     if old is not None and new is not None and old.status.ipam == new.status.ipam:
         return
@@ -91,16 +88,19 @@ SUBNET_CONTROLLER = Controller(
 )
 
 
+# --- claims
+
+
 async def reconcile_subnet_claim(context: Context, key: Key) -> Outcome:
     view = context.planes.require(key.plane)
     claim = view.read(SUBNET_CLAIM).get(key.ref)
     if claim is None:
         return Done()
-    around = Ref(key.ref.namespace, claim.spec.network_context.name)
+    context_ref = Ref(key.ref.namespace, claim.spec.network_context.name)
     plan = plan_claim(
         key.plane,
         claim,
-        view.read(NETWORK_CONTEXT).get(around),
+        view.read(NETWORK_CONTEXT).get(context_ref),
         view.read(SUBNET).get(key.ref),
         context.now(),
     )

@@ -1,8 +1,6 @@
-"""Location -> Ready, as the cells of its city answer.
+"""Controllers of Ready of Locations and of Available of the LocationBindings that users create.
 
-Sets the Available condition of the LocationBindings in projects that name a Location.
-
-Only for LocationBindings that people write. Entitlements set the condition of those they create.
+The bindings of an entitlement are reconciled with it.
 """
 
 from __future__ import annotations
@@ -38,9 +36,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def from_cluster(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """A cell that comes, goes, falls silent, answers again, is drained or given to another city."""
-    seen = [cluster for cluster in (change.old, change.new) if cluster is not None]
-    cities = dict.fromkeys(city_of_cell(cluster) for cluster in seen)
+    """Map a cell whose reachability, drain state or city changed to the locations of its cities."""
+    versions = [cluster for cluster in (change.old, change.new) if cluster is not None]
+    cities = dict.fromkeys(city_of_cell(cluster) for cluster in versions)
     if len(cities) > 1 or not same_availability(change.old, change.new):
         yield from (Key(PLATFORM, Ref("", location_of(city))) for city in cities)
 
@@ -53,6 +51,9 @@ LOCATION_CONTROLLER = Controller(
     workers=1,
     modes=(FEDERATED,),
 )
+
+
+# --- bindings
 
 
 async def reconcile_binding(context: Context, key: Key, *, single_cluster: bool) -> Outcome:
