@@ -1,5 +1,4 @@
-"""The address book: whatever comes and goes, and whenever the process dies, no two instances share
-an address."""
+"""Two instances never share an address, also after deletions and restarts of the process."""
 
 from __future__ import annotations
 
@@ -76,7 +75,7 @@ class AnyTraffic(RuleBasedStateMachine):
             self.shelf.instances.put(msgspec.structs.replace(instance, metadata=metadata))
 
     @rule(slot=SLOTS)
-    def it_asks(self, slot: int) -> None:
+    def allocate(self, slot: int) -> None:
         instance = self.found(slot)
         if instance is None or instance.status.network_interfaces:
             return
@@ -103,7 +102,7 @@ class AnyTraffic(RuleBasedStateMachine):
         self.shelf.servers.put(Server(metadata=metadata, spec=spec))
 
     @rule(slot=SLOTS)
-    def somebody_takes_the_instance_away_but_not_its_server(self, slot: int) -> None:
+    def delete_instance_but_not_its_server(self, slot: int) -> None:
         self.forget(slot)
 
     @rule(slot=SLOTS)
@@ -113,7 +112,7 @@ class AnyTraffic(RuleBasedStateMachine):
 
     @rule()
     def the_process_starts_again(self) -> None:
-        """Promises that were not recorded are forgotten with it."""
+        """Addresses that were not recorded are lost with the process."""
         self.book = AddressAllocator()
         self.promised = {
             i.metadata.uid: addresses_of(i.status.network_interfaces)
@@ -122,7 +121,7 @@ class AnyTraffic(RuleBasedStateMachine):
         }
 
     @invariant()
-    def nobody_shares(self) -> None:
+    def addresses_are_unique(self) -> None:
         held = self.held()
         assert len(held) == len(set(held))
 

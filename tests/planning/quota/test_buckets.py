@@ -1,4 +1,4 @@
-"""Who gets what: all or nothing, oldest first, never beyond the limit, and for good."""
+"""Quota decisions: all or nothing, oldest first, never beyond the limit, never revoked."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def state(*objects: ResourceGrant | ResourceClaim) -> QuotaState:
     )
 
 
-def told(plan: Plan) -> dict[str, ResourceClaimStatus]:
+def claim_statuses(plan: Plan) -> dict[str, ResourceClaimStatus]:
     """The statuses that a plan writes on claims, by name."""
     return {
         a.ref.name: msgspec.convert(a.status, ResourceClaimStatus)
@@ -122,7 +122,7 @@ def told(plan: Plan) -> dict[str, ResourceClaimStatus]:
 
 
 def after(claim: ResourceClaim, plan: Plan) -> ResourceClaim:
-    status = told(plan).get(claim.metadata.name)
+    status = claim_statuses(plan).get(claim.metadata.name)
     return claim if status is None else msgspec.structs.replace(claim, status=status)
 
 
@@ -131,7 +131,7 @@ def granted(*objects: ResourceGrant | ResourceClaim) -> list[str]:
     return [r.claim.metadata.name for r in found if r.verdict.status == "True"]
 
 
-def test_what_is_free_goes_to_the_oldest() -> None:
+def test_free_quota_goes_to_the_oldest_claim() -> None:
     young, old = a_claim("young", created=9), a_claim("old", created=1)
     assert granted(a_grant(instances=1), young, old) == ["old"]
 
@@ -139,7 +139,7 @@ def test_what_is_free_goes_to_the_oldest() -> None:
 def test_a_claim_gets_all_or_nothing() -> None:
     claim = a_claim("big", instances=1, vcpus=50_000)
     plan = plan_decisions(PLANE, state(a_grant(), claim), NOW)
-    status = told(plan)["big"]
+    status = claim_statuses(plan)["big"]
     assert [(a.status, a.allocated_amount) for a in status.allocations] == [
         ("Pending", 0),
         ("Denied", 0),
@@ -156,20 +156,20 @@ def test_a_large_claim_does_not_hold_up_a_small_one_that_fits() -> None:
     assert granted(a_grant(), large, small) == ["small"]
 
 
-def test_a_denied_claim_is_granted_when_room_is_made() -> None:
+def test_a_denied_claim_is_granted_when_quota_is_released() -> None:
     denied = a_claim("b", created=2)
     denied = after(denied, plan_decisions(PLANE, state(a_grant(instances=0), denied), NOW))
     assert not is_granted(denied)
     assert granted(a_grant(instances=0), a_grant("more", instances=1), denied) == ["b"]
 
 
-def test_a_lower_grant_takes_nothing_away_and_stops_new_claims() -> None:
+def test_a_lower_grant_keeps_claims_and_stops_new_ones() -> None:
     first = a_claim("a")
     first = after(first, plan_decisions(PLANE, state(a_grant(), first), NOW))
     lowered = state(a_grant(instances=0), first, a_claim("b"))
     plan = plan_decisions(PLANE, lowered, NOW)
-    assert "a" not in told(plan)
-    assert told(plan)["b"].conditions[0].reason == "QuotaExceeded"
+    assert "a" not in claim_statuses(plan)
+    assert claim_statuses(plan)["b"].conditions[0].reason == "QuotaExceeded"
 
 
 def test_nothing_is_written_when_nothing_changed() -> None:
@@ -201,13 +201,13 @@ def test_nothing_is_written_when_nothing_changed() -> None:
         ),
     ],
 )
-def test_a_claim_that_cannot_be_understood_says_why(claim: ResourceClaim, words: str) -> None:
+def test_an_invalid_claim_reports_why(claim: ResourceClaim, words: str) -> None:
     (ruling,) = decide_claims(state(a_grant(), claim))
     assert ruling.verdict.reason == "ValidationFailed"
     assert words in ruling.verdict.message
 
 
-def test_a_grant_for_something_unknown_counts_for_nothing() -> None:
+def test_a_grant_for_an_unregistered_resource_has_no_effect() -> None:
     odd = msgspec.structs.replace(
         a_grant(),
         spec=ResourceGrantSpec(
@@ -238,7 +238,7 @@ def made_buckets(plan: Plan) -> dict[str, AllowanceBucket]:
     return {b.metadata.name: b for b in made if isinstance(b, AllowanceBucket)}
 
 
-def test_buckets_show_what_is_on_record_and_change_only_with_it() -> None:
+def test_buckets_report_recorded_grants_and_change_only_with_them() -> None:
     claim = a_claim("a", vcpus=1000)
     claim = after(claim, plan_decisions(PLANE, state(a_grant(), claim), NOW))
     record = state(a_grant(), claim)
@@ -268,7 +268,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.time = 0
 
     @rule(instances=st.integers(1, 4), vcpus=st.integers(0, 4))
-    def somebody_claims(self, instances: int, vcpus: int) -> None:
+    def create_claim(self, instances: int, vcpus: int) -> None:
         self.time += 1
         name = f"c{self.time}"
         self.claims[name] = a_claim(name, instances=instances, vcpus=vcpus, created=self.time % 3)
@@ -279,7 +279,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.check()
 
     @rule(data=st.data())
-    def somebody_leaves(self, data: st.DataObject) -> None:
+    def delete_claim(self, data: st.DataObject) -> None:
         if self.claims:
             del self.claims[data.draw(st.sampled_from(sorted(self.claims)))]
             self.check()
@@ -288,7 +288,7 @@ class AnyHistory(RuleBasedStateMachine):
     def the_decider_runs(self, data: st.DataObject) -> None:
         plan = plan_decisions(PLANE, self.state(), NOW)
         assert plan == plan_decisions(PLANE, self.state(), NOW)
-        for name, status in told(plan).items():
+        for name, status in claim_statuses(plan).items():
             if data.draw(st.booleans()):
                 claim = self.claims[name]
                 self.claims[name] = msgspec.structs.replace(claim, status=status)
@@ -302,7 +302,7 @@ class AnyHistory(RuleBasedStateMachine):
         balance = compute_balance(self.state())
         for claim in self.claims.values():
             fits = not any(balance.is_short_of(request) for request in claim.spec.requests)
-            assert is_granted(claim) or not fits, "nobody is left who would fit"
+            assert is_granted(claim) or not fits, "no claim that fits is left"
 
     @invariant()
     def the_balance_is_what_the_rows_say(self) -> None:

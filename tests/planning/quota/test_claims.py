@@ -1,8 +1,6 @@
-"""The claim of a slot: where it lies, when it is made, replaced and given back, what it tells.
+"""Quota claims of instances: location, creation, replacement and release.
 
-What a cell remembers of quota: enough to go on alone, and nothing that it has given back.
-
-How large an instance is for its quota: which source counts.
+The record of granted slots on the cell, and the size of an instance for quota.
 """
 
 from __future__ import annotations
@@ -94,7 +92,7 @@ def a_namespace(**identity: str) -> Namespace:
     return Namespace(metadata=ObjectMeta(name="ns-1", labels=identity))
 
 
-def test_a_claim_lies_in_the_project_that_the_namespace_is_of() -> None:
+def test_a_claim_is_in_the_project_of_its_namespace() -> None:
     identity = {
         labels.UPSTREAM_CLUSTER: "cluster-shop",
         labels.UPSTREAM_NAMESPACE: "default",
@@ -105,18 +103,18 @@ def test_a_claim_lies_in_the_project_that_the_namespace_is_of() -> None:
     )
 
 
-def test_on_a_single_plane_it_lies_beside_its_instance() -> None:
+def test_in_a_single_cluster_a_claim_is_in_the_namespace_of_its_instance() -> None:
     location = ClaimLocation(project_plane("shop"), "ns-1", "shop", "dfw")
     assert find_claim_location(CELL, a_namespace(), "shop") == location
 
 
-def test_without_an_identity_nobody_is_charged_by_accident() -> None:
+def test_a_namespace_without_labels_has_no_claim_location() -> None:
     assert find_claim_location(CELL, a_namespace()) is None
     verdict = quota_verdict(None, an_instance(0), None, SMALL)
     assert (verdict.status, verdict.reason) == (FALSE, "QuotaProjectIDUnresolvable")
 
 
-def test_a_claim_leads_back_to_its_instance() -> None:
+def test_a_claim_maps_to_its_instance() -> None:
     claim = a_claim()
     assert claim.metadata.name == "instance-web-dfw-0"
     assert claim_ref(LOCATION, "web-dfw-0") == Ref("default", claim.metadata.name)
@@ -124,7 +122,7 @@ def test_a_claim_leads_back_to_its_instance() -> None:
 
 
 @pytest.mark.parametrize("label", [labels.SOURCE_CLUSTER, labels.INSTANCE_NAMESPACE])
-def test_a_claim_of_somebody_else_leads_nowhere(label: str) -> None:
+def test_a_foreign_claim_maps_to_no_instance(label: str) -> None:
     claim = a_claim()
     kept = {name: value for name, value in claim.metadata.labels.items() if name != label}
     metadata = msgspec.structs.replace(claim.metadata, labels=kept)
@@ -168,14 +166,14 @@ def test_two_cells_do_not_share_a_claim() -> None:
         (a_claim(FALSE, "SomethingNew"), FALSE, "QuotaExceeded"),
     ],
 )
-def test_the_instance_says_what_the_claim_says(
+def test_the_instance_reports_the_decision_of_its_claim(
     claim: ResourceClaim | None, status: str, reason: str
 ) -> None:
     verdict = quota_verdict(LOCATION, an_instance(0), claim, SMALL)
     assert (verdict.status, verdict.reason) == (status, reason)
 
 
-def test_a_claim_stays_while_its_slot_is_wanted_or_filled() -> None:
+def test_a_claim_stays_while_its_slot_is_wanted_or_occupied() -> None:
     wants, leaves = a_deployment(), a_deployment(terminating=True)
     in_use = plan_release(LOCATION.plane, a_claim(), an_instance(0), None)
     assert in_use.actions == ()
@@ -188,13 +186,13 @@ def test_a_claim_stays_while_its_slot_is_wanted_or_filled() -> None:
 
 
 @given(st.floats(0, 10**6), st.text(max_size=36))
-def test_who_waits_is_looked_at_in_ever_longer_steps(waited_s: float, uid: str) -> None:
+def test_the_requeue_delay_grows_with_the_waiting_time(waited_s: float, uid: str) -> None:
     tiers = [(60, 1), (300, 15), (600, 60), (10**7, 300)]
     expected = next(delay for until, delay in tiers if waited_s < until)
     assert expected <= pending_requeue_s(waited_s, uid) <= expected * 1.2
 
 
-def test_those_who_began_together_come_back_one_by_one() -> None:
+def test_requeues_of_different_instances_are_spread() -> None:
     delays = {pending_requeue_s(0, f"uid-{number}") for number in range(20)}
     assert len(delays) == 20
 
@@ -249,7 +247,7 @@ def test_a_release_is_confirmed_by_a_live_read(
     assert release_state(claim, instance, deployment, is_live=True) is live
 
 
-def test_a_release_that_has_begun_is_not_taken_back() -> None:
+def test_a_requested_release_is_not_reverted() -> None:
     assert (
         release_state(a_claim(), an_instance(0), a_deployment(), release_requested=True)
         is RELEASING
@@ -370,8 +368,8 @@ SMALL, LARGE = InstanceSize(1000, 2048), InstanceSize(2000, 4096)
 
 def granted(number: int) -> Instance:
     instance = an_instance(number)
-    said = decided(QUOTA_GRANTED, Verdict(TRUE, "QuotaAvailable", ""), generation=1, now=NOW)
-    status = msgspec.structs.replace(instance.status, conditions=[said])
+    condition = decided(QUOTA_GRANTED, Verdict(TRUE, "QuotaAvailable", ""), generation=1, now=NOW)
+    status = msgspec.structs.replace(instance.status, conditions=[condition])
     return msgspec.structs.replace(instance, status=status)
 
 
@@ -410,7 +408,7 @@ def test_only_the_slot_and_the_size_on_record_are_granted() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-", "a", "1-b", "9" * 40, "-3"])
-def test_of_an_unreadable_record_nothing_is_granted(text: str) -> None:
+def test_an_invalid_record_grants_nothing(text: str) -> None:
     assert not list(ordinals_of(GrantedSlots(size="any", ordinals=text)))
 
 
@@ -449,7 +447,7 @@ HALF = ResourceAmounts(cpu=4)
         pytest.param(
             runtime(type_="huge"), InstanceSize(16000, 65536), id="a type of the catalogue"
         ),
-        pytest.param(runtime(type_="unheard-of"), None, id="an unknown type"),
+        pytest.param(runtime(type_="unknown-type"), None, id="an unknown type"),
     ],
 )
 def test_the_first_complete_source_counts(asked: Runtime, size: InstanceSize | None) -> None:
@@ -478,7 +476,7 @@ def test_memory_in_mebibytes(text: int | str, amount: int) -> None:
 
 
 @given(st.integers(1, 10**9), st.sampled_from(["", "k", "M", "Ki", "Mi", "Gi"]))
-def test_nobody_gets_more_than_is_counted(number: int, unit: str) -> None:
+def test_rounding_never_exceeds_the_counted_amount(number: int, unit: str) -> None:
     factors = {"": 1, "k": 10**3, "M": 10**6, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
     asked_bytes = number * factors[unit]
     assert (mebibytes(f"{number}{unit}") << 20) - asked_bytes in range(1 << 20)

@@ -316,8 +316,8 @@ def test_every_action_of_a_plan_can_be_printed_and_compared() -> None:
     assert first == second
     assert describe_all(first.actions) == [
         "wait: web-dfw-1 is not ready",
-        "skip create Instance default/web-dfw-2: slot 2 is empty",
-        "skip delete Instance default/web-dfw-0: of an older template",
+        "deferred create Instance default/web-dfw-2: slot 2 is empty",
+        "deferred delete Instance default/web-dfw-0: of an older template",
     ]
 
 
