@@ -120,15 +120,15 @@ def observed(
     return workload, [deployment], [instance]
 
 
-def condition_of(type_: str, status: str, reason: str, message: str = "") -> Condition:
+def reported(type_: str, status: str, reason: str, message: str = "") -> Condition:
     return decided(type_, Verdict(status, reason, message), generation=1, now=NOW)  # type: ignore[arg-type]
 
 
 GOOD = (
-    condition_of("Programmed", TRUE, "Programmed"),
-    condition_of("Available", TRUE, "Available"),
+    reported("Programmed", TRUE, "Programmed"),
+    reported("Available", TRUE, "Available"),
 )
-NO_IMAGE = condition_of("Programmed", FALSE, "ImageUnavailable", "no such tag")
+NO_IMAGE = reported("Programmed", FALSE, "ImageUnavailable", "no such tag")
 
 
 def test_a_bad_image_is_explained_from_workload_to_instance() -> None:
@@ -150,15 +150,15 @@ def test_a_bad_image_is_explained_from_workload_to_instance() -> None:
     [
         ((), (), "PendingProgramming", Actor.WAIT),
         ((), ("Moonphase",), "SchedulingGatesPresent", Actor.PLATFORM),
-        ((condition_of("QuotaGranted", FALSE, "QuotaExceeded", "11 of 10"),), ("Quota",),
+        ((reported("QuotaGranted", FALSE, "QuotaExceeded", "11 of 10"),), ("Quota",),
          "QuotaExceeded", Actor.USER),
-        ((condition_of("ReferencedDataReady", FALSE, "SourceNotFound", "Secret x"),), ("ReferencedData",),
+        ((reported("ReferencedDataReady", FALSE, "SourceNotFound", "x"),), ("ReferencedData",),
          "SourceNotFound", Actor.USER),
-        ((condition_of("NetworkReady", FALSE, "NetworkFailedToCreate", "full"),), ("Network",),
+        ((reported("NetworkReady", FALSE, "NetworkFailedToCreate", "full"),), ("Network",),
          "NetworkFailedToCreate", Actor.PLATFORM),
-        ((condition_of("Programmed", FALSE, "InstanceCrashing", "code 1"),), (),
+        ((reported("Programmed", FALSE, "InstanceCrashing", "code 1"),), (),
          "InstanceCrashing", Actor.USER),
-        ((condition_of("Programmed", FALSE, "QuantumFoam", "?"),), (), "QuantumFoam", Actor.PLATFORM),
+        ((reported("Programmed", FALSE, "QuantumFoam", "?"),), (), "QuantumFoam", Actor.PLATFORM),
     ],
 )  # fmt: skip
 def test_the_last_link_is_the_cause(
@@ -180,9 +180,7 @@ def test_a_network_problem_has_advice_for_the_user(problem: str, command: str) -
         network="default", problem=AttachmentProblem(reason=problem, message="none")
     )
     verdict = network_verdict(an_instance(0), attachment, ())
-    network_ready = condition_of(
-        "NetworkReady", verdict.status, str(verdict.reason), verdict.message
-    )
+    network_ready = reported("NetworkReady", verdict.status, str(verdict.reason), verdict.message)
     workload, (deployment,), instances = observed("web:1", network_ready, gates=("Network",))
     spec = msgspec.structs.replace(deployment.spec, network_attachment=attachment)
     deployment = msgspec.structs.replace(deployment, spec=spec)
@@ -193,9 +191,9 @@ def test_a_network_problem_has_advice_for_the_user(problem: str, command: str) -
 def test_a_condition_that_only_repeats_the_message_of_ready_is_not_the_cause() -> None:
     same = "slot 0 waits"
     states = (
-        condition_of("ReferencedDataReady", "Unknown", "Resolving", same),
-        condition_of("NetworkReady", FALSE, "NetworkFailedToCreate", "full"),
-        condition_of("Ready", FALSE, "NetworkFailedToCreate", same),
+        reported("ReferencedDataReady", "Unknown", "Resolving", same),
+        reported("NetworkReady", FALSE, "NetworkFailedToCreate", "full"),
+        reported("Ready", FALSE, "NetworkFailedToCreate", same),
     )
     _, _, (instance,) = observed("web:1", *states)
     conditions = [c for c in instance.status.conditions if c.type != "Ready"]
@@ -231,7 +229,7 @@ def test_an_unobserved_generation_is_reported_first() -> None:
         msgspec.structs.replace(workload, metadata=metadata), deployments, instances
     ).links
     assert (link.condition, link.actor) == ("Observed", Actor.WAIT)
-    assert "generation 2" in link.message
+    assert "Generation 2" in link.message
 
 
 def test_a_terminating_object_lists_its_finalizers() -> None:
@@ -261,7 +259,7 @@ def test_the_city_with_the_worst_reason_is_explained() -> None:
     for deployment, reason in zip(
         desired_deployments(workload), ("InstancesProvisioning", "ImageUnavailable"), strict=True
     ):
-        available = condition_of("Available", FALSE, reason, f"{deployment.spec.city_code} is down")
+        available = reported("Available", FALSE, reason, f"{deployment.spec.city_code} is down")
         status = msgspec.structs.replace(deployment.status, conditions=[available])
         deployments.append(msgspec.structs.replace(deployment, status=status))
     workload = msgspec.structs.replace(workload, status=workload_status(workload, deployments, NOW))
@@ -273,7 +271,7 @@ def test_foreign_finalizers_are_named_and_need_the_user() -> None:
     workload = a_workload(terminating=True)
     held = msgspec.structs.replace(workload.metadata, finalizers=["example.com/hold"])
     explanation = explain_workload(msgspec.structs.replace(workload, metadata=held), [], [])
-    assert (explanation.cause.actor, condition_of.cause.reason) == (Actor.USER, "HeldByFinalizer")
+    assert (explanation.cause.actor, explanation.cause.reason) == (Actor.USER, "HeldByFinalizer")
     assert "example.com/hold" in explanation.cause.message
     assert explain_workload(workload, [], []).cause.reason == "Stopping"
 

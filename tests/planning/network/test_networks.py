@@ -81,8 +81,8 @@ def a_context(status: ConditionStatus = TRUE, reason: str = "Ready") -> NetworkC
         ),
     )
     ready = decided("Ready", Verdict(status, reason, "words"), generation=1, now=NOW)
-    status = msgspec.structs.replace(context.status, conditions=[ready])
-    return msgspec.structs.replace(context, status=status)
+    new_status = msgspec.structs.replace(context.status, conditions=[ready])
+    return msgspec.structs.replace(context, status=new_status)
 
 
 def a_location(city: str = "DFW", name: str = "dfw") -> LocationBinding:
