@@ -29,7 +29,7 @@ from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
 from datum_compute.api.server import Server, ServerSpec, ServerStatus
 from datum_compute.api.timestamps import parse_timestamp, timestamp
 from datum_compute.controllers.federation import instances as writeback
-from datum_compute.controllers.network.networks import concerns_bindings
+from datum_compute.controllers.network.networks import affects_bindings
 from datum_compute.controllers.quota import claims as claimrelease
 from datum_compute.controllers.workload import instance, machine
 from datum_compute.controllers.workload import server as provisioner
@@ -151,7 +151,7 @@ def test_bindings_are_not_woken_by_who_takes_hold_of_their_context() -> None:
     spec = NetworkContextSpec(network=LocalReference(name="n"), location=LocalReference(name="l"))
     context = NetworkContext(metadata=ObjectMeta(name="n-l", namespace="default"), spec=spec)
     held = replace(context.metadata, annotations={labels.LAST_HOLDER: "somebody"})
-    assert not concerns_bindings(context, replace(context, metadata=held))
-    assert concerns_bindings(context, replace(context, spec=replace(spec, mtu=1400)))
+    assert not affects_bindings(context, replace(context, metadata=held))
+    assert affects_bindings(context, replace(context, spec=replace(spec, mtu=1400)))
     going = replace(context.metadata, deletion_timestamp=NOW)
-    assert concerns_bindings(context, replace(context, metadata=going))
+    assert affects_bindings(context, replace(context, metadata=going))

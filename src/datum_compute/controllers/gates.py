@@ -34,7 +34,7 @@ from datum_compute.api.reasons import Reason
 from datum_compute.api.references import references_of
 from datum_compute.api.resourceclaim import GRANTED, ResourceClaim
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.instance_quota import from_claim, home_of, size_on
+from datum_compute.controllers.instance_quota import from_claim, observe_claim_location, size_on
 from datum_compute.controllers.referenced_data import (
     index_values,
     observe_sources,
@@ -42,11 +42,15 @@ from datum_compute.controllers.referenced_data import (
     wakes,
 )
 from datum_compute.planning.federation.referenced_objects import arrival_verdict, carried
-from datum_compute.planning.network.addresses import interface_of, location_fields, network_verdict
+from datum_compute.planning.network.addresses import (
+    interface_of,
+    missing_location_fields,
+    network_verdict,
+)
 from datum_compute.planning.quota.claims import (
-    ClaimHome,
+    ClaimLocation,
+    InstanceSize,
     ObservedQuota,
-    Size,
     claim_ref,
     decide_quota_gate,
     is_for,
@@ -80,17 +84,17 @@ def decide_quota(context: Context, key: Key, instance: Instance) -> Decision | N
     observed = _observe_quota(context, key, instance)
     decision = decide_quota_gate(instance, observed, context.unix_s())
     if decision is None:
-        plane = observed.home.plane if observed.home is not None else key.plane
+        plane = observed.location.plane if observed.location is not None else key.plane
         raise NotSynced(f"{plane} has not been seen yet")
     return decision
 
 
 def _observe_quota(context: Context, key: Key, instance: Instance) -> ObservedQuota:
-    home, size = home_of(context, key), size_on(context, key, instance)
-    if home is not None and not _is_readable(context, home):
+    location, size = observe_claim_location(context, key), size_on(context, key, instance)
+    if location is not None and not _is_readable(context, location):
         recorded = _is_recorded(context, key, instance, size)
-        return ObservedQuota(home, None, size, is_readable=False, is_recorded=recorded)
-    return ObservedQuota(home, claim_of(context, home, instance), size)
+        return ObservedQuota(location, None, size, is_readable=False, is_recorded=recorded)
+    return ObservedQuota(location, claim_of(context, location, instance), size)
 
 
 def clears_gate(decision: Decision) -> bool:
@@ -103,11 +107,11 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
     If the project cannot be reached, the cell relies on its cache. If the project refuses the read,
     because the cell is no longer a member, the error is raised and retried.
     """
-    home = home_of(context, key)
-    view = context.planes.get(home.plane) if home is not None else None
-    if home is None or view is None:
+    location = observe_claim_location(context, key)
+    view = context.planes.get(location.plane) if location is not None else None
+    if location is None or view is None:
         return
-    ref = claim_ref(home, instance.metadata.name)
+    ref = claim_ref(location, instance.metadata.name)
     cached = view.cached(CLAIM).get(ref)
     if cached is not None and is_recent_grant(cached, context.unix_s()):
         return
@@ -120,17 +124,19 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
         if error.code >= 500 or error.code == _TOO_MANY_REQUESTS:
             return
         raise
-    if claim is None or not is_granted(claim) or not is_for(claim, home, instance):
+    if claim is None or not is_granted(claim) or not is_for(claim, location, instance):
         await view.declare(CLAIM).refresh()
-        raise NotSynced(f"{home.plane}: the claim of {key.ref} is gone, and the cache is behind")
+        raise NotSynced(
+            f"{location.plane}: the claim of {key.ref} is gone, and the cache is behind"
+        )
 
 
-def _is_readable(context: Context, home: ClaimHome) -> bool:
-    view = context.planes.get(home.plane)
+def _is_readable(context: Context, location: ClaimLocation) -> bool:
+    view = context.planes.get(location.plane)
     return view is not None and view.declare(CLAIM).synced
 
 
-def _is_recorded(context: Context, key: Key, instance: Instance, size: Size | None) -> bool:
+def _is_recorded(context: Context, key: Key, instance: Instance, size: InstanceSize | None) -> bool:
     name = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     owner = Ref(key.ref.namespace, name)
     deployment = context.planes.require(key.plane).read(DEPLOYMENT).get(owner)
@@ -139,22 +145,24 @@ def _is_recorded(context: Context, key: Key, instance: Instance, size: Size | No
     return is_granted_before(deployment, ordinal(instance), size)
 
 
-def claim_of(context: Context, home: ClaimHome | None, instance: Instance) -> ResourceClaim | None:
+def claim_of(
+    context: Context, location: ClaimLocation | None, instance: Instance
+) -> ResourceClaim | None:
     """Return the claim of the instance's name, unless it is being released.
 
     While a write to the project is unanswered, the cache cannot prove that a claim is missing. A
     granted claim in the cache still exists: only this cell releases it, and it records that first.
     """
-    if home is None:
+    if location is None:
         return None
-    view, ref = context.planes.require(home.plane), claim_ref(home, instance.metadata.name)
+    view, ref = context.planes.require(location.plane), claim_ref(location, instance.metadata.name)
     try:
         claim = view.read(CLAIM).get(ref)
     except NotSynced:
         claim = view.cached(CLAIM).get(ref)
         if claim is None or claim.is_terminating or not is_granted(claim):
             raise
-    leaving = context.state.claims_being_released.get(Key(home.plane, ref))
+    leaving = context.state.claims_being_released.get(Key(location.plane, ref))
     return None if claim is not None and claim.metadata.uid == leaving else claim
 
 
@@ -188,13 +196,13 @@ def decide_network(context: Context, key: Key, instance: Instance) -> Decision |
     attachment = deployment.spec.network_attachment if deployment is not None else None
     interfaces, records = instance.status.network_interfaces, {}
     if not interfaces and attachment is not None and attachment.prefixes:
-        addresses = context.state.addresses.addresses(view, attachment, instance)
+        addresses = context.state.addresses.allocate(view, attachment, instance)
         if addresses is not None:
             interfaces = [interface_of(instance, attachment, addresses)]
             records = {"networkInterfaces": plain(interfaces)}
     verdict = network_verdict(instance, attachment, interfaces)
     recheck_s = None if verdict.status == TRUE else RECHECK_S
-    fields = location_fields(instance, attachment)
+    fields = missing_location_fields(instance, attachment)
     return Decision(NETWORK, NETWORK_READY, verdict, recheck_s, records, fields)
 
 

@@ -261,10 +261,10 @@ def test_a_release_that_a_silent_cell_has_not_confirmed_says_so() -> None:
         PROJECT, going, None, HubState(None, None, None, unheard=("dfw",)), NOW
     ).actions
     assert isinstance(released, Patch)
-    assert "dfw does not answer" in released.unconfirmed
+    assert "dfw does not answer" in released.unconfirmed_warning
     (confirmed,) = plan_federation(PROJECT, going, None, NOTHING, NOW).actions
     assert isinstance(confirmed, Patch)
-    assert not confirmed.unconfirmed
+    assert not confirmed.unconfirmed_warning
 
 
 def test_an_annotation_cannot_point_a_deployment_at_somebody_elses_namespace() -> None:
@@ -352,7 +352,7 @@ def test_releasing_keeps_those_of_others_and_the_version_it_was_decided_on() -> 
 
 def test_unfinished_work_is_never_released() -> None:
     kept = a_workload(OURS, terminating=True)
-    (wait,) = drop_finalizer(PLANE, WORKLOAD, kept, OURS, unfinished=["Instance web-0"])
+    (wait,) = drop_finalizer(PLANE, WORKLOAD, kept, OURS, waiting_for=["Instance web-0"])
     assert isinstance(wait, Wait)
     assert "Instance web-0" in wait.reason
 

@@ -13,7 +13,7 @@ from datum_compute.api.instance import Instance, RuntimeResources
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.plan import Create, Delete, Plan, is_skipped
+from datum_compute.planning.plan import Create, Delete, Plan, is_deferred
 from datum_compute.planning.rollout.instances import can_return, plan_instances, quota_waiters
 from datum_compute.planning.rollout.slots import MinReady, Slots, serves, slots_of, unavailable_max
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota, without_status
@@ -95,7 +95,7 @@ def slots(instances: list[Instance]) -> Slots:
 def removed(deployment: WorkloadDeployment, instances: list[Instance]) -> list[int]:
     """The ordinals that the plan removes now."""
     actions = plan(deployment, instances).actions
-    deletes = [a for a in actions if isinstance(a, Delete) and not is_skipped(a)]
+    deletes = [a for a in actions if isinstance(a, Delete) and not is_deferred(a)]
     return [int(delete.ref.name.rpartition("-")[2]) for delete in deletes]
 
 
@@ -103,11 +103,11 @@ def after(deployment: WorkloadDeployment, instances: list[Instance]) -> list[Ins
     """The world right after the plan: created ones are new, deleted ones are going."""
     world = {i.metadata.name: i for i in instances}
     for action in plan(deployment, instances).actions:
-        if isinstance(action, Delete) and not is_skipped(action):
+        if isinstance(action, Delete) and not is_deferred(action):
             leaving = world[action.ref.name]
             metadata = msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026")
             world[action.ref.name] = msgspec.structs.replace(leaving, metadata=metadata)
-        if isinstance(action, Create) and not is_skipped(action):
+        if isinstance(action, Create) and not is_deferred(action):
             name = action.object.metadata.name
             assert name not in world, "never two of one ordinal"
             world[name] = an_instance(int(name.rpartition("-")[2]), ready=False)
@@ -195,7 +195,7 @@ def test_what_is_as_it_should_be_is_never_touched(
             found = world[number]
             assert not found.terminating
             assert number >= wanted or found.image == "web:0"
-            if deployment.spec.paused and not is_skipped(action):
+            if deployment.spec.paused and not is_deferred(action):
                 assert number >= wanted, "paused, and yet it replaces"
 
 
@@ -205,7 +205,7 @@ def test_ordered_instances_come_one_by_one_on_firm_ground(
 ) -> None:
     actions = plan(deployment, instances_of(world)).actions
     creates = [a for a in actions if isinstance(a, Create)]
-    begun = [a for a in creates if not is_skipped(a)]
+    begun = [a for a in creates if not is_deferred(a)]
     if deployment.spec.scale_settings.instance_management_policy == "Parallel":
         assert begun == creates
         return

@@ -15,7 +15,7 @@ from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.planning.explain.explain import describe_action
-from datum_compute.planning.plan import Action, Create, Delete, Patch, Wait, is_skipped
+from datum_compute.planning.plan import Action, Create, Delete, Patch, Wait, is_deferred
 from datum_compute.planning.rollout.instances import plan_instances
 from datum_compute.planning.rollout.slots import MinReady
 from testkit.builders import NOW, a_deployment, an_instance, without_status
@@ -28,7 +28,7 @@ def said(actions: tuple[Action, ...]) -> list[str]:
     """Each action as one word: what, which ordinal, and s if it is skipped."""
     words = []
     for action in actions:
-        mark = " s" if is_skipped(action) else ""
+        mark = " s" if is_deferred(action) else ""
         match action:
             case Create(object=obj):
                 words.append(f"create-{ref_of(obj).name.rpartition('-')[2]}{mark}")
@@ -316,8 +316,8 @@ def test_every_action_of_a_plan_can_be_printed_and_compared() -> None:
     assert first == second
     assert describe_all(first.actions) == [
         "wait: web-dfw-1 is not ready",
-        "skip create Instance default/web-dfw-2: slot 2 is empty",
-        "skip delete Instance default/web-dfw-0: of an older template",
+        "deferred create Instance default/web-dfw-2: slot 2 is empty",
+        "deferred delete Instance default/web-dfw-0: of an older template",
     ]
 
 
@@ -355,7 +355,7 @@ def test_what_stands_in_no_slot_is_removed_at_once() -> None:
     actions = plan_instances(CELL, a_deployment(), [an_instance(0), *strays]).actions
     deletes = [a for a in actions if isinstance(a, Delete)]
     assert sorted(a.uid for a in deletes) == ["1", "2", "3", "4"]
-    assert not [a for a in actions if is_skipped(a)]
+    assert not [a for a in actions if is_deferred(a)]
 
 
 def test_what_belongs_to_nobody_and_stands_in_no_slot_is_not_ours_to_remove() -> None:

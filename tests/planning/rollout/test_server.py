@@ -41,7 +41,7 @@ from datum_compute.api.server import Phase, Server, ServerSpec, ServerStatus, ma
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.network.addresses import interface_of
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.quota.claims import Size
+from datum_compute.planning.quota.claims import InstanceSize
 from datum_compute.planning.rollout.server import (
     Match,
     belongs,
@@ -339,7 +339,7 @@ def test_an_instance_is_released_only_after_its_server_is_gone() -> None:
 
 def test_a_machine_gets_the_size_that_was_claimed_and_keeps_it() -> None:
     """Charged is what may be used: less than the instance type says, where less was asked for."""
-    small, other = Size(250, 512), Size(4000, 8192)
+    small, other = InstanceSize(250, 512), InstanceSize(4000, 8192)
     (create, *_) = plan_provisioning(CELL, an_instance(0), None, NOW, small).actions
     assert isinstance(create, Create)
     assert isinstance(create.object, Server)
@@ -354,7 +354,9 @@ def test_a_machine_from_before_sizes_were_handed_on_gets_its_own() -> None:
     (create, *_) = plan_provisioning(CELL, an_instance(0), None, NOW).actions
     assert isinstance(create, Create)
     assert isinstance(create.object, Server)
-    planned = plan_provisioning(CELL, an_instance(0), create.object, NOW, Size(1000, 2048)).actions
+    planned = plan_provisioning(
+        CELL, an_instance(0), create.object, NOW, InstanceSize(1000, 2048)
+    ).actions
     (patch,) = [action for action in planned if isinstance(action, Patch)]
     assert patch.patch["spec"] == {"resources": {"cpu": "1000m", "memory": "2048Mi"}}
 

@@ -485,4 +485,4 @@ def test_a_recorded_replacement_that_no_driver_has_confirmed_is_no_progress() ->
 
 
 def removals(plan: Plan) -> list[str]:
-    return [a.ref.name for a in plan.actions if isinstance(a, Delete) and not a.skipped]
+    return [a.ref.name for a in plan.actions if isinstance(a, Delete) and not a.deferred]

@@ -293,4 +293,4 @@ def _unconfirmed(release: Action, unheard: tuple[str, ...]) -> Action:
     if not unheard or not isinstance(release, Patch):
         return release
     told = f"{', '.join(unheard)} does not answer: what runs there is stopped when it is back"
-    return replace(release, unconfirmed=told)
+    return replace(release, unconfirmed_warning=told)

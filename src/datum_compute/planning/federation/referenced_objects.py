@@ -146,7 +146,7 @@ def plan_release(
 ) -> Plan:
     """``held_back_by`` are the copies that are still on the hub for its sake."""
     mark = labels.REFERENCED_DATA_FINALIZER
-    release = drop_finalizer(project, DEPLOYMENT, deployment, mark, unfinished=held_back_by)
+    release = drop_finalizer(project, DEPLOYMENT, deployment, mark, waiting_for=held_back_by)
     return Plan(tuple(release), requeue_after_s=RECHECK_S if held_back_by else None)
 
 

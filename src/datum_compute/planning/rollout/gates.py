@@ -75,8 +75,8 @@ from datum_compute.api.references import references
 from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.initial_status import should_defer
-from datum_compute.planning.jitter import spread
-from datum_compute.planning.plan import Action, ListItem, PatchStatus, Plan, RemoveItems
+from datum_compute.planning.jitter import with_jitter
+from datum_compute.planning.plan import Action, ListItemRef, PatchStatus, Plan, RemoveListItems
 from datum_compute.planning.rollout.stopping import stopping_verdict
 
 # Gates that the platform knows by name.
@@ -181,11 +181,11 @@ def remaining_gates(instance: Instance, decisions: Sequence[Decision]) -> list[s
 
 def plan_removal(
     plane: PlaneName, instance: Instance, decisions: Sequence[Decision]
-) -> list[RemoveItems]:
+) -> list[RemoveListItems]:
     """All gates that have become clear, in one patch."""
     stays = set(remaining_gates(instance, decisions))
     items = tuple(
-        ListItem(f"/spec/controller/schedulingGates/{index}", "name", name)
+        ListItemRef(f"/spec/controller/schedulingGates/{index}", "name", name)
         for index, name in enumerate(gate_names(instance))
         if name not in stays
     )
@@ -193,7 +193,7 @@ def plan_removal(
         return []
     fields = {n: value for d in decisions if d.is_clear for n, value in d.fields.items()}
     ref, uid = ref_of(instance), instance.metadata.uid
-    return [RemoveItems(plane, INSTANCE, ref, uid, items, "clear now", fields)]
+    return [RemoveListItems(plane, INSTANCE, ref, uid, items, "clear now", fields)]
 
 
 def should_defer_gates(instance: Instance, decision: Decision, now: str) -> bool:
@@ -211,7 +211,7 @@ def recheck_s(instance: Instance, decisions: Sequence[Decision]) -> float | None
     held = gate_names(instance)
     asked = [d.recheck_s for d in decisions if d.gate in held and not d.is_clear]
     soonest = min((seconds for seconds in asked if seconds is not None), default=None)
-    return None if soonest is None else spread(soonest, ref_of(instance))
+    return None if soonest is None else with_jitter(soonest, ref_of(instance))
 
 
 _UNTOLD = (Reason.PENDING, Reason.PENDING_PROGRAMMING)

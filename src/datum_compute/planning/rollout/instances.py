@@ -270,7 +270,7 @@ def _begun(steps: Sequence[Step], allowed: int | None) -> list[Step]:
     if allowed is None:
         return list(steps)
     allowed = max(0, allowed)
-    return [*steps[:allowed], *(replace(step, skipped=True) for step in steps[allowed:])]
+    return [*steps[:allowed], *(replace(step, deferred=True) for step in steps[allowed:])]
 
 
 def _strays(plane: PlaneName, slots: Slots) -> list[Step]:

@@ -26,11 +26,11 @@ from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.plan import Action, Create, Plan, Wait, add_finalizer
 from datum_compute.planning.quota.workload_claims import (
-    DECIDED_WITHIN_S,
-    UNDECIDED,
-    is_fresh,
+    EXPECTED_DECISION_S,
+    QUOTA_PENDING,
+    is_recent_claim,
     plan_workload_claim,
-    quota_hold,
+    quota_block_reason,
     release_workload_claim,
 )
 from datum_compute.planning.workload.deletion import plan_removals, plan_workload_removal
@@ -62,7 +62,7 @@ def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) 
     - The finalizer is added first, because it removes everything that follows.
     - A workload without deployments waits for its claim. The claim does not affect a workload
       that has deployments.
-    - A new claim has `DECIDED_WITHIN_S` before the workload reports that it waits for quota.
+    - A new claim has `EXPECTED_DECISION_S` before the workload reports that it waits for quota.
     """
     workload, claim = found.workload, found.claim
     if workload.is_terminating:
@@ -76,9 +76,9 @@ def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) 
     first = (*guard, *claimed)
     if guard or (claimed and not found.deployments):
         return Plan(first)  # the events of these writes start the next reconcile
-    hold = quota_hold(workload, claim, found.deployments)
-    if hold is UNDECIDED and is_fresh(claim, now):
-        return Plan(first, requeue_after_s=DECIDED_WITHIN_S)
+    hold = quota_block_reason(workload, claim, found.deployments)
+    if hold is QUOTA_PENDING and is_recent_claim(claim, now):
+        return Plan(first, requeue_after_s=EXPECTED_DECISION_S)
     rest = plan_workload(plane, workload, found.deployments, now, found.instance_type, hold)
     return replace(rest, actions=(*first, *rest.actions))
 
