@@ -33,7 +33,7 @@ from datum_compute.controllers.network.networks import concerns_bindings
 from datum_compute.controllers.quota import claims as claimrelease
 from datum_compute.controllers.workload import instance, machine
 from datum_compute.controllers.workload import server as provisioner
-from datum_compute.planning.federation.instances import is_worth_telling
+from datum_compute.planning.federation.instances import should_publish
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.rollout.gates import observed_ready
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
@@ -82,9 +82,9 @@ def test_the_record_that_all_gates_are_clear_wakes_nobody_and_one_that_stays_doe
 
 
 def test_an_instance_without_gates_is_looked_at_when_ready_does_not_follow_from_the_rest() -> None:
-    made = an_instance(0)
-    told = with_condition(made.status.conditions, observed_ready(made, NOW))
-    ready = replace(made, status=replace(made.status, conditions=told))
+    create = an_instance(0)
+    events = with_condition(create.status.conditions, observed_ready(create, NOW))
+    ready = replace(create, status=replace(create.status, conditions=events))
     assert not instance.concerns_readiness(gated(CLEAR), ready)
     assert instance.concerns_readiness(ready, without(ready, PROGRAMMED))
     assert instance.concerns_readiness(ready, without(ready, READY))
@@ -104,8 +104,8 @@ def test_a_new_instance_behind_gates_needs_no_machine_unless_something_was_said_
     assert provisioner.needs_machine(refused_by_quota(an_instance(0)))
     assert provisioner.needs_machine(an_instance(0, ready=False))
     said = gated({PROGRAMMED: FALSE})
-    told = [replace(c, reason="PendingQuota") for c in said.status.conditions]
-    stale = replace(said, status=replace(said.status, conditions=told))
+    events = [replace(c, reason="PendingQuota") for c in said.status.conditions]
+    stale = replace(said, status=replace(said.status, conditions=events))
     assert provisioner.needs_machine(stale), "it may have to be taken back after a restart"
 
 
@@ -136,7 +136,7 @@ def test_a_copy_of_a_new_instance_is_made_with_its_first_result_or_after_some_se
     def is_published(instance: Instance, age_s: float = 0.0) -> bool:
         metadata = replace(instance.metadata, creation_timestamp=NOW)
         now = timestamp(parse_timestamp(NOW) + age_s)
-        return is_worth_telling(replace(instance, metadata=metadata), now)
+        return should_publish(replace(instance, metadata=metadata), now)
 
     assert not is_published(gated())
     assert not is_published(gated({READY: FALSE}))

@@ -30,11 +30,11 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeploymentStatus,
 )
 from datum_compute.planning.federation.deployment import (
-    LEAVING_S,
+    NAMESPACE_REMOVAL_RECHECK_S,
     HubState,
-    mirrored_status,
     plan_federation,
-    plan_orphan,
+    plan_orphan_deletion,
+    project_status_from_hub,
 )
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.plan import (
@@ -108,7 +108,7 @@ def test_the_word_of_a_cell_that_it_has_left_is_not_believed() -> None:
     """Seen when a city got another cell: what the old one had said made the workload Available."""
     told = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
     state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding(spoken_for_by="dfw-1"))
-    status = mirrored_status(federated(), state, NOW)
+    status = project_status_from_hub(federated(), state, NOW)
     available = find_condition(status.conditions, "Available")
     assert available is not None
     assert (available.status, available.reason) == (FALSE, "AwaitingPropagation")
@@ -122,7 +122,7 @@ def test_a_copy_that_was_made_anew_is_not_spoken_for_by_the_one_before(
     """Karmada keeps on the object what the first has said, until the second says something."""
     told = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
     state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding(said=said))
-    status = mirrored_status(federated(), state, NOW)
+    status = project_status_from_hub(federated(), state, NOW)
     available = find_condition(status.conditions, "Available")
     assert available is not None
     assert (available.status, available.reason) == (FALSE, "AwaitingPropagation")
@@ -130,11 +130,11 @@ def test_a_copy_that_was_made_anew_is_not_spoken_for_by_the_one_before(
 
 
 def test_what_the_hub_has_and_the_project_has_not_goes_if_a_federator_wrote_it() -> None:
-    (delete,) = plan_orphan(on_hub()).actions
+    (delete,) = plan_orphan_deletion(on_hub()).actions
     assert isinstance(delete, Delete)
     assert (delete.plane, delete.uid, delete.version) == (HUB, "hub-uid", "9")
-    assert plan_orphan(None).is_settled
-    assert plan_orphan(a_deployment()).is_settled
+    assert plan_orphan_deletion(None).is_settled
+    assert plan_orphan_deletion(a_deployment()).is_settled
 
 
 def test_the_way_is_recorded_before_anything_is_written_to_the_hub() -> None:
@@ -209,7 +209,9 @@ def test_what_is_in_the_way_of_a_new_deployment_is_said_at_once() -> None:
 
 def test_where_the_hub_says_only_that_no_cell_fits_the_cells_say_why() -> None:
     drained = Verdict(FALSE, "CellDrained", "Cell dfw is drained: nothing new is placed there")
-    state = HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=False), refused=drained)
+    state = HubState(
+        NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=False), placement_error=drained
+    )
     plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
     (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
     (condition,) = write.status["conditions"]
@@ -245,7 +247,7 @@ def test_a_mirrored_status_that_has_not_changed_is_not_written() -> None:
 def test_removal_waits_for_the_word_of_every_cell_that_answers() -> None:
     """Seen: destroy said "deleted" while the machine still ran."""
     going = federated(terminating=True)
-    state = HubState(None, None, None, awaited=("dfw",))
+    state = HubState(None, None, None, cells_pending_deletion=("dfw",))
     report, wait = plan_federation(PROJECT, going, None, state, NOW).actions
     assert isinstance(report, PatchStatus)
     (condition,) = report.status["conditions"]
@@ -256,7 +258,7 @@ def test_removal_waits_for_the_word_of_every_cell_that_answers() -> None:
 def test_a_release_that_a_silent_cell_has_not_confirmed_says_so() -> None:
     going = federated(terminating=True)
     (released,) = plan_federation(
-        PROJECT, going, None, HubState(None, None, None, unheard=("dfw",)), NOW
+        PROJECT, going, None, HubState(None, None, None, unreachable_cells=("dfw",)), NOW
     ).actions
     assert isinstance(released, Patch)
     assert "dfw does not answer" in released.unconfirmed
@@ -295,7 +297,7 @@ def test_a_home_that_is_being_removed_is_made_anew_soon_after() -> None:
     state = HubState(Namespace(metadata=going), None, None)
     plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
     assert any(isinstance(action, Wait) for action in plan.actions)
-    assert plan.requeue_after_s == LEAVING_S
+    assert plan.requeue_after_s == NAMESPACE_REMOVAL_RECHECK_S
 
 
 def test_no_news_counts_nothing() -> None:

@@ -210,7 +210,7 @@ def test_a_policy_that_is_suspended_holds_the_works_of_the_clusters_named(
     assert told == {"karmada-es-dfw": holds}
 
 
-EVERYWHERE, ON_DFW = {"dispatching": True}, {"dispatchingOnClusters": {"clusterNames": ["dfw"]}}
+ALL_CLUSTERS, ON_DFW = {"dispatching": True}, {"dispatchingOnClusters": {"clusterNames": ["dfw"]}}
 ON_LHR = {"dispatchingOnClusters": {"clusterNames": ["lhr"]}}
 
 
@@ -234,12 +234,12 @@ def told_by_hand(binding: ResourceBinding, how: dict[str, Any] | None) -> Resour
 
 
 def holds_dfw(binding: ResourceBinding) -> bool:
-    said = binding.spec.suspension
-    return said is not None and said.holds("dfw")
+    reported = binding.spec.suspension
+    return reported is not None and reported.holds("dfw")
 
 
-@pytest.mark.parametrize("own", [EVERYWHERE, ON_DFW])
-@pytest.mark.parametrize("by_policy", [EVERYWHERE, ON_DFW, ON_LHR])
+@pytest.mark.parametrize("own", [ALL_CLUSTERS, ON_DFW])
+@pytest.mark.parametrize("by_policy", [ALL_CLUSTERS, ON_DFW, ON_LHR])
 def test_a_hold_of_its_own_outlives_that_of_the_policy_and_the_other_way_round(
     own: dict[str, Any], by_policy: dict[str, Any]
 ) -> None:
@@ -255,7 +255,7 @@ def test_a_hold_of_its_own_outlives_that_of_the_policy_and_the_other_way_round(
 
 
 def test_what_only_the_policy_holds_is_let_go_with_it() -> None:
-    held = replanned(a_binding("dfw"), EVERYWHERE)
+    held = replanned(a_binding("dfw"), ALL_CLUSTERS)
     assert holds_dfw(held)
     elsewhere = replanned(held, ON_LHR)
     assert not holds_dfw(elsewhere)

@@ -20,8 +20,8 @@ from datum_compute.planning.karmada.works import (
     desired_copy,
     is_copy_of,
     plan_execution,
-    plan_orphans,
-    plan_unreachable,
+    plan_orphaned_copies,
+    plan_unreachable_cell,
 )
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan, Wait
 from testkit.builders import NOW, a_deployment
@@ -37,8 +37,8 @@ def test_that_a_copy_has_arrived_is_told_with_its_first_word() -> None:
     assert (silent.actions, silent.requeue_after_s) == ((), INITIAL_STATUS_S)
     (late,) = plan_execution(CELL, new, DEPLOYMENT, copy, "2030-01-01T00:00:00Z").actions
     status = WorkloadDeploymentStatus(replicas=1, observed_generation=1)
-    speaking = msgspec.structs.replace(copy, status=status)
-    (told,) = plan_execution(CELL, new, DEPLOYMENT, speaking, NOW).actions
+    reporting = msgspec.structs.replace(copy, status=status)
+    (told,) = plan_execution(CELL, new, DEPLOYMENT, reporting, NOW).actions
     assert isinstance(late, PatchStatus)
     assert isinstance(told, PatchStatus)
 
@@ -95,7 +95,7 @@ def test_a_terminating_work_deletes_its_copy_and_waits() -> None:
 
 
 def test_an_unreachable_cell_keeps_its_last_report_but_is_not_applied() -> None:
-    plan = plan_unreachable(a_work(status={"replicas": 3}), CELL, NOW)
+    plan = plan_unreachable_cell(a_work(status={"replicas": 3}), CELL, NOW)
     (write,) = plan.actions
     assert isinstance(write, PatchStatus)
     assert "manifestStatuses" not in write.status
@@ -127,8 +127,8 @@ def test_what_a_copy_said_that_is_gone_is_taken_back(
 ) -> None:
     """Else the project calls ready what its cell has not; the word goes before anything is tried
     on the cell, which may fail for as long as it likes."""
-    said = {"replicas": 3}
-    work = a_suspended_work(said) if is_suspended else a_work(status=said)
+    reported = {"replicas": 3}
+    work = a_suspended_work(reported) if is_suspended else a_work(status=reported)
     plan = plan_execution(CELL, work, DEPLOYMENT, None, NOW, missing_namespace=missing_namespace)
     report, *created = plan.actions
     assert isinstance(report, PatchStatus)
@@ -173,10 +173,12 @@ def test_a_copy_whose_note_was_edited_is_still_the_copy_of_the_work_its_name_lea
 def test_a_copy_is_an_orphan_only_of_the_work_its_name_leads_to() -> None:
     work = ref_of(a_work())
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
-    (delete,) = plan_orphans(CELL, work, DEPLOYMENT, [copy]).actions
+    (delete,) = plan_orphaned_copies(CELL, work, DEPLOYMENT, [copy]).actions
     assert isinstance(delete, Delete)
     assert delete.uid == "copy-uid"
-    assert plan_orphans(CELL, Ref(work.namespace, "another"), DEPLOYMENT, [copy]).actions == ()
+    assert (
+        plan_orphaned_copies(CELL, Ref(work.namespace, "another"), DEPLOYMENT, [copy]).actions == ()
+    )
 
 
 def test_a_copy_with_a_forged_note_is_an_orphan_of_no_other_work() -> None:
@@ -185,18 +187,19 @@ def test_a_copy_with_a_forged_note_is_an_orphan_of_no_other_work() -> None:
     forged = {**copy.metadata.annotations, labels.WORK_NAME: "junk"}
     junk = stored(copy, "copy-uid", annotations=forged)
     assert (
-        plan_orphans(CELL, Ref(work.metadata.namespace, "junk"), DEPLOYMENT, [junk]).actions == ()
+        plan_orphaned_copies(CELL, Ref(work.metadata.namespace, "junk"), DEPLOYMENT, [junk]).actions
+        == ()
     )
-    assert len(plan_orphans(CELL, ref_of(work), DEPLOYMENT, [junk]).actions) == 1
+    assert len(plan_orphaned_copies(CELL, ref_of(work), DEPLOYMENT, [junk]).actions) == 1
 
 
 def test_a_copy_without_a_note_or_one_that_is_leaving_is_not_removed_as_an_orphan() -> None:
     work = a_work()
     copy = desired_copy(work, DEPLOYMENT)
     noteless = stored(copy, "copy-uid", annotations={})
-    assert plan_orphans(CELL, ref_of(work), DEPLOYMENT, [noteless]).actions == ()
+    assert plan_orphaned_copies(CELL, ref_of(work), DEPLOYMENT, [noteless]).actions == ()
     leaving = stored(copy, "copy-uid", deletion_timestamp=NOW)
-    assert plan_orphans(CELL, ref_of(work), DEPLOYMENT, [leaving]).actions == ()
+    assert plan_orphaned_copies(CELL, ref_of(work), DEPLOYMENT, [leaving]).actions == ()
 
 
 def a_suspended_work(status: dict[str, Any] | None = None) -> Work:

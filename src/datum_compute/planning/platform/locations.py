@@ -31,8 +31,8 @@ from datum_compute.api.meta import controller_uid
 from datum_compute.api.plane import PLATFORM, PlaneName
 from datum_compute.api.reasons import Reason
 from datum_compute.planning.apply import plan_status
-from datum_compute.planning.federation.cells import drained, is_drained
-from datum_compute.planning.federation.unreachable import are_equally_heard, silence_of
+from datum_compute.planning.federation.cells import drained_condition, is_drained
+from datum_compute.planning.federation.unreachable import find_unreachable, same_reachability
 from datum_compute.planning.plan import Action, Plan
 
 READY = "Ready"
@@ -63,7 +63,7 @@ def city_of_cell(cluster: Cluster) -> str:
 
 def are_equally_open(old: Cluster | None, new: Cluster | None) -> bool:
     """Whether a change of a Cluster says nothing new of the location of its city."""
-    if not are_equally_heard(old, new) or old is None or new is None:
+    if not same_reachability(old, new) or old is None or new is None:
         return False
     return is_drained(old) == is_drained(new)
 
@@ -86,10 +86,12 @@ def _verdict(city: str, cells: list[Cluster]) -> Verdict | None:
     if any(not is_drained(cell) for cell in heard):
         return Verdict(TRUE, "ServedByCell", "A cell of this platform serves the city")
     if heard:
-        return drained(heard[0].metadata.name)
-    silences = [silence for cell in cells if (silence := silence_of(cell)) is not None]
-    if silences:
-        return Verdict(FALSE, Reason.CELL_UNREACHABLE, silences[0].verdict.message)
+        return drained_condition(heard[0].metadata.name)
+    unreachable_cells = [
+        unreachable for cell in cells if (unreachable := find_unreachable(cell)) is not None
+    ]
+    if unreachable_cells:
+        return Verdict(FALSE, Reason.CELL_UNREACHABLE, unreachable_cells[0].verdict.message)
     return None if cells else Verdict(FALSE, "NoCell", f"No cell serves {city}")
 
 
