@@ -82,9 +82,9 @@ def test_the_record_that_all_gates_are_clear_wakes_nobody_and_one_that_stays_doe
 
 
 def test_an_instance_without_gates_is_looked_at_when_ready_does_not_follow_from_the_rest() -> None:
-    create = an_instance(0)
-    events = with_condition(create.status.conditions, observed_ready(create, NOW))
-    ready = replace(create, status=replace(create.status, conditions=events))
+    made = an_instance(0)
+    told = with_condition(made.status.conditions, observed_ready(made, NOW))
+    ready = replace(made, status=replace(made.status, conditions=told))
     assert not instance.concerns_readiness(gated(CLEAR), ready)
     assert instance.concerns_readiness(ready, without(ready, PROGRAMMED))
     assert instance.concerns_readiness(ready, without(ready, READY))
@@ -104,8 +104,8 @@ def test_a_new_instance_behind_gates_needs_no_machine_unless_something_was_said_
     assert provisioner.needs_machine(refused_by_quota(an_instance(0)))
     assert provisioner.needs_machine(an_instance(0, ready=False))
     said = gated({PROGRAMMED: FALSE})
-    events = [replace(c, reason="PendingQuota") for c in said.status.conditions]
-    stale = replace(said, status=replace(said.status, conditions=events))
+    told = [replace(c, reason="PendingQuota") for c in said.status.conditions]
+    stale = replace(said, status=replace(said.status, conditions=told))
     assert provisioner.needs_machine(stale), "it may have to be taken back after a restart"
 
 

@@ -180,7 +180,7 @@ def test_a_terminating_namespace_is_emptied_and_goes() -> None:
     with_cluster_controllers(story)
 
 
-def test_a_namespace_that_cannot_go_says_what_holds_it_and_only_when_that_changes() -> None:
+def test_a_terminating_namespace_reports_what_remains_only_after_changes() -> None:
     async def story(here: ClusterFixture) -> None:
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
         await here.create("/api/v1/namespaces", space)
@@ -267,7 +267,7 @@ def test_what_may_not_go_stays_quietly_whoever_its_owner_is(
     assert len(caplog.records) <= 6, "a line every ten minutes is enough"
 
 
-def test_an_owner_that_cannot_be_reached_is_told_of() -> None:
+def test_an_unresolvable_owner_is_reported_as_an_event() -> None:
     async def story(here: ClusterFixture) -> None:
         inside = await here.config_map("inside")
         meta = {"name": "outside", "ownerReferences": [owner(inside)]}

@@ -66,7 +66,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("matching", "drained", "bound", "targets", "reason"), TABLE)
-def test_a_deployment_goes_to_one_cell_or_says_why_not(
+def test_a_deployment_is_scheduled_to_one_cell_or_has_a_reason(
     matching: list[str],
     drained: list[str],
     bound: list[str],
@@ -79,7 +79,7 @@ def test_a_deployment_goes_to_one_cell_or_says_why_not(
     assert (placing.verdict.status == TRUE) is bool(targets)
 
 
-def test_what_goes_along_goes_to_every_cell_also_to_drained_ones() -> None:
+def test_namespaces_and_sources_are_scheduled_to_every_cell_also_drained_ones() -> None:
     placing = schedule_to_all([a_cluster("iad"), a_cluster("dfw", DRAINED)])
     assert placing.targets == ("dfw", "iad")
 
@@ -89,12 +89,12 @@ def test_another_taint_keeps_nothing_away() -> None:
     assert schedule_to_one([cluster], []).targets == ("dfw",)
 
 
-def test_a_taint_of_karmada_says_that_a_cell_is_silent_and_not_that_it_is_drained() -> None:
+def test_a_taint_of_karmada_does_not_drain_a_cell() -> None:
     silent = Taint(key="cluster.karmada.io/not-ready", effect="NoSchedule")
     assert serving_condition(a_cluster("dfw", silent), []).status == TRUE
 
 
-def test_why_no_cell_of_a_city_takes_what_is_new() -> None:
+def test_the_reason_why_no_cell_of_a_city_accepts_deployments() -> None:
     """Karmada's scheduler says only that none fits."""
     not_ready = Condition(type="Ready", status=FALSE, reason="", last_transition_time=NOW)
     silent = msgspec.structs.replace(a_cluster("dfw"), status=ClusterStatus(conditions=[not_ready]))
@@ -111,7 +111,7 @@ def test_why_no_cell_of_a_city_takes_what_is_new() -> None:
     assert "dfw" in both.message, "the one that would take it if it answered"
 
 
-def test_a_cluster_says_what_keeps_new_work_away() -> None:
+def test_a_cluster_reports_why_it_accepts_no_new_work() -> None:
     alone, drained = a_cluster("dfw"), a_cluster("dfw", DRAINED)
     assert serving_condition(alone, []).status == TRUE
     assert serving_condition(drained, []).reason == Reason.CELL_DRAINED
@@ -167,7 +167,7 @@ def test_a_cell_with_works_is_waited_for() -> None:
     assert plan.requeue_after_s is not None
 
 
-def test_by_force_the_tombstones_of_a_silent_cell_are_given_up() -> None:
+def test_a_forced_leave_releases_the_works_of_an_unreachable_cell() -> None:
     silent = leaving(forced=True, answers=False)
     terminating = plan_cluster_removal(silent, CellObjects([a_work(terminating=True)], (), ()))
     assert kinds(terminating) == [("Patch", WORK.kind)]

@@ -67,14 +67,14 @@ def test_what_is_leaving_is_left_to_leave() -> None:
     assert removed(HubNamespace(None, None)) == []
 
 
-def test_either_says_whose_it_was() -> None:
+def test_the_namespace_or_the_policy_identifies_the_source() -> None:
     assert HubNamespace(None, a_policy()).identity == IDENTITY
     assert HubNamespace(a_namespace(), None).identity == IDENTITY
     assert dict(HubNamespace(None, None).identity) == {}
     assert (source_uid(NAME), source_uid("default"), source_uid("karmada-es-x")) == ("u", "", "")
 
 
-def test_nobody_makes_the_policy_of_an_empty_home_again() -> None:
+def test_the_policy_of_an_empty_hub_namespace_is_not_recreated() -> None:
     empty: list[WorkloadDeployment] = []
     assert plan_policies(a_namespace(), empty, [], None).actions == ()
     (_, made) = plan_policies(a_namespace(), [a_deployment()], [], None).actions

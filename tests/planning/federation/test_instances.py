@@ -1,6 +1,6 @@
 """Copies of instances: under the right owner, gone in the right order.
 
-Copies that lead to nobody: set apart after a while, told once, tried again, never deleted.
+Copies that lead to nobody: set apart after a while, last_report once, tried again, never deleted.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def test_nothing_is_written_to_a_hub_that_has_let_go() -> None:
     assert plan.requeue_after_s is not None
 
 
-def test_what_leaves_its_cell_is_reported_to_its_end_and_waits_for_nobody() -> None:
+def test_an_object_that_leaves_its_cell_is_reported_until_it_is_gone() -> None:
     copy = copied(plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions[0])
     stopping = msgspec.structs.replace(
         an_instance(0, terminating=True), status=InstanceStatus(conditions=[])
@@ -260,11 +260,11 @@ PROBLEM = deployment_problem("shop", "default", "web-dfw")
 
 
 def a_copy(**identity: str) -> Instance:
-    told = {
+    last_report = {
         labels.UPSTREAM_CLUSTER: identity.get("project", "cluster-shop"),
         labels.UPSTREAM_NAMESPACE: identity.get("namespace", "default"),
     }
-    return with_metadata(an_instance(0), labels={k: v for k, v in told.items() if v})
+    return with_metadata(an_instance(0), labels={k: v for k, v in last_report.items() if v})
 
 
 def with_metadata(instance: Instance, **fields: object) -> Instance:
@@ -314,8 +314,8 @@ def test_what_is_wrong_with_the_identity_of_a_copy(case: Case) -> None:
 def test_a_copy_cannot_say_that_it_is_of_another_than_its_namespace(
     project: str, namespace: str, reason: str | None
 ) -> None:
-    told = {labels.UPSTREAM_CLUSTER: project, labels.UPSTREAM_NAMESPACE: namespace}
-    home = Namespace(metadata=ObjectMeta(name="ns-uid", labels=told))
+    last_report = {labels.UPSTREAM_CLUSTER: project, labels.UPSTREAM_NAMESPACE: namespace}
+    home = Namespace(metadata=ObjectMeta(name="ns-uid", labels=last_report))
     problem = identity_problem(a_copy(), home)
     assert (problem[0] if problem else None) == reason
 

@@ -118,13 +118,13 @@ def test_a_source_that_is_too_large_is_not_copied() -> None:
     assert SECRET not in [a.kind for a in actions if isinstance(a, Create)]
 
 
-def test_another_type_makes_the_copy_anew() -> None:
+def test_another_type_recreates_the_copy() -> None:
     other = msgspec.structs.replace(SOURCE, type="kubernetes.io/tls")
     actions = planned(using(), hub=made(using()), source=other).actions
     assert [a.kind for a in actions if isinstance(a, Delete)] == [SECRET]
 
 
-def test_what_is_no_companion_is_not_touched() -> None:
+def test_an_object_without_the_copy_label_is_not_changed() -> None:
     foreign = Secret(metadata=ObjectMeta(name="db", namespace="ns-u1", uid="x"))
     hub = SourceCopyState(None, (), foreign, None)
     (wait,) = planned(using(), hub=hub).actions
@@ -132,7 +132,7 @@ def test_what_is_no_companion_is_not_touched() -> None:
     assert planned(hub=hub).actions == ()
 
 
-def test_a_copy_in_the_home_of_an_earlier_namespace_goes() -> None:
+def test_a_copy_in_the_hub_namespace_of_an_earlier_namespace_is_deleted() -> None:
     hub = made(using())
     later = Namespace(metadata=ObjectMeta(name="default", uid="u2"))
     state = SourceCopyState(None, hub.copies, None, None)
@@ -265,19 +265,19 @@ def test_a_deployment_that_goes_waits_for_its_copies() -> None:
     assert release.patch["metadata"]["finalizers"] == []
 
 
-def test_a_cell_waits_for_the_word_of_the_project() -> None:
+def test_a_cell_waits_for_the_resolution_of_the_project() -> None:
     assert reason_of(None, there()) == "Resolving"
     assert reason_of(on_cell(referring()), there()) == "Resolving"
     garbled = with_annotations(on_cell(referring()), **{labels.RESOLVED_DATA: "{"})
     assert reason_of(garbled, there()) == "Resolving"
 
 
-def test_a_word_about_another_template_is_none() -> None:
+def test_a_resolution_of_another_template_does_not_count() -> None:
     another = recorded(referring(optional=True), there())
     assert reason_of(on_cell(another), there()) == "Resolving"
 
 
-def test_a_cell_says_what_the_project_found_missing() -> None:
+def test_a_cell_reports_what_the_project_found_missing() -> None:
     assert reason_of(on_cell(recorded(referring(), ObservedSources())), there()) == "SourceNotFound"
 
 

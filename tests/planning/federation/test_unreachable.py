@@ -60,7 +60,7 @@ def words(conditions: list[Condition], type_: str) -> tuple[str, str]:
     return found.status, found.reason
 
 
-def test_a_cell_is_silent_when_it_was_asked_and_did_not_answer() -> None:
+def test_a_cell_is_unreachable_when_a_probe_failed() -> None:
     assert find_unreachable(a_cluster(FALSE)) == UNREACHABLE
     assert find_unreachable(a_cluster(UNKNOWN)) == UNREACHABLE
     assert find_unreachable(a_cluster(TRUE)) is None
@@ -76,7 +76,7 @@ def test_only_a_change_of_the_answer_is_news() -> None:
     assert not same_reachability(None, a_cluster(TRUE))
 
 
-def test_nothing_of_a_silent_cell_counts_as_ready() -> None:
+def test_nothing_on_an_unreachable_cell_counts_as_ready() -> None:
     status = mark_deployment_unknown(SERVING, SERVING, UNREACHABLE, LATER)
     for type_ in (AVAILABLE, "ReplicasReady", "Progressing"):
         assert words(status.conditions, type_) == (UNKNOWN, Reason.CELL_UNREACHABLE)
@@ -88,12 +88,12 @@ def test_nothing_of_a_silent_cell_counts_as_ready() -> None:
     assert blocked.message == f"Cell dfw has not answered since {SINCE}"
 
 
-def test_a_silence_is_told_once() -> None:
+def test_an_unreachable_cell_is_reported_once() -> None:
     first = mark_deployment_unknown(SERVING, SERVING, UNREACHABLE, LATER)
     assert mark_deployment_unknown(SERVING, first, UNREACHABLE, "2026-01-01T09:00:00Z") == first
 
 
-def test_the_word_of_the_cell_returns_with_its_answer() -> None:
+def test_the_report_of_the_cell_returns_when_it_is_reachable() -> None:
     shown = msgspec.structs.replace(
         a_deployment(), status=mark_deployment_unknown(SERVING, SERVING, UNREACHABLE, LATER)
     )
@@ -114,7 +114,7 @@ def test_a_cell_that_never_reported_and_does_not_answer_is_named() -> None:
     assert words(status.conditions, AVAILABLE) == (UNKNOWN, Reason.CELL_UNREACHABLE)
 
 
-def test_a_workload_on_silent_cells_only_is_not_available() -> None:
+def test_a_workload_on_unreachable_cells_only_is_not_available() -> None:
     workload = a_workload()
     silent = msgspec.structs.replace(
         a_deployment(), status=mark_deployment_unknown(SERVING, SERVING, UNREACHABLE, LATER)
@@ -127,9 +127,11 @@ def test_a_workload_on_silent_cells_only_is_not_available() -> None:
 def test_an_instance_keeps_what_was_done_for_it_and_not_that_it_serves() -> None:
     good = Verdict(TRUE, "Fine", "As it should be")
     types = (PROGRAMMED, AVAILABLE, READY)
-    told = InstanceStatus(conditions=[decided(t, good, generation=1, now=NOW) for t in types])
-    status = mark_instance_unknown(told, told, UNREACHABLE, LATER)
+    last_report = InstanceStatus(
+        conditions=[decided(t, good, generation=1, now=NOW) for t in types]
+    )
+    status = mark_instance_unknown(last_report, last_report, UNREACHABLE, LATER)
     assert words(status.conditions, PROGRAMMED) == (TRUE, "Fine")
     for type_ in (AVAILABLE, READY):
         assert words(status.conditions, type_) == (UNKNOWN, Reason.CELL_UNREACHABLE)
-    assert mark_instance_unknown(told, status, UNREACHABLE, "2026-01-01T09:00:00Z") == status
+    assert mark_instance_unknown(last_report, status, UNREACHABLE, "2026-01-01T09:00:00Z") == status

@@ -52,7 +52,7 @@ def test_a_namespace_is_never_taken_from_a_city_it_went_to() -> None:
     assert not [a for a in emptied.actions if a.kind is CLUSTER_POLICY]  # type: ignore[union-attr]
 
 
-def test_a_policy_that_nobody_uses_goes_and_a_foreign_one_stays() -> None:
+def test_an_unused_policy_is_deleted_and_a_foreign_one_stays() -> None:
     ours = stored(city_policies(a_template("ORD"))[0], "ours")
     theirs = stored(ours, "theirs", name="by-hand", labels={})
     plan = plan_policies(HOME, [a_template("DFW")], [ours, theirs], None)
@@ -102,7 +102,7 @@ def test_a_cluster_that_is_no_longer_a_target_loses_its_work() -> None:
     assert delete.uid == "work-uid"
 
 
-def test_a_binding_says_nothing_of_its_cells_before_one_of_them_has_spoken() -> None:
+def test_a_binding_aggregates_no_status_before_a_cell_reported() -> None:
     for works in ([], [a_work()]):
         plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), works, NOW)
         assert not [a for a in plan.actions if isinstance(a, PatchStatus)]
@@ -111,7 +111,7 @@ def test_a_binding_says_nothing_of_its_cells_before_one_of_them_has_spoken() -> 
     assert told.status["conditions"][0]["reason"] == "FullyAppliedFailed"
 
 
-def test_the_single_member_speaks_for_the_object() -> None:
+def test_the_status_of_the_single_cell_is_written_to_the_object() -> None:
     work = a_work(status={"replicas": 3})
     plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [work], NOW)
     writes = {a.kind.kind: a.status for a in plan.actions if isinstance(a, PatchStatus)}
@@ -120,7 +120,7 @@ def test_the_single_member_speaks_for_the_object() -> None:
     assert applied[0]["status"] == "True"
 
 
-def test_a_work_on_its_way_out_or_of_an_earlier_object_says_nothing_of_this_one() -> None:
+def test_a_terminating_work_or_one_of_an_earlier_object_is_not_aggregated() -> None:
     """Seen when a hub namespace was deleted: the new object was called ready by the old Work."""
     leaving = a_work(status={"replicas": 3}, terminating=True)
     left = a_work(status={"replicas": 3})
@@ -145,7 +145,7 @@ def test_a_deployment_that_changes_its_cell_arrives_when_it_is_gone_from_the_fir
     assert [a for a in arrives.actions if isinstance(a, Create)]
 
 
-def test_what_nobody_speaks_for_any_more_has_no_status() -> None:
+def test_an_object_without_a_reporting_work_has_no_status() -> None:
     told = msgspec.structs.replace(a_template(), status=WorkloadDeploymentStatus(ready_replicas=2))
     leaving = a_work(status={"readyReplicas": 2}, terminating=True)
     for cells, works in (([], []), ([], [leaving]), (["dfw"], [a_work()])):
@@ -156,14 +156,14 @@ def test_what_nobody_speaks_for_any_more_has_no_status() -> None:
         assert cleared.status == {"readyReplicas": 0}
 
 
-def test_the_object_hears_of_a_status_before_the_binding_says_who_spoke() -> None:
+def test_the_status_of_the_object_is_written_before_that_of_the_binding() -> None:
     work = a_work(status={"replicas": 3})
     plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [work], NOW)
     kinds = [a.kind for a in plan.actions if isinstance(a, PatchStatus)]
     assert kinds == [DEPLOYMENT, BINDING]
 
 
-def test_a_binding_lets_go_once_its_works_are_told_to_go() -> None:
+def test_a_binding_is_released_once_its_works_are_deleted() -> None:
     plan = plan_works(DEPLOYMENT, a_binding("dfw", terminating=True), None, [a_work()], NOW)
     delete, release = plan.actions
     assert isinstance(delete, Delete)

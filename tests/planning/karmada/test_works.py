@@ -28,7 +28,7 @@ from testkit.builders import NOW, a_deployment
 from tests.planning.karmada.propagated import CELL, a_work, stored
 
 
-def test_that_a_copy_has_arrived_is_told_with_its_first_word() -> None:
+def test_applied_is_reported_together_with_the_first_status() -> None:
     work = a_work()
     metadata = msgspec.structs.replace(work.metadata, creation_timestamp=NOW)
     new = msgspec.structs.replace(work, metadata=metadata)
@@ -43,7 +43,7 @@ def test_that_a_copy_has_arrived_is_told_with_its_first_word() -> None:
     assert isinstance(told, PatchStatus)
 
 
-def test_what_arrives_before_its_namespace_waits_and_says_so_if_that_does_not_come() -> None:
+def test_an_object_without_its_namespace_waits_and_reports_it_after_a_while() -> None:
     def planned(work: Work, now: str) -> Plan:
         return plan_execution(CELL, work, DEPLOYMENT, None, now, missing_namespace="ns-1")
 
@@ -103,7 +103,7 @@ def test_an_unreachable_cell_keeps_its_last_report_but_is_not_applied() -> None:
     assert plan.requeue_after_s is not None
 
 
-def test_a_copy_that_leaves_by_itself_is_heard_to_its_end() -> None:
+def test_a_terminating_copy_is_reported_until_it_is_gone() -> None:
     """Seen when its namespace went: it was called ready by what it had said before."""
     status = WorkloadDeploymentStatus(replicas=3, observed_generation=2)
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid", deletion_timestamp=NOW)
@@ -122,9 +122,7 @@ def test_a_copy_that_leaves_by_itself_is_heard_to_its_end() -> None:
 
 @pytest.mark.parametrize("is_suspended", [False, True])
 @pytest.mark.parametrize("missing_namespace", ["", "ns-u"])
-def test_what_a_copy_said_that_is_gone_is_taken_back(
-    missing_namespace: str, is_suspended: bool
-) -> None:
+def test_the_status_of_a_lost_copy_is_cleared(missing_namespace: str, is_suspended: bool) -> None:
     """Else the project calls ready what its cell has not; the word goes before anything is tried
     on the cell, which may fail for as long as it likes."""
     reported = {"replicas": 3}
@@ -136,7 +134,7 @@ def test_what_a_copy_said_that_is_gone_is_taken_back(
     assert bool(created) == (not missing_namespace and not is_suspended)
 
 
-def test_a_foreign_object_in_the_place_of_the_copy_does_not_speak_for_it() -> None:
+def test_a_foreign_object_of_the_same_name_is_not_reported() -> None:
     foreign = stored(a_deployment(), "foreign-uid", namespace="ns-u")
     work = a_work(status={"replicas": 3})
     (report,) = plan_execution(CELL, work, DEPLOYMENT, foreign, NOW).actions
@@ -144,7 +142,7 @@ def test_a_foreign_object_in_the_place_of_the_copy_does_not_speak_for_it() -> No
     assert report.status["manifestStatuses"] is None
 
 
-def test_a_copy_that_never_spoke_is_made_with_no_word_about_it() -> None:
+def test_a_copy_that_never_reported_is_recreated_without_a_report() -> None:
     (create,) = plan_execution(CELL, a_work(), DEPLOYMENT, None, NOW).actions
     assert isinstance(create, Create)
 
