@@ -67,7 +67,7 @@ def owner(obj: JsonObject, **more: Any) -> JsonObject:
 
 
 def with_cluster_controllers(test: Callable[[ClusterFixture], Coroutine[Any, Any, None]]) -> None:
-    """Run a test beside a hub whose neighbours are at work."""
+    """Run a test with a hub and its cluster controllers."""
 
     async def main(loop: VirtualLoop) -> None:
         planes = InProcessPlanes(loop)

@@ -1,4 +1,4 @@
-"""Custom kinds among the neighbours: emptied with their definition, collected, named anew."""
+"""Custom kinds: deleted with their definition, garbage-collected, renamed."""
 
 from __future__ import annotations
 

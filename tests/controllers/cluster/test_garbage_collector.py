@@ -33,10 +33,10 @@ def test_dependents_go_with_their_owner_all_the_way_down() -> None:
 def test_an_owner_that_never_existed_means_delete() -> None:
     async def story(here: ClusterFixture) -> None:
         first = await here.config_map("first")
-        await here.config_map("lost", owner(first, uid="nobody"))
-        await here.config_map("stranger", {**owner(first), "kind": "Unheard", "uid": "x"})
+        await here.config_map("lost", owner(first, uid="unknown"))
+        await here.config_map("foreign", {**owner(first), "kind": "Unserved", "uid": "x"})
         await here.settle()
-        assert await here.existing_config_maps("first", "lost", "stranger") == ["first", "stranger"]
+        assert await here.existing_config_maps("first", "lost", "foreign") == ["first", "foreign"]
 
     with_cluster_controllers(story)
 
@@ -59,7 +59,7 @@ def test_an_owner_in_another_namespace_is_none() -> None:
     with_cluster_controllers(story)
 
 
-def test_a_dependent_stays_while_one_owner_lives_and_forgets_the_others() -> None:
+def test_a_dependent_stays_while_one_owner_exists_and_loses_the_other_references() -> None:
     async def story(here: ClusterFixture) -> None:
         first, second = await here.config_map("first"), await here.config_map("second")
         await here.config_map("child", owner(first), owner(second))
@@ -243,12 +243,12 @@ ODD_OWNERS = [
     {"apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "another"},
     {"apiVersion": "v1", "kind": "ConfigMap", "name": "inside", "uid": "u"},
     {"apiVersion": "v2", "kind": "Namespace", "name": "never-was", "uid": "u"},
-    {"apiVersion": "a/b/c", "kind": "Unheard", "name": "x", "uid": "u"},
+    {"apiVersion": "a/b/c", "kind": "Unserved", "name": "x", "uid": "u"},
 ]
 
 
 @pytest.mark.parametrize("odd", ODD_OWNERS, ids=lambda odd: f"{odd['apiVersion']}-{odd['kind']}")
-def test_what_may_not_go_stays_quietly_whoever_its_owner_is(
+def test_an_object_that_may_not_be_deleted_stays_without_events(
     odd: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

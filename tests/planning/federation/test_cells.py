@@ -1,4 +1,4 @@
-"""One cell for a city: where a deployment goes, what is said if it cannot, and how cells leave.
+"""One cell for a city: scheduling, the reason if it fails, and the removal of cells.
 
 Conditions of a Cluster by how long its cell has been unreachable.
 
@@ -50,7 +50,7 @@ def a_cluster(name: str, *taints: Taint) -> Cluster:
     return Cluster(metadata=ObjectMeta(name=name), spec=ClusterSpec(taints=list(taints)))
 
 
-# Cells that match, those that are drained, where it is now: where it goes, and what is said.
+# Cells that match, those that are drained, present cell, result, reason.
 TABLE = [
     (["dfw"], [], [], ("dfw",), "Success"),
     ([], [], [], (), "NoClusterFit"),
@@ -95,7 +95,7 @@ def test_a_taint_of_karmada_does_not_drain_a_cell() -> None:
 
 
 def test_the_reason_why_no_cell_of_a_city_accepts_deployments() -> None:
-    """Karmada's scheduler says only that none fits."""
+    """Karmada's scheduler reports only that none fits."""
     not_ready = Condition(type="Ready", status=FALSE, reason="", last_transition_time=NOW)
     silent = msgspec.structs.replace(a_cluster("dfw"), status=ClusterStatus(conditions=[not_ready]))
     drained = a_cluster("ord", DRAINED)

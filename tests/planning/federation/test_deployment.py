@@ -1,6 +1,6 @@
 """From project to hub and back: what is written first, what is believed, what is awaited.
 
-Finalizers: added before there is work, released after it, and never over somebody's head.
+Finalizers: added before the first write, released last, never before other controllers are done.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ def test_a_malformed_report_of_a_cell_does_not_count() -> None:
 
 
 def test_a_terminating_hub_namespace_is_recreated_soon_after() -> None:
-    """Seen: 35 s without one, because its end wakes nobody."""
+    """Seen: 35 s without one, because its deletion causes no event."""
     going = ObjectMeta(name="ns-namespace-uid", deletion_timestamp=NOW)
     state = HubState(Namespace(metadata=going), None, None)
     plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)

@@ -1,6 +1,6 @@
 """Copies of instances: under the right owner, gone in the right order.
 
-Copies that lead to nobody: set apart after a while, last_report once, tried again, never deleted.
+Copies without an owner: quarantined after a while, reported once, retried, never deleted.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def test_a_copy_of_an_earlier_deployment_is_left_to_the_garbage_collector() -> N
 
 
 def test_a_hub_deployment_that_does_not_say_whose_it_is_is_waited_for() -> None:
-    """Seen: write-back failed again and again when somebody edited the labels away."""
+    """Seen: write-back failed again and again when the labels were removed."""
     nameless = hub_deployment()
     metadata = msgspec.structs.replace(nameless.metadata, labels={})
     nameless = msgspec.structs.replace(nameless, metadata=metadata)
@@ -308,7 +308,7 @@ def test_what_is_wrong_with_the_identity_of_a_copy(case: Case) -> None:
         ("cluster-org_shop", "default", None),  # the same in other words
         ("cluster-bank", "default", FOREIGN_IDENTITY),
         ("cluster-shop", "team", FOREIGN_IDENTITY),
-        ("", "", FOREIGN_IDENTITY),  # nobody's home
+        ("", "", FOREIGN_IDENTITY),
     ],
 )
 def test_a_copy_cannot_say_that_it_is_of_another_than_its_namespace(

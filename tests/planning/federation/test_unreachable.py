@@ -102,9 +102,9 @@ def test_the_report_of_the_cell_returns_when_it_is_reachable() -> None:
         shown, HubState(None, on_hub, None, unreachable=UNREACHABLE), LATER
     )
     assert words(silent.conditions, AVAILABLE)[0] == UNKNOWN
-    heard = project_status_from_hub(shown, HubState(None, on_hub, None), LATER)
-    assert (heard.conditions, heard.ready_replicas) == (SERVING.conditions, 2)
-    assert heard.last_known is None
+    reachable = project_status_from_hub(shown, HubState(None, on_hub, None), LATER)
+    assert (reachable.conditions, reachable.ready_replicas) == (SERVING.conditions, 2)
+    assert reachable.last_known is None
 
 
 def test_a_cell_that_never_reported_and_does_not_answer_is_named() -> None:

@@ -107,8 +107,8 @@ def test_a_binding_aggregates_no_status_before_a_cell_reported() -> None:
         plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), works, NOW)
         assert not [a for a in plan.actions if isinstance(a, PatchStatus)]
     nowhere = plan_works(DEPLOYMENT, a_binding(), a_template(), [], NOW)
-    (told,) = [a for a in nowhere.actions if isinstance(a, PatchStatus)]
-    assert told.status["conditions"][0]["reason"] == "FullyAppliedFailed"
+    (reported,) = [a for a in nowhere.actions if isinstance(a, PatchStatus)]
+    assert reported.status["conditions"][0]["reason"] == "FullyAppliedFailed"
 
 
 def test_the_status_of_the_single_cell_is_written_to_the_object() -> None:
@@ -127,16 +127,16 @@ def test_a_terminating_work_or_one_of_an_earlier_object_is_not_aggregated() -> N
     left.metadata.labels[labels.BINDING_ID] = "uid-of-an-earlier-binding"
     for work in (leaving, left):
         plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [work], NOW)
-        told = {a.kind.kind for a in plan.actions if isinstance(a, PatchStatus)}
-        assert told == {"ResourceBinding"}
+        reported = {a.kind.kind for a in plan.actions if isinstance(a, PatchStatus)}
+        assert reported == {"ResourceBinding"}
 
 
-@pytest.mark.parametrize("told_to_go", [False, True])
+@pytest.mark.parametrize("terminating", [False, True])
 def test_a_deployment_that_changes_its_cell_arrives_when_it_is_gone_from_the_first(
-    told_to_go: bool,
+    terminating: bool,
 ) -> None:
     """Else the first runs what the second starts: two machines for one slot."""
-    works = [a_work(terminating=told_to_go)]
+    works = [a_work(terminating=terminating)]
     plan = plan_works(DEPLOYMENT, a_binding("dfw-2"), a_template(), works, NOW)
     assert not [a for a in plan.actions if isinstance(a, Create)]
     (wait,) = [a for a in plan.actions if isinstance(a, Wait)]
@@ -146,10 +146,12 @@ def test_a_deployment_that_changes_its_cell_arrives_when_it_is_gone_from_the_fir
 
 
 def test_an_object_without_a_reporting_work_has_no_status() -> None:
-    told = msgspec.structs.replace(a_template(), status=WorkloadDeploymentStatus(ready_replicas=2))
+    reported = msgspec.structs.replace(
+        a_template(), status=WorkloadDeploymentStatus(ready_replicas=2)
+    )
     leaving = a_work(status={"readyReplicas": 2}, terminating=True)
     for cells, works in (([], []), ([], [leaving]), (["dfw"], [a_work()])):
-        plan = plan_works(DEPLOYMENT, a_binding(*cells), told, works, NOW)
+        plan = plan_works(DEPLOYMENT, a_binding(*cells), reported, works, NOW)
         (cleared,) = [
             a for a in plan.actions if isinstance(a, PatchStatus) and a.kind is DEPLOYMENT
         ]
@@ -206,8 +208,8 @@ def test_a_policy_that_is_suspended_holds_the_works_of_the_clusters_named(
     binding = stored(create.object, "binding-uid")
     works = plan_works(DEPLOYMENT, binding, a_template(), [], NOW).actions
     made = [a.object for a in works if isinstance(a, Create) and isinstance(a.object, Work)]
-    told = {work.metadata.namespace: work.spec.suspend_dispatching for work in made}
-    assert told == {"karmada-es-dfw": holds}
+    reported = {work.metadata.namespace: work.spec.suspend_dispatching for work in made}
+    assert reported == {"karmada-es-dfw": holds}
 
 
 ALL_CLUSTERS, ON_DFW = {"dispatching": True}, {"dispatchingOnClusters": {"clusterNames": ["dfw"]}}
@@ -215,7 +217,7 @@ ON_LHR = {"dispatchingOnClusters": {"clusterNames": ["lhr"]}}
 
 
 def replanned(binding: ResourceBinding, by_policy: dict[str, Any] | None) -> ResourceBinding:
-    """The binding after a pass under a policy that says so of suspension."""
+    """The binding after a pass under a policy with this suspension."""
     (policy,) = city_policies(a_template())
     suspension = suspended(**by_policy) if by_policy else None
     spec = msgspec.structs.replace(policy.spec, suspension=suspension)
@@ -229,7 +231,7 @@ def replanned(binding: ResourceBinding, by_policy: dict[str, Any] | None) -> Res
     return typed(after, ResourceBinding)
 
 
-def told_by_hand(binding: ResourceBinding, how: dict[str, Any] | None) -> ResourceBinding:
+def suspended_by_hand(binding: ResourceBinding, how: dict[str, Any] | None) -> ResourceBinding:
     return typed(merged(plain(binding), {"spec": {"suspension": how}}), ResourceBinding)
 
 
@@ -243,12 +245,12 @@ def holds_dfw(binding: ResourceBinding) -> bool:
 def test_a_hold_of_its_own_outlives_that_of_the_policy_and_the_other_way_round(
     own: dict[str, Any], by_policy: dict[str, Any]
 ) -> None:
-    held = replanned(told_by_hand(a_binding("dfw"), own), None)
-    assert holds_dfw(held), "nobody takes away what was written by hand"
-    assert replanned(held, None) == held, "and nobody writes it again"
+    held = replanned(suspended_by_hand(a_binding("dfw"), own), None)
+    assert holds_dfw(held), "the suspension written by hand stays"
+    assert replanned(held, None) == held, "and is not written again"
     both = replanned(held, by_policy)
     assert holds_dfw(replanned(both, None)), "the policy takes only its own along"
-    let_go = replanned(told_by_hand(both, None), by_policy)
+    let_go = replanned(suspended_by_hand(both, None), by_policy)
     assert holds_dfw(let_go) == suspended(**by_policy).holds("dfw"), "the policy still holds"
     assert not holds_dfw(replanned(let_go, None))
     assert replanned(let_go, None).spec.suspension is None
@@ -277,8 +279,10 @@ def test_what_was_applied_of_an_earlier_generation_is_not_called_applied() -> No
         work, metadata=msgspec.structs.replace(work.metadata, generation=2)
     )
     plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [newer], NOW)
-    told = {a.kind.kind: a.status for a in plan.actions if isinstance(a, PatchStatus)}
-    (applied,) = [c for c in told["ResourceBinding"]["conditions"] if c["type"] == "FullyApplied"]
+    reported = {a.kind.kind: a.status for a in plan.actions if isinstance(a, PatchStatus)}
+    (applied,) = [
+        c for c in reported["ResourceBinding"]["conditions"] if c["type"] == "FullyApplied"
+    ]
     assert applied["status"] == "False"
 
 
@@ -302,7 +306,7 @@ def test_a_cell_that_does_not_answer_keeps_what_is_placed_there() -> None:
 
 
 def test_a_template_held_by_a_finalizer_stays_on_its_cells() -> None:
-    held = a_template(finalizers=["somebody.else/holds"], deletion_timestamp=NOW)
+    held = a_template(finalizers=["someone.example/holds"], deletion_timestamp=NOW)
     policies = city_policies(a_template())
     cluster = a_cluster("dfw", "DFW")
     assert plan_binding(DEPLOYMENT, held, policies, [cluster], a_binding("dfw"), NOW).is_settled

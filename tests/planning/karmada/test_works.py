@@ -38,9 +38,9 @@ def test_applied_is_reported_together_with_the_first_status() -> None:
     (late,) = plan_execution(CELL, new, DEPLOYMENT, copy, "2030-01-01T00:00:00Z").actions
     status = WorkloadDeploymentStatus(replicas=1, observed_generation=1)
     reporting = msgspec.structs.replace(copy, status=status)
-    (told,) = plan_execution(CELL, new, DEPLOYMENT, reporting, NOW).actions
+    (reported,) = plan_execution(CELL, new, DEPLOYMENT, reporting, NOW).actions
     assert isinstance(late, PatchStatus)
-    assert isinstance(told, PatchStatus)
+    assert isinstance(reported, PatchStatus)
 
 
 def test_an_object_without_its_namespace_waits_and_reports_it_after_a_while() -> None:
@@ -55,9 +55,9 @@ def test_an_object_without_its_namespace_waits_and_reports_it_after_a_while() ->
     assert planned(new, NOW).requeue_after_s == NAMESPACE_S
     for another_time in ("2030-01-01T00:00:00Z", "2001-01-01T00:00:00Z"):
         late = planned(new, another_time)
-        (told,) = late.actions
-        assert isinstance(told, PatchStatus), "also by a clock that is far behind"
-        assert "namespace ns-1 is not on cell/dfw" in told.status["conditions"][0]["message"]
+        (reported,) = late.actions
+        assert isinstance(reported, PatchStatus), "also with a clock that is far behind"
+        assert "namespace ns-1 is not on cell/dfw" in reported.status["conditions"][0]["message"]
         assert late.requeue_after_s is not None
 
 
@@ -104,7 +104,7 @@ def test_an_unreachable_cell_keeps_its_last_report_but_is_not_applied() -> None:
 
 
 def test_a_terminating_copy_is_reported_until_it_is_gone() -> None:
-    """Seen when its namespace went: it was called ready by what it had said before."""
+    """Seen when its namespace went: it stayed ready by its earlier report."""
     status = WorkloadDeploymentStatus(replicas=3, observed_generation=2)
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid", deletion_timestamp=NOW)
     leaving = msgspec.structs.replace(copy, status=status)
@@ -114,7 +114,7 @@ def test_a_terminating_copy_is_reported_until_it_is_gone() -> None:
     assert isinstance(report, PatchStatus)
     assert report.status["manifestStatuses"] == [{"status": canonical(status)}]
     assert report.status["conditions"][0]["status"] == "False"
-    assert isinstance(wait, Wait), "nor is it made anew before it is gone"
+    assert isinstance(wait, Wait), "it is recreated only when it is gone"
     assert plan.requeue_after_s is not None
     (only_waits,) = plan_execution(CELL, a_work(), DEPLOYMENT, leaving, NOW).actions
     assert isinstance(only_waits, Wait), "a new Work is not spoken for by what was there before"

@@ -60,7 +60,7 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.informer import ObjectChange
 
-SOURCE_COPIES = "companions"
+SOURCE_COPIES = "source-copies"
 
 
 def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
@@ -83,11 +83,10 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
 
 def _observe_hub(hub: CachedClient, kind: KindInfo[Any], key: Key, uid: str) -> SourceCopyState:
     copies = _find_copies(hub, kind, key)
+    target = federation_namespace(uid)
     if not uid and copies:
         # The namespace is gone: its copies are still in its hub namespace.
         target = copies[0].metadata.namespace
-    else:
-        target = federation_namespace(uid)
     policy = Ref(target, source_copy_policy_name(kind.kind, key.ref.name))
     return SourceCopyState(
         namespace=hub.read(NAMESPACE).get(Ref("", target)),

@@ -379,8 +379,8 @@ def _plan_status_aggregation(
 
 def _should_defer_status(binding: AnyBinding, works: Sequence[Work]) -> bool:
     """Return True if the binding is scheduled, no cell has reported and no status was written."""
-    heard = any(w.status.conditions or not _belongs_to_binding(binding, w) for w in works)
-    if heard or not binding.spec.clusters:
+    has_report = any(w.status.conditions or not _belongs_to_binding(binding, w) for w in works)
+    if has_report or not binding.spec.clusters:
         return False
     return find_condition(binding.status.conditions, FULLY_APPLIED) is None
 
