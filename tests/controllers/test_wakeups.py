@@ -33,7 +33,7 @@ from datum_compute.controllers.network.networks import affects_bindings
 from datum_compute.controllers.quota import claims as claimrelease
 from datum_compute.controllers.workload import instance, machine
 from datum_compute.controllers.workload import server as provisioner
-from datum_compute.planning.federation.instances import is_worth_telling
+from datum_compute.planning.federation.instances import should_publish
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.rollout.gates import observed_ready
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
@@ -136,7 +136,7 @@ def test_a_copy_of_a_new_instance_is_made_with_its_first_result_or_after_some_se
     def is_published(instance: Instance, age_s: float = 0.0) -> bool:
         metadata = replace(instance.metadata, creation_timestamp=NOW)
         now = timestamp(parse_timestamp(NOW) + age_s)
-        return is_worth_telling(replace(instance, metadata=metadata), now)
+        return should_publish(replace(instance, metadata=metadata), now)
 
     assert not is_published(gated())
     assert not is_published(gated({READY: FALSE}))

@@ -12,7 +12,7 @@ import msgspec
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import ApiError, Conflict, Invalid, Unreachable
-from datum_compute.api.holdings import Held
+from datum_compute.api.holdings import StoredObject
 from datum_compute.api.meta import ApiObject
 from datum_compute.api.plane import PlaneName, plane_role
 from datum_compute.controllers.events import has_events, user_events
@@ -75,7 +75,7 @@ async def for_each_plane(
         raise first_error
 
 
-async def delete_objects(view: CachedClient, objects: Sequence[Held]) -> None:
+async def delete_objects(view: CachedClient, objects: Sequence[StoredObject]) -> None:
     """Delete objects of any kind, a batch at a time, so that deletes share commits."""
     for start in range(0, len(objects), DELETE_BATCH):
         batch = objects[start : start + DELETE_BATCH]

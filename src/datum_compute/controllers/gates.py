@@ -36,12 +36,15 @@ from datum_compute.api.resourceclaim import GRANTED, ResourceClaim
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.instance_quota import from_claim, observe_claim_location, size_on
 from datum_compute.controllers.referenced_data import (
-    index_values,
     observe_sources,
+    source_edges,
+    source_index_values,
     unreadable_kinds,
-    wakes,
 )
-from datum_compute.planning.federation.referenced_objects import arrival_verdict, carried
+from datum_compute.planning.federation.referenced_objects import (
+    data_ready_condition,
+    propagated_annotations,
+)
 from datum_compute.planning.network.addresses import (
     interface_of,
     missing_location_fields,
@@ -248,18 +251,20 @@ def _verdict(view: CachedClient, instance: Instance) -> ConditionValue:
     deployment = view.read(DEPLOYMENT).get(owner)
     template = instance.spec.controller.template_hash
     observed = observe_sources(view, namespace, wanted)
-    return arrival_verdict(deployment, template, wanted, observed)
+    return data_ready_condition(deployment, template, wanted, observed)
 
 
 def waits_for(instance: Instance) -> Iterable[str]:
     if REFERENCED_DATA in gate_names(instance):
-        yield from index_values(instance.metadata.namespace, references_of(instance.spec))
+        yield from source_index_values(instance.metadata.namespace, references_of(instance.spec))
 
 
 def from_deployment_data(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Instances that wait for what their project says about their data."""
     new = change.new
-    if new is None or (change.old is not None and carried(change.old) == carried(new)):
+    if new is None or (
+        change.old is not None and propagated_annotations(change.old) == propagated_annotations(new)
+    ):
         return
     for instance in view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
         waits = REFERENCED_DATA in gate_names(instance)
@@ -269,4 +274,4 @@ def from_deployment_data(view: CachedClient, change: ObjectChange[Any]) -> Itera
 
 WAITING = Index(INSTANCE, "waits-for-data", waits_for)
 
-DATA_EDGES: tuple[Edge, ...] = (*wakes(WAITING), watches(DEPLOYMENT, from_deployment_data))
+DATA_EDGES: tuple[Edge, ...] = (*source_edges(WAITING), watches(DEPLOYMENT, from_deployment_data))

@@ -18,7 +18,12 @@ from datum_compute.api.references import (
 from datum_compute.api.secret import Secret
 from datum_compute.api.server import Server, ServerSpec
 from datum_compute.drivers.driver import DataFile, MachineData, PermanentError
-from datum_compute.planning.rollout.referenced_data import Held, ObservedSources, pinned, taken
+from datum_compute.planning.rollout.referenced_data import (
+    ObservedSources,
+    SourceObject,
+    delivered_sources,
+    pinned_versions,
+)
 
 Values = Mapping[str, bytes]
 _Take = Callable[[Source], Values]  # none of one that is not there
@@ -28,7 +33,7 @@ def machine_data(
     server: Server, wanted: Sequence[Reference], observed: ObservedSources
 ) -> MachineData:
     """What was found, as the spec asks for it. What is required has been seen to be there."""
-    values = {source: _values(held) for source, held in taken(wanted, observed).items()}
+    values = {source: _values(held) for source, held in delivered_sources(wanted, observed).items()}
 
     def take(source: Source) -> Values:
         return values.get(source, {})
@@ -36,14 +41,14 @@ def machine_data(
     spec = server.spec
     pulls = [take(Source("Secret", pull.name)) for pull in spec.image_pull_secrets]
     return MachineData(
-        sources=tuple(pinned(wanted, observed)),
+        sources=tuple(pinned_versions(wanted, observed)),
         variables={c.name: dict(_variables(c, take)) for c in spec.containers},
         files=dict(_files(spec, take)),
         pull_configs=tuple(p[DOCKER_CONFIG_KEY] for p in pulls if DOCKER_CONFIG_KEY in p),
     )
 
 
-def _values(held: Held) -> Values:
+def _values(held: SourceObject) -> Values:
     if isinstance(held, Secret):
         return {key: _decoded(value) for key, value in held.data.items()}
     texts = {key: text.encode() for key, text in held.data.items()}

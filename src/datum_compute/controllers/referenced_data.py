@@ -1,4 +1,4 @@
-"""Reads the ConfigMaps and Secrets that are referred to, and wakes those who refer to them."""
+"""Reads ConfigMaps and Secrets that objects refer to, and maps their changes to those objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, SECRET
 from datum_compute.api.meta import KindInfo, Ref, ref_of
 from datum_compute.api.references import Reference, Source, references, sources
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.rollout.referenced_data import Held, ObservedSources
+from datum_compute.planning.rollout.referenced_data import ObservedSources, SourceObject
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Edge, Key, MapFunction, watches
@@ -22,7 +22,7 @@ KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (CONFIG_MAP, SECR
 def observe_sources(
     view: CachedClient, namespace: str, wanted: Sequence[Reference]
 ) -> ObservedSources:
-    held: dict[Source, Held] = {}
+    held: dict[Source, SourceObject] = {}
     for source in sources(wanted):
         found = view.read(KINDS[source.kind]).get(Ref(namespace, source.name))
         if found is not None:
@@ -33,8 +33,8 @@ def observe_sources(
 async def read_sources(
     view: CachedClient, namespace: str, wanted: Sequence[Reference]
 ) -> ObservedSources:
-    """From the plane itself: what is there now, whatever a cache still shows."""
-    held: dict[Source, Held] = {}
+    """Read the sources live, not from the cache."""
+    held: dict[Source, SourceObject] = {}
     denied: set[Source] = set()
     for source in sources(wanted):
         try:
@@ -48,18 +48,18 @@ async def read_sources(
 
 
 def unreadable_kinds(view: CachedClient, wanted: Sequence[Reference]) -> list[str]:
-    """Kinds that are referred to and that the plane has not let us see."""
+    """Return the referenced kinds that are not synced, for example because of missing access."""
     kinds = [KINDS[name] for name in sorted({reference.kind for reference in wanted})]
     return [kind.plural for kind in kinds if not view.declare(kind).synced]
 
 
-def index_values(namespace: str, wanted: Sequence[Reference]) -> Iterable[str]:
-    """Where whoever refers to sources is found: under each of them."""
+def source_index_values(namespace: str, wanted: Sequence[Reference]) -> Iterable[str]:
+    """Return the index values of an object that refers to the sources."""
     return (f"{namespace}/{source}" for source in sources(wanted))
 
 
-def wakes(index: Index[Any]) -> tuple[Edge, ...]:
-    """A source that changes wakes those that the index has under it."""
+def source_edges(index: Index[Any]) -> tuple[Edge, ...]:
+    """Return edges that map a changed source to the objects that the index has for it."""
     return tuple(watches(kind, _from_source(kind, index)) for kind in KINDS.values())
 
 
@@ -74,7 +74,7 @@ def _from_source(kind: KindInfo[Any], index: Index[Any]) -> MapFunction:
 
 
 def _sources_of_deployment(deployment: WorkloadDeployment) -> Iterable[str]:
-    return index_values(deployment.metadata.namespace, references(deployment.spec.template))
+    return source_index_values(deployment.metadata.namespace, references(deployment.spec.template))
 
 
 DEPLOYMENTS_BY_SOURCE = Index(DEPLOYMENT, "refers-to", _sources_of_deployment)

@@ -31,8 +31,8 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     workload.WORKLOAD_CONTROLLER,
     federated_deployment.CONTROLLER,
     hub_namespaces.POLICY_CONTROLLER,
-    referenced_objects.REFERENCE_CONTROLLER,
-    *referenced_objects.COPY_CONTROLLERS,
+    referenced_objects.SOURCE_RESOLUTION_CONTROLLER,
+    *referenced_objects.SOURCE_COPY_CONTROLLERS,
     hub_namespaces.NAMESPACE_CONTROLLER,
     *claims.ORPHANED_CLAIM_CONTROLLERS,
     instances.PROJECT_COPY_CONTROLLER,
@@ -59,7 +59,7 @@ HUB: tuple[Controller[Context], ...] = (
     *works.WORK_CONTROLLERS,
     works.EXECUTION_CONTROLLER,
     clusters.CLUSTER_CONTROLLER,
-    clusters.LEAVING_CONTROLLER,
+    clusters.CLUSTER_REMOVAL_CONTROLLER,
 )
 
 CELL: tuple[Controller[Context], ...] = (

@@ -22,7 +22,7 @@ from datum_compute.controllers.gates import confirm_grant
 from datum_compute.controllers.workload import machine
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
 from datum_compute.drivers.simulated.driver import SimulatedDriver
-from datum_compute.planning.federation.instances import plan_writeback
+from datum_compute.planning.federation.instances import plan_hub_copy
 from datum_compute.planning.plan import Create, Delete, Plan, drop_finalizer
 from datum_compute.planning.quota.buckets import decide_claims
 from datum_compute.planning.quota.claims import quota_verdict
@@ -297,7 +297,7 @@ def _instance_deletion_needs_hub() -> Iterator[None]:
         return plan
 
     with (
-        function_replaced(plan_writeback, waiting),
+        function_replaced(plan_hub_copy, waiting),
         function_replaced(plan_slots, _with_creates(held)),
     ):
         yield

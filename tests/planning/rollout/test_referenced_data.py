@@ -18,7 +18,7 @@ from datum_compute.planning.rollout.referenced_data import (
     SOURCE_BYTES_MAX,
     ObservedSources,
     data_verdict,
-    pinned,
+    pinned_versions,
     size_bytes,
 )
 from testkit.builders import a_deployment
@@ -46,7 +46,9 @@ def test_what_is_there_is_pinned_by_version() -> None:
     observed = ObservedSources({WEB: a_config_map(), DB: a_secret(password=PASSWORD)})
     verdict = data_verdict([WHOLE, KEY], observed)
     assert (verdict.status, verdict.reason) == (TRUE, Reason.READY)
-    pins = [(p.kind, p.name, p.resource_version) for p in pinned([WHOLE, KEY, KEY], observed)]
+    pins = [
+        (p.kind, p.name, p.resource_version) for p in pinned_versions([WHOLE, KEY, KEY], observed)
+    ]
     assert pins == [("ConfigMap", "web", "12"), ("Secret", "db", "13")]
 
 
@@ -92,7 +94,7 @@ def test_optional_sources_hold_nothing_and_are_left_out_if_they_cannot_be_taken(
     assert data_verdict(optional, ObservedSources(denied=frozenset({DB}))).status == TRUE
     large = ObservedSources({WEB: a_config_map(SOURCE_BYTES_MAX + 1)})
     assert data_verdict(optional, large).status == TRUE
-    assert pinned(optional, large) == []
+    assert pinned_versions(optional, large) == []
 
 
 def optional_form(reference: Reference) -> Reference:

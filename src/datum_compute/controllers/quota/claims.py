@@ -46,7 +46,7 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.instance_quota import from_claim, observe_claim_location, size_on
-from datum_compute.planning.federation.cells import plan_left_claims
+from datum_compute.planning.federation.cells import plan_orphaned_claims
 from datum_compute.planning.plan import Plan
 from datum_compute.planning.quota.claims import (
     REFUSED_S,
@@ -281,7 +281,7 @@ def _plan_claims(context: Context, label: str, value: str, reason: str) -> Plan:
         tuple(
             action
             for project in projects
-            for action in plan_left_claims(
+            for action in plan_orphaned_claims(
                 project,
                 context.planes.require(project).read(CLAIM).with_label(label, value),
                 reason,

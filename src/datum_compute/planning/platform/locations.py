@@ -31,8 +31,8 @@ from datum_compute.api.meta import controller_uid
 from datum_compute.api.plane import PLATFORM, PlaneName
 from datum_compute.api.reasons import Reason
 from datum_compute.planning.apply import plan_status
-from datum_compute.planning.federation.cells import drained, is_drained
-from datum_compute.planning.federation.unreachable import are_equally_heard, silence_of
+from datum_compute.planning.federation.cells import drained_condition, is_drained
+from datum_compute.planning.federation.unreachable import find_unreachable, same_reachability
 from datum_compute.planning.plan import Action, Plan
 
 READY, AVAILABLE = "Ready", "Available"
@@ -63,7 +63,7 @@ def city_of_cell(cluster: Cluster) -> str:
 
 def same_availability(old: Cluster | None, new: Cluster | None) -> bool:
     """Return True if an update of a Cluster does not change the Location of its city."""
-    if not are_equally_heard(old, new) or old is None or new is None:
+    if not same_reachability(old, new) or old is None or new is None:
         return False
     return is_drained(old) == is_drained(new)
 
@@ -86,10 +86,10 @@ def _ready_verdict(city: str, cells: list[Cluster]) -> ConditionValue | None:
     if any(not is_drained(cell) for cell in reachable):
         return ConditionValue(TRUE, "ServedByCell", "A cell of this platform serves the city")
     if reachable:
-        return drained(reachable[0].metadata.name)
-    silences = [silence for cell in cells if (silence := silence_of(cell)) is not None]
-    if silences:
-        return ConditionValue(FALSE, Reason.CELL_UNREACHABLE, silences[0].verdict.message)
+        return drained_condition(reachable[0].metadata.name)
+    unreachable = next(filter(None, map(find_unreachable, cells)), None)
+    if unreachable is not None:
+        return ConditionValue(FALSE, Reason.CELL_UNREACHABLE, unreachable.verdict.message)
     return None if cells else ConditionValue(FALSE, "NoCell", f"No cell serves {city}")
 
 

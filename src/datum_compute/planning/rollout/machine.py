@@ -34,7 +34,11 @@ from datum_compute.api.server import Phase, Server, ServerStatus
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.plan import Plan, add_finalizer, drop_finalizer
-from datum_compute.planning.rollout.referenced_data import ObservedSources, data_verdict, pinned
+from datum_compute.planning.rollout.referenced_data import (
+    ObservedSources,
+    data_verdict,
+    pinned_versions,
+)
 from datum_compute.planning.rollout.server import belongs
 from datum_compute.planning.rollout.slots import has_gates, is_observed_not_ready
 
@@ -138,7 +142,7 @@ def status_before_start(
     verdict = data_verdict(wanted, observed)
     if verdict.status != TRUE:
         return _without_machine(server, "Pending", verdict.reason, verdict.message)
-    pins = pinned(wanted, observed)
+    pins = pinned_versions(wanted, observed)
     if server.status.referenced_data == pins:
         return None
     starting = _without_machine(server, "Pending", Reason.STARTING, "taking its data")

@@ -27,7 +27,7 @@ TOTAL_BYTES_MAX = 1024 * 1024
 MESSAGE_MAX = 1024
 VERSION_MAX = 64
 
-Held = ConfigMap | Secret
+SourceObject = ConfigMap | Secret
 
 _PRESENT = ConditionValue(TRUE, Reason.READY, "The ConfigMaps and Secrets it refers to are there")
 # Which reason speaks for several problems.
@@ -38,14 +38,14 @@ _ORDER = (Reason.SOURCE_UNAUTHORIZED, Reason.SOURCE_NOT_FOUND, Reason.SOURCE_TOO
 class ObservedSources:
     """The sources there are, and those that may not be read; the rest do not exist."""
 
-    held: Mapping[Source, Held] = field(default_factory=dict, repr=False)
+    held: Mapping[Source, SourceObject] = field(default_factory=dict, repr=False)
     denied: frozenset[Source] = frozenset()
 
 
 def data_verdict(wanted: Sequence[Reference], observed: ObservedSources) -> ConditionValue:
     """True if all that is required can be taken; else what is wrong, all of it."""
     problems = [p for r in wanted if not r.optional for p in _problems(r, observed)]
-    total = sum(size_bytes(held) for held in taken(wanted, observed).values())
+    total = sum(size_bytes(held) for held in delivered_sources(wanted, observed).values())
     if total > TOTAL_BYTES_MAX:
         message = f"all sources together have {total} bytes, more than {TOTAL_BYTES_MAX}"
         problems.append(ConditionValue(FALSE, Reason.SOURCE_TOO_LARGE, message))
@@ -58,7 +58,9 @@ def data_verdict(wanted: Sequence[Reference], observed: ObservedSources) -> Cond
     return ConditionValue(FALSE, problems[0].reason, message)
 
 
-def taken(wanted: Sequence[Reference], observed: ObservedSources) -> dict[Source, Held]:
+def delivered_sources(
+    wanted: Sequence[Reference], observed: ObservedSources
+) -> dict[Source, SourceObject]:
     """The sources that are delivered, optional ones that are there included."""
     return {
         source: held
@@ -69,27 +71,27 @@ def taken(wanted: Sequence[Reference], observed: ObservedSources) -> dict[Source
     }
 
 
-def pinned(wanted: Sequence[Reference], observed: ObservedSources) -> list[PinnedData]:
+def pinned_versions(wanted: Sequence[Reference], observed: ObservedSources) -> list[PinnedData]:
     return [
         PinnedData(kind=source.kind, name=source.name, resource_version=version_of(held))
-        for source, held in taken(wanted, observed).items()
+        for source, held in delivered_sources(wanted, observed).items()
     ]
 
 
-def version_of(held: Held) -> str:
+def version_of(held: SourceObject) -> str:
     """The version that its owner knows: a copy carries that of its source."""
     metadata = held.metadata
-    told = metadata.annotations.get(labels.SOURCE_VERSION, "") if is_companion(held) else ""
+    told = metadata.annotations.get(labels.SOURCE_VERSION, "") if has_copy_label(held) else ""
     return told if 0 < len(told) <= VERSION_MAX else metadata.resource_version
 
 
-def is_companion(held: Held) -> bool:
+def has_copy_label(held: SourceObject) -> bool:
     """A copy that came from the hub, or is on it. In a project the mark means nothing: users write
     it there as they like."""
     return held.metadata.labels.get(labels.REFERENCED_DATA) == "true"
 
 
-def size_bytes(held: Held) -> int:
+def size_bytes(held: SourceObject) -> int:
     """What its values come to when they are delivered."""
     encoded = held.data.values() if isinstance(held, Secret) else held.binary_data.values()
     texts = () if isinstance(held, Secret) else held.data.values()
@@ -100,7 +102,7 @@ def _decoded_bytes(base64: str) -> int:
     return len(base64) * 3 // 4 - base64[-2:].count("=")
 
 
-def keys_of(held: Held) -> set[str]:
+def keys_of(held: SourceObject) -> set[str]:
     return set(held.data) if isinstance(held, Secret) else {*held.data, *held.binary_data}
 
 
