@@ -9,7 +9,7 @@ import gc
 import time
 
 from bench.measurement import Measurement
-from testkit.sim.run.world import brought_up, run_scenario
+from testkit.sim.run.world import bring_up, run_scenario
 from testkit.sim.scenario.draw import CELLS, NAMES
 from testkit.sim.scenario.faults import IsolateHost
 from testkit.sim.scenario.generate import scenario_of
@@ -48,7 +48,7 @@ def spent(scenarios: list[Scenario]) -> tuple[float, float]:
     """CPU seconds and virtual seconds of running them all. Their platforms have come up before: a
     search brings each up once for all worlds that begin with it."""
     for scenario in scenarios:
-        brought_up(scenario.layout)
+        bring_up(scenario.layout)
     gc.collect()
     gc.freeze()
     start = time.process_time()

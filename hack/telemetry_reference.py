@@ -20,7 +20,7 @@ from datum_compute.app.metrics import process_registry
 from datum_compute.app.settings import cell_parser, local_parser, manager_parser
 from datum_compute.app.traffic.metrics import PrometheusWakes
 from datum_compute.app.usagemetrics import UsageMetrics
-from datum_compute.controllers.events import ON_THE_WAY, OWN_REASONS
+from datum_compute.controllers.events import EVENT_ONLY_REASONS, NORMAL_PROGRESS_REASONS
 from datum_compute.controllers.federation.instances import quarantine_gauge
 from datum_compute.runtime.event_recorder import BURST, MESSAGE_BYTES_MAX, REFILL_S, EventRecorder
 from datum_compute.runtime.manager import Manager
@@ -144,10 +144,11 @@ def _shown_name(metric: Metric) -> str:
 def _events(table: Table) -> str:
     head = _EVENTS.format(note=f"{MESSAGE_BYTES_MAX:,}", burst=BURST, refill=int(REFILL_S / 60))
     rows: list[tuple[str, ...]] = [
-        (f"`{reason}`", *_type_and_meaning(meaning)) for reason, meaning in OWN_REASONS.items()
+        (f"`{reason}`", *_type_and_meaning(meaning))
+        for reason, meaning in EVENT_ONLY_REASONS.items()
     ]
     told = table(("Reason", "Type", "Meaning"), rows)
-    return head + told + _CONDITIONS.format(reasons=_listed(sorted(ON_THE_WAY)))
+    return head + told + _CONDITIONS.format(reasons=_listed(sorted(NORMAL_PROGRESS_REASONS)))
 
 
 def _type_and_meaning(text: str) -> tuple[str, str]:

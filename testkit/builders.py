@@ -1,4 +1,4 @@
-"""Objects for tests, as short as their difference from the usual."""
+"""Builders of objects for tests: arguments name only what differs from the default."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from datum_compute.planning.rollout.slots import platform_labels
 from datum_compute.planning.workload.templates import template_hash
 
 NOW = "2026-01-01T00:00:00Z"
-LONG_AGO = "2025-12-31T00:00:00Z"  # ready since then: available by any setting
+LONG_AGO = "2025-12-31T00:00:00Z"  # ready long ago: available with any setting
 
 
 def a_template(image: str = "web:1") -> InstanceTemplate:
@@ -66,7 +66,7 @@ def a_workload(
 
 
 def a_new_workload(image: str = "web:1", *, replicas: int = 1) -> Workload:
-    """As a user sends it: the server has not seen it yet."""
+    """Return the workload as a user sends it, before the server has set defaults."""
     metadata = ObjectMeta(name="web", namespace="default")
     return msgspec.structs.replace(a_workload(image, replicas=replicas), metadata=metadata)
 
@@ -83,7 +83,7 @@ def a_deployment(
     scale: ScaleSettings | None = None,
     attached: bool = True,
 ) -> WorkloadDeployment:
-    """``scale`` instead of ``replicas`` where more than the number matters."""
+    """Return a deployment; pass ``scale`` instead of ``replicas`` to set all scale settings."""
     return WorkloadDeployment(
         metadata=_meta(name, f"uid-of-{name}", list(finalizers), terminating),
         spec=WorkloadDeploymentSpec(
@@ -115,8 +115,8 @@ def an_instance(
     terminating: bool = False,
     finalizers: tuple[str, ...] = (labels.PROVISIONER_FINALIZER,),
 ) -> Instance:
-    """``ready=False``: observed as not ready. ``ready=None``: it was ready, and no driver has
-    observed it since a restart. ``ready_since`` is the last transition of Ready."""
+    """Return an instance. ``ready=False``: observed as not ready. ``ready=None``: it was ready, and
+    no driver has observed it since a restart. ``ready_since`` is the last transition of Ready."""
     owner = deployment or a_deployment()
     current = template_hash(a_template(image))
     name = instance_name(owner.metadata.name, number)
@@ -155,12 +155,12 @@ def an_instance(
 
 
 def without_status(instance: Instance) -> Instance:
-    """The instance before any controller has recorded a condition."""
+    """Return the instance before any controller has recorded a condition."""
     return msgspec.structs.replace(instance, status=InstanceStatus())
 
 
 def refused_by_quota(instance: Instance) -> Instance:
-    """As it waits for quota, without a machine."""
+    """Return the instance while it waits for quota, without a machine."""
     control = msgspec.structs.replace(
         instance.spec.controller, scheduling_gates=[SchedulingGate(name="Quota")]
     )

@@ -19,7 +19,7 @@ from datum_compute.app.metrics import process_registry
 from datum_compute.app.ports import Ports
 from datum_compute.app.settings import cell_parser, local_parser, manager_parser
 from datum_compute.app.wiring import Layout, Platform
-from datum_compute.controllers.events import ON_THE_WAY, OWN_REASONS
+from datum_compute.controllers.events import EVENT_ONLY_REASONS, NORMAL_PROGRESS_REASONS
 from datum_compute.store.memory import MemoryJournal
 from hack.generated import stale_files, write_files
 from hack.write_reference import command_list, has_commands, heading, reference_files
@@ -74,7 +74,9 @@ def test_every_event_reason_and_every_setting_is_documented() -> None:
     events, settings = (
         (ROOT / "docs" / "reference" / f"{name}.md").read_text() for name in ("events", "settings")
     )
-    assert not [r for r in (*OWN_REASONS, *ON_THE_WAY) if f"`{r}`" not in events]
+    assert not [
+        r for r in (*EVENT_ONLY_REASONS, *NORMAL_PROGRESS_REASONS) if f"`{r}`" not in events
+    ]
     parsers = (local_parser(), cell_parser(), manager_parser())
     flags = [name for parser in parsers for name in flags_of(parser)]
     assert not [name for name in flags if f"`--{name}`" not in settings]

@@ -1,5 +1,6 @@
 """Conformance suites: one for each seam (store, plane, driver).
 
-An implementation inherits the test class of its seam and provides a fixture. To add a rule, add a
-test to the suite: every implementation then has to pass it.
+A suite is a list of checks; the tests of an implementation run each check with a function that
+opens the implementation. To add a rule, add a check to the list: every implementation then has to
+pass it.
 """

@@ -1,4 +1,5 @@
-"""What every driver must do. A driver's test hands over the driver and a way to let time pass."""
+"""Checks that every driver must pass. The test of a driver passes the driver and a function that
+lets time pass."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ SPEC = ServerSpec(
 
 MODES: tuple[SleepMode, ...] = ("pause", "stop")
 Settle = Callable[[], Awaitable[None]]
-# Ends the process of the driver and returns the driver of the next one, on the same machines.
+# Ends the driver's process and returns the driver of the next process, on the same machines.
 Adopt = Callable[[], Awaitable[Driver]]
 ADOPTION_S = 20.0
 
@@ -96,7 +97,7 @@ async def check_a_machine_sleeps_until_it_is_woken(driver: Driver, settle: Settl
 
 
 async def check_many_wake_a_machine_once(driver: Driver, settle: Settle) -> None:
-    """The engine works for one of them at most; the others find it awake, or wait for that."""
+    """At most one call wakes the machine; the others find it awake, or wait for that."""
     async for machine_id, _, _ in _asleep(driver, settle):
         await asyncio.gather(*(driver.wake(machine_id) for _ in range(5)))
         await settle()
@@ -128,7 +129,7 @@ async def check_what_is_not_there_cannot_be_woken(driver: Driver, settle: Settle
 
 
 async def _asleep(driver: Driver, settle: Settle) -> AsyncIterator[tuple[str, SleepMode, int]]:
-    """A machine for each way of sleeping, asleep, with how often it was restarted before."""
+    """Return one sleeping machine per sleep mode, with its restart count before."""
     for mode in MODES:
         machine_id = f"ns/web-{mode}/1"
         await driver.start(machine_id, SPEC)
@@ -179,7 +180,7 @@ LIFE = (
     check_machines_do_not_share_addresses,
     check_changes_are_announced,
 )
-# Of drivers whose engine can put a machine to sleep.
+# For drivers whose engine can put a machine to sleep.
 SLEEP = (
     check_a_machine_sleeps_until_it_is_woken,
     check_many_wake_a_machine_once,

@@ -1,5 +1,5 @@
 """Fakes: in-memory stand-ins for a Kubernetes pod API, a kubelet and a failing journal.
 
-Unit tests use them where the simulator would be too much. A fake must pass the conformance suite
-of its seam, if there is one.
+Unit tests use them instead of the simulator. A fake must pass the conformance suite of its seam, if
+there is one.
 """

@@ -1,4 +1,4 @@
-"""A fault wrapper: a real journal behind a gate, whose appends can be held, counted and refused."""
+"""A real journal whose appends can be held, counted and refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datum_compute.store.journal import Entry, Journal, JournalError, LoadedPlan
 
 
 class FaultyJournal:
-    """``arrived`` is set when an append has come to the gate, held or not."""
+    """``arrived`` is set when an append has been called, held or not."""
 
     def __init__(self, inner: Journal) -> None:
         self._inner = inner
@@ -30,7 +30,7 @@ class FaultyJournal:
         self._failures.append(error or JournalError("the disk is full"))
 
     def forgive(self) -> None:
-        """Failures that no append has met yet do not happen."""
+        """Cancel the failures that no append has met yet."""
         self._failures.clear()
 
     async def load(self) -> dict[str, LoadedPlane]:

@@ -1,7 +1,6 @@
-"""A kubelet that only says so: what a pod's status would be, told by the registry of its image.
+"""A fake kubelet: the status of a pod follows from the registry of its image and its age.
 
-A status follows from the pod and its age alone. Any other image is pulled, starts and answers. To
-add a behaviour: a line in ``PLAYS``.
+Any other image is pulled, starts and serves. To add a behavior: a line in ``PLAYS``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Play = Callable[[JsonObject, float], JsonObject]
 
 
 def play(pod: JsonObject, now_s: float, number: int) -> JsonObject:
-    """The status of a pod, the ``number``-th of its node."""
+    """Return the status of a pod, the ``number``-th of its node."""
     age_s = now_s - _unix_s(pod["metadata"]["creationTimestamp"])
     first = pod["spec"]["containers"][0]["image"]
     if first.startswith("nonode.example/"):

@@ -1,4 +1,4 @@
-"""A cluster's pods in memory, with the kubelet of ``kubelet.py``, in virtual time."""
+"""The pods of a cluster in memory, with the kubelet of ``kubelet.py``, in virtual time."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ class MemoryPods:
                 raise TransientError("the connection was lost")
 
     def lose_watches(self) -> None:
-        """End every watch that is open."""
+        """End every open watch."""
         self._lost_from += 1
         self._news.set()
 
     async def run(self) -> None:
-        """Play every pod, again and again."""
+        """Update the status of every pod, again and again."""
         while True:
             for key, pod in list(self._pods.items()):
                 if self._gone_from_s.get(key, self._now() + 1) <= self._now():

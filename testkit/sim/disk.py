@@ -1,4 +1,4 @@
-"""What a simulated host keeps over its deaths: committed rows, and the ways its disk can fail."""
+"""The disk of a simulated host: committed rows survive crashes, and writes can fail."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datum_compute.store.journal import Entry, JournalBroken, JournalError, Load
 from datum_compute.store.memory import MemoryJournal
 
 CommitHook = Callable[[int, Sequence[Entry]], None]
-# Asked around every commit, with whether it is durable yet; True means that the host dies there.
+# Called around every commit with whether it is durable; True crashes the host there.
 CrashPoint = Callable[[Sequence[Entry], bool], bool]
 
 _LATENCY_S = (0.0005, 0.004)
@@ -23,7 +23,7 @@ class Disk:
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     commits: int = 0
     full: bool = False
-    failed: bool = False  # it has refused or left open a commit
+    failed: bool = False  # it refused a commit, or left open whether it was kept
     slowness: float = 1.0
     # Commits that end in an error which leaves open whether they were kept: kept or not.
     doubtful: list[bool] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class DiskJournal:
-    """The journal of one life of a host, on the disk that all its lives share."""
+    """The journal of one process of a host, on the disk that survives it."""
 
     disk: Disk
     on_commit: CommitHook
@@ -67,4 +67,6 @@ class DiskJournal:
             if point(batch, durable):
                 self.disk.crash_points.remove(point)
                 self.die()
-                await asyncio.get_running_loop().create_future()  # never: the host is dead
+                await (
+                    asyncio.get_running_loop().create_future()
+                )  # never returns: the host has crashed

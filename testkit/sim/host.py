@@ -1,12 +1,10 @@
-"""One simulated machine: a process of the platform that can die at any moment and starts again.
+"""A simulated host: a process of the platform that can crash at any moment and is started again.
 
-What survives a death is what a real machine would keep: the committed rows of its disk. The
-machines of a cell live with its provider. Everything else is gone without a farewell.
+A crash keeps what a real host keeps: the committed rows of its disk. The machines of a cell belong
+to its provider. Everything else is lost without cleanup.
 
-Which hosts a world has, and what runs on each of them.
-
-The machines that cells are on, where cells join and leave: what lies on their disks, and what is
-left when one is wiped.
+``roles_of`` returns which hosts a world has and what runs on each; ``CellMachines`` manages hosts
+of cells that join and leave.
 """
 
 from __future__ import annotations
@@ -70,22 +68,22 @@ MANAGER_TOKEN = "token-of-manager"  # noqa: S105 - also a canary: it must turn u
 
 @dataclass(frozen=True, slots=True)
 class HostRoles:
-    """What a host runs: the planes it serves, the controllers, the planes it works on elsewhere."""
+    """What a host runs: the planes that it serves, its controllers, and remote planes."""
 
     name: str
     serves: tuple[PlaneName, ...]
     centre: bool
     controllers: tuple[Controller[Context], ...]
     elsewhere: tuple[PlaneName, ...]
-    candidate: bool = False  # works only while it leads
-    # What runs there instead of a manager of ours.
+    candidate: bool = False  # runs controllers only while it leads
+    # Replaces our manager on this host.
     process: Callable[[Ports, Callable[[PlaneName], Transport]], Process] | None = None
-    # With the name of the only project, all planes elsewhere are one API server, and the machines
-    # of its cell are this host's to drive.
+    # Name of the only project. All remote planes are then one API server, and this host drives the
+    # machines of the cell.
     single_project: str = ""
-    members: bool = False  # works with the cells that have joined
-    joins: str = ""  # the cell that it is a member as, or is to be
-    publishes: bool = False  # ports of the machines that its cells run
+    members: bool = False  # connects to cells that have joined
+    joins: str = ""  # the cell that joins from this host
+    publishes: bool = False  # publishes ports of the machines of its cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ class HostEnvironment:
 
 
 class Process(Protocol):
-    """One life of a host."""
+    """One process of a host, from start to crash."""
 
     async def dispatch(self, request: Request) -> Response: ...
 
@@ -123,7 +121,7 @@ class SimulatedHost:
         self.crashed = 0
         self.skew_s = 0.0
         self.is_lost = False  # never starts again
-        self.certificate = ""  # of a cell that has joined; on its disk
+        self.certificate = ""  # certificate of a cell that has joined; on its disk
         self._around = around
         self._ids = ids
         self._number = number
@@ -146,7 +144,7 @@ class SimulatedHost:
         return self._process is not None and self._process.is_ready()
 
     def unix_s(self) -> float:
-        """What this host believes."""
+        """Return the time by this host's clock, which may be skewed."""
         return EPOCH_S + self._around.loop.time() + self.skew_s
 
     # --- life and death
@@ -161,7 +159,7 @@ class SimulatedHost:
         self.spawn(self._live(self._process))
 
     def crash(self, *, down_s: float = RESTART_S) -> None:
-        """Die now; somebody switches the machine on again a little later."""
+        """Crash now, and start again after ``down_s``."""
         if self._process is None:
             return
         self.crashed += 1
@@ -171,7 +169,7 @@ class SimulatedHost:
             self._around.loop.call_later(down_s, self.start, context=contextvars.Context())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something in this life of the host, to die with it."""
+        """Run a task of this process; it ends with the process."""
         context = self._context.copy()
         self._around.loop.create_task(work, context=context)
 
@@ -187,13 +185,13 @@ class SimulatedHost:
         unanswered, self._unanswered = self._unanswered, {}
         for future in unanswered:
             if not future.done():
-                future.set_exception(Unreachable("the host died before it answered"))
+                future.set_exception(Unreachable("the host crashed before it answered"))
         self._around.on_death(self.name)
 
     # --- serving
 
-    def forget_history(self) -> None:
-        """Compact everything: open watches end, and resuming them is answered with 410."""
+    def compact_history(self) -> None:
+        """Compact all history: open watches end, and resuming them returns 410."""
         if isinstance(self._process, ServingProcess):
             store = self._process.platform.store
             for plane in store.planes():
@@ -212,14 +210,15 @@ class SimulatedHost:
         return response
 
     async def answer_operator(self, request: Request) -> Response:
-        """Somebody who may do everything, from inside the machine."""
+        """Answer a request of an operator on the host, without authentication."""
         process = self._process
         if not isinstance(process, ServingProcess) or not process.is_ready():
             raise Unreachable(f"{self.name} is down")
         return await process.platform.server.dispatch_as(BOOTSTRAP, request)
 
     async def _answer_another(self, process: Process, request: Request) -> Response:
-        """In a task of this host, which goes on when the asker leaves, and ends when we die."""
+        """Answer in a task of this host, which continues if the client disconnects, and ends with
+        the process."""
         loop = self._around.loop
         future: asyncio.Future[Response] = loop.create_future()
         self._unanswered[future] = None
@@ -266,7 +265,8 @@ class SimulatedHost:
         )
 
     def _beside(self, platform: Platform, ports: Ports) -> Sequence[Beside]:
-        """What runs beside the planes where cells join; they are told of by Clusters."""
+        """Return what runs beside the planes where cells join: it connects to the Clusters of the
+        hub."""
         if self.roles.members:
             return beside_centre(platform, ports, self._reach)
         if (cell := self.roles.joins) and self.certificate:
@@ -330,7 +330,7 @@ class SimulatedHost:
         return self._made
 
     def continue_ids(self, made: int) -> None:
-        """After rows that were made elsewhere with ids up to this one."""
+        """Continue with the next id, after rows that were created elsewhere."""
         self._made = made
 
     @property
@@ -363,7 +363,7 @@ class ServingProcess:
 
 @dataclass(frozen=True, slots=True)
 class ManagingProcess:
-    """Controllers without planes, as ``compute-manager`` runs them."""
+    """Controllers without planes, as in ``compute-manager``."""
 
     roles: HostRoles
     around: HostEnvironment
@@ -409,7 +409,7 @@ def credentials_of(planes: Sequence[PlaneName]) -> Credentials:
 
 
 def roles_of(layout: WorldLayout) -> list[HostRoles]:
-    """Who runs what: the one process, or the centre, perhaps a manager, and the cells."""
+    """Return the roles of all hosts: one process; or a center, managers and cells."""
     cells = tuple(cell_plane(cell) for cell in layout.all_cells)
     central = tuple(plane for plane in layout.planes if plane not in cells)
     if layout.processes == "one":
@@ -471,7 +471,7 @@ _START_S = 0.1
 class CellMachines:
     hosts: Mapping[str, SimulatedHost]
     providers: Mapping[PlaneName, Provider]
-    forget: Callable[[str], None]
+    drop_plane: Callable[[str], None]
     client: Callable[[PlaneName, str], Client]
     wiped: dict[str, int] = field(default_factory=dict)
 
@@ -479,7 +479,7 @@ class CellMachines:
         return self.wiped.get(cell, 0)
 
     def keep(self, cell: str, certificate: str) -> None:
-        """Its process is started when it has joined; one that was a member before runs on."""
+        """Store the certificate, and start the process of a cell that was no member before."""
         host = self._host(cell)
         is_first, host.certificate = not host.certificate, certificate
         if is_first:
@@ -491,7 +491,7 @@ class CellMachines:
         host.crash(down_s=_OFF_S)
         host.disk.journal = MemoryJournal()
         host.certificate = ""
-        self.forget(plane)
+        self.drop_plane(plane)
         self.providers[plane].machines.clear()
 
     def joining_with(self, token: str) -> Client:

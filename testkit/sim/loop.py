@@ -1,19 +1,17 @@
-"""An event loop in virtual time whose interleavings come from a seed.
+"""An event loop in virtual time whose schedule depends on a seed.
 
-- Time stands still while anything can run, then jumps to the next timer.
-- Of the callbacks that are ready a seeded choice picks the next, so each seed is a schedule. It can
-  be confined to a part of the time; outside of that the first that is ready comes first.
-- Tasks hash by the order of their creation: sets of tasks iterate alike in every process.
-- Nothing ready and no timer is a deadlock and reported as such.
-- A callback that belongs to a dead host never runs again: that is what a crash is. One of a host
-  that stands still waits until the host goes on.
+- Time stands still while a callback is ready, then jumps to the next timer.
+- A seeded choice picks among the ready callbacks, so each seed is a schedule. The choice can be
+  limited to a span of time; outside of it callbacks run in order.
+- Tasks hash by the order of their creation, so that sets of tasks iterate alike in every process.
+- No ready callback and no timer is a deadlock, and is reported as such.
+- A callback of a crashed host never runs. A callback of a paused host waits until the host resumes.
 
-There are no threads, sockets or signals here; what needs them fails at once.
+Threads, sockets and signals are not supported and fail at once.
 
-Random streams by name: one seed, one stream for each purpose.
-
-One more draw for the network does not shift the schedule. A fault that draws while it works has a
-stream of its own, named by its salt, so that leaving one fault out shifts no other.
+``stream`` returns the random stream of a purpose. One more draw for the network does not shift the
+schedule. A fault that draws has a stream of its own, named by its salt, so that leaving out one
+fault shifts no other.
 """
 
 from __future__ import annotations
@@ -32,25 +30,25 @@ import msgspec
 
 R = TypeVar("R")
 
-_TIDY_ROUNDS = 5
+_CANCEL_ROUNDS = 5
 _TASKS_FEW = 1000
 
 HOST: contextvars.ContextVar[str] = contextvars.ContextVar("HOST", default="")
 
 
-# From when until when ready callbacks are picked at random.
+# The span in which ready callbacks are picked at random.
 Span = tuple[float, float]
 ALWAYS: Span = (0.0, math.inf)
 NEVER: Span = (0.0, 0.0)
 
 
 class Deadlock(Exception):
-    """Everybody waits and no timer will wake anybody."""
+    """No callback is ready and no timer is set."""
 
 
-class Step(msgspec.Struct):
-    """One callback to run, perhaps at a given time; what asyncio calls a handle. Made ten thousand
-    times in a world, and a struct is the quickest to make."""
+class ScheduledCall(msgspec.Struct):
+    """A callback, perhaps with a time; asyncio calls it a handle. A world creates tens of
+    thousands, and a struct is created fastest."""
 
     callback: Callable[..., object]
     args: tuple[Any, ...]
@@ -73,7 +71,7 @@ class Step(msgspec.Struct):
 
 
 class SequencedTask(asyncio.Task[R]):
-    """A task whose hash does not depend on where it lies in memory."""
+    """A task whose hash does not depend on its memory address."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, R], number: int, **options: Any) -> None:
         self._number = number
@@ -93,64 +91,66 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._random = random
         self._shuffled_from_s, self._shuffled_until_s = shuffled_s
         self._now_s = 0.0
-        self._ready: list[Step] = []
-        # By time, then by the order in which they were set: tuples compare quickest.
-        self._timers: list[tuple[float, int, Step]] = []
+        self._ready: list[ScheduledCall] = []
+        # By time, then by order of creation: tuples compare fastest.
+        self._timers: list[tuple[float, int, ScheduledCall]] = []
         self._timers_set = 0
         self._dead_hosts: set[str] = set()
-        self._standing_still: dict[str, list[Step]] = {}
-        self._passed_over: list[Step] = []  # of dead hosts; they end their tasks when all is over
+        self._standing_still: dict[str, list[ScheduledCall]] = {}
+        self._passed_over: list[
+            ScheduledCall
+        ] = []  # tasks of crashed hosts; cancelled when the run ends
         self._tasks: list[SequencedTask[Any]] = []
         self._tasks_made = 0
         self._tasks_tidy = _TASKS_FEW
         self._failure: BaseException | None = None
 
     def kill(self, host: str) -> None:
-        """Nothing that belongs to the host runs again; nothing of it is tidied up either."""
+        """Stop the host: none of its callbacks runs again, and nothing is cleaned up."""
         self._dead_hosts.add(host)
         self._standing_still.pop(host, None)
 
     def pause(self, host: str) -> None:
-        """Nothing of the host runs until it is resumed; what comes due meanwhile is then late."""
+        """Pause the host: its callbacks run late, after it is resumed."""
         self._standing_still.setdefault(host, [])
 
     def resume(self, host: str) -> None:
         self._ready += self._standing_still.pop(host, [])
 
     def tasks_alive(self, host: str) -> int:
-        """How many tasks of the host have not ended."""
+        """Count the tasks of the host that have not ended."""
         return sum(1 for task in self._tasks if task.host == host and not task.done())
 
     def run_until_complete(self, future: Any) -> Any:
         asyncio.events._set_running_loop(self)
-        with _tasks_unlisted():
+        with _tasks_untracked():
             try:
                 main = self.create_task(future)
                 self._run_until(main.done)
                 failure = self._failure
             finally:
-                self._tidy_up()
+                self._cancel_all_tasks()
                 asyncio.events._set_running_loop(None)
         if failure is not None:
             raise failure
         return main.result()
 
-    def _tidy_up(self) -> None:
-        """The story is over: let every task, also of dead hosts, end in an orderly way."""
+    def _cancel_all_tasks(self) -> None:
+        """Cancel all tasks at the end of a run, also those of crashed hosts."""
         self._dead_hosts.clear()
         self._timers.clear()
         self._ready += self._passed_over
         for host in list(self._standing_still):
             self.resume(host)
-        for _ in range(_TIDY_ROUNDS):
+        for _ in range(_CANCEL_ROUNDS):
             left = [task for task in self._tasks if not task.done()]
             for task in left:
                 task.cancel()
             while self._ready:
-                self._failure = None  # what fails by now is of no interest
+                self._failure = None  # errors no longer matter
                 self._run_until(lambda: not self._ready)
-        _look_at_errors(self._tasks)
-        # Whatever still leads here must not keep a whole world alive.
+        _retrieve_errors(self._tasks)
+        # References from here must not keep a whole world alive.
         self._tasks.clear()
         self._timers.clear()
 
@@ -162,12 +162,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> Step:
+    ) -> ScheduledCall:
         if context is None:
             context = contextvars.copy_context()
-        step = Step(callback, args, context, self._now_s)
-        self._ready.append(step)
-        return step
+        call = ScheduledCall(callback, args, context, self._now_s)
+        self._ready.append(call)
+        return call
 
     def call_at(  # type: ignore[override]
         self,
@@ -175,13 +175,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> Step:
+    ) -> ScheduledCall:
         if context is None:
             context = contextvars.copy_context()
-        step = Step(callback, args, context, when)
+        call = ScheduledCall(callback, args, context, when)
         self._timers_set += 1
-        heapq.heappush(self._timers, (when, self._timers_set, step))
-        return step
+        heapq.heappush(self._timers, (when, self._timers_set, call))
+        return call
 
     def call_later(  # type: ignore[override]
         self,
@@ -189,7 +189,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> Step:
+    ) -> ScheduledCall:
         return self.call_at(self._now_s + delay, callback, *args, context=context)
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -200,23 +200,23 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> SequencedTask[R]:
         self._tasks_made += 1
         task = SequencedTask(coro, self._tasks_made, loop=self, **options)
-        # Kept, so that collecting a dead host's tasks cannot run its cleanup code.
+        # Keep the result: otherwise collecting the tasks of a crashed host runs their cleanup code.
         self._tasks.append(task)
         if len(self._tasks) > self._tasks_tidy:
-            self._forget_ended_tasks()
+            self._drop_ended_tasks()
         return task
 
-    def _forget_ended_tasks(self) -> None:
-        _look_at_errors(self._tasks)
+    def _drop_ended_tasks(self) -> None:
+        _retrieve_errors(self._tasks)
         self._tasks = [task for task in self._tasks if not task.done()]
         self._tasks_tidy = max(_TASKS_FEW, 2 * len(self._tasks))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """What asyncio would only log is a bug in the product or in the test."""
+        """An error that asyncio would only log is a bug in the product or in the test."""
         error = context.get("exception")
         self._failure = self._failure or error or RuntimeError(context["message"])
 
-    # Asked for every future and task that is made: ``bool()`` is the quickest no there is.
+    # Called for every future and task; ``bool()`` is the fastest function that returns False.
     get_debug = staticmethod(bool)
 
     def is_running(self) -> bool:
@@ -226,8 +226,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return False
 
     def _run_until(self, is_over: Callable[[], bool]) -> None:
-        """Step after step, and jumps in time between them. Everything a world does passes here, so
-        no call is made that need not be."""
+        """Run callbacks and jump in time. All work of a world passes through here, so it avoids
+        calls."""
         timers, ready, pick = self._timers, self._ready, self._pick
         while not is_over() and self._failure is None:
             while timers and timers[0][0] <= self._now_s:
@@ -235,26 +235,26 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if not ready:
                 self._jump_to_next_timer()
                 continue
-            step = pick() if len(ready) > 1 else ready.pop()
-            if step.is_cancelled:
+            call = pick() if len(ready) > 1 else ready.pop()
+            if call.is_cancelled:
                 continue
-            if (self._dead_hosts or self._standing_still) and self._is_kept_back(step):
+            if (self._dead_hosts or self._standing_still) and self._is_held(call):
                 continue
-            step.context.run(step.callback, *step.args)
+            call.context.run(call.callback, *call.args)
 
-    def _is_kept_back(self, step: Step) -> bool:
-        """Its host is dead, or stands still."""
-        host = step.host
+    def _is_held(self, call: ScheduledCall) -> bool:
+        """Return True if its host has crashed or is paused."""
+        host = call.host
         if host in self._dead_hosts:
-            self._passed_over.append(step)
+            self._passed_over.append(call)
         elif host in self._standing_still:
-            self._standing_still[host].append(step)
+            self._standing_still[host].append(call)
         else:
             return False
         return True
 
-    def _pick(self) -> Step:
-        """Any of several that are ready; the last takes the place of the one that goes."""
+    def _pick(self) -> ScheduledCall:
+        """Remove and return one of the ready callbacks; the last one takes its place."""
         ready = self._ready
         if not self._shuffled_from_s <= self._now_s < self._shuffled_until_s:
             return ready.pop(0)
@@ -270,32 +270,32 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         while timers and (timers[0][2].is_cancelled or (dead and timers[0][2].host in dead)):
             heapq.heappop(timers)
         if not timers:
-            raise Deadlock(f"everybody waits at {self._now_s:.3f} s and no timer is set")
+            raise Deadlock(f"all tasks wait at {self._now_s:.3f} s and no timer is set")
         self._now_s = max(self._now_s, timers[0][0])
 
     def _timer_handle_cancelled(self, handle: object) -> None:
-        """A cancelled timer is skipped when its time comes."""
+        """A cancelled timer is skipped when it is due."""
 
 
 @contextmanager
-def _tasks_unlisted() -> Iterator[None]:
-    """asyncio keeps a weak set of all tasks for ``all_tasks()``, which nobody calls in a world, and
-    that costs three callbacks in Python for each task. This loop has a list of its own."""
+def _tasks_untracked() -> Iterator[None]:
+    """Keep tasks out of asyncio's weak set. Only ``all_tasks()`` uses it, which no world calls, and
+    it costs three Python callbacks per task. This loop has a list of its own."""
     known: Any = asyncio.tasks
     tasks = known._scheduled_tasks if sys.version_info >= (3, 12) else known._all_tasks
-    tasks.add = _not_listed
+    tasks.add = _ignore_task
     try:
         yield
     finally:
         del tasks.add
 
 
-def _not_listed(_task: object) -> None:
-    """In place of the ``add`` of the set."""
+def _ignore_task(_task: object) -> None:
+    """Replaces ``add`` of that set."""
 
 
-def _look_at_errors(tasks: list[SequencedTask[Any]]) -> None:
-    """Whoever waited for a task has been told; asyncio shall not complain about the others."""
+def _retrieve_errors(tasks: list[SequencedTask[Any]]) -> None:
+    """Mark exceptions as retrieved: asyncio must not log those of cancelled tasks."""
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()
@@ -320,5 +320,5 @@ def stream(seed: int, purpose: Purpose, part: str = "") -> Random:
 
 
 def salted(salt: int) -> Random:
-    """The stream of one fault."""
+    """Return the random stream of one fault."""
     return Random(f"salt/{salt}")  # noqa: S311 - reproducible on purpose

@@ -1,18 +1,15 @@
-"""Requests between hosts, and everything that can happen to them on the way.
+"""Requests and watches between hosts, and the faults of the links between them.
 
-Links are directed: ``(source, target)`` carries the questions of source to target and the answers
-of source to what target asked, so one direction can fail alone. A host reaches its own planes by
-a link to itself, which is never slow by nature but can be bent like any other.
+Links are directed: ``(source, target)`` carries requests of source to target and the responses of
+source to target, so one direction can fail alone. A host reaches its own planes by a link to
+itself, which has no latency but can have faults.
 
-Rules it keeps: a request that got no answer raises Unreachable, whether it had its effect or not;
-a watch (``pipe.py``) dies with the host that serves it; what a link does is decided when a request
-or an event passes, by whatever bends it at that time.
+- A request without a response raises Unreachable, whether or not it was applied.
+- A watch ends with the host that serves it.
+- A fault is evaluated when a request or event passes.
 
-Open watches: what passes between the host that serves one and the host that reads it.
-
-Between two hosts a pump on the serving host sends the lines on their way, and dies with that host.
-Each arrives after those before it. A host that watches itself reads its own stream; what bends the
-link to itself bends that, too.
+Between two hosts a task on the serving host sends the lines of a watch, in order, and ends with
+that host. A host that watches itself reads its own stream.
 """
 
 from __future__ import annotations
@@ -47,18 +44,18 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 5.0
 LATENCY_S = (0.001, 0.02)
-# What takes longer than that to arrive lags.
+# An event that takes longer is reported as lagging.
 LATE_S = 1.0
 
 Link = tuple[str, str]
-# Put around a link, below whatever tries again.
+# Wraps a transport, below the retries.
 Around = Callable[[Transport], Transport]
 Chance = Callable[[], bool]
 
 
 @dataclass(slots=True)
 class LinkFaults:
-    """What is wrong with one link at this moment. Every list holds one entry for each fault."""
+    """The faults of one link at this moment. Every list has one entry per fault."""
 
     cut: int = 0
     lost_before: list[Chance] = field(default_factory=list)
@@ -75,7 +72,7 @@ class LinkFaults:
     slowness: list[float] = field(default_factory=list)
     unauthorized: int = 0
     watches_refused: int = 0
-    cached_s: list[float] = field(default_factory=list)  # lists only, and those so old
+    cached_s: list[float] = field(default_factory=list)  # for lists only: their age
 
 
 class Network:
@@ -87,14 +84,14 @@ class Network:
     ) -> None:
         self.hosts: dict[str, SimulatedHost] = {}
         self.requests = 0
-        self.on_the_way = 0  # writes that their senders gave up and that will still arrive
+        self.on_the_way = 0  # writes that timed out at the sender and will still arrive
         self.sometimes = sometimes
         self.on_send: Callable[[str, Request], None] | None = None
         self._random = random
         self._randoms: dict[Link, Random] = {}
         self._bends: dict[Link, LinkFaults] = {}
-        self._pipes: dict[Pipe, None] = {}
-        self._opening: dict[object, Link] = {}  # watches that take long to open
+        self._pipes: dict[SimulatedWatch, None] = {}
+        self._opening: dict[object, Link] = {}  # watches that are being opened slowly
         self._version_before = version_before
 
     def link_faults(self, source: str, target: str) -> LinkFaults:
@@ -107,39 +104,39 @@ class Network:
     def transport(self, source: str, target: str) -> LinkTransport:
         return LinkTransport(self, source, target)
 
-    def pipes(self, source: str, target: str) -> list[Pipe]:
-        """The watches that source has open at target."""
+    def watch_streams(self, source: str, target: str) -> list[SimulatedWatch]:
+        """Return the open watches of source at target."""
         return [p for p in self._pipes if (p.source, p.target) == (source, target)]
 
     def find_stalled_streams(self) -> str:
-        """A watch that went silent and whose reader has not noticed yet, which takes a minute; one
-        that has yet to bring old news, or that still opens."""
+        """Return a half-open watch that the reader has not detected, which takes a minute, a watch
+        with a backlog, or one that is being opened."""
         late_s = asyncio.get_running_loop().time() + LATE_S
-        for pipe in self._pipes:
-            if pipe.half_open:
-                return f"a watch of {pipe.source} at {pipe.target} is silent"
-            if pipe.arrives_s > late_s:
-                return f"a watch of {pipe.source} at {pipe.target} lags"
+        for watch_stream in self._pipes:
+            if watch_stream.half_open:
+                return f"a watch of {watch_stream.source} at {watch_stream.target} is half-open"
+            if watch_stream.arrives_s > late_s:
+                return f"a watch of {watch_stream.source} at {watch_stream.target} lags"
         for source, target in self._opening.values():
-            return f"a watch of {source} at {target} still opens"
+            return f"a watch of {source} at {target} is being opened"
         return ""
 
     def backlog_arrives_s(self) -> float:
-        """When the last event that is on its way arrives, or has arrived."""
-        return max((pipe.arrives_s for pipe in self._pipes), default=0.0)
+        """Return when the last event in transit arrives."""
+        return max((watch_stream.arrives_s for watch_stream in self._pipes), default=0.0)
 
-    def forget_host(self, host: str) -> None:
-        """The process died: its connections break, and those to it are closed."""
-        for pipe in list(self._pipes):
-            if host in (pipe.source, pipe.target):
-                pipe.close()
-        # Tasks of a dead host never run again, so they do not remove their entries themselves.
+    def drop_host(self, host: str) -> None:
+        """The process crashed: close connections from and to it."""
+        for watch_stream in list(self._pipes):
+            if host in (watch_stream.source, watch_stream.target):
+                watch_stream.close()
+        # Tasks of a crashed host never run again, so they do not remove their entries themselves.
         for opening, (source, _) in list(self._opening.items()):
             if source == host:
                 del self._opening[opening]
 
-    def dropped(self, pipe: Pipe) -> None:
-        self._pipes.pop(pipe, None)
+    def dropped(self, watch_stream: SimulatedWatch) -> None:
+        self._pipes.pop(watch_stream, None)
 
     def latency_s(self, source: str, target: str) -> float:
         if source == target:
@@ -189,7 +186,7 @@ class Network:
             self.sometimes("list broken off")
             raise await _no_answer()
         if there.broken_pages and "limit" in request.query:
-            # A server may answer less than was asked for.
+            # A server may return fewer objects than the limit.
             request = replace(request, query={**request.query, "limit": "2"})
         if (ages := (*there.stale_s, *there.cached_s)) and _is_list(request):
             request = self._older(request, max(ages))
@@ -229,9 +226,9 @@ class Network:
         response = await self._deliver(target, request)
         if response.stream is None:
             return response
-        pipe = self._pipe(source, target, response.stream)
-        self._pipes[pipe] = None
-        return replace(response, stream=pipe)
+        watch_stream = self._pipe(source, target, response.stream)
+        self._pipes[watch_stream] = None
+        return replace(response, stream=watch_stream)
 
     async def _open_slowly(self, link: Link, delay_s: float) -> None:
         opening = object()
@@ -241,12 +238,12 @@ class Network:
         finally:
             self._opening.pop(opening, None)
 
-    def _pipe(self, source: str, target: str, stream: ByteStream) -> Pipe:
+    def _pipe(self, source: str, target: str, stream: ByteStream) -> SimulatedWatch:
         if source == target and isinstance(stream, Stoppable):
-            return PipeWithinHost(self, source, stream)
-        pipe = PipeBetweenHosts(self, source, target)
-        self.hosts[target].spawn(pipe.pump(stream))
-        return pipe
+            return LocalWatch(self, source, stream)
+        watch_stream = RemoteWatch(self, source, target)
+        self.hosts[target].spawn(watch_stream.pump(stream))
+        return watch_stream
 
     async def _deliver(self, target: str, request: Request) -> Response:
         return await self.hosts[target].answer(request)
@@ -263,11 +260,11 @@ class Network:
             finally:
                 self.on_the_way -= 1
 
-        # On its way it belongs to nobody: it arrives even if the sender is dead by then.
+        # In transit it belongs to no host: it arrives even if the sender has crashed.
         asyncio.get_running_loop().create_task(late(), context=contextvars.Context())
 
     def _older(self, request: Request, age_s: float) -> Request:
-        """The same list as of an older version of the plane."""
+        """Return the list as of an older version of the plane."""
         version = self._version_before(split_path(request.path)[0], age_s)
         if not version:
             return request
@@ -287,12 +284,12 @@ class LinkTransport:
 
 
 def _strikes(chances: list[Chance]) -> bool:
-    """Every one is asked, so that each draws alike whatever the others do."""
+    """Evaluate every chance, so that each draws the same numbers whatever the others do."""
     return bool(chances) and sum([chance() for chance in chances]) > 0
 
 
 def _is_list(request: Request) -> bool:
-    """A read of a collection, not of one object; only those of the first page can be old."""
+    """Return True for the first page of a collection: only those can be stale."""
     if request.query.get("continue") or "/namespaces/default" in request.path[-20:]:
         return False
     parts = [part for part in split_path(request.path)[1].split("/") if part]
@@ -316,23 +313,23 @@ async def _no_answer() -> Unreachable:
     return Unreachable("no answer came")
 
 
-_REPLAYED = 4  # how many of the latest events a watch tells again
+_REPLAYED = 4  # how many of the latest events a watch repeats
 
 
 @runtime_checkable
 class Stoppable(ByteStream, Protocol):
     def stop(self) -> None:
-        """End, also while somebody waits for the next line."""
+        """End the stream, also while a reader waits for the next line."""
 
 
-class Pipe(ABC):
-    """One open watch, for its reader and for those who bend it."""
+class SimulatedWatch(ABC):
+    """One open watch, with its link's faults applied."""
 
     def __init__(self, network: Network, source: str, target: str) -> None:
         self.source = source
         self.target = target
         self.half_open = False
-        self.arrives_s = 0.0  # the last line that is on its way
+        self.arrives_s = 0.0  # when the last line in transit arrives
         self._network = network
         self._asked = network.link_faults(source, target)
         self._answered = network.link_faults(target, source)
@@ -341,7 +338,7 @@ class Pipe(ABC):
         self._closed = False
         self._news: asyncio.Future[None] | None = None
 
-    def __aiter__(self) -> Pipe:
+    def __aiter__(self) -> SimulatedWatch:
         return self
 
     async def __anext__(self) -> bytes:
@@ -352,7 +349,7 @@ class Pipe(ABC):
         return self._lines.popleft()
 
     async def aclose(self) -> None:
-        """The reader leaves."""
+        """Close the watch at the reader."""
         self.close()
         self._lines.clear()
 
@@ -362,7 +359,7 @@ class Pipe(ABC):
         self._wake()
 
     def expire(self) -> None:
-        """End with the word that the history is gone (410)."""
+        """End the watch with a 410: the history is compacted."""
         status = {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410}
         self._put(encode({"type": "ERROR", "object": {**status, "message": "compacted"}}) + b"\n")
         self.close()
@@ -376,11 +373,11 @@ class Pipe(ABC):
         await self._news
 
     def _take(self, line: bytes | None) -> None:
-        """What has come over the link, None at its end."""
+        """Handle a line that arrived over the link, or None at its end."""
         if self._closed:
             return
         if line is None:
-            if not self.half_open:  # else its reader never hears that it has ended
+            if not self.half_open:  # otherwise the reader does not observe the end
                 self.close()
             return
         if self._answered.cut and not self.half_open:
@@ -398,7 +395,9 @@ class Pipe(ABC):
         replays = self._asked.replays
         if replays and sum([chance() for chance in replays]):
             self._network.sometimes("events told again")
-            *past, newest = self._latest  # and not how it ended, which would put it right at once
+            *past, newest = (
+                self._latest
+            )  # not the last event, which would correct the state at once
             for line in past or (newest,):
                 self._put(line)
 
@@ -411,7 +410,7 @@ class Pipe(ABC):
             self._news.set_result(None)
 
 
-class PipeBetweenHosts(Pipe):
+class RemoteWatch(SimulatedWatch):
     def __init__(self, network: Network, source: str, target: str) -> None:
         super().__init__(network, source, target)
         self._on_the_way: deque[bytes | None] = deque()
@@ -438,7 +437,7 @@ class PipeBetweenHosts(Pipe):
         self._take(self._on_the_way.popleft())
 
 
-class PipeWithinHost(Pipe):
+class LocalWatch(SimulatedWatch):
     def __init__(self, network: Network, host: str, stream: Stoppable) -> None:
         super().__init__(network, host, host)
         self._stream = stream

@@ -1,9 +1,9 @@
-"""Cells that have joined, as ``compute-server`` and ``compute-cell`` work with them: the centre
-follows the Clusters of its hub, and a cell reaches its slice of hub and projects with its
-certificate. Keys are made from names, so that a replay has the same; the certificates are real.
+"""Processes of cells that have joined, and managers that elect a leader.
 
-A manager that runs only while it leads; several of them run side by side, as several
-``compute-manager`` do.
+The center follows the Clusters of its hub, and a cell reaches its slice of hub and projects with
+its certificate, as in ``compute-server`` and ``compute-cell``. Keys are derived from names, so that
+a replay has the same ones; the certificates are real. A leading manager runs its controllers only
+while it holds its leases, as ``compute-manager`` does.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from testkit.sim.network import Around
 
 HUB_TOKEN = "token-of-hub-on-cells"  # noqa: S105 - also a canary: it must turn up nowhere
-HEARTBEAT_S = 4.0  # what it says of the cell is said before anybody looks for silence
+HEARTBEAT_S = 4.0  # shorter than the time after which a cell counts as unreachable
 _LIFETIME = timedelta(days=30)
 
 Beside = Callable[[], Awaitable[None]]
@@ -68,7 +68,7 @@ def key_of(name: str) -> ec.EllipticCurvePrivateKey:
 
 @lru_cache(maxsize=64)
 def join_spec(cell: str, city: str, incarnation: int) -> CellJoinSpec:
-    """What a cell says when it joins; one that was wiped has another key."""
+    """Return the join request of a cell; a cell that was wiped has another key."""
     return CellJoinSpec(
         cell=cell,
         city=city,
@@ -95,7 +95,7 @@ def certifier(unix_s: Callable[[], float]) -> Certify:
 
 @dataclass(frozen=True, slots=True)
 class CertificateTransport:
-    """Sends along what the TLS port would have seen."""
+    """Adds the client certificate that the TLS port would have verified."""
 
     inner: Transport
     certificate: Callable[[], str]
@@ -151,13 +151,13 @@ def beside_cell(
 
 
 LEASE_NAMESPACE = "kube-system"
-# As compute-manager names them: one for each group of controllers.
+# As in compute-manager: one Lease for each group of controllers.
 LEADER_LEASES = ("compute-manager-management", "compute-manager-propagator")
 
 
 @dataclass(frozen=True, slots=True)
 class LeadingProcess:
-    """One life of a manager that waits to lead, works, and ends when it has lost a lease."""
+    """One process of a manager that waits for its leases, runs, and ends when it loses one."""
 
     life: str
     controllers: Sequence[Controller[Context]]

@@ -1,7 +1,7 @@
-"""The provider behind a cell: machines that outlive every process, and an interface that may lie.
+"""The provider of a cell: machines that survive every process, and an API that may report wrongly.
 
-The table of machines is the ground truth. What controllers are shown goes through a lens: a machine
-may be accepted and never come, be reported gone and live on, or be there twice (F33).
+The table of machines is the ground truth. What the API reports can differ: a machine is accepted
+and never runs, is reported as removed and still runs, or runs twice (F33).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _ADOPTION_S = (0.0, 0.5, 3.0, 40.0)
 
 
 def ignore_removal(_machine_id: str) -> None:
-    """Nobody checks."""
+    """The default: removals are not checked."""
 
 
 Lie = Literal["never-there", "still-alive", "there-twice"]
 
 
 def adoption_times(random: Random) -> Callable[[], float]:
-    """How long each machine that a process adopts stays unobserved: mostly a moment, now and then
-    longer than a recorded state stays valid."""
+    """Return a function that draws how long an adopted machine stays unobserved: mostly a moment,
+    sometimes longer than a recorded state stays valid."""
 
     def draw_s() -> float:
         longest_s = random.choice(_ADOPTION_S)
@@ -52,13 +52,13 @@ def adoption_times(random: Random) -> Callable[[], float]:
 
 @dataclass(slots=True)
 class Provider:
-    """All machines of one cell. Its clock is the true one, whatever its hosts believe."""
+    """All machines of one cell. Its clock is the true one, whatever the clocks of hosts are."""
 
     now: Callable[[], float]
     boot_s: float = 0.2
     stop_s: float = 0.1
-    remove_s: float = 0.0  # how long it takes before it even begins to remove a machine
-    # Called for each machine that a new life of a host adopts: how long to its first observation.
+    remove_s: float = 0.0  # delay before the removal begins
+    # Called for each machine that a new process adopts: the time to its first observation.
     adoption_s: Callable[[], float] = no_adoption_delay_s
     observed_from_s: float = 0.0  # by then every adopted machine has been observed
     machines: MachineTable = field(default_factory=MachineTable)
@@ -68,12 +68,12 @@ class Provider:
     lied_about: dict[str, None] = field(default_factory=dict)
     correct_since_s: float = 0.0
     overlaps: list[str] = field(default_factory=list)  # machines that were woken twice at once
-    # Machines that served when a fault killed them, until one of the same id is started and serves.
+    # Machines that served when a fault killed them, until one with the same id serves.
     killed: dict[str, None] = field(default_factory=dict)
     on_remove: Callable[[str], None] = ignore_removal  # called before a machine is removed
 
     def alive(self) -> dict[str, SimulatedMachine]:
-        """What really runs or is about to, lies or not."""
+        """Return the machines that run or start, whatever the API reports."""
         now = self.now()
         return {
             machine_id: machine
@@ -82,13 +82,14 @@ class Provider:
         }
 
     def kill(self, machine_id: str) -> None:
-        """A machine dies, and nothing reports it."""
+        """Stop a machine without a report."""
         if self.serves(machine_id):
             self.killed[machine_id] = None
         self.machines.pop(machine_id)
 
     def machine_of(self, slot: str) -> str:
-        """The machine of a slot (namespace/name) that is not being removed; empty if none is."""
+        """Return the machine of a slot (namespace/name) that is not being removed, or the empty
+        string."""
         found = [
             machine_id
             for machine_id in self.machines.list_ids(f"{slot}/")
@@ -97,7 +98,7 @@ class Provider:
         return found[0] if found else ""
 
     def serves(self, machine_id: str, for_s: float = 0.0) -> bool:
-        """Whether the machine takes requests, and did so ``for_s`` ago."""
+        """Return True if the machine serves requests now, and did ``for_s`` ago."""
         machine = self.machines.get(machine_id)
         if machine is None or machine.gone_from_s is not None:
             return False
@@ -111,7 +112,7 @@ class Provider:
         return up
 
     def served_for_s(self, machine_id: str) -> float:
-        """How long it has been taking requests; 0 if it does not."""
+        """Return how long it has been serving requests; 0 if it does not."""
         if not self.serves(machine_id):
             return 0.0
         started_at = machine_state(self.machines[machine_id], self.now()).started_at
@@ -128,7 +129,7 @@ class Provider:
         return delay_s
 
     def driver(self) -> ProviderDriver:
-        """What one life of a host talks to."""
+        """Return the driver for one process of a host."""
         driver = SimulatedDriver(
             self.machines,
             now=self.now,
@@ -143,8 +144,8 @@ class Provider:
 class ProviderDriver:
     provider: Provider
     inner: SimulatedDriver
-    waking: dict[str, None] = field(default_factory=dict)  # by this life of a host
-    # Machines whose observation the provider did not answer, and since when.
+    waking: dict[str, None] = field(default_factory=dict)  # by this process
+    # Machines whose observation failed, and since when.
     unanswered_since_s: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -1,4 +1,4 @@
-"""The whole platform on one simulated host, without a world around it: for short stories."""
+"""The whole platform on one simulated host, without a scenario: for short tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HostTransport:
 
 @dataclass(frozen=True, slots=True)
 class SingleHost:
-    """The host, the providers behind its cells, every row it has written, and the planes that its
+    """The host, the providers of its cells, every row that it wrote, and the planes that its
     controllers cannot reach."""
 
     host: SimulatedHost
@@ -41,7 +41,7 @@ class SingleHost:
     silent: set[PlaneName] = field(default_factory=set)
 
     def client(self, plane: PlaneName) -> Client:
-        """A user's, with the token of the plane."""
+        """Return a client of a user, with the token of the plane."""
         return Client(
             HostTransport(self.host.answer),
             prefix=path_prefix(plane),
@@ -50,14 +50,14 @@ class SingleHost:
         )
 
     def operator(self, plane: PlaneName) -> Client:
-        """Somebody who may change grants, claims and records, which users may only read."""
+        """Return a client that may change grants, claims and records, which users may only read."""
         transport = HostTransport(self.host.answer_operator)
         return Client(transport, prefix=path_prefix(plane), token="", agent="operator")
 
 
 @dataclass(frozen=True, slots=True)
 class CrashAt:
-    """Dies around this commit, counted over all lives of the host."""
+    """Crash at this commit, counted over all processes of the host."""
 
     disk: Disk
     commit: int

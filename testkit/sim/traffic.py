@@ -1,6 +1,7 @@
-"""Published ports of a simulated host: the product's own balance and sleepers, without sockets.
+"""Published ports of a simulated host: the product's load balancer and sleep logic, without
+sockets.
 
-A connection is only possible to a machine that runs, as its provider knows it.
+A connection is possible only to a machine that runs at its provider.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _FIRST_PORT = 30_000
 
 
 class SimulatedTraffic:
-    """One life of it."""
+    """The published ports of one process."""
 
     def __init__(
         self,
@@ -49,16 +50,16 @@ class SimulatedTraffic:
             number = last_port if last_port and last_port not in taken else free
             known = self._ports[owner, name] = (Port(), number)
         self.balance.set_backends(known[0], backends)
-        self._forget_the_gone()
+        self._remove_closed()
         return "127.0.0.1", known[1]
 
     async def withdraw(self, owner: str, kept: Collection[str] = ()) -> None:
         for key in [k for k in self._ports if k[0] == owner and k[1] not in kept]:
             del self._ports[key]
-        self._forget_the_gone()
+        self._remove_closed()
 
     def ports_of(self, plane: PlaneName) -> list[Port]:
-        """Those of a cell that anybody is behind."""
+        """Return the ports of a cell that have a backend."""
         mine = sorted(key for key in self._ports if key[0].split(" ")[0] == plane)
         return [self._ports[key][0] for key in mine if self._ports[key][0].backends]
 
@@ -66,7 +67,7 @@ class SimulatedTraffic:
         return await self.balance.reach(port)
 
     def runs(self, backend: Backend) -> bool:
-        """Whether its machine executes, whatever anybody believes."""
+        """Return True if the machine runs at its provider."""
         provider = self._providers[backend.cell]
         machine = provider.alive().get(backend.machine_id)
         return machine is not None and machine_state(machine, provider.now()).phase == "Running"
@@ -74,5 +75,5 @@ class SimulatedTraffic:
     async def _connect(self, backend: Backend) -> Backend | None:
         return backend if self.runs(backend) else None
 
-    def _forget_the_gone(self) -> None:
+    def _remove_closed(self) -> None:
         self.balance.keep_only(port for port, _ in self._ports.values())

@@ -8,8 +8,8 @@ from datum_compute.api.codec import (
     ApiStruct,
     DecodeError,
     canonical,
+    canonical_diff_inputs,
     canonical_hash,
-    canonical_where_unlike,
     copied,
     decode,
     decode_as,
@@ -123,14 +123,14 @@ def test_a_copy_shares_nothing() -> None:
 
 def test_two_structs_are_compared_without_what_is_equal_in_them() -> None:
     one, other = (typed(MANIFEST, Workload) for _ in range(2))
-    assert canonical_where_unlike(one, other) == [{}, {}]
+    assert canonical_diff_inputs(one, other) == [{}, {}]
     scaled = {**PLACEMENT, "scaleSettings": {"minReplicas": 2}}
     changed = typed({**MANIFEST, "spec": {"template": TEMPLATE, "placements": [scaled]}}, Workload)
-    assert canonical_where_unlike(one.spec, changed.spec) == [
+    assert canonical_diff_inputs(one.spec, changed.spec) == [
         {"placements": None},
         {"placements": canonical(changed)["spec"]["placements"]},
     ]
 
 
 def test_a_field_that_is_its_default_on_one_side_is_said_on_the_other_only() -> None:
-    assert canonical_where_unlike(Old(name="a"), Old(name="a", size=2)) == [{}, {"size": 2}]
+    assert canonical_diff_inputs(Old(name="a"), Old(name="a", size=2)) == [{}, {"size": 2}]

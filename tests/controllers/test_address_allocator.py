@@ -1,5 +1,4 @@
-"""The address book: whatever comes and goes, and whenever the process dies, no two instances share
-an address."""
+"""Two instances never share an address, also after deletions and restarts of the process."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from datum_compute.api.meta import ApiObject, ObjectMeta, Ref, ref_of
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.server import Server, ServerSpec
 from datum_compute.api.workloaddeployment import NetworkAttachment
-from datum_compute.controllers.address_allocator import AddressBook
+from datum_compute.controllers.address_allocator import AddressAllocator
 from datum_compute.planning.network.addresses import addresses_of, block_of, interface_of
 from testkit.builders import an_attachment, an_instance
 
@@ -61,7 +60,7 @@ class AnyTraffic(RuleBasedStateMachine):
         super().__init__()
         self.attachment: NetworkAttachment = an_attachment(TINY, "10.128.0.1")
         self.shelf = Shelf()
-        self.book = AddressBook()
+        self.book = AddressAllocator()
         self.promised: dict[str, list[str]] = {}
         self.incarnations = 0
 
@@ -76,11 +75,11 @@ class AnyTraffic(RuleBasedStateMachine):
             self.shelf.instances.put(msgspec.structs.replace(instance, metadata=metadata))
 
     @rule(slot=SLOTS)
-    def it_asks(self, slot: int) -> None:
+    def allocate(self, slot: int) -> None:
         instance = self.found(slot)
         if instance is None or instance.status.network_interfaces:
             return
-        chosen = self.book.addresses(self.shelf, self.attachment, instance)  # type: ignore[arg-type]
+        chosen = self.book.allocate(self.shelf, self.attachment, instance)  # type: ignore[arg-type]
         if chosen is None:
             assert len(self.held()) == block_of(TINY).count, "refused while one is free"
         else:
@@ -103,7 +102,7 @@ class AnyTraffic(RuleBasedStateMachine):
         self.shelf.servers.put(Server(metadata=metadata, spec=spec))
 
     @rule(slot=SLOTS)
-    def somebody_takes_the_instance_away_but_not_its_server(self, slot: int) -> None:
+    def delete_instance_but_not_its_server(self, slot: int) -> None:
         self.forget(slot)
 
     @rule(slot=SLOTS)
@@ -113,8 +112,8 @@ class AnyTraffic(RuleBasedStateMachine):
 
     @rule()
     def the_process_starts_again(self) -> None:
-        """Promises that were not recorded are forgotten with it."""
-        self.book = AddressBook()
+        """Addresses that were not recorded are lost with the process."""
+        self.book = AddressAllocator()
         self.promised = {
             i.metadata.uid: addresses_of(i.status.network_interfaces)
             for i in self.shelf.instances.all()
@@ -122,7 +121,7 @@ class AnyTraffic(RuleBasedStateMachine):
         }
 
     @invariant()
-    def nobody_shares(self) -> None:
+    def addresses_are_unique(self) -> None:
         held = self.held()
         assert len(held) == len(set(held))
 

@@ -1,4 +1,4 @@
-"""What users are told: each transition once, the steps on the way not at all."""
+"""Events for users: each transition is reported once, normal progress is not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datum_compute.api.instance import Instance, InstanceSpec, InstanceStatus
 from datum_compute.api.kinds import EVENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta import ObjectMeta, OwnerReference, Ref
 from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.controllers.events import notices
+from datum_compute.controllers.events import user_events
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.server.access.audit import AuditEvent
 from testkit.builders import a_new_workload, a_template
@@ -48,10 +48,10 @@ def an_instance(status: str, reason: str, *, terminating: bool = False) -> Insta
     )
 
 
-def told(before: Instance, status: str, reason: str, plane: PlaneName = DFW) -> list[str]:
+def events_of(before: Instance, status: str, reason: str, plane: PlaneName = DFW) -> list[str]:
     ready = {"type": "Ready", "status": status, "reason": reason, "message": "why"}
     action = PatchStatus(plane, INSTANCE, REF, "1", {"conditions": [ready]}, "report")
-    return [f"{n.type} {n.reason}: {n.message}" for n in notices(action, before)]
+    return [f"{n.type} {n.reason}: {n.message}" for n in user_events(action, before)]
 
 
 @pytest.mark.parametrize(
@@ -66,41 +66,41 @@ def told(before: Instance, status: str, reason: str, plane: PlaneName = DFW) -> 
         (("True", "Available"), ("Unknown", "CellUnreachable"), ["Warning CellUnreachable: why"]),
     ],
 )
-def test_only_a_change_for_better_or_worse_is_news(
+def test_only_transitions_are_reported(
     before: tuple[str, str], after: tuple[str, str], expected: list[str]
 ) -> None:
-    assert told(an_instance(*before), *after) == expected
+    assert events_of(an_instance(*before), *after) == expected
 
 
-def test_what_is_being_deleted_does_not_complain() -> None:
+def test_a_terminating_object_causes_no_warning() -> None:
     leaving = an_instance("True", "Available", terminating=True)
-    assert told(leaving, "False", "Stopping") == []
+    assert events_of(leaving, "False", "Stopping") == []
 
 
-def test_conditions_that_are_taken_away_are_no_news() -> None:
+def test_removed_conditions_are_not_reported() -> None:
     instance = an_instance("True", "Available")
     action = PatchStatus(DFW, INSTANCE, REF, "7", {"conditions": None}, "report")
-    assert list(notices(action, instance)) == []
+    assert list(user_events(action, instance)) == []
 
 
-def test_a_connection_that_waited_in_vain_is_news() -> None:
+def test_a_failed_wake_is_reported() -> None:
     wake = {"at": "2026-01-01T00:00:00Z", "failure": "it crashed"}
     action = PatchStatus(DFW, INSTANCE, REF, "7", {"lastWake": wake}, "report")
-    (notice,) = notices(action, an_instance("True", "Available"))
+    (notice,) = user_events(action, an_instance("True", "Available"))
     assert (notice.type, notice.reason) == ("Warning", "WakeFailed")
     assert "it crashed" in notice.message
     served = PatchStatus(DFW, INSTANCE, REF, "7", {"lastWake": {**wake, "failure": None}}, "report")
-    assert list(notices(served, an_instance("True", "Available"))) == []
+    assert list(user_events(served, an_instance("True", "Available"))) == []
 
 
-def test_copies_on_the_hub_tell_nothing() -> None:
-    assert told(an_instance("False", "Pending"), "True", "Available", HUB) == []
+def test_copies_on_the_hub_cause_no_events() -> None:
+    assert events_of(an_instance("False", "Pending"), "True", "Available", HUB) == []
 
 
-def test_the_owner_hears_of_its_children() -> None:
+def test_events_of_children_are_recorded_on_the_owner() -> None:
     child = an_instance("True", "Available")
-    (made,) = notices(Create(DFW, INSTANCE, child, "scale up"), None)
-    (gone,) = notices(Delete(DFW, INSTANCE, REF, "u-1", "no longer wanted"), child)
+    (made,) = user_events(Create(DFW, INSTANCE, child, "scale up"), None)
+    (gone,) = user_events(Delete(DFW, INSTANCE, REF, "u-1", "no longer wanted"), child)
     assert (made.object.uid, made.reason, made.message, made.member) == (
         "u-owner",
         "InstanceCreated",
@@ -108,32 +108,32 @@ def test_the_owner_hears_of_its_children() -> None:
         "web-0",
     )
     assert (gone.message, gone.member, gone.cause) == ("Removing", "web-0", "no longer wanted")
-    assert list(notices(Wait("for a machine"), None)) == []
+    assert list(user_events(Wait("for a machine"), None)) == []
 
 
-def test_what_is_made_with_its_status_says_how_it_is() -> None:
+def test_an_object_created_with_status_reports_its_condition() -> None:
     made = an_instance("True", "Available")
     create = Create(DFW, INSTANCE, made, "as on the cell", with_status=True)
-    assert [n.reason for n in notices(create, made)] == ["InstanceCreated", "Available"]
+    assert [n.reason for n in user_events(create, made)] == ["InstanceCreated", "Available"]
     dropped = msgspec.structs.replace(made, status=InstanceStatus())  # as Kubernetes does
-    assert [n.reason for n in notices(create, dropped)] == ["InstanceCreated"]
+    assert [n.reason for n in user_events(create, dropped)] == ["InstanceCreated"]
 
 
-def test_the_last_finalizer_is_the_end_and_no_other() -> None:
+def test_only_removal_of_the_last_finalizer_is_reported() -> None:
     leaving = an_instance("False", "Stopping", terminating=True)
 
     def patch(finalizers: list[str]) -> Patch:
         return Patch(DFW, INSTANCE, REF, {"metadata": {"finalizers": finalizers}}, "release")
 
-    assert [n.reason for n in notices(patch([]), leaving)] == ["Deleted"]
-    assert list(notices(patch(["theirs"]), leaving)) == []
-    assert list(notices(patch([]), an_instance("True", "Available"))) == []
+    assert [n.reason for n in user_events(patch([]), leaving)] == ["Deleted"]
+    assert list(user_events(patch(["theirs"]), leaving)) == []
+    assert list(user_events(patch([]), an_instance("True", "Available"))) == []
 
 
-def test_a_release_that_nobody_confirmed_is_no_clean_end() -> None:
+def test_an_unconfirmed_release_is_a_warning() -> None:
     leaving = an_instance("False", "Stopping", terminating=True)
     patch = Patch(DFW, INSTANCE, REF, {"metadata": {"finalizers": []}}, "release", "dfw is away")
-    (notice,) = notices(patch, leaving)
+    (notice,) = user_events(patch, leaving)
     assert (notice.type, notice.reason, notice.message) == (
         "Warning",
         "DeletionUnconfirmed",
@@ -141,7 +141,7 @@ def test_a_release_that_nobody_confirmed_is_no_clean_end() -> None:
     )
 
 
-def test_a_workloads_life_is_told_on_its_project_and_its_cell_and_then_nothing_more() -> None:
+def test_events_of_a_workload_appear_on_its_project_and_cell_once() -> None:
     audit: list[AuditEvent] = []
 
     async def story(loop: VirtualLoop) -> None:

@@ -21,7 +21,7 @@ from datum_compute.api.timestamps import timestamp
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.gates import confirm_grant
 from datum_compute.planes.planes import Planes
-from datum_compute.planning.quota.claims import ClaimHome, claim_ref, new_claim
+from datum_compute.planning.quota.claims import ClaimLocation, claim_ref, new_claim
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Key
@@ -32,8 +32,8 @@ from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_p
 CELL, PROJECT = cell_plane("dfw"), project_plane("alpha")
 INSTANCE = an_instance(0)
 KEY = Key(CELL, Ref("default", INSTANCE.metadata.name))
-HOME = ClaimHome(PROJECT, "default", "alpha", "dfw")
-CLAIM_REF = claim_ref(HOME, INSTANCE.metadata.name)
+LOCATION = ClaimLocation(PROJECT, "default", "alpha", "dfw")
+CLAIM_REF = claim_ref(LOCATION, INSTANCE.metadata.name)
 NOW_S = 1_000_000.0
 
 
@@ -56,7 +56,7 @@ async def a_context(loop: VirtualLoop, planes: InProcessPlanes, granted_s: float
     }
     await cell.create(NAMESPACE, a_namespace("default", **identity))
     await project.create(NAMESPACE, a_namespace("default"))
-    claim = await project.create(CLAIM, new_claim(HOME, INSTANCE, None))
+    claim = await project.create(CLAIM, new_claim(LOCATION, INSTANCE, None))
     verdict = ConditionValue(TRUE, "QuotaAvailable", "")
     granted = make_condition(GRANTED, verdict, generation=1, now=timestamp(granted_s))
     await project.patch_status(

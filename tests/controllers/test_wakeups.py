@@ -28,11 +28,11 @@ from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
 from datum_compute.api.server import Server, ServerSpec, ServerStatus
 from datum_compute.api.timestamps import parse_timestamp, timestamp
 from datum_compute.controllers.federation import instances as writeback
-from datum_compute.controllers.network.networks import concerns_bindings
+from datum_compute.controllers.network.networks import affects_bindings
 from datum_compute.controllers.quota import claims as claimrelease
 from datum_compute.controllers.workload import instance, machine
 from datum_compute.controllers.workload import server as provisioner
-from datum_compute.planning.federation.instances import is_worth_telling
+from datum_compute.planning.federation.instances import should_publish
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.rollout.gates import observed_ready
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
@@ -135,7 +135,7 @@ def test_a_copy_of_a_new_instance_is_made_with_its_first_result_or_after_a_delay
     def is_published(instance: Instance, age_s: float = 0.0) -> bool:
         metadata = replace(instance.metadata, creation_timestamp=NOW)
         now = timestamp(parse_timestamp(NOW) + age_s)
-        return is_worth_telling(replace(instance, metadata=metadata), now)
+        return should_publish(replace(instance, metadata=metadata), now)
 
     assert not is_published(gated())
     assert not is_published(gated({READY: FALSE}))
@@ -150,7 +150,7 @@ def test_bindings_are_not_woken_by_holders_of_their_context() -> None:
     spec = NetworkContextSpec(network=LocalReference(name="n"), location=LocalReference(name="l"))
     context = NetworkContext(metadata=ObjectMeta(name="n-l", namespace="default"), spec=spec)
     held = replace(context.metadata, annotations={labels.LAST_HOLDER: "web"})
-    assert not concerns_bindings(context, replace(context, metadata=held))
-    assert concerns_bindings(context, replace(context, spec=replace(spec, mtu=1400)))
+    assert not affects_bindings(context, replace(context, metadata=held))
+    assert affects_bindings(context, replace(context, spec=replace(spec, mtu=1400)))
     going = replace(context.metadata, deletion_timestamp=NOW)
-    assert concerns_bindings(context, replace(context, metadata=going))
+    assert affects_bindings(context, replace(context, metadata=going))

@@ -69,7 +69,7 @@ class Federation:
     far: str
     story: str
     is_karmada: bool
-    silence: Callable[[str], None]
+    unreachable: Callable[[str], None]
     heal: Callable[[str], None]
     join: Callable[[str], None]
 
@@ -228,7 +228,7 @@ def run_embedded(story: Story, name: str) -> None:
             far="ord",
             story=name,
             is_karmada=False,
-            silence=lambda cell: host.silent.add(cells[cell]),
+            unreachable=lambda cell: host.silent.add(cells[cell]),
             heal=lambda cell: host.silent.discard(cells[cell]),
             join=lambda _cell: None,  # the world ends with the story
         )

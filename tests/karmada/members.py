@@ -72,7 +72,7 @@ class Members:
                 far=far,
                 story=name,
                 is_karmada=True,
-                silence=lambda cell: self.cells[cell].running.kill(),
+                unreachable=lambda cell: self.cells[cell].running.kill(),
                 heal=self._revive,
                 join=self.register,
             )

@@ -70,5 +70,5 @@ class OurPlane:
         """What an account asked for and was not allowed."""
         log = self.folder / "audit.log"
         events = map(json.loads, log.read_text().splitlines() if log.exists() else ())
-        refused = [e for e in events if e["code"] == 403 and "serviceaccount" in e["user"]]
-        return sorted({f"{e['user']} may not {e['verb']} {e['resource']}" for e in refused})
+        placement_error = [e for e in events if e["code"] == 403 and "serviceaccount" in e["user"]]
+        return sorted({f"{e['user']} may not {e['verb']} {e['resource']}" for e in placement_error})

@@ -9,7 +9,7 @@ from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.errors import Conflict
 from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, POLICY
 from datum_compute.api.meta import Ref
-from datum_compute.planning.federation.deployment import HubState, mirrored_status
+from datum_compute.planning.federation.deployment import HubState, project_status_from_hub
 from datum_compute.planning.karmada.bindings import binding_name
 from datum_compute.planning.workload.templates import template_hash
 from tests.karmada.conftest import Runs
@@ -96,7 +96,7 @@ def test_the_word_of_the_cell_comes_back_as_news_of_the_generation_it_echoes(run
         await report(f, f.near, generation=1, ready=1)
         await until_told(f, 1)
         hub = await f.hub.get(DEPLOYMENT, f.ref())
-        told = mirrored_status(deployment, HubState(None, hub, None), NOW)
+        told = project_status_from_hub(deployment, HubState(None, hub, None), NOW)
         assert told.observed_generation == 1
         available = find_condition(told.conditions, "Available")
         assert available is not None
@@ -106,11 +106,15 @@ def test_the_word_of_the_cell_comes_back_as_news_of_the_generation_it_echoes(run
         newer = await f.federate(image="web:2", generation=2)
         await f.until_copied(f.near, "web:2")
         hub = await f.hub.get(DEPLOYMENT, f.ref())
-        assert mirrored_status(newer, HubState(None, hub, None), NOW).observed_generation == 1
+        assert (
+            project_status_from_hub(newer, HubState(None, hub, None), NOW).observed_generation == 1
+        )
         await report(f, f.near, generation=2, ready=2)
         await until_told(f, 2)
         hub = await f.hub.get(DEPLOYMENT, f.ref())
-        assert mirrored_status(newer, HubState(None, hub, None), NOW).observed_generation == 2
+        assert (
+            project_status_from_hub(newer, HubState(None, hub, None), NOW).observed_generation == 2
+        )
 
     runs(story)
 
@@ -186,7 +190,7 @@ def test_a_copy_that_somebody_removes_on_its_cell_is_heard_to_its_end_and_made_a
         async def waits() -> bool:
             hub = await f.hub.get(DEPLOYMENT, f.ref())
             binding = await f.hub.get(BINDING, f.ref(binding_name(DEPLOYMENT, "web")))
-            told = mirrored_status(deployment, HubState(None, hub, binding), NOW)
+            told = project_status_from_hub(deployment, HubState(None, hub, binding), NOW)
             available = find_condition(told.conditions, "Available")
             return available is not None and available.reason == "AwaitingPropagation"
 
@@ -374,7 +378,7 @@ def test_a_silent_cell_keeps_what_it_has_and_gets_what_it_has_missed(runs: Runs)
         await until_told(f, 1)
         await f.federate("leaving")
         await f.until_copied(f.near, name="leaving")
-        f.silence(f.near)
+        f.unreachable(f.near)
         try:
             await f.until_heard(f.near, "False")
             ready = await f.ready(f.near)

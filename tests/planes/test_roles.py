@@ -1,4 +1,4 @@
-"""The roles every plane starts with: who may do what, said by hand and over everything."""
+"""Initial roles: single rules listed by hand, and the complete matrix of verbs and kinds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMPUTE = "compute.datumapis.com"
 
 
 def resources() -> Iterator[tuple[str, str, str]]:
-    """Group, plural and subresource of everything that can be asked for."""
+    """Return group, plural and subresource of every resource."""
     for kind in KINDS:
         yield kind.group, kind.plural, ""
         if kind.has_status:
@@ -41,12 +41,12 @@ def resources() -> Iterator[tuple[str, str, str]]:
     yield "", "users", ""
 
 
-def said_by_the_data(rules: tuple[JsonObject, ...], wanted: Attributes) -> bool:
-    """What the role data says, worked out apart from the server's own evaluation."""
-    full = wanted.full_resource
+def rules_allow(rules: tuple[JsonObject, ...], attributes: Attributes) -> bool:
+    """Evaluate the role data, independently of the authorizer of the server."""
+    full = attributes.full_resource
     return any(
-        ("*" in r["verbs"] or wanted.verb in r["verbs"])
-        and ("*" in r.get("apiGroups", ()) or wanted.group in r.get("apiGroups", ()))
+        ("*" in r["verbs"] or attributes.verb in r["verbs"])
+        and ("*" in r.get("apiGroups", ()) or attributes.group in r.get("apiGroups", ()))
         and ("*" in r.get("resources", ()) or full in r.get("resources", ()))
         for r in rules
     )
@@ -62,7 +62,7 @@ async def holder_of(server: Server, plane: str, role: str) -> User:
 
 
 @pytest.mark.parametrize("plane", PLANES)
-async def test_the_matrix_of_roles_verbs_and_kinds_is_what_the_data_says(plane: str) -> None:
+async def test_the_authorizer_agrees_with_the_role_data_for_all_verbs_and_kinds(plane: str) -> None:
     name = PlaneName(plane)
     async with running_server() as server:
         await ensure_first_roles(server, plane)
@@ -71,9 +71,9 @@ async def test_the_matrix_of_roles_verbs_and_kinds_is_what_the_data_says(plane: 
             user = await holder_of(server, plane, role)
             for group, plural, subresource in resources():
                 for verb in VERBS:
-                    wanted = Attributes(verb, group, plural, subresource, "default")
-                    expected = said_by_the_data(rules, wanted)
-                    assert authorizer.allows(user, name, wanted) is expected, (role, wanted)
+                    attributes = Attributes(verb, group, plural, subresource, "default")
+                    expected = rules_allow(rules, attributes)
+                    assert authorizer.allows(user, name, attributes) is expected, (role, attributes)
 
 
 # plane, role, verb, group, resource, allowed
@@ -141,18 +141,18 @@ BY_HAND = [
 
 
 @pytest.mark.parametrize(("plane", "role", "verb", "group", "resource", "expected"), BY_HAND)
-async def test_what_roles_allow_said_by_hand(
+async def test_permissions_listed_by_hand(
     plane: str, role: str, verb: str, group: str, resource: str, *, expected: bool
 ) -> None:
     plural, _, subresource = resource.partition("/")
-    wanted = Attributes(verb, group, plural, subresource, "default", "x")
+    attributes = Attributes(verb, group, plural, subresource, "default", "x")
     async with running_server() as server:
         await ensure_first_roles(server, plane)
         user = await holder_of(server, plane, role)
-        assert server.api.authorizer.allows(user, PlaneName(plane), wanted) is expected
+        assert server.api.authorizer.allows(user, PlaneName(plane), attributes) is expected
 
 
-# Verbs that no request has: admission asks for them.
+# Verbs that only admission checks.
 OWN_VERBS: dict[str, Collection[str]] = {
     RELEASE: GUARDS.keys(),
     CONTROL: (DEPLOYMENT.resource, INSTANCE.resource),
@@ -160,7 +160,7 @@ OWN_VERBS: dict[str, Collection[str]] = {
 }
 
 
-# Answered by the gateway before the API server, which asks for these rights.
+# Served by the gateway, which checks these permissions.
 OF_THE_GATEWAY = {
     ("compute.datumapis.com", "instances/log"): {"get"},
     ("compute.datumapis.com", "instances/usage"): {"get"},
@@ -184,8 +184,8 @@ def served_verbs() -> dict[tuple[str, str], set[str]]:
 
 
 @pytest.mark.parametrize("plane", PLANES)
-def test_roles_name_only_what_there_is(plane: str) -> None:
-    """``kubectl auth can-i --list`` shows the rules as they are."""
+def test_roles_name_only_existing_resources(plane: str) -> None:
+    """``kubectl auth can-i --list`` shows the rules unchanged."""
     known = served_verbs()
     named = [
         (role, group, resource, verb)
@@ -207,11 +207,11 @@ def test_users_never_write_what_controllers_own(plane: str, role: str) -> None:
     for plural in ("instances", "workloaddeployments"):
         for subresource in ("", "status"):
             for verb in ("create", "update", "patch", "delete", "deletecollection"):
-                wanted = Attributes(verb, COMPUTE, plural, subresource)
-                assert not said_by_the_data(rules, wanted)
+                attributes = Attributes(verb, COMPUTE, plural, subresource)
+                assert not rules_allow(rules, attributes)
 
 
-async def test_each_token_of_the_kubeconfig_holds_the_admin_role_of_its_plane() -> None:
+async def test_each_token_of_the_kubeconfig_has_the_admin_role_of_its_plane() -> None:
     for plane in PLANES:
         name = PlaneName(plane)
         users = {"t": User(admin_user(name), (), frozenset({name}))}
@@ -225,7 +225,7 @@ async def test_each_token_of_the_kubeconfig_holds_the_admin_role_of_its_plane() 
             assert allows(user, name, grants) is (plane != "project/demo")
 
 
-async def test_a_project_admin_may_pass_on_the_smaller_roles_inside_a_namespace() -> None:
+async def test_a_project_admin_may_bind_the_smaller_roles_inside_a_namespace() -> None:
     admin = User(admin_user(PlaneName("project/demo")), (), frozenset({"project/demo"}))
     async with running_server(users={"t": admin}) as server:
         await ensure_first_roles(server, "project/demo")
@@ -241,7 +241,7 @@ async def test_a_project_admin_may_pass_on_the_smaller_roles_inside_a_namespace(
             assert (await server.ask("POST", path, bound, token="t")).status == expected
 
 
-async def test_everybody_who_is_somebody_may_discover_and_nothing_else() -> None:
+async def test_authenticated_users_may_discover_and_nothing_else() -> None:
     eve = User("eve", (), frozenset({"project/demo"}))
     async with running_server(users={"t": eve}) as server:
         await ensure_first_roles(server, "project/demo")
@@ -251,7 +251,7 @@ async def test_everybody_who_is_somebody_may_discover_and_nothing_else() -> None
         assert (await server.ask("GET", "/apis", token="t")).status == 403
 
 
-async def test_edited_and_deleted_first_roles_at_the_next_start() -> None:
+async def test_initial_roles_edited_or_deleted_before_a_restart() -> None:
     path = f"{PROJECT}{RBAC}/clusterroles"
     async with running_server() as server:
         await ensure_first_roles(server, "project/demo")
@@ -267,7 +267,7 @@ async def test_edited_and_deleted_first_roles_at_the_next_start() -> None:
         assert server.store.version("project/demo") == before + 1
 
 
-async def test_rules_of_an_older_release_are_replaced_unless_somebody_edited_them() -> None:
+async def test_rules_of_an_older_release_are_replaced_unless_edited() -> None:
     path = f"{PROJECT}{RBAC}/clusterroles/project-viewer"
     async with running_server() as server:
         await ensure_first_roles(server, "project/demo")
@@ -281,7 +281,7 @@ async def test_rules_of_an_older_release_are_replaced_unless_somebody_edited_the
             assert found["rules"] == (older if kept else newest["rules"])
 
 
-async def test_kinds_that_users_define_are_theirs_but_not_a_way_to_kinds_that_exist() -> None:
+async def test_custom_kinds_give_no_access_to_existing_kinds() -> None:
     admin = User(admin_user(PlaneName("project/demo")), (), frozenset({"project/demo"}))
     name = PlaneName("project/demo")
 
@@ -297,13 +297,13 @@ async def test_kinds_that_users_define_are_theirs_but_not_a_way_to_kinds_that_ex
 
 
 async def define(server: Server, group: str, plural: str) -> None:
-    """Straight into the store: whether a definition is accepted is decided elsewhere."""
+    """Write to the store directly, without validating the definition."""
     body = encode({"metadata": {}, "spec": {"group": group, "names": {"plural": plural}}})
     key = ObjectKey("customresourcedefinitions.apiextensions.k8s.io", "", f"{plural}.{group}")
     await server.store.put("project/demo", key, 0, lambda _: body)
 
 
-def test_every_first_binding_names_a_first_role() -> None:
+def test_every_initial_binding_names_an_initial_role() -> None:
     for plane in PLANES:
         name = PlaneName(plane)
         assert set(subjects_by_role(name)) <= set(rules_by_role(name))
@@ -322,9 +322,9 @@ async def test_objects_survive_with_the_project_token_end_to_end() -> None:
 
 @pytest.mark.parametrize("category", ["all", "compute", "networking", "quota", "catalogue"])
 def test_a_viewer_of_a_project_may_list_every_kind_of_a_category(category: str) -> None:
-    """Else ``kubectl get <category>`` shows what there is and fails all the same."""
+    """Otherwise ``kubectl get <category>`` prints the objects and fails."""
     rules = rules_by_role(PlaneName("project/demo"))["project-viewer"]
     kinds = [kind for kind in KINDS if category in kind.categories]
     assert kinds
     for kind in kinds:
-        assert said_by_the_data(rules, Attributes("list", kind.group, kind.plural)), kind.kind
+        assert rules_allow(rules, Attributes("list", kind.group, kind.plural)), kind.kind

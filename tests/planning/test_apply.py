@@ -13,7 +13,7 @@ from datum_compute.planning.plan import Create, Patch
 from testkit.builders import a_deployment
 
 
-def test_the_spec_of_a_namespace_is_left_to_its_plane() -> None:
+def test_the_spec_of_a_namespace_is_not_patched() -> None:
     observed = Namespace(
         metadata=ObjectMeta(name="a"), spec=NamespaceSpec(finalizers=["kubernetes"])
     )
@@ -41,7 +41,7 @@ def test_labels_of_other_writers_are_left_alone() -> None:
     assert patch.patch["metadata"]["labels"] == {"ours": "set"}
 
 
-def test_a_patch_holds_only_for_the_version_it_was_made_from() -> None:
+def test_a_patch_applies_only_to_the_observed_version() -> None:
     (patch,) = plan_object(HUB, DEPLOYMENT, a_deployment("web:2"), a_deployment("web:1"), "new")
     assert isinstance(patch, Patch)
     assert patch.patch["metadata"]["resourceVersion"] == "7"

@@ -203,7 +203,7 @@ def test_a_network_in_use_stays_until_nothing_uses_it() -> None:
         network = await platform.project.get(NETWORK, DEFAULT)
         ready = find_condition(network.status.conditions, "Ready")
         assert ready is not None
-        assert (ready.reason, ready.message) == ("InUse", "Instances still use it in dfw")
+        assert (ready.reason, ready.message) == ("InUse", "The network is in use in dfw")
         assert (await platform.instances())[0].status.network_interfaces
         await platform.project.delete(WORKLOAD, WEB)
 

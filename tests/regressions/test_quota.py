@@ -217,7 +217,7 @@ def test_a_workload_whose_quota_nobody_decides_says_what_it_waits_for() -> None:
         return (await platform.until_reason("PendingEvaluation")).message
 
     told = on_platform(story, controllers=undecided)
-    assert told == "The quota of the workload is not decided yet"
+    assert told == "Waiting for the quota decision"
 
 
 def test_another_size_is_another_claim() -> None:

@@ -1,4 +1,4 @@
-"""A real store and server for runtime tests, in virtual time, reached in process."""
+"""A real store and API server for runtime tests, in process and in virtual time."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ Afterwards = Callable[[Request, Response], Awaitable[Response]]
 
 
 class InProcessPlanes:
-    """The planes of one test. ``intercept`` may answer, delay or break any request first, and
-    ``afterwards`` may change, delay or lose the answer of the real server."""
+    """The planes of one test.
+
+    ``intercept`` may answer, delay or fail a request before the server receives it. ``afterwards``
+    may change, delay or drop the response of the server.
+    """
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.store = Store(MemoryJournal(), watch_window=20)
@@ -53,9 +56,9 @@ class InProcessPlanes:
 
     async def _dispatch(self, request: Request) -> Response:
         if self.intercept is not None:
-            answer = await self.intercept(request)
-            if answer is not None:
-                return answer
+            response = await self.intercept(request)
+            if response is not None:
+                return response
         response = await self.server.dispatch(request)
         return response if self.afterwards is None else await self.afterwards(request, response)
 

@@ -1,4 +1,4 @@
-"""Waits for the keys of a queue, as workers do that nobody has to call."""
+"""Pops keys from a queue and waits if there is none."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from datum_compute.runtime.queue import WorkQueue
 class Taker:
     def __init__(self, queue: WorkQueue) -> None:
         self._queue = queue
-        self._turn = asyncio.Event()
-        queue.on_available = self._turn.set
+        self._available = asyncio.Event()
+        queue.on_available = self._available.set
 
     async def take(self) -> Key:
         while (key := self._queue.pop()) is None:
-            self._turn.clear()
-            await self._turn.wait()
+            self._available.clear()
+            await self._available.wait()
         return key

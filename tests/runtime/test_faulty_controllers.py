@@ -1,4 +1,4 @@
-"""Controllers with bugs of every sort cost only themselves, and the runtime says what is wrong."""
+"""Defects of a controller affect only that controller, and are logged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ONE = cell_plane("one")
 
 
 class OddError(BaseException):
-    """No Exception, and none of those that end a process."""
+    """Not an Exception, and not one that ends the process."""
 
 
 def manager_of(*controllers: Controller[Any]) -> Manager[Any]:
@@ -43,7 +43,7 @@ def manager_of(*controllers: Controller[Any]) -> Manager[Any]:
 
 
 def calls_of(answer: Callable[[int], Any], *, seconds: float = 30.0) -> list[float]:
-    """When a reconcile was called that answers so, by the number of the call."""
+    """Return when a reconcile was called. ``answer`` maps the number of the call to a result."""
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[float]:
         calls: list[float] = []
@@ -52,7 +52,7 @@ def calls_of(answer: Callable[[int], Any], *, seconds: float = 30.0) -> list[flo
             calls.append(loop.time())
             return answer(len(calls))  # type: ignore[no-any-return]
 
-        manager = manager_of(Controller("odd", "cell", reconcile, (for_(NAMESPACE),)))
+        manager = manager_of(Controller("faulty", "cell", reconcile, (for_(NAMESPACE),)))
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
         await planes.client(ONE).create(NAMESPACE, a_namespace("a"))
@@ -63,37 +63,37 @@ def calls_of(answer: Callable[[int], Any], *, seconds: float = 30.0) -> list[flo
     return with_planes(test)
 
 
-@pytest.mark.parametrize("garbage", [None, 5, Done, "done"])
-def test_an_answer_that_is_none_of_the_four_is_an_error_and_tried_again(
-    garbage: Any, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("result", [None, 5, Done, "done"])
+def test_a_result_that_is_no_outcome_is_an_error_and_retried(
+    result: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    calls = calls_of(lambda number: garbage if number < 3 else Done())
+    calls = calls_of(lambda number: result if number < 3 else Done())
     assert len(calls) == 3
     assert "Done, Requeue or Terminal" in caplog.text
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, "soon", None])
-def test_a_delay_that_is_no_time_is_an_error_and_tried_again(
+def test_an_invalid_delay_is_an_error_and_retried(
     seconds: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls = calls_of(lambda number: Requeue(seconds) if number < 3 else Done())
     assert len(calls) == 3
-    assert "odd cell/one:a failed" in caplog.text
+    assert "faulty cell/one:a failed" in caplog.text
 
 
-def test_a_moment_that_has_passed_is_now() -> None:
+def test_a_negative_delay_is_the_minimum_delay() -> None:
     calls = calls_of(lambda number: Requeue(-5) if number < 3 else Done())
     assert len(calls) == 3
     assert calls[-1] < 1
 
 
-def test_one_who_always_asks_for_now_does_not_turn_for_ever() -> None:
+def test_requeue_without_delay_does_not_spin() -> None:
     calls = calls_of(lambda _number: Requeue(0), seconds=10)
     assert 100 < len(calls) < 5000
 
 
 @pytest.mark.parametrize("error", [OddError, asyncio.CancelledError])
-def test_what_is_raised_is_tried_again_whatever_it_is(error: type[BaseException]) -> None:
+def test_every_exception_is_retried(error: type[BaseException]) -> None:
     def answer(number: int) -> Outcome:
         if number < 3:
             raise error
@@ -105,37 +105,37 @@ def test_what_is_raised_is_tried_again_whatever_it_is(error: type[BaseException]
 # --- mapping functions
 
 
-GARBAGE: list[Any] = [
-    lambda _view, _change: None,
-    lambda _view, _change: 5,
-    lambda _view, _change: [None],
-    lambda _view, _change: ["a"],
-    lambda _view, _change: [Ref("", "a")],
-    lambda _view, _change: "cell/one",
-    lambda view, _change: Key(view.plane, Ref("", "a")),
-    lambda view, _change: [Key(view.plane, ["unhashable"])],  # type: ignore[arg-type]
-    lambda _view, _change: [Key(PlaneName(""), Ref("", "a"))],
-    lambda _view, _change: [Key(None, Ref("", "a"))],  # type: ignore[arg-type]
-    lambda _view, _change: 1 / 0,
+INVALID_MAPPINGS: list[Any] = [
+    lambda _client, _change: None,
+    lambda _client, _change: 5,
+    lambda _client, _change: [None],
+    lambda _client, _change: ["a"],
+    lambda _client, _change: [Ref("", "a")],
+    lambda _client, _change: "cell/one",
+    lambda cached_client, _change: Key(cached_client.plane, Ref("", "a")),
+    lambda cached_client, _change: [Key(cached_client.plane, ["unhashable"])],  # type: ignore[arg-type]
+    lambda _client, _change: [Key(PlaneName(""), Ref("", "a"))],
+    lambda _client, _change: [Key(None, Ref("", "a"))],  # type: ignore[arg-type]
+    lambda _client, _change: 1 / 0,
 ]
 
 
-def seen_by_another(edge: Edge, **options: Any) -> list[str]:
-    """What a sound controller sees beside one with this edge, in a moment."""
+def keys_of_other_controller(edge: Edge, **options: Any) -> list[str]:
+    """Return the keys that a second, correct controller reconciles."""
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         seen: list[str] = []
 
-        async def note(_manager: Manager[Any], key: Key) -> Outcome:
+        async def record(_manager: Manager[Any], key: Key) -> Outcome:
             seen.append(key.ref.name)
             return Done()
 
-        async def rest(_manager: Manager[Any], _key: Key) -> Outcome:
+        async def done(_manager: Manager[Any], _key: Key) -> Outcome:
             return Done()
 
         manager = manager_of(
-            Controller("odd", "cell", rest, (edge,), **options),
-            Controller("sound", "cell", note, (for_(NAMESPACE),)),
+            Controller("faulty", "cell", done, (edge,), **options),
+            Controller("correct", "cell", record, (for_(NAMESPACE),)),
         )
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
@@ -153,41 +153,45 @@ def seen_by_another(edge: Edge, **options: Any) -> list[str]:
     return with_planes(test)
 
 
-@pytest.mark.parametrize("mapping", GARBAGE)
-def test_a_mapping_that_names_no_keys_costs_only_its_controller(mapping: Any) -> None:
-    assert seen_by_another(watches(NAMESPACE, mapping)) == ["a", "a", "b"]
-    assert seen_by_another(watches(NAMESPACE, mapping, must_map_to_one="x")) == ["a", "a", "b"]
+@pytest.mark.parametrize("mapping", INVALID_MAPPINGS)
+def test_a_mapping_that_returns_no_keys_affects_only_its_controller(mapping: Any) -> None:
+    assert keys_of_other_controller(watches(NAMESPACE, mapping)) == ["a", "a", "b"]
+    assert keys_of_other_controller(watches(NAMESPACE, mapping, must_map_to_one="x")) == [
+        "a",
+        "a",
+        "b",
+    ]
 
 
-def test_a_condition_of_an_edge_that_raises_costs_only_its_controller() -> None:
-    def chokes(*_objects: Any) -> bool:
-        raise ValueError("choked")
+def test_a_filter_that_raises_affects_only_its_controller() -> None:
+    def fail(*_objects: Any) -> bool:
+        raise ValueError("failed")
 
     for edge in (
-        for_(NAMESPACE, update_filter=chokes),
-        for_(NAMESPACE, create_filter=chokes),
+        for_(NAMESPACE, update_filter=fail),
+        for_(NAMESPACE, create_filter=fail),
     ):
-        assert seen_by_another(edge) == ["a", "a", "b"]
+        assert keys_of_other_controller(edge) == ["a", "a", "b"]
 
 
-def test_a_lane_that_cannot_be_told_costs_only_its_controller() -> None:
-    def chokes(_key: Key) -> str:
-        raise ValueError("choked")
+def test_a_lane_function_that_raises_affects_only_its_controller() -> None:
+    def fail(_key: Key) -> str:
+        raise ValueError("failed")
 
-    assert seen_by_another(for_(NAMESPACE), lane=chokes) == ["a", "a", "b"]
+    assert keys_of_other_controller(for_(NAMESPACE), lane=fail) == ["a", "a", "b"]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_lane_that_is_told_differently_every_time_loses_doubles_and_wedges_nothing(
+def test_a_lane_function_without_a_stable_result_loses_and_duplicates_nothing(
     seed: int,
 ) -> None:
-    """Later, in flight and after it: a key stays in the lane that it was put into."""
-    whims = Random(seed)
+    """A key stays in the lane that it was added to."""
+    random = Random(seed)
 
-    def whimsical(_key: Key) -> str:
-        if whims.random() < 0.1:
-            raise ValueError("choked")
-        return str(whims.randrange(3))
+    def random_lane(_key: Key) -> str:
+        if random.random() < 0.1:
+            raise ValueError("failed")
+        return str(random.randrange(3))
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[int, dict[str, str], int]:
         held: list[Key] = []
@@ -198,14 +202,16 @@ def test_a_lane_that_is_told_differently_every_time_loses_doubles_and_wedges_not
             doubled, calls = doubled + (key in held), calls + 1
             held.append(key)
             await asyncio.sleep(0.3)
-            view = manager.cached_client(key.plane)
-            found = view.read(NAMESPACE).get(key.ref) if view is not None else None
+            cached_client = manager.cached_client(key.plane)
+            found = (
+                cached_client.read(NAMESPACE).get(key.ref) if cached_client is not None else None
+            )
             seen[key.ref.name] = found.metadata.labels.get("x", "") if found is not None else ""
             held.remove(key)
             return Requeue(0.2) if calls % 3 == 0 else Done()
 
         manager = manager_of(
-            Controller("odd", "cell", slow, (for_(NAMESPACE),), lane=whimsical, timeout_s=20)
+            Controller("faulty", "cell", slow, (for_(NAMESPACE),), lane=random_lane, timeout_s=20)
         )
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
@@ -231,12 +237,12 @@ def test_a_lane_that_is_told_differently_every_time_loses_doubles_and_wedges_not
 # --- planes
 
 
-def test_a_name_that_names_no_plane_leaves_nothing_behind() -> None:
+def test_engaging_an_invalid_name_changes_nothing() -> None:
     async def test(_loop: VirtualLoop, planes: InProcessPlanes) -> list[PlaneName]:
-        async def rest(_manager: Manager[Any], _key: Key) -> Outcome:
+        async def done(_manager: Manager[Any], _key: Key) -> Outcome:
             return Done()
 
-        manager = manager_of(Controller("any", "cell", rest, (for_(NAMESPACE),)))
+        manager = manager_of(Controller("any", "cell", done, (for_(NAMESPACE),)))
         with pytest.raises(ValueError, match="names no plane"):
             manager.engage(PlaneName("nonsense"), planes.client(ONE))
         return manager.engaged()
@@ -244,16 +250,16 @@ def test_a_name_that_names_no_plane_leaves_nothing_behind() -> None:
     assert with_planes(test) == []
 
 
-def test_who_still_works_on_a_plane_that_is_gone_writes_nothing_more_there() -> None:
+def test_a_running_reconcile_does_not_write_to_a_disengaged_plane() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
-        begun = asyncio.Event()
+        started = asyncio.Event()
 
         async def slow(manager: Manager[Any], key: Key) -> Outcome:
-            view = manager.cached_client(key.plane)
-            assert view is not None
-            begun.set()
+            cached_client = manager.cached_client(key.plane)
+            assert cached_client is not None
+            started.set()
             await asyncio.sleep(2)
-            await view.create(NAMESPACE, a_namespace("late"))
+            await cached_client.create(NAMESPACE, a_namespace("late"))
             return Done()
 
         manager = manager_of(Controller("slow", "cell", slow, (for_(NAMESPACE),)))
@@ -261,7 +267,7 @@ def test_who_still_works_on_a_plane_that_is_gone_writes_nothing_more_there() -> 
         running = loop.create_task(manager.run())
         client = planes.client(ONE)
         await client.create(NAMESPACE, a_namespace("a"))
-        await begun.wait()
+        await started.wait()
         manager.disengage(ONE)
         await asyncio.sleep(10)
         running.cancel()
@@ -270,37 +276,36 @@ def test_who_still_works_on_a_plane_that_is_gone_writes_nothing_more_there() -> 
     assert "late" not in with_planes(test)
 
 
-def test_a_plane_engaged_anew_does_not_miss_what_was_on_its_way() -> None:
-    """A reconcile waits for its write while the plane goes and comes back: the child of a chance
-    name must be there once."""
+def test_a_plane_engaged_again_waits_for_a_write_in_flight() -> None:
+    """The plane is engaged again during a create with a generated name: it must not repeat."""
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> int:
-        asked = asyncio.Event()
+        requested = asyncio.Event()
 
         async def one_child(manager: Manager[Any], key: Key) -> Outcome:
-            view = manager.cached_client(key.plane)
-            assert view is not None
-            if key.ref.name == "a" and not view.read(CONFIG_MAP).in_namespace("a"):
+            cached_client = manager.cached_client(key.plane)
+            assert cached_client is not None
+            if key.ref.name == "a" and not cached_client.read(CONFIG_MAP).in_namespace("a"):
                 child = ObjectMeta(generate_name="child-", namespace="a")
-                await view.create(CONFIG_MAP, ConfigMap(metadata=child))
+                await cached_client.create(CONFIG_MAP, ConfigMap(metadata=child))
             return Done()
 
-        async def slow_posts(request: Any) -> None:
+        async def delay_requests(request: Any) -> None:
             if request.method == "POST" and request.path.endswith("/configmaps"):
-                asked.set()
+                requested.set()
                 await asyncio.sleep(3)
             if request.path.endswith("/configmaps") and "watch" in str(request.query):
                 await asyncio.sleep(4)
 
         manager = manager_of(
-            Controller("one", "cell", one_child, (for_(NAMESPACE), watches(CONFIG_MAP, nobody)))
+            Controller("one", "cell", one_child, (for_(NAMESPACE), watches(CONFIG_MAP, no_keys)))
         )
         client = await planes.create(ONE)
         await client.create(NAMESPACE, a_namespace("a"))
         manager.engage(ONE, client)
-        planes.intercept = slow_posts
+        planes.intercept = delay_requests
         running = loop.create_task(manager.run())
-        await asked.wait()
+        await requested.wait()
         manager.disengage(ONE)
         manager.engage(ONE, client)
         await asyncio.sleep(60)
@@ -310,23 +315,23 @@ def test_a_plane_engaged_anew_does_not_miss_what_was_on_its_way() -> None:
     assert with_planes(test) == 1
 
 
-def nobody(_view: CachedClient, _change: ObjectChange[Any]) -> list[Key]:
+def no_keys(_client: CachedClient, _change: ObjectChange[Any]) -> list[Key]:
     return []
 
 
-def test_a_key_without_a_plane_does_not_end_the_manager_when_planes_come() -> None:
+def test_a_key_without_a_plane_does_not_end_the_manager() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         seen: list[str] = []
 
-        async def note(_manager: Manager[Any], key: Key) -> Outcome:
+        async def record(_manager: Manager[Any], key: Key) -> Outcome:
             seen.append(key.ref.name)
             return Done()
 
-        def of_no_plane(_view: CachedClient, _change: ObjectChange[Any]) -> list[Key]:
+        def to_empty_plane(_client: CachedClient, _change: ObjectChange[Any]) -> list[Key]:
             return [Key(PlaneName(""), Ref("", "a"))]
 
-        edges = (watches(NAMESPACE, of_no_plane), for_(NAMESPACE), reads(NAMESPACE, on="hub"))
-        manager = manager_of(Controller("odd", "cell", note, edges))
+        edges = (watches(NAMESPACE, to_empty_plane), for_(NAMESPACE), reads(NAMESPACE, on="hub"))
+        manager = manager_of(Controller("faulty", "cell", record, edges))
         client = await planes.create(ONE)
         await client.create(NAMESPACE, a_namespace("a"))
         manager.engage(ONE, client)
@@ -345,12 +350,14 @@ def test_a_key_without_a_plane_does_not_end_the_manager_when_planes_come() -> No
 # --- stopping
 
 
-def test_what_wakes_from_outside_and_will_not_end_does_not_hold_up_the_stop() -> None:
+def test_an_external_source_that_ignores_cancellation_does_not_delay_stop() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> float:
-        async def rest(_manager: Manager[Any], _key: Key) -> Outcome:
+        async def done(_manager: Manager[Any], _key: Key) -> Outcome:
             return Done()
 
-        async def stubborn(_manager: Manager[Any], _view: CachedClient) -> AsyncIterator[Key]:
+        async def ignore_cancel(
+            _manager: Manager[Any], _client: CachedClient
+        ) -> AsyncIterator[Key]:
             while True:
                 try:
                     await asyncio.sleep(1000)
@@ -359,7 +366,9 @@ def test_what_wakes_from_outside_and_will_not_end_does_not_hold_up_the_stop() ->
                 yield Key(ONE, Ref("", "a"))
 
         manager = manager_of(
-            Controller("odd", "cell", rest, (for_(NAMESPACE),), external_sources=(stubborn,))
+            Controller(
+                "faulty", "cell", done, (for_(NAMESPACE),), external_sources=(ignore_cancel,)
+            )
         )
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())

@@ -1,4 +1,4 @@
-"""Planes come and go; keys of absent planes are dropped; outcomes are interpreted in one place."""
+"""Manager: planes come and go, and outcomes lead to requeues, retries or nothing."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ Reconcile = Callable[["Log", Key], Awaitable[Outcome]]
 
 
 class Log:
-    """The context of these controllers: what they were asked, and when."""
+    """The context of these controllers. Records the reconciled keys with their times."""
 
     def __init__(self, manager: Manager[Log]) -> None:
         self.manager = manager
-        self.seen: list[tuple[float, str]] = []
+        self.entries: list[tuple[float, str]] = []
 
-    def note(self, key: Key) -> int:
+    def record(self, key: Key) -> int:
         name = f"{key.plane}:{key.ref.name}"
-        self.seen.append((asyncio.get_running_loop().time(), name))
-        return sum(1 for _, other in self.seen if other == name)
+        self.entries.append((asyncio.get_running_loop().time(), name))
+        return sum(1 for _, other in self.entries if other == name)
 
 
 def a_manager(reconcile: Reconcile, *edges: Edge) -> tuple[Manager[Log], Log]:
@@ -63,14 +63,14 @@ def a_manager(reconcile: Reconcile, *edges: Edge) -> tuple[Manager[Log], Log]:
     return Manager([controller], context, Random(1)), logs[0]
 
 
-async def just_note(log: Log, key: Key) -> Outcome:
-    log.note(key)
+async def record_key(log: Log, key: Key) -> Outcome:
+    log.record(key)
     return Done()
 
 
 def test_engaged_planes_are_served_and_disengaged_ones_are_not() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
-        manager, log = a_manager(just_note)
+        manager, log = a_manager(record_key)
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
         await planes.client(ONE).create(NAMESPACE, a_namespace("a"))
@@ -82,15 +82,15 @@ def test_engaged_planes_are_served_and_disengaged_ones_are_not() -> None:
         await planes.client(ONE).create(NAMESPACE, a_namespace("c"))
         await asyncio.sleep(1)
         running.cancel()
-        return [name for _, name in log.seen]
+        return [name for _, name in log.entries]
 
     assert with_planes(test) == ["cell/one:a", "cell/two:b"]
 
 
 @pytest.mark.parametrize("name", ["", ONE])
-def test_no_plane_can_be_engaged_without_a_name_or_twice(name: str) -> None:
+def test_engaging_a_plane_without_a_name_or_twice_fails(name: str) -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
-        manager, _ = a_manager(just_note)
+        manager, _ = a_manager(record_key)
         client = await planes.create(ONE)
         manager.engage(ONE, client)
         with pytest.raises(AssertionError):
@@ -100,8 +100,8 @@ def test_no_plane_can_be_engaged_without_a_name_or_twice(name: str) -> None:
     assert with_planes(test)
 
 
-def outcomes(reconcile: Reconcile, for_s: float) -> list[float]:
-    """At which times a key is reconciled."""
+def reconcile_times(reconcile: Reconcile, for_s: float) -> list[float]:
+    """Return the times at which a key is reconciled."""
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[float]:
         manager, log = a_manager(reconcile)
@@ -110,30 +110,30 @@ def outcomes(reconcile: Reconcile, for_s: float) -> list[float]:
         await planes.client(ONE).create(NAMESPACE, a_namespace("a"))
         await asyncio.sleep(for_s)
         running.cancel()
-        return [at_s for at_s, _ in log.seen]
+        return [at_s for at_s, _ in log.entries]
 
     return with_planes(test)
 
 
-def test_done_rests_and_later_comes_back() -> None:
-    async def later(log: Log, key: Key) -> Outcome:
-        log.note(key)
+def test_done_waits_for_an_event_and_requeue_for_its_delay() -> None:
+    async def requeue(log: Log, key: Key) -> Outcome:
+        log.record(key)
         return Requeue(10)
 
-    assert len(outcomes(just_note, for_s=100)) == 1
-    gaps = [after - before for before, after in pairwise(outcomes(later, for_s=95))]
+    assert len(reconcile_times(record_key, for_s=100)) == 1
+    gaps = [after - before for before, after in pairwise(reconcile_times(requeue, for_s=95))]
     assert len(gaps) >= 8
-    assert all(10 <= gap <= 11 for gap in gaps), "no sooner than asked for, and with jitter"
+    assert all(10 <= gap <= 11 for gap in gaps), "not before the delay, and with jitter"
 
 
-def test_an_exception_is_retried_with_growing_delays_until_it_succeeds() -> None:
-    async def fail_thrice(log: Log, key: Key) -> Outcome:
-        if log.note(key) <= 3:
-            raise Conflict("somebody else wrote")
+def test_an_exception_is_retried_with_backoff_until_it_succeeds() -> None:
+    async def fail_three_times(log: Log, key: Key) -> Outcome:
+        if log.record(key) <= 3:
+            raise Conflict("concurrent write")
         return Done()
 
-    times = outcomes(fail_thrice, for_s=100)
-    gaps = [later - earlier for earlier, later in pairwise(times)]
+    times = reconcile_times(fail_three_times, for_s=100)
+    gaps = [after - before for before, after in pairwise(times)]
     assert len(times) == 4
     assert gaps == sorted(gaps)
 
@@ -142,95 +142,95 @@ def test_a_bug_in_one_reconcile_does_not_end_the_worker(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def buggy(log: Log, key: Key) -> Outcome:
-        if log.note(key) == 1:
+        if log.record(key) == 1:
             raise KeyError("a bug")
         return Done()
 
-    assert len(outcomes(buggy, for_s=100)) == 2
+    assert len(reconcile_times(buggy, for_s=100)) == 2
     assert "a bug" in caplog.text
 
 
-def test_an_odd_object_does_not_end_the_view_that_all_share(
+def test_a_mapping_that_raises_affects_only_its_object(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def choke_on_odd(view: CachedClient, change: ObjectChange[Namespace]) -> list[Key]:
+    def map_all_but_odd(cached_client: CachedClient, change: ObjectChange[Namespace]) -> list[Key]:
         if change.latest.metadata.name == "odd":
             raise KeyError("no such label")
-        return [Key(view.plane, Ref("", change.latest.metadata.name))]
+        return [Key(cached_client.plane, Ref("", change.latest.metadata.name))]
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
-        wakes = watches(NAMESPACE, choke_on_odd, on="hub")
-        manager, log = a_manager(just_note, wakes)
+        edge = watches(NAMESPACE, map_all_but_odd, on="hub")
+        manager, log = a_manager(record_key, edge)
         manager.engage(HUB, await planes.create(HUB))
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
-        for name in ("odd", "fine"):
+        for name in ("odd", "valid"):
             await planes.client(HUB).create(NAMESPACE, a_namespace(name))
         await asyncio.sleep(1)
         running.cancel()
-        return [name for _, name in log.seen]
+        return [name for _, name in log.entries]
 
-    assert with_planes(test) == ["hub:fine"]
+    assert with_planes(test) == ["hub:valid"]
     assert "odd" in caplog.text
 
 
-def test_terminal_is_recorded_and_not_retried(caplog: pytest.LogCaptureFixture) -> None:
-    async def hopeless(log: Log, key: Key) -> Outcome:
-        log.note(key)
+def test_terminal_is_logged_and_not_retried(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail_terminally(log: Log, key: Key) -> Outcome:
+        log.record(key)
         return Terminal("no such kind")
 
-    assert len(outcomes(hopeless, for_s=1000)) == 1
+    assert len(reconcile_times(fail_terminally, for_s=1000)) == 1
     assert "no such kind" in caplog.text
 
 
-def test_an_incomplete_view_is_looked_at_again_soon() -> None:
-    async def behind_once(log: Log, key: Key) -> Outcome:
-        if log.note(key) == 1:
-            raise NotSynced("behind")
+def test_not_synced_is_retried_soon() -> None:
+    async def not_synced_once(log: Log, key: Key) -> Outcome:
+        if log.record(key) == 1:
+            raise NotSynced("stale")
         return Done()
 
-    first, second = outcomes(behind_once, for_s=100)
+    first, second = reconcile_times(not_synced_once, for_s=100)
     assert second - first < 1
 
 
-async def caught_up(view: CachedClient) -> Lister[Namespace]:
-    """What a worker does for a reconcile whose view is behind."""
+async def read_when_synced(cached_client: CachedClient) -> Lister[Namespace]:
+    """Read as a worker does: wait once if the cache is not synced."""
     try:
-        return view.read(NAMESPACE)
-    except NotSynced as behind:
-        if behind.wait is not None:
-            await behind.wait(1.0)
-        return view.read(NAMESPACE)
+        return cached_client.read(NAMESPACE)
+    except NotSynced as error:
+        if error.wait is not None:
+            await error.wait(1.0)
+        return cached_client.read(NAMESPACE)
 
 
-def test_a_read_never_misses_our_own_write() -> None:
+def test_a_read_contains_own_writes() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> int:
-        view = CachedClient(ONE, await planes.create(ONE), Random(1))
-        informer = view.declare(NAMESPACE)
+        cached_client = CachedClient(ONE, await planes.create(ONE), Random(1))
+        informer = cached_client.declare(NAMESPACE)
         loop.create_task(informer.run())
         await informer.first_sync.wait()
         missed = 0
         for number in range(30):
             name = f"n{number}"
-            await view.create(NAMESPACE, a_namespace(name))
-            missed += (await caught_up(view)).get(Ref("", name)) is None
+            await cached_client.create(NAMESPACE, a_namespace(name))
+            missed += (await read_when_synced(cached_client)).get(Ref("", name)) is None
         return missed
 
     assert with_planes(test) == 0
 
 
-def test_a_view_that_has_not_seen_our_own_write_is_not_read() -> None:
+def test_reading_raises_until_the_cache_contains_own_writes() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
-        view = CachedClient(ONE, await planes.create(ONE), Random(1))
-        view.declare(NAMESPACE)
+        cached_client = CachedClient(ONE, await planes.create(ONE), Random(1))
+        cached_client.declare(NAMESPACE)
         with pytest.raises(NotSynced):
-            view.read(NAMESPACE)
-        informer = view.declare(NAMESPACE)
+            cached_client.read(NAMESPACE)
+        informer = cached_client.declare(NAMESPACE)
         loop.create_task(informer.run())
         await informer.first_sync.wait()
-        view.record_write(NAMESPACE, informer.version + 1)
+        cached_client.record_write(NAMESPACE, informer.version + 1)
         with pytest.raises(NotSynced):
-            view.read(NAMESPACE)
+            cached_client.read(NAMESPACE)
         return True
 
     assert with_planes(test)

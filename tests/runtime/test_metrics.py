@@ -1,4 +1,4 @@
-"""What operators are told: counters, gauges, and changes that lead nowhere."""
+"""Metrics of the runtime, and reports of ambiguous mappings."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from testkit.sim.loop import VirtualLoop
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 ONE = cell_plane("one")
-CONCEPTS = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "runtime.md"
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "concepts" / "runtime.md"
 
 
-def test_reconciles_queues_and_views_are_counted() -> None:
+def test_reconciles_queues_and_caches_are_counted() -> None:
     registry = CollectorRegistry()
     calls = 0
 
@@ -72,7 +72,7 @@ def test_reconciles_queues_and_views_are_counted() -> None:
 def test_every_metric_is_documented() -> None:
     registry = CollectorRegistry()
     Manager([], lambda _manager: None, Random(1), metrics=RuntimeMetrics(registry))
-    text = CONCEPTS.read_text()
+    text = GUIDE.read_text()
     names = {
         metric.name + ("_total" if metric.type == "counter" else "")
         for metric in registry.collect()
@@ -82,16 +82,16 @@ def test_every_metric_is_documented() -> None:
     assert not missing
 
 
-def test_changes_that_do_not_lead_to_exactly_one_key_are_counted_and_reported_once() -> None:
+def test_ambiguous_mappings_are_counted_and_reported_once() -> None:
     registry = CollectorRegistry()
     reports: list[AmbiguousMapping] = []
 
     async def done(_manager: Manager[Any], _key: Key) -> Outcome:
         return Done()
 
-    def by_label(view: CachedClient, change: ObjectChange[Any]) -> list[Key]:
+    def by_label(client: CachedClient, change: ObjectChange[Any]) -> list[Key]:
         names = change.latest.metadata.labels.get("parents", "").split(".")
-        return [Key(view.plane, Ref("", name)) for name in names if name]
+        return [Key(client.plane, Ref("", name)) for name in names if name]
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         edge = watches(NAMESPACE, by_label, must_map_to_one="child-to-parent")

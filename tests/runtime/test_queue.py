@@ -1,7 +1,4 @@
-"""One key never in flight twice, never waiting twice, and never forgotten.
-
-Keys that wait for long share timers, and none of them comes up too early.
-"""
+"""WorkQueue: deduplication, lanes, flows and delays."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def a_queue() -> WorkQueue:
     return WorkQueue(Random(1), Backoff(first_s=1, most_s=60))
 
 
-def test_a_key_added_twice_waits_once() -> None:
+def test_a_key_added_twice_is_queued_once() -> None:
     async def main(loop: VirtualLoop) -> int:
         queue = a_queue()
         queue.add(a_key("a"))
@@ -39,7 +36,7 @@ def test_a_key_added_twice_waits_once() -> None:
     assert run_virtual(Random(1), main) == 1
 
 
-def test_a_key_added_while_in_flight_comes_up_again_afterwards() -> None:
+def test_a_key_added_while_in_flight_is_queued_again_when_it_is_done() -> None:
     async def main(loop: VirtualLoop) -> tuple[int, int]:
         queue = a_queue()
         queue.add(a_key("a"))
@@ -53,7 +50,7 @@ def test_a_key_added_while_in_flight_comes_up_again_afterwards() -> None:
     assert run_virtual(Random(1), main) == (0, 1)
 
 
-def test_two_workers_never_hold_one_key_at_once() -> None:
+def test_a_key_is_never_in_flight_twice() -> None:
     async def main(loop: VirtualLoop) -> tuple[int, int]:
         queue = a_queue()
         taker = Taker(queue)
@@ -85,7 +82,7 @@ def test_two_workers_never_hold_one_key_at_once() -> None:
     assert worked > 100
 
 
-def test_of_several_delays_the_earliest_wins() -> None:
+def test_the_earliest_of_several_delays_applies() -> None:
     async def main(loop: VirtualLoop) -> float:
         queue = a_queue()
         queue.add_after(a_key("a"), 30)
@@ -97,7 +94,7 @@ def test_of_several_delays_the_earliest_wins() -> None:
     assert run_virtual(Random(1), main) == 5
 
 
-def test_delays_of_a_failing_key_grow_and_are_forgotten_on_success() -> None:
+def test_the_backoff_grows_and_is_reset_by_success() -> None:
     async def main(loop: VirtualLoop) -> list[float]:
         queue = a_queue()
         delays = [queue.retry(a_key("a")) for _ in range(4)]
@@ -118,25 +115,25 @@ def on(plane: PlaneName, name: str) -> Key:
     return Key(plane, Ref("", name))
 
 
-def test_lanes_take_turns_however_full_one_of_them_is() -> None:
+def test_lanes_take_turns_however_full_one_is() -> None:
     async def main(loop: VirtualLoop) -> list[PlaneName]:
         queue = a_queue()
         for number in range(100):
             queue.add(on(ONE, f"flood-{number}"))
         for number in range(3):
-            queue.add(on(TWO, f"calm-{number}"))
-        taken = []
+            queue.add(on(TWO, f"other-{number}"))
+        popped = []
         for _ in range(8):
             key = queue.pop()
             assert key is not None
-            taken.append(key.plane)
+            popped.append(key.plane)
             queue.done(key)
-        return taken
+        return popped
 
     assert run_virtual(Random(1), main) == [ONE, TWO, ONE, TWO, ONE, TWO, ONE, ONE]
 
 
-def test_one_lane_never_holds_more_than_its_share() -> None:
+def test_a_lane_has_at_most_lane_concurrency_keys_in_flight() -> None:
     async def main(loop: VirtualLoop) -> tuple[list[Key | None], Key | None]:
         queue = WorkQueue(Random(1), Backoff(), lane_concurrency=2)
         for number in range(5):
@@ -150,20 +147,20 @@ def test_one_lane_never_holds_more_than_its_share() -> None:
     assert (zero, one, none, two) == (on(ONE, "0"), on(ONE, "1"), None, on(ONE, "2"))
 
 
-def test_a_full_lane_refuses_offers_and_nothing_else() -> None:
+def test_a_full_lane_rejects_offers_only() -> None:
     async def main(loop: VirtualLoop) -> tuple[list[bool], int, float]:
         queue = WorkQueue(Random(1), Backoff(), lane_max=4)
         offered = [queue.offer(on(ONE, str(number))) for number in range(6)]
-        offered.append(queue.offer(on(ONE, "0")))  # it waits already
+        offered.append(queue.offer(on(ONE, "0")))  # it is queued already
         offered.append(queue.offer(on(TWO, "0")))
         queue.add(on(ONE, "deleted"))
         depth = len(queue)
 
-        def work_off() -> None:
+        def pop_all() -> None:
             while key := queue.pop():
                 queue.done(key)
 
-        loop.call_later(7, work_off)
+        loop.call_later(7, pop_all)
         await queue.wait_for_room(on(ONE, "5"))
         return offered, depth, loop.time()
 
@@ -173,7 +170,7 @@ def test_a_full_lane_refuses_offers_and_nothing_else() -> None:
     assert waited_s == 7
 
 
-def test_all_work_on_a_dropped_plane_is_forgotten() -> None:
+def test_dropping_a_plane_removes_all_its_keys() -> None:
     async def main(loop: VirtualLoop) -> tuple[int, int, Key | None, Key | None]:
         queue = a_queue()
         held = on(ONE, "held")
@@ -192,7 +189,7 @@ def test_all_work_on_a_dropped_plane_is_forgotten() -> None:
     assert run_virtual(Random(1), main) == (1, 0, on(TWO, "other"), None)
 
 
-def test_it_knows_how_long_the_oldest_key_has_been_ready() -> None:
+def test_oldest_s_is_the_age_of_the_oldest_ready_key() -> None:
     async def main(loop: VirtualLoop) -> list[float]:
         queue = a_queue()
         waits: list[float] = []
@@ -210,7 +207,7 @@ def test_it_knows_how_long_the_oldest_key_has_been_ready() -> None:
     assert run_virtual(Random(1), main) == [0, 3, 0, 3]
 
 
-def test_work_names_its_plane() -> None:
+def test_a_key_without_a_plane_is_rejected() -> None:
     with pytest.raises(AssertionError, match="names no plane"):
         WorkQueue(Random(1), Backoff()).add(Key(PlaneName(""), Ref("default", "a")))
 
@@ -226,44 +223,44 @@ def test_namespaces_of_a_lane_take_turns() -> None:
             queue.add(of_project("ns-a", str(number)))
         for number in range(3):
             queue.add(of_project("ns-b", str(number)))
-        taken = []
+        popped = []
         while key := queue.pop():
-            taken.append(f"{key.ref.namespace}/{key.ref.name}")
+            popped.append(f"{key.ref.namespace}/{key.ref.name}")
             queue.done(key)
-        return taken
+        return popped
 
-    taken = run_virtual(Random(1), main)
-    assert taken[:6] == ["ns-a/0", "ns-b/0", "ns-a/1", "ns-b/1", "ns-a/2", "ns-b/2"]
-    assert taken[6:] == ["ns-a/3", "ns-a/4", "ns-a/5"]
+    popped = run_virtual(Random(1), main)
+    assert popped[:6] == ["ns-a/0", "ns-b/0", "ns-a/1", "ns-b/1", "ns-a/2", "ns-b/2"]
+    assert popped[6:] == ["ns-a/3", "ns-a/4", "ns-a/5"]
 
 
-def test_a_key_that_comes_up_again_and_again_does_not_keep_others_waiting() -> None:
+def test_a_key_that_is_added_repeatedly_does_not_delay_other_flows() -> None:
     async def main(loop: VirtualLoop) -> list[str]:
         queue = a_queue()
         for number in range(10):
             queue.add(of_project("ns-a", str(number)))
-        hot, taken = of_project("ns-hot", "hot"), []
+        hot, popped = of_project("ns-hot", "hot"), []
         for _ in range(10):
             queue.add(hot)
             key = queue.pop()
             assert key is not None
-            taken.append(key.ref.namespace)
+            popped.append(key.ref.namespace)
             queue.done(key)
-        return taken
+        return popped
 
-    taken = run_virtual(Random(1), main)
-    assert taken.count("ns-hot") == taken.count("ns-a") == 5
+    popped = run_virtual(Random(1), main)
+    assert popped.count("ns-hot") == popped.count("ns-a") == 5
 
 
-def test_a_full_lane_still_takes_the_keys_of_those_who_hold_few() -> None:
+def test_a_full_lane_accepts_keys_of_flows_below_their_share() -> None:
     async def main(loop: VirtualLoop) -> tuple[list[bool], list[bool]]:
         queue = WorkQueue(Random(1), Backoff(), lane_max=10)
         flood = [queue.offer(of_project("ns-a", str(number))) for number in range(12)]
         return flood, [queue.offer(of_project("ns-b", str(number))) for number in range(7)]
 
-    flood, quiet = run_virtual(Random(1), main)
+    flood, others = run_virtual(Random(1), main)
     assert flood == [True] * 10 + [False] * 2
-    assert quiet == [True] * 5 + [False] * 2
+    assert others == [True] * 5 + [False] * 2
 
 
 def test_keys_of_a_dropped_plane_leave_their_flows() -> None:
@@ -280,51 +277,51 @@ def test_keys_of_a_dropped_plane_leave_their_flows() -> None:
     assert run_virtual(Random(1), main) == [on(TWO, "stays"), on(ONE, "gone"), None]
 
 
-def a_key_timers(number: int) -> Key:
+def numbered_key(number: int) -> Key:
     return Key(HUB, Ref("default", f"k{number}"))
 
 
 @given(st.lists(st.floats(0, 20), max_size=20))
-def test_everybody_comes_up_in_time(delays: list[float]) -> None:
+def test_timers_enqueue_on_time(delays: list[float]) -> None:
     async def main(loop: VirtualLoop) -> dict[Key, float]:
-        woken: dict[Key, float] = {}
+        enqueued: dict[Key, float] = {}
 
-        def wake(key: Key) -> None:
-            woken[key] = loop.time()
+        def enqueue(key: Key) -> None:
+            enqueued[key] = loop.time()
 
-        timers = DelayTimers(wake)
+        timers = DelayTimers(enqueue)
         for number, delay in enumerate(delays):
-            timers.set(a_key_timers(number), delay)
+            timers.set(numbered_key(number), delay)
         await asyncio.sleep(30)
         assert len(timers) == 0
-        return woken
+        return enqueued
 
-    woken = run_virtual(Random(1), main)
+    enqueued = run_virtual(Random(1), main)
     for number, delay in enumerate(delays):
-        late_s = woken[a_key_timers(number)] - delay
+        late_s = enqueued[numbered_key(number)] - delay
         assert -1e-6 <= late_s <= (TICK_S + 1e-6 if delay >= SHORT_DELAY_S else 1e-6)
 
 
-def test_thousands_that_wait_for_the_same_second_need_few_timers() -> None:
+def test_thousands_of_keys_in_one_second_need_few_timers() -> None:
     async def main(loop: VirtualLoop) -> int:
         timers = DelayTimers(lambda _key: None)
         for number in range(5000):
-            timers.set(a_key_timers(number), 300 + number / 5000)
+            timers.set(numbered_key(number), 300 + number / 5000)
         return len(timers._handles)
 
     assert run_virtual(Random(1), main) <= 12
 
 
-def test_what_is_cancelled_or_dropped_does_not_come_up() -> None:
+def test_cancelled_timers_enqueue_nothing() -> None:
     async def main(loop: VirtualLoop) -> list[Key]:
-        woken: list[Key] = []
-        timers = DelayTimers(woken.append)
+        enqueued: list[Key] = []
+        timers = DelayTimers(enqueued.append)
         other = Key(cell_plane("dfw"), Ref("default", "k"))
-        for key in (a_key_timers(1), a_key_timers(2), other):
+        for key in (numbered_key(1), numbered_key(2), other):
             timers.set(key, 5)
-        timers.cancel(a_key_timers(1))
+        timers.cancel(numbered_key(1))
         timers.cancel_plane(other.plane)
         await asyncio.sleep(10)
-        return woken
+        return enqueued
 
-    assert run_virtual(Random(1), main) == [a_key_timers(2)]
+    assert run_virtual(Random(1), main) == [numbered_key(2)]

@@ -1,4 +1,4 @@
-"""What a reconcile may do to others: nothing. What it may do to itself: wait, fail, give up."""
+"""Reconciles end to end: they wait, fail or hang without effect on other keys and planes."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def manager_of(reconcile: Reconcile, *edges: Edge, **options: Any) -> Manager[An
     return Manager([controller], lambda manager: manager, Random(1))
 
 
-def test_a_plane_that_never_answers_slows_nobody_else_down() -> None:
-    """Each reconcile makes a request; those to one plane hang for ever."""
+def test_a_plane_that_never_answers_does_not_slow_down_others() -> None:
+    """Each reconcile sends a request. Requests to one plane never end."""
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[list[float], int]:
         worked: list[float] = []
         hung = 0
 
-        async def ask(manager: Manager[Any], key: Key) -> Outcome:
+        async def request_object(manager: Manager[Any], key: Key) -> Outcome:
             nonlocal hung
-            view = manager.cached_client(key.plane)
-            assert view is not None
+            cached_client = manager.cached_client(key.plane)
+            assert cached_client is not None
             hung += key.plane == ONE
-            await view.get_uncached(NAMESPACE, key.ref)
+            await cached_client.get_uncached(NAMESPACE, key.ref)
             hung -= key.plane == ONE
             worked.append(loop.time())
             return Done()
@@ -70,7 +70,7 @@ def test_a_plane_that_never_answers_slows_nobody_else_down() -> None:
             for number in range(50):
                 await client.create(NAMESPACE, a_namespace(f"n{number}"))
         planes.intercept = hang
-        manager = manager_of(ask)
+        manager = manager_of(request_object)
         for plane in (ONE, TWO):
             manager.engage(plane, planes.client(plane))
         running = loop.create_task(manager.run())
@@ -80,11 +80,11 @@ def test_a_plane_that_never_answers_slows_nobody_else_down() -> None:
 
     worked, hung = with_planes(test)
     assert len(worked) == 50
-    assert max(worked) < 1, "all of the other plane, at once"
-    assert hung == 2, "and of the silent one no more than its share"
+    assert max(worked) < 1, "all keys of the other plane, at once"
+    assert hung == 2, "no more than the lane concurrency of the plane that hangs"
 
 
-def test_a_reconcile_that_takes_too_long_is_ended_and_tried_again() -> None:
+def test_a_reconcile_beyond_its_time_limit_is_cancelled_and_retried() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[float]:
         started: list[float] = []
 
@@ -106,11 +106,11 @@ def test_a_reconcile_that_takes_too_long_is_ended_and_tried_again() -> None:
     assert 20 <= second - first < 21
 
 
-def test_a_cancellation_inside_a_reconcile_is_its_own_affair() -> None:
+def test_a_cancelled_future_inside_a_reconcile_leads_to_a_retry() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> int:
         calls = 0
 
-        async def await_the_cancelled(_manager: Manager[Any], _key: Key) -> Outcome:
+        async def await_cancelled_future(_manager: Manager[Any], _key: Key) -> Outcome:
             nonlocal calls
             calls += 1
             if calls == 1:
@@ -119,7 +119,7 @@ def test_a_cancellation_inside_a_reconcile_is_its_own_affair() -> None:
                 await future
             return Done()
 
-        manager = manager_of(await_the_cancelled)
+        manager = manager_of(await_cancelled_future)
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
         await planes.client(ONE).create(NAMESPACE, a_namespace("a"))
@@ -130,46 +130,46 @@ def test_a_cancellation_inside_a_reconcile_is_its_own_affair() -> None:
     assert with_planes(test) == 2
 
 
-def test_terminal_waits_for_the_object_itself_and_for_nothing_else() -> None:
+def test_after_terminal_only_a_change_of_the_object_leads_to_a_reconcile() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[int]:
         calls = 0
 
-        async def hopeless(_manager: Manager[Any], _key: Key) -> Outcome:
+        async def fail_terminally(_manager: Manager[Any], _key: Key) -> Outcome:
             nonlocal calls
             calls += 1
             return Terminal("no such thing")
 
-        def to_a(view: CachedClient, _change: ObjectChange[Any]) -> list[Key]:
+        def to_a(cached_client: CachedClient, _change: ObjectChange[Any]) -> list[Key]:
             return [Key(ONE, Ref("", "a"))]
 
-        manager = manager_of(hopeless, watches(NAMESPACE, to_a, on="hub"))
+        manager = manager_of(fail_terminally, watches(NAMESPACE, to_a, on="hub"))
         manager.engage(ONE, await planes.create(ONE))
         manager.engage(HUB, await planes.create(HUB))
         running = loop.create_task(manager.run())
         counts = []
 
-        async def settled() -> None:
+        async def wait_and_count() -> None:
             await asyncio.sleep(60)
             counts.append(calls)
 
         await planes.client(ONE).create(NAMESPACE, a_namespace("a"))
-        await settled()
+        await wait_and_count()
         await planes.client(HUB).create(NAMESPACE, a_namespace("other"))
-        await settled()
+        await wait_and_count()
         labels = {"metadata": {"labels": {"x": "y"}}}
         await planes.client(ONE).patch(NAMESPACE, Ref("", "a"), labels)
-        await settled()
+        await wait_and_count()
         await planes.client(HUB).patch(NAMESPACE, Ref("", "other"), labels)
-        await settled()
+        await wait_and_count()
         running.cancel()
         return counts
 
     assert with_planes(test) == [1, 1, 2, 2]
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
-def test_stop_ends_everything_in_less_than_five_seconds(stubborn: bool) -> None:
-    """Short reconciles come to their end, long ones are given up, also those that resist."""
+@pytest.mark.parametrize("ignores_cancel", [False, True])
+def test_stop_takes_less_than_five_seconds(ignores_cancel: bool) -> None:
+    """Short reconciles finish. Long ones are cancelled, or abandoned if they ignore it."""
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[list[str], float, bool]:
         ended: list[str] = []
@@ -179,7 +179,7 @@ def test_stop_ends_everything_in_less_than_five_seconds(stubborn: bool) -> None:
                 await asyncio.sleep(2 if key.ref.name == "short" else 100)
                 ended.append(key.ref.name)
             except asyncio.CancelledError:
-                if not stubborn:
+                if not ignores_cancel:
                     raise
                 await asyncio.sleep(100)
             return Done()
@@ -187,7 +187,7 @@ def test_stop_ends_everything_in_less_than_five_seconds(stubborn: bool) -> None:
         manager = manager_of(work)
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
-        for name in ("short", "long", "never-begun"):
+        for name in ("short", "long", "never-started"):
             await planes.client(ONE).create(NAMESPACE, a_namespace(name))
         await asyncio.sleep(1)
         before_s = loop.time()
@@ -202,7 +202,7 @@ def test_stop_ends_everything_in_less_than_five_seconds(stubborn: bool) -> None:
     assert done
 
 
-def test_a_flood_beyond_the_bound_is_worked_off_from_the_cache() -> None:
+def test_keys_rejected_by_a_full_lane_are_replayed_from_the_cache() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[set[str], int, int]:
         seen: set[str] = set()
         most = 0
@@ -230,30 +230,30 @@ def test_a_flood_beyond_the_bound_is_worked_off_from_the_cache() -> None:
     assert left == 0
 
 
-def test_an_own_write_is_seen_by_the_next_reconcile() -> None:
-    """A counter kept in labels: a stale read would count something twice."""
+def test_the_next_reconcile_reads_own_writes() -> None:
+    """Counts in a label. A stale read would count a value twice."""
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[str, int]:
         reads: list[str] = []
 
         async def count_up(manager: Manager[Any], key: Key) -> Outcome:
-            view = manager.cached_client(key.plane)
-            assert view is not None
-            found = view.read(NAMESPACE).get(key.ref)
+            cached_client = manager.cached_client(key.plane)
+            assert cached_client is not None
+            found = cached_client.read(NAMESPACE).get(key.ref)
             assert found is not None
             value = found.metadata.labels.get("count", "0")
             reads.append(value)
             if int(value) < 20:
                 labels = {"count": str(int(value) + 1)}
-                await view.patch(NAMESPACE, key.ref, {"metadata": {"labels": labels}})
+                await cached_client.patch(NAMESPACE, key.ref, {"metadata": {"labels": labels}})
             return Done()
 
-        async def lag(request: Request, response: Response) -> Response:
+        async def delay_watch(request: Request, response: Response) -> Response:
             if is_watch(request):
                 await asyncio.sleep(0.2)
             return response
 
-        planes.afterwards = lag
+        planes.afterwards = delay_watch
         manager = manager_of(count_up)
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
@@ -265,20 +265,20 @@ def test_an_own_write_is_seen_by_the_next_reconcile() -> None:
     assert with_planes(test) == ("20", 21)
 
 
-def test_a_plane_that_is_engaged_later_gets_what_others_hold_for_it() -> None:
+def test_keys_on_a_plane_engaged_later_are_mapped_again() -> None:
     project = project_plane("late")
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         seen: list[str] = []
 
-        async def note(_manager: Manager[Any], key: Key) -> Outcome:
+        async def record(_manager: Manager[Any], key: Key) -> Outcome:
             seen.append(str(key))
             return Done()
 
         def to_project(_view: CachedClient, change: ObjectChange[Any]) -> list[Key]:
             return [Key(project, Ref("", change.latest.metadata.name))]
 
-        manager = manager_of(note, watches(NAMESPACE, to_project, on="hub"), role="project")
+        manager = manager_of(record, watches(NAMESPACE, to_project, on="hub"), role="project")
         manager.engage(HUB, await planes.create(HUB))
         running = loop.create_task(manager.run())
         await planes.client(HUB).create(NAMESPACE, a_namespace("a"))
@@ -292,27 +292,27 @@ def test_a_plane_that_is_engaged_later_gets_what_others_hold_for_it() -> None:
     assert with_planes(test) == ["project/late:a"]
 
 
-def test_a_kind_that_one_plane_does_not_serve_holds_up_nothing_else() -> None:
+def test_a_kind_that_a_plane_does_not_serve_does_not_block_others() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[list[str], list[str]]:
         seen: list[str] = []
 
-        async def note(_manager: Manager[Any], key: Key) -> Outcome:
+        async def record(_manager: Manager[Any], key: Key) -> Outcome:
             seen.append(key.ref.name)
             return Done()
 
         served = False
 
-        async def not_yet(request: Request) -> Response | None:
+        async def hide_config_maps(request: Request) -> Response | None:
             missing = not served and request.path.endswith("/configmaps")
             return Response(404, b'{"reason":"NotFound","code":404}') if missing else None
 
-        def own(view: CachedClient, change: ObjectChange[Any]) -> list[Key]:
-            return [Key(view.plane, Ref("", f"map-{change.latest.metadata.name}"))]
+        def to_own_key(cached_client: CachedClient, change: ObjectChange[Any]) -> list[Key]:
+            return [Key(cached_client.plane, Ref("", f"map-{change.latest.metadata.name}"))]
 
-        planes.intercept = not_yet
+        planes.intercept = hide_config_maps
         client = await planes.create(ONE)
         await ensure_plane(client, ONE)
-        manager = manager_of(note, watches(CONFIG_MAP, own))
+        manager = manager_of(record, watches(CONFIG_MAP, to_own_key))
         manager.engage(ONE, client)
         running = loop.create_task(manager.run())
         async with asyncio.timeout(5):
@@ -333,15 +333,15 @@ def test_a_kind_that_one_plane_does_not_serve_holds_up_nothing_else() -> None:
     assert maps == ["map-late"]
 
 
-def test_a_plane_that_is_not_entitled_is_not_seen_by_those_who_ask_for_it() -> None:
+def test_entitled_only_controllers_ignore_planes_that_are_not_entitled() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[tuple[str, str]]:
         seen: list[tuple[str, str]] = []
 
-        async def note(_manager: Manager[Any], key: Key) -> Outcome:
+        async def record(_manager: Manager[Any], key: Key) -> Outcome:
             seen.append((key.plane, key.ref.name))
             return Done()
 
-        manager = manager_of(note, entitled_only=True)
+        manager = manager_of(record, entitled_only=True)
         assert manager.uses_entitlement
         for plane in (ONE, TWO):
             await (await planes.create(plane)).create(NAMESPACE, a_namespace("a"))
@@ -351,16 +351,16 @@ def test_a_plane_that_is_not_entitled_is_not_seen_by_those_who_ask_for_it() -> N
         await asyncio.sleep(5)
         assert (manager.is_entitled(ONE), manager.is_entitled(TWO)) == (False, True)
         manager.disengage(ONE)
-        seen.append(("then", ""))
+        seen.append(("engaged", ""))
         manager.engage(ONE, planes.client(ONE))
         await asyncio.sleep(5)
         running.cancel()
-        return [place for place in seen if place[1] in ("a", "")]
+        return [entry for entry in seen if entry[1] in ("a", "")]
 
-    assert with_planes(test) == [(TWO, "a"), ("then", ""), (ONE, "a")]
+    assert with_planes(test) == [(TWO, "a"), ("engaged", ""), (ONE, "a")]
 
 
-def test_nobody_waits_for_a_view_that_was_replaced() -> None:
+def test_wait_for_sync_follows_a_plane_that_is_engaged_again() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> bool:
         async def done(_manager: Manager[Any], _key: Key) -> Outcome:
             return Done()
@@ -380,25 +380,25 @@ def test_nobody_waits_for_a_view_that_was_replaced() -> None:
     assert with_planes(test)
 
 
-def test_what_wakes_a_controller_from_outside_may_fail_and_begins_anew(
+def test_an_external_source_that_raises_is_restarted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         seen: list[str] = []
-        begun = 0
+        starts = 0
 
-        async def note(_manager: Manager[Any], key: Key) -> Outcome:
+        async def record(_manager: Manager[Any], key: Key) -> Outcome:
             seen.append(key.ref.name)
             return Done()
 
-        async def outside(_manager: Manager[Any], view: CachedClient) -> AsyncIterator[Key]:
-            nonlocal begun
-            begun += 1
-            if begun == 1:
-                raise OSError("the driver is not there yet")
-            yield Key(view.plane, Ref("", "machine"))
+        async def source(_manager: Manager[Any], cached_client: CachedClient) -> AsyncIterator[Key]:
+            nonlocal starts
+            starts += 1
+            if starts == 1:
+                raise OSError("driver not ready")
+            yield Key(cached_client.plane, Ref("", "machine"))
 
-        manager = manager_of(note, external_sources=(outside,))
+        manager = manager_of(record, external_sources=(source,))
         manager.engage(ONE, await planes.create(ONE))
         running = loop.create_task(manager.run())
         await asyncio.sleep(10)
@@ -406,32 +406,32 @@ def test_what_wakes_a_controller_from_outside_may_fail_and_begins_anew(
         return seen
 
     assert with_planes(test) == ["machine"]
-    assert "the driver is not there yet" in caplog.text
+    assert "driver not ready" in caplog.text
 
 
-def test_what_does_not_matter_wakes_nobody_but_what_is_new_and_gone_does() -> None:
+def test_filters_skip_updates_and_creations_and_never_deletions() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[int]:
         calls, counts = 0, []
 
-        async def counted(_manager: Manager[Any], _key: Key) -> Outcome:
+        async def count(_manager: Manager[Any], _key: Key) -> Outcome:
             nonlocal calls
             calls += 1
             return Done()
 
-        def relabelled(old: Namespace, new: Namespace) -> bool:
+        def label_changed(old: Namespace, new: Namespace) -> bool:
             return old.metadata.labels.get("x") != new.metadata.labels.get("x")
 
         edge = for_(
             NAMESPACE,
-            update_filter=relabelled,
-            create_filter=lambda new: new.metadata.name != "dull",
+            update_filter=label_changed,
+            create_filter=lambda new: new.metadata.name != "filtered",
         )
-        controller = Controller(name="test", role="cell", reconcile=counted, edges=(edge,))
+        controller = Controller(name="test", role="cell", reconcile=count, edges=(edge,))
         manager: Manager[Any] = Manager([controller], lambda manager: manager, Random(1))
         client = await planes.create(ONE)
         manager.engage(ONE, client)
         running = loop.create_task(manager.run())
-        await client.create(NAMESPACE, a_namespace("dull"))
+        await client.create(NAMESPACE, a_namespace("filtered"))
         await client.create(NAMESPACE, a_namespace("a"))
         for labels in ({"other": "1"}, {"x": "1"}):
             await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""Who works on the keys of a queue: as many as there are turns, each on its own."""
+"""WorkerPool: as many workers as keys are available, independent of each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from datum_compute.runtime.worker import RECONCILES_PER_TASK, WorkerPool
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 Work = Callable[[Key], Awaitable[None]]
-ABOUT: contextvars.ContextVar[str] = contextvars.ContextVar("ABOUT", default="")
+FIELDS: contextvars.ContextVar[str] = contextvars.ContextVar("FIELDS", default="")
 
 
 def a_key(number: int) -> Key:
@@ -36,34 +36,34 @@ def workers_of(queue: WorkQueue, work: Work) -> WorkerPool[None]:
         return Done()
 
     controller = Controller(name="test", role="hub", reconcile=reconcile, edges=(for_(NAMESPACE),))
-    client = Client(InProcessTransport(_nobody_answers), prefix="", token="", agent="test")
-    view = CachedClient(HUB, client, Random(1))
-    return WorkerPool(controller, queue, None, lambda _plane: view, Random(1), None)
+    client = Client(InProcessTransport(_reject_requests), prefix="", token="", agent="test")
+    cached_client = CachedClient(HUB, client, Random(1))
+    return WorkerPool(controller, queue, None, lambda _plane: cached_client, Random(1), None)
 
 
-async def _nobody_answers(_request: Request) -> Response:
-    raise AssertionError("nothing is asked for")
+async def _reject_requests(_request: Request) -> Response:
+    raise AssertionError("unexpected request")
 
 
-def a_queue(share: int) -> WorkQueue:
-    return WorkQueue(Random(1), Backoff(), lane_concurrency=share)
+def a_queue(concurrency: int) -> WorkQueue:
+    return WorkQueue(Random(1), Backoff(), lane_concurrency=concurrency)
 
 
-@pytest.mark.parametrize("share", [1, 3])
-def test_as_many_work_at_once_as_a_lane_may_have_and_everything_gets_done(share: int) -> None:
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_all_keys_are_reconciled_with_the_concurrency_of_the_lane(concurrency: int) -> None:
     async def main(loop: VirtualLoop) -> tuple[int, list[str], int]:
-        now = most = 0
+        now = highest = 0
         worked: list[str] = []
 
         async def work(key: Key) -> None:
-            nonlocal now, most
+            nonlocal now, highest
             now += 1
-            most = max(most, now)
+            highest = max(highest, now)
             await asyncio.sleep(0.1)
             now -= 1
             worked.append(key.ref.name)
 
-        queue = a_queue(share)
+        queue = a_queue(concurrency)
         for number in range(20):
             queue.add(a_key(number))
         workers = workers_of(queue, work)
@@ -71,15 +71,15 @@ def test_as_many_work_at_once_as_a_lane_may_have_and_everything_gets_done(share:
         for number in range(20, 40):
             queue.add(a_key(number))
         await asyncio.sleep(10)
-        return most, sorted(worked), len(workers.running_tasks())
+        return highest, sorted(worked), len(workers.running_tasks())
 
-    most, worked, busy = run_virtual(Random(1), main)
-    assert most == share
+    highest, worked, busy = run_virtual(Random(1), main)
+    assert highest == concurrency
     assert worked == [f"{number:03d}" for number in range(40)]
     assert busy == 0
 
 
-def test_a_worker_that_is_cancelled_leaves_its_turn_to_another() -> None:
+def test_another_worker_replaces_a_cancelled_one() -> None:
     async def main(loop: VirtualLoop) -> list[str]:
         worked: list[str] = []
 
@@ -101,42 +101,42 @@ def test_a_worker_that_is_cancelled_leaves_its_turn_to_another() -> None:
     assert run_virtual(Random(1), main) == ["001", "002", "004", "005"]
 
 
-def test_who_never_waits_lets_others_run() -> None:
+def test_reconciles_that_never_wait_let_other_tasks_run() -> None:
     async def main(loop: VirtualLoop) -> int:
         worked = 0
-        begun = asyncio.Event()
+        started = asyncio.Event()
 
         async def work(_key: Key) -> None:
             nonlocal worked
             worked += 1
-            begun.set()
+            started.set()
 
         queue = a_queue(1)
         for number in range(10 * RECONCILES_PER_TASK):
             queue.add(a_key(number))
         workers_of(queue, work).start()
-        await begun.wait()
-        seen = worked
+        await started.wait()
+        during = worked
         await asyncio.sleep(1)
         assert worked == 10 * RECONCILES_PER_TASK
-        return seen
+        return during
 
-    # The schedule may let the successor of the first worker run before us, but not all of them.
+    # The next worker may run before this test, but not all of them.
     assert run_virtual(Random(1), main) < 10 * RECONCILES_PER_TASK
 
 
-def test_work_is_not_about_what_the_one_was_about_who_woke_it() -> None:
+def test_workers_do_not_inherit_the_context_of_the_task_that_adds_a_key() -> None:
     async def main(loop: VirtualLoop) -> list[str]:
         seen: list[str] = []
 
         async def work(key: Key) -> None:
-            seen.append(ABOUT.get())
-            ABOUT.set(key.ref.name)
+            seen.append(FIELDS.get())
+            FIELDS.set(key.ref.name)
             await asyncio.sleep(0.1)
 
         queue = a_queue(2)
         workers_of(queue, work).start()
-        ABOUT.set("the one who wakes")
+        FIELDS.set("of the adding task")
         queue.add(a_key(0))
         queue.add(a_key(1))
         await asyncio.sleep(1)
@@ -145,7 +145,7 @@ def test_work_is_not_about_what_the_one_was_about_who_woke_it() -> None:
     assert run_virtual(Random(1), main) == ["", ""]
 
 
-def test_nobody_is_called_any_more_once_the_queue_is_closed() -> None:
+def test_no_reconcile_starts_after_the_queue_is_closed() -> None:
     async def main(loop: VirtualLoop) -> tuple[list[str], int]:
         worked: list[str] = []
 

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from datum_compute.api.conditions import TRUE, ConditionValue
-from datum_compute.planning.federation.referenced_objects import arrival_verdict, carried
+from datum_compute.planning.federation.referenced_objects import (
+    data_ready_condition,
+    propagated_annotations,
+)
 from datum_compute.planning.rollout.referenced_data import check_sources
 from testkit.sim.mutants.mutant import function_replaced
 from testkit.sim.run.world import WorldBroken, run_scenario
@@ -55,7 +58,7 @@ def gate_opened_and_nothing_asked() -> Iterator[None]:
     def make(_original: Any) -> Any:
         return lambda *_arguments: ConditionValue(TRUE, "Ready", "")
 
-    with function_replaced(check_sources, make), function_replaced(arrival_verdict, make):
+    with function_replaced(check_sources, make), function_replaced(data_ready_condition, make):
         yield
 
 
@@ -67,7 +70,7 @@ def bytes_carried_along() -> Iterator[None]:
 
         return careless
 
-    with function_replaced(carried, make):
+    with function_replaced(propagated_annotations, make):
         yield
 
 

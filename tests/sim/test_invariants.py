@@ -251,7 +251,7 @@ def test_i15_the_project_lets_go_while_a_cell_has_it(
 
 @pytest.mark.parametrize(
     ("written_again", "violation"),
-    [("nothing", ""), ("work", "no Work is terminating"), ("deployment", "no tombstone stands")],
+    [("nothing", ""), ("work", "no Work is terminating"), ("deployment", "no Work is terminating")],
 )
 def test_i15_accepts_that_a_restored_hub_has_no_record_of_a_copy(
     scene: Scene, written_again: str, violation: str

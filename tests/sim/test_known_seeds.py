@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.sim.run.trial import Failure, tried
+from testkit.sim.run.trial import Failure, run_trial
 from testkit.sim.scenario.files import KnownSeed, read_known_seeds, scenario_text
 from testkit.sim.scenario.generate import scenario_of
 
@@ -16,7 +16,7 @@ KNOWN = read_known_seeds(Path(__file__).parent / "known_seeds.txt")[-3:]
 
 @pytest.mark.parametrize("known", KNOWN, ids=lambda known: str(known.seed))
 def test_a_known_seed_passes(known: KnownSeed) -> None:
-    trial = tried(known.scenario)
+    trial = run_trial(known.scenario)
     assert not isinstance(trial, Failure), f"{known.found}: {trial.message}"
 
 

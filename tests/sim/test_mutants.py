@@ -13,7 +13,7 @@ from datum_compute.planning.rollout import status as deployment
 from datum_compute.runtime.cached_client import CachedClient
 from testkit.sim.mutants.mutant import Mutant, function_replaced
 from testkit.sim.mutants.search import MUTANTS, Finding, find_again, read_findings, write_findings
-from testkit.sim.run.trial import Trial, tried
+from testkit.sim.run.trial import Trial, run_trial
 from testkit.sim.scenario.scenario import Scenario
 
 FINDINGS = read_findings(Path(__file__).parent / "mutant_findings")
@@ -23,7 +23,7 @@ SEEDS = 1000
 
 @cache
 def without_mutants(scenario: Scenario) -> Trial:
-    return tried(scenario)
+    return run_trial(scenario)
 
 
 def test_mutants_are_many_and_have_unique_names() -> None:

@@ -14,7 +14,7 @@ from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request, Response
 from testkit.sim.host import SimulatedHost
 from testkit.sim.loop import VirtualLoop, run_virtual
-from testkit.sim.network import TIMEOUT_S, Network, Pipe
+from testkit.sim.network import TIMEOUT_S, Network, SimulatedWatch
 
 READ = Request("GET", "/planes/hub/api/v1/namespaces")
 WRITE = Request("PUT", "/planes/hub/api/v1/namespaces/one", body=b"{}")
@@ -76,8 +76,8 @@ class Net:
     async def send(self, request: Request) -> Response:
         return await self.network.send(self.source, "there", request)
 
-    async def open_watch(self) -> Pipe:
-        return cast(Pipe, (await self.send(WATCH)).stream)
+    async def open_watch(self) -> SimulatedWatch:
+        return cast(SimulatedWatch, (await self.send(WATCH)).stream)
 
 
 def run(story: Callable[[Net], Coroutine[Any, Any, None]], source: str = "here") -> None:
@@ -191,10 +191,10 @@ def test_a_broken_list_answers_its_first_page_only() -> None:
 @watched
 def test_a_watch_brings_its_lines_in_order(source: str) -> None:
     async def story(net: Net) -> None:
-        pipe = await net.open_watch()
+        watch_stream = await net.open_watch()
         for line in (b"one", b"two"):
             net.host.lines.put_nowait(line)
-        assert [await anext(pipe), await anext(pipe)] == [b"one", b"two"]
+        assert [await anext(watch_stream), await anext(watch_stream)] == [b"one", b"two"]
 
     run(story, source)
 
@@ -202,13 +202,13 @@ def test_a_watch_brings_its_lines_in_order(source: str) -> None:
 @watched
 def test_a_half_open_watch_brings_nothing_and_does_not_end(source: str) -> None:
     async def story(net: Net) -> None:
-        pipe = await net.open_watch()
-        pipe.half_open = True
+        watch_stream = await net.open_watch()
+        watch_stream.half_open = True
         net.host.lines.put_nowait(b"one")
         net.host.lines.put_nowait(b"")  # nor that its server has ended it
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(600):
-                await anext(pipe)
+                await anext(watch_stream)
 
     run(story, source)
 
@@ -216,8 +216,8 @@ def test_a_half_open_watch_brings_nothing_and_does_not_end(source: str) -> None:
 @watched
 def test_a_watch_over_a_cut_link_goes_silent_for_good(source: str) -> None:
     async def story(net: Net) -> None:
-        pipe = await net.open_watch()
-        reading = asyncio.ensure_future(anext(pipe))
+        watch_stream = await net.open_watch()
+        reading = asyncio.ensure_future(anext(watch_stream))
         net.answers.cut += 1
         net.host.lines.put_nowait(b"one")
         await asyncio.sleep(1)
@@ -232,11 +232,11 @@ def test_a_watch_over_a_cut_link_goes_silent_for_good(source: str) -> None:
 @watched
 def test_a_closed_watch_ends_and_a_dead_host_closes_its_watches(source: str) -> None:
     async def story(net: Net) -> None:
-        pipe = await net.open_watch()
-        net.network.forget_host("there")
+        watch_stream = await net.open_watch()
+        net.network.drop_host("there")
         with pytest.raises(StopAsyncIteration):
-            await anext(pipe)
-        assert net.network.pipes(source, "there") == []
+            await anext(watch_stream)
+        assert net.network.watch_streams(source, "there") == []
 
     run(story, source)
 
@@ -245,11 +245,11 @@ def test_a_closed_watch_ends_and_a_dead_host_closes_its_watches(source: str) -> 
 def test_a_slow_watch_opens_late_and_a_lagging_one_tells_late(source: str) -> None:
     async def story(net: Net) -> None:
         net.asks.slow_watch_s.append(100.0)
-        pipe = await net.open_watch()
+        watch_stream = await net.open_watch()
         assert net.loop.time() >= 100
         net.asks.lag_s.append(8.0)
         net.host.lines.put_nowait(b"one")
-        assert await anext(pipe) == b"one"
+        assert await anext(watch_stream) == b"one"
         assert net.loop.time() >= 108
 
     run(story, source)
@@ -258,11 +258,11 @@ def test_a_slow_watch_opens_late_and_a_lagging_one_tells_late(source: str) -> No
 @watched
 def test_a_watch_ends_with_its_stream_after_all_that_was_told(source: str) -> None:
     async def story(net: Net) -> None:
-        pipe = await net.open_watch()
+        watch_stream = await net.open_watch()
         for line in (b"one", b"two", b""):
             net.host.lines.put_nowait(line)
-        assert [line async for line in pipe] == [b"one", b"two"]
-        assert net.network.pipes(source, "there") == []
+        assert [line async for line in watch_stream] == [b"one", b"two"]
+        assert net.network.watch_streams(source, "there") == []
 
     run(story, source)
 
@@ -270,9 +270,9 @@ def test_a_watch_ends_with_its_stream_after_all_that_was_told(source: str) -> No
 @watched
 def test_a_watch_that_is_closed_while_somebody_reads_it_ends(source: str) -> None:
     async def story(net: Net) -> None:
-        pipe = await net.open_watch()
-        net.loop.call_later(5.0, pipe.close)
-        assert [line async for line in pipe] == []
+        watch_stream = await net.open_watch()
+        net.loop.call_later(5.0, watch_stream.close)
+        assert [line async for line in watch_stream] == []
         assert 5.0 <= net.loop.time() < 6.0
 
     run(story, source)
@@ -281,13 +281,13 @@ def test_a_watch_that_is_closed_while_somebody_reads_it_ends(source: str) -> Non
 @watched
 def test_events_are_told_again_without_how_they_ended(source: str) -> None:
     async def story(net: Net) -> None:
-        pipe = await net.open_watch()
+        watch_stream = await net.open_watch()
         net.host.lines.put_nowait(b"one")
-        assert await anext(pipe) == b"one"
+        assert await anext(watch_stream) == b"one"
         net.asks.replays.append(always)
         net.host.lines.put_nowait(b"two")
         net.host.lines.put_nowait(b"three")
-        told = [await anext(pipe) for _ in range(5)]
+        told = [await anext(watch_stream) for _ in range(5)]
         assert told == [b"two", b"one", b"three", b"one", b"two"]
 
     run(story, source)
@@ -296,15 +296,15 @@ def test_events_are_told_again_without_how_they_ended(source: str) -> None:
 @watched
 def test_lost_deletes_leave_out_deletions_only_and_expiring_tells_of_410(source: str) -> None:
     async def story(net: Net) -> None:
-        pipe = await net.open_watch()
+        watch_stream = await net.open_watch()
         net.asks.deletes_lost += 1
         net.host.lines.put_nowait(b'{"type":"DELETED","object":{}}\n')
         net.host.lines.put_nowait(b'{"type":"ADDED","object":{}}\n')
-        assert b"ADDED" in await anext(pipe)
-        pipe.expire()
-        assert b"410" in await anext(pipe)
+        assert b"ADDED" in await anext(watch_stream)
+        watch_stream.expire()
+        assert b"410" in await anext(watch_stream)
         with pytest.raises(StopAsyncIteration):
-            await anext(pipe)
+            await anext(watch_stream)
 
     run(story, source)
 
@@ -314,11 +314,11 @@ def test_an_expired_token_is_refused_and_open_watches_go_on(source: str) -> None
     """F29."""
 
     async def story(net: Net) -> None:
-        pipe = await net.open_watch()
+        watch_stream = await net.open_watch()
         net.asks.unauthorized += 1
         assert (await net.send(READ)).status == 401
         net.host.lines.put_nowait(b"one")
-        assert await anext(pipe) == b"one"
+        assert await anext(watch_stream) == b"one"
 
     run(story, source)
 
@@ -354,17 +354,17 @@ def test_a_watch_that_still_opens_or_lags_is_told_of_until_it_is_there(source: s
         net.asks.slow_watch_s.append(100.0)
         opening = asyncio.create_task(net.open_watch())
         await asyncio.sleep(1)
-        assert "opens" in net.network.find_stalled_streams()
-        pipe = await opening
+        assert "being opened" in net.network.find_stalled_streams()
+        watch_stream = await opening
         net.asks.lag_s.append(8.0)
         for line in (b"one", b"two"):
             net.host.lines.put_nowait(line)
-        reading = asyncio.create_task(anext(pipe))
+        reading = asyncio.create_task(anext(watch_stream))
         await asyncio.sleep(1)
         assert "lags" in net.network.find_stalled_streams()
         net.asks.lag_s.clear()
         assert await reading == b"one"
-        assert await anext(pipe) == b"two"
+        assert await anext(watch_stream) == b"two"
         assert net.network.find_stalled_streams() == ""
 
     run(story, source)
@@ -372,7 +372,7 @@ def test_a_watch_that_still_opens_or_lags_is_told_of_until_it_is_there(source: s
 
 def test_the_backlog_of_a_lagging_watch_arrives_at_a_known_time() -> None:
     async def story(net: Net) -> None:
-        pipe = await net.open_watch()
+        watch_stream = await net.open_watch()
         net.asks.lag_s.append(8.0)
         for _ in range(50):
             net.host.lines.put_nowait(b"one")
@@ -384,7 +384,7 @@ def test_the_backlog_of_a_lagging_watch_arrives_at_a_known_time() -> None:
         assert "lags" in net.network.find_stalled_streams()
         await asyncio.sleep(2)
         assert net.network.find_stalled_streams() == ""
-        await pipe.aclose()
+        await watch_stream.aclose()
         assert net.network.backlog_arrives_s() == 0.0
 
     run(story)
@@ -395,9 +395,9 @@ def test_a_host_that_dies_opens_no_watch_any_more() -> None:
         net.asks.slow_watch_s.append(100.0)
         opening = asyncio.create_task(net.open_watch())
         await asyncio.sleep(1)
-        net.network.forget_host("another")
-        assert "opens" in net.network.find_stalled_streams()
-        net.network.forget_host(net.source)
+        net.network.drop_host("another")
+        assert "being opened" in net.network.find_stalled_streams()
+        net.network.drop_host(net.source)
         assert net.network.find_stalled_streams() == ""
         opening.cancel()  # as the loop does with tasks of dead hosts when the story is over
         with pytest.raises(asyncio.CancelledError):
@@ -409,11 +409,11 @@ def test_a_host_that_dies_opens_no_watch_any_more() -> None:
 @watched
 def test_a_silent_watch_is_told_of_until_its_reader_has_left(source: str) -> None:
     async def story(net: Net) -> None:
-        pipe = await net.open_watch()
+        watch_stream = await net.open_watch()
         assert net.network.find_stalled_streams() == ""
-        pipe.half_open = True
+        watch_stream.half_open = True
         assert source in net.network.find_stalled_streams()
-        await pipe.aclose()
+        await watch_stream.aclose()
         assert net.network.find_stalled_streams() == ""
 
     run(story, source)

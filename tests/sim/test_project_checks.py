@@ -14,7 +14,7 @@ from testkit.sim.checks.projects import (
     i5_deleted_projects_leave_nothing,
     i16_nothing_runs_without_access,
 )
-from testkit.sim.scenario.feature_templates import NEWCOMER
+from testkit.sim.scenario.feature_templates import NEW_PROJECT
 from testkit.sim.scenario.generate import scenario_of
 from testkit.sim.scenario.operations import CreateProject
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene
@@ -79,6 +79,6 @@ def test_i8_the_first_time_is_kept(after: str | None, fine: bool) -> None:
 
 def test_newcomers_are_told_of_and_shift_nothing_else() -> None:
     told = [scenario_of(seed) for seed in range(1, 240)]
-    with_newcomer = [s for s in told if any(isinstance(o, CreateProject) for o in s.operations)]
-    assert 8 <= len(with_newcomer) <= 40
-    assert all(NEWCOMER not in scenario.layout.projects for scenario in told)
+    with_new_project = [s for s in told if any(isinstance(o, CreateProject) for o in s.operations)]
+    assert 8 <= len(with_new_project) <= 40
+    assert all(NEW_PROJECT not in scenario.layout.projects for scenario in told)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from testkit.sim.loop import ALWAYS, NEVER
-from testkit.sim.run.shrink import shrunken
+from testkit.sim.run.shrink import shrink
 from testkit.sim.run.trial import Failure, Trial
 from testkit.sim.run.world import Outcome
 from testkit.sim.scenario.faults import CloseWatches, CrashAtCommit, ForgetHistory
@@ -49,7 +49,7 @@ def test_only_what_the_failure_needs_is_left() -> None:
         deletes = any(isinstance(o, DeleteWorkload) for o in scenario.operations)
         return "I6" if needed and deletes else ""
 
-    found = shrunken(Failure(LARGE, "I6", "broken"), trial=failing_if(breaks, []))
+    found = shrink(Failure(LARGE, "I6", "broken"), trial=failing_if(breaks, []))
     small = found.failure.scenario
     assert small.faults == (CRASH, FORGET)
     assert small.operations == (DELETE,)
@@ -62,7 +62,7 @@ def test_values_are_simplified_as_long_as_it_fails() -> None:
         creates = [o for o in scenario.operations if isinstance(o, CreateWorkload)]
         return "I1" if any(o.replicas >= 2 for o in creates) else ""
 
-    found = shrunken(Failure(LARGE, "I1", "broken"), trial=failing_if(breaks, []))
+    found = shrink(Failure(LARGE, "I1", "broken"), trial=failing_if(breaks, []))
     (create,) = found.failure.scenario.operations
     assert isinstance(create, CreateWorkload)
     assert (create.replicas, len(create.cities)) == (2, 1)
@@ -71,7 +71,7 @@ def test_values_are_simplified_as_long_as_it_fails() -> None:
 
 def test_a_failure_that_needs_no_shuffling_is_left_with_none() -> None:
     trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", [])
-    assert shrunken(Failure(LARGE, "I6", ""), trial=trial).failure.scenario.shuffled_s == NEVER
+    assert shrink(Failure(LARGE, "I6", ""), trial=trial).failure.scenario.shuffled_s == NEVER
 
 
 def test_a_failure_that_needs_a_shuffled_moment_is_left_with_little_more_than_that() -> None:
@@ -79,7 +79,7 @@ def test_a_failure_that_needs_a_shuffled_moment_is_left_with_little_more_than_th
         begins_s, ends_s = scenario.shuffled_s
         return "I6" if FORGET in scenario.faults and begins_s <= 3.1 < ends_s else ""
 
-    found = shrunken(Failure(LARGE, "I6", "broken"), trial=failing_if(breaks, []))
+    found = shrink(Failure(LARGE, "I6", "broken"), trial=failing_if(breaks, []))
     begins_s, ends_s = found.failure.scenario.shuffled_s
     assert begins_s <= 3.1 < ends_s
     assert ends_s - begins_s < 0.2
@@ -87,14 +87,14 @@ def test_a_failure_that_needs_a_shuffled_moment_is_left_with_little_more_than_th
 
 def test_the_schedule_stays_for_those_who_try_others() -> None:
     trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", [])
-    found = shrunken(Failure(LARGE, "I6", ""), trial=trial, keep_shuffled=True)
+    found = shrink(Failure(LARGE, "I6", ""), trial=trial, keep_shuffled=True)
     assert found.failure.scenario.shuffled_s == ALWAYS
 
 
 def test_nothing_is_tried_twice() -> None:
     tries: list[Scenario] = []
     trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", tries)
-    shrunken(Failure(LARGE, "I6", "broken"), trial=trial)
+    shrink(Failure(LARGE, "I6", "broken"), trial=trial)
     assert len(set(tries)) == len(tries)
 
 
@@ -102,7 +102,7 @@ def test_another_failure_on_the_way_is_not_followed() -> None:
     def breaks(scenario: Scenario) -> str:
         return "I6" if CRASH in scenario.faults else "I9"
 
-    found = shrunken(Failure(LARGE, "I6", "broken"), trial=failing_if(breaks, []))
+    found = shrink(Failure(LARGE, "I6", "broken"), trial=failing_if(breaks, []))
     assert found.failure.invariant == "I6"
     assert found.failure.scenario.faults == (CRASH,)
 
@@ -111,7 +111,7 @@ def test_another_failure_on_the_way_is_not_followed() -> None:
 def test_the_search_is_bounded_and_gives_the_smallest_so_far(runs_max: int) -> None:
     tries: list[Scenario] = []
     trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", tries)
-    found = shrunken(Failure(LARGE, "I6", "broken"), runs_max=runs_max, trial=trial)
+    found = shrink(Failure(LARGE, "I6", "broken"), runs_max=runs_max, trial=trial)
     assert len(tries) == found.runs <= runs_max
     assert FORGET in found.failure.scenario.faults
 
@@ -120,4 +120,4 @@ def test_a_small_scenario_stays_as_it_is() -> None:
     small = replace(LARGE, operations=(), faults=(FORGET,), chaos_s=4.0, shuffled_s=NEVER)
     small = replace(small, layout=WorldLayout("one", ("alpha",), ("dfw",)))
     trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", [])
-    assert shrunken(Failure(small, "I6", "broken"), trial=trial).failure.scenario == small
+    assert shrink(Failure(small, "I6", "broken"), trial=trial).failure.scenario == small

@@ -15,7 +15,7 @@ import pytest
 from testkit.sim.run import main as campaign
 from testkit.sim.run import main as sim
 from testkit.sim.run import trial as every_commit
-from testkit.sim.run.shrink import Shrunken
+from testkit.sim.run.shrink import ShrunkFailure
 from testkit.sim.run.trial import Failure, Summary
 from testkit.sim.run.worker_pool import WorkerLost, run_in_workers
 from testkit.sim.scenario.faults import CrashAtCommit
@@ -149,7 +149,7 @@ def test_a_report_holds_what_was_searched_and_found(tmp_path: Path) -> None:
     report.add(Summary(40, ("CutLink", "CutLink"), 12, 60.0, {"request lost": 3}))
     failure = Failure(replace(SMALL, seed=41), "I6", "I6: not converged")
     report.add(Summary(41, ("CrashAtCommit",), failure=failure))
-    report.shrunken = [Shrunken(failure, runs=9)]
+    report.shrink = [ShrunkFailure(failure, runs=9)]
     text = campaign.write_report(report, tmp_path / "report").read_text()
     plain = json.loads((tmp_path / "report" / "report.json").read_text())
     assert (plain["firstSeed"], plain["seeds"], plain["commits"]) == (40, 2, 12)

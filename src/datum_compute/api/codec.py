@@ -107,7 +107,7 @@ def canonical(value: Any) -> Any:
     return value
 
 
-def canonical_where_unlike(one: msgspec.Struct, other: msgspec.Struct) -> list[JsonObject]:
+def canonical_diff_inputs(one: msgspec.Struct, other: msgspec.Struct) -> list[JsonObject]:
     """The canonical JSON of two structs of a type, without the fields in which they are equal: what
     a patch from the one to the other is made of. Of a list in the first, which a patch replaces as
     a whole, is only said that it is another one: null."""

@@ -16,7 +16,7 @@ from datum_compute.api.meta import KindInfo, OwnerReference, Ref
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredObject:
     """One object as those who clean up see it. ``kind`` is how it can be reached."""
 
     kind: KindInfo[Any]
@@ -62,27 +62,27 @@ class Holdings(Protocol):
         """The kind of a reference; any version of its group will do."""
         ...
 
-    def find(self, resource: str, ref: Ref) -> Held | None: ...
+    def find(self, resource: str, ref: Ref) -> StoredObject | None: ...
 
     def content(self, resource: str, ref: Ref) -> JsonObject | None:
         """The whole object, as it is stored."""
         ...
 
-    def dependents(self, uid: str) -> list[Held]:
+    def dependents(self, uid: str) -> list[StoredObject]:
         """Objects that name this uid as an owner."""
         ...
 
-    def in_namespace(self, namespace: str) -> list[Held]: ...
+    def in_namespace(self, namespace: str) -> list[StoredObject]: ...
 
-    def of_resource(self, resource: str) -> list[Held]: ...
+    def of_resource(self, resource: str) -> list[StoredObject]: ...
 
     def changes(self, wanted: Wanted) -> Changes: ...
 
-    async def strike_off(self, held: Held, owners: Collection[str]) -> None:
+    async def strike_off(self, held: StoredObject, owners: Collection[str]) -> None:
         """Take the owners of these uids out of the object as it was looked at; one that is gone
         is fine, one that has changed is a Conflict."""
         ...
 
-    async def release(self, held: Held, finalizer: str) -> None:
+    async def release(self, held: StoredObject, finalizer: str) -> None:
         """Take the finalizer of a foreground or orphan deletion away; otherwise the same."""
         ...

@@ -58,7 +58,7 @@ def city_policy_name(city: str) -> str:
     return f"city-{city.lower()}"
 
 
-def companion_policy_name(kind: str, name: str) -> str:
+def source_copy_policy_name(kind: str, name: str) -> str:
     return f"{kind.lower()}-{name}"
 
 

@@ -43,11 +43,11 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.lifecycle import PlaneLifecycle
 from datum_compute.planes.planes import Planes
 from datum_compute.planning.plan import Plan, Wait
-from datum_compute.planning.platform.entitlements import Requested, plan_entitlement
+from datum_compute.planning.platform.entitlements import EntitlementInputs, plan_entitlement
 from datum_compute.planning.platform.projects import (
     organization_namespace,
-    plan_guard,
     plan_organization,
+    plan_project_metadata,
     plan_ready,
 )
 from datum_compute.planning.platform.services import plan_configuration, plan_consumer, plan_service
@@ -134,7 +134,7 @@ async def _organizations(platform: Client, _project: Client, _plane: PlaneName, 
 async def _projects(platform: Client, _project: Client, plane: PlaneName, now: str) -> _Plans:
     project = await platform.get(PROJECT, Ref("", member_name(plane)))
     owner = await platform.get(ORGANIZATION, Ref("", project.spec.owner_ref.name))
-    guard = plan_guard(project, owner)
+    guard = plan_project_metadata(project, owner)
     return [guard if guard.actions else plan_ready(project, now)]
 
 
@@ -161,7 +161,7 @@ async def _entitlements(platform: Client, project: Client, plane: PlaneName, now
     name = Ref("", COMPUTE)
     consumer = consumer_name(SERVICE_NAME, member_name(plane))
     consumers = {one.metadata.name: one for one in (await platform.list(CONSUMER)).items}
-    requested = Requested(
+    requested = EntitlementInputs(
         plane=plane,
         entitlement=await project.get(ENTITLEMENT, name),
         service=await platform.get(SERVICE, name),

@@ -25,7 +25,7 @@ from datum_compute.cli.options import connection_options, wait_options, yes_opti
 from datum_compute.cli.output import render_count
 from datum_compute.cli.prompt import confirm
 from datum_compute.cli.session import Session, run_on_hub
-from datum_compute.planning.federation.cells import serving
+from datum_compute.planning.federation.cells import serving_condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ def _closed(cluster: Cluster, cells: Sequence[Cluster]) -> str:
     city = cluster.metadata.labels.get(TOPOLOGY_CITY)
     others = [c for c in cells if c is not cluster and not c.is_terminating]
     same = [c for c in others if city and c.metadata.labels.get(TOPOLOGY_CITY) == city]
-    verdict = serving(cluster, same)
+    verdict = serving_condition(cluster, same)
     return "" if verdict.status == TRUE else verdict.reason
 
 

@@ -235,7 +235,7 @@ def _unwell(title: str, word: str, cause: Link, now: float) -> Finding:
     limit_s = window_s(cause.reason)
     stalled = _is_older(cause.since, now, limit_s) if limit_s is not None else False
     passing = limit_s is not None and not stalled
-    whose = "stalled" if stalled else OWNER[cause.move]
+    whose = "stalled" if stalled else OWNER[cause.actor]
     age = age_since(cause.since, now)
     usual = f", usually done in {render_age(limit_s)}" if limit_s is not None else ""
     text = f"{word}: {cause_text(cause)} (for {age}{usual}; {whose})"

@@ -147,8 +147,8 @@ def _print(session: Session, chain: Chain) -> None:
         told.add(link.message)
     cause = chain.cause
     data("")
-    data(f"Whose move:  {_WHOSE[cause.move]}")
-    data(f"Waiting for: {cause.awaited}")
+    data(f"Whose move:  {_WHOSE[cause.actor]}")
+    data(f"Waiting for: {cause.waiting_for}")
     data(f"Next:        {cause.command}")
     if chain.steps:
         data(f"Plan, by what the cell said last ({_then(chain, now)}):" if chain.as_of else "Plan:")
@@ -190,8 +190,8 @@ def _link_document(plane: str, link: Link) -> JsonObject:
         "reason": link.reason,
         "message": link.message,
         "since": link.since,
-        "move": str(link.move),
-        "awaited": link.awaited,
+        "move": str(link.actor),
+        "awaited": link.waiting_for,
         "command": link.command,
     }
 

@@ -28,7 +28,7 @@ from datum_compute.client.kubeconfig import (
     connection_of,
     load_kubeconfig,
 )
-from datum_compute.planning.explain.advice import Move, advice_on
+from datum_compute.planning.explain.advice import Actor, advice_on
 from datum_compute.planning.explain.explain import Link, deployment_ref, explain_instance
 
 _NOT_TO_BE_HAD = (KubeconfigError, ApiError, Unreachable, DecodeError, ValueError)
@@ -87,7 +87,7 @@ async def find_deployment(client: Client, instance: Instance) -> WorkloadDeploym
 
 def as_seen_from(copy: Instance, plane: PlaneName, link: Link) -> Link:
     """What the user has to do is done in the project; what is looked at lies on the cell."""
-    if link.move is Move.YOU:
+    if link.actor is Actor.USER:
         here = f"--namespace={copy.metadata.namespace}"
         return replace(
             link, command=link.command.replace(f"--namespace={link.ref.namespace}", here)
@@ -110,8 +110,8 @@ async def _from_hub(session: Session, cell: str) -> list[tuple[str, Link]]:
         reason=ready.reason,
         message=ready.message,
         since=ready.last_transition_time,
-        move=advice.move,
-        awaited=advice.awaited,
+        actor=advice.actor,
+        waiting_for=advice.waiting_for,
         command=f"kubectl --context={HUB} describe cluster {cell}",
     )
     return [(HUB, link)]

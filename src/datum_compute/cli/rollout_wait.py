@@ -29,14 +29,14 @@ from datum_compute.cli.rollout_view import RolloutView, build_view
 from datum_compute.cli.session import Session
 from datum_compute.cli.undo_target import can_undo
 from datum_compute.cli.waiting import Arrived, WatchFor, wait_until
-from datum_compute.planning.explain.advice import Move
+from datum_compute.planning.explain.advice import Actor
 from datum_compute.planning.explain.explain import Link, explain_workload
 
 OWNER = {
-    Move.YOU: "your move",
-    Move.PLATFORM: "the platform's move",
-    Move.WAIT: "wait",
-    Move.NOBODY: "all is well",
+    Actor.USER: "your move",
+    Actor.PLATFORM: "the platform's move",
+    Actor.WAIT: "wait",
+    Actor.NONE: "all is well",
 }
 
 
@@ -103,7 +103,7 @@ class RolloutWatch:
             return
         cause = explain_workload(workload, deployments, instances).cause
         cause = replace(cause, command=self.session.runnable(cause.command))
-        if exceeded or (cause.move is Move.YOU and stalled_s >= patience.verdict_s):
+        if exceeded or (cause.actor is Actor.USER and stalled_s >= patience.verdict_s):
             raise await self._failed(workload, cause)
         if stalled_s >= patience.stall_s and self._told != cause.reason:
             self._told = cause.reason
@@ -111,7 +111,7 @@ class RolloutWatch:
             self.view.say(
                 "blocked",
                 f"No progress for {render_age(still_s)}: {cause_text(cause)} "
-                f"({OWNER[cause.move]}; waiting for: {cause.awaited}). Next: {cause.command}\n"
+                f"({OWNER[cause.actor]}; waiting for: {cause.waiting_for}). Next: {cause.command}\n"
                 f"See why: {explain}",
                 color="yellow",
                 **cause_document(cause),
@@ -119,7 +119,7 @@ class RolloutWatch:
             )
 
     async def _failed(self, workload: Workload, cause: Link) -> FailedError:
-        hint = f"Waiting for: {cause.awaited}. Next: {cause.command}"
+        hint = f"Waiting for: {cause.waiting_for}. Next: {cause.command}"
         if await can_undo(self.session, workload):
             undo = self.session.command("rollout", "undo", self.name)
             hint += f"\nGo back to the previous version: {undo}"
@@ -153,8 +153,8 @@ def cause_document(cause: Link) -> dict[str, object]:
         "reason": cause.reason,
         "message": cause.message,
         "since": cause.since,
-        "move": str(cause.move),
-        "awaited": cause.awaited,
+        "move": str(cause.actor),
+        "awaited": cause.waiting_for,
         "command": cause.command,
     }
 

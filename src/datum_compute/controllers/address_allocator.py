@@ -1,12 +1,12 @@
-"""Who has which address on each cell: the one place where addresses are handed out.
+"""Allocation of instance addresses on each cell. All addresses are allocated here.
 
-An address is on record on the Instance (its status) before any machine gets it, and the Instance is
-there until its machine is gone. Between the choice and that record the book remembers it, so two
-instances that are looked at at the same moment never get the same. Choosing takes no time (nothing
-is awaited), so one choice is made after the other.
-
-After a restart the book is filled from what is on record. An address becomes free when neither the
-Instance nor the Server that has it is there any more; that is seen when somebody asks for it.
+- An address is recorded in the status of its Instance before a machine uses it, and the Instance
+  exists until its machine is gone.
+- Between the choice and that record the allocator remembers the address, so that two concurrent
+  reconciles never choose the same one. A choice awaits nothing, so choices do not overlap.
+- After a restart the recorded addresses are read again.
+- An address is free when neither its Instance nor its Server exists. That is checked when another
+  instance needs an address.
 """
 
 from __future__ import annotations
@@ -23,62 +23,61 @@ from datum_compute.runtime.cached_client import CachedClient
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class AddressOwner:
     ref: Ref
     uid: str
 
 
 @dataclass(slots=True)
-class _Page:
-    """The addresses of one cell, as long as this view of it lasts."""
+class _CellAddresses:
+    """The owners of the addresses of one cell, valid for one client of the cell."""
 
-    view: CachedClient
-    owners: dict[str, Owner] = field(default_factory=dict)
+    client: CachedClient
+    owners: dict[str, AddressOwner] = field(default_factory=dict)
 
 
-class AddressBook:
+class AddressAllocator:
     def __init__(self) -> None:
-        self._pages: dict[PlaneName, _Page] = {}
+        self._cells: dict[PlaneName, _CellAddresses] = {}
 
-    def addresses(
+    def allocate(
         self, view: CachedClient, attachment: NetworkAttachment, instance: Instance
     ) -> list[str] | None:
-        """One of each prefix, the same ones whenever this instance asks; None if there are not
-        enough."""
-        page = self._page(view)
-        owner = Owner(ref_of(instance), instance.metadata.uid)
-        chosen: list[str] = []
+        """Return an address of each prefix, the same ones for each call; None if one is full."""
+        cell = self._cell_addresses(view)
+        owner = AddressOwner(ref_of(instance), instance.metadata.uid)
+        allocated: list[str] = []
         for attached in attachment.prefixes:
 
             def is_taken(address: str) -> bool:
-                return not self._is_free(page, address, owner)
+                return not self._is_free(cell, address, owner)
 
             address = plan_address(attached.prefix, str(owner.ref), is_taken)
             if address is None:
                 return None
-            chosen.append(address)
-        page.owners.update(dict.fromkeys(chosen, owner))
-        return chosen
+            allocated.append(address)
+        cell.owners.update(dict.fromkeys(allocated, owner))
+        return allocated
 
-    def _page(self, view: CachedClient) -> _Page:
-        page = self._pages.get(view.plane)
-        if page is None or page.view is not view:
-            page = self._pages[view.plane] = _Page(view)
+    def _cell_addresses(self, view: CachedClient) -> _CellAddresses:
+        cell = self._cells.get(view.plane)
+        if cell is None or cell.client is not view:
+            cell = self._cells[view.plane] = _CellAddresses(view)
             for instance in view.read(INSTANCE).all():
-                owner = Owner(ref_of(instance), instance.metadata.uid)
+                owner = AddressOwner(ref_of(instance), instance.metadata.uid)
                 for address in addresses_of(instance.status.network_interfaces):
-                    page.owners[address] = owner
+                    cell.owners[address] = owner
             for server in view.read(SERVER).all():
                 for address in addresses_of(server.spec.interfaces):
-                    page.owners.setdefault(address, Owner(ref_of(server), ""))
-        return page
+                    cell.owners.setdefault(address, AddressOwner(ref_of(server), ""))
+        return cell
 
-    def _is_free(self, page: _Page, address: str, asking: Owner) -> bool:
-        owner = page.owners.get(address)
-        if owner is None or owner == asking:
+    def _is_free(self, cell: _CellAddresses, address: str, requester: AddressOwner) -> bool:
+        owner = cell.owners.get(address)
+        if owner is None or owner == requester:
             return True
-        holder = page.view.read(INSTANCE).get(owner.ref)
+        holder = cell.client.read(INSTANCE).get(owner.ref)
         if holder is not None and holder.metadata.uid == owner.uid:
             return False
-        server = page.view.read(SERVER).get(owner.ref)
+        server = cell.client.read(SERVER).get(owner.ref)
         return server is None or address not in addresses_of(server.spec.interfaces)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datum_compute.api.holdings import Holdings
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.timestamps import timestamp
-from datum_compute.controllers.address_allocator import AddressBook
+from datum_compute.controllers.address_allocator import AddressAllocator
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
 from datum_compute.planes.lifecycle import PlaneLifecycle
@@ -50,7 +50,7 @@ class ProcessState:
     # Addresses that were chosen and are not in an Instance status yet. The network gate writes and
     # reads them. A new process fills the book from the recorded Instances and Servers; a choice
     # that was not recorded was given to no machine.
-    addresses: AddressBook = field(default_factory=AddressBook)
+    addresses: AddressAllocator = field(default_factory=AddressAllocator)
 
     # Claims whose deletion has begun, with their uid. The claim-release controller writes them
     # before it reads from the cell that the slot is empty; the quota gate reads them and clears no

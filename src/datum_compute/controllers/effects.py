@@ -12,10 +12,10 @@ import msgspec
 
 from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import ApiError, Conflict, Invalid, Unreachable
-from datum_compute.api.holdings import Held
+from datum_compute.api.holdings import StoredObject
 from datum_compute.api.meta import ApiObject
 from datum_compute.api.plane import PlaneName, plane_role
-from datum_compute.controllers.events import is_told_about, notices
+from datum_compute.controllers.events import has_events, user_events
 from datum_compute.planes.planes import Planes
 from datum_compute.planning.plan import (
     Action,
@@ -24,9 +24,9 @@ from datum_compute.planning.plan import (
     Patch,
     PatchStatus,
     Plan,
-    RemoveItems,
+    RemoveListItems,
     Wait,
-    is_skipped,
+    is_deferred,
 )
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
@@ -39,19 +39,19 @@ T = TypeVar("T", bound=ApiObject)
 
 
 async def carry_out(planes: Planes, plan: Plan) -> Done | Requeue:
-    """Carry out the actions in order. The first failure stops it; the next reconcile plans again.
+    """Carry out the actions in order. The first failure ends it; the next reconcile plans again.
 
     Adjacent creates or deletes of one kind do not depend on each other: they run concurrently. So
     do all actions of an independent plan.
     """
-    begun = [a for a in plan.actions if not isinstance(a, Wait) and not is_skipped(a)]
-    if len(begun) == 1:  # nearly all plans have one action
-        await _carry_out_and_tell(planes, begun[0])
+    active = [a for a in plan.actions if not isinstance(a, Wait) and not is_deferred(a)]
+    if len(active) == 1:  # nearly all plans have one action
+        await _carry_out_and_record(planes, active[0])
     else:
-        same = (lambda _action: ()) if plan.independent else _group
-        for _, actions in groupby(begun, key=same):
+        group_key = (lambda _action: ()) if plan.independent else _group
+        for _, actions in groupby(active, key=group_key):
             await _run_in_batches(
-                [partial(_carry_out_and_tell, planes, action) for action in actions]
+                [partial(_carry_out_and_record, planes, action) for action in actions]
             )
     return Done() if plan.requeue_after_s is None else Requeue(plan.requeue_after_s)
 
@@ -75,7 +75,7 @@ async def for_each_plane(
         raise first_error
 
 
-async def delete_objects(view: CachedClient, objects: Sequence[Held]) -> None:
+async def delete_objects(view: CachedClient, objects: Sequence[StoredObject]) -> None:
     """Delete objects of any kind, a batch at a time, so that deletes share commits."""
     for start in range(0, len(objects), DELETE_BATCH):
         batch = objects[start : start + DELETE_BATCH]
@@ -95,20 +95,20 @@ async def _run_in_batches(calls: Sequence[Callable[[], Awaitable[None]]]) -> Non
         await calls[0]()
         return
     for start in range(0, len(calls), _BATCH_SIZE):
-        started = (call() for call in calls[start : start + _BATCH_SIZE])
-        for result in await asyncio.gather(*started, return_exceptions=True):
+        running = (call() for call in calls[start : start + _BATCH_SIZE])
+        for result in await asyncio.gather(*running, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
 
 
-async def _carry_out_and_tell(planes: Planes, action: Action) -> None:
-    if isinstance(action, Wait) or not is_told_about(action.plane, action.kind):
+async def _carry_out_and_record(planes: Planes, action: Action) -> None:
+    if isinstance(action, Wait) or not has_events(action.plane, action.kind):
         await _carry_out(planes, action)
         return
     observed = _observed(planes, action)
-    made = await _carry_out(planes, action)
-    for notice in notices(action, made or observed):
-        planes.record_event(notice)
+    created = await _carry_out(planes, action)
+    for event in user_events(action, created or observed):
+        planes.record_event(event)
 
 
 async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
@@ -117,17 +117,17 @@ async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
         case Wait():
             pass
         case Create(plane, kind, obj, with_status=True):
-            view, whole = planes.require(plane), _releasable(planes, obj)
-            made: ApiObject = await view.create_with_status(kind, whole)
-            return made
+            view, prepared = planes.require(plane), _drop_unmanaged_finalizers(planes, obj)
+            created: ApiObject = await view.create_with_status(kind, prepared)
+            return created
         case Create(plane, kind, obj):
-            await planes.require(plane).create(kind, _releasable(planes, obj))
+            await planes.require(plane).create(kind, _drop_unmanaged_finalizers(planes, obj))
         case Delete(plane, kind, ref, uid, _, version):
             await planes.require(plane).delete(kind, ref, uid=uid, version=version)
         case Patch(plane, kind, ref, patch):
             await planes.require(plane).patch(kind, ref, patch)
-        case RemoveItems():
-            await _remove_items(planes, action)
+        case RemoveListItems():
+            await _remove_list_items(planes, action)
         case PatchStatus(plane, kind, ref, version, status):
             await planes.require(plane).patch_status(kind, ref, status, version=version)
         case _:
@@ -135,8 +135,8 @@ async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
     return None
 
 
-def _releasable(planes: Planes, obj: T) -> T:
-    """The object without the finalizers that no running controller removes."""
+def _drop_unmanaged_finalizers(planes: Planes, obj: T) -> T:
+    """Return the object without the finalizers that no running controller removes."""
     metadata = obj.metadata
     kept = [name for name in metadata.finalizers if name not in planes.unmanaged_finalizers]
     if kept == metadata.finalizers:
@@ -145,7 +145,7 @@ def _releasable(planes: Planes, obj: T) -> T:
 
 
 def _observed(planes: Planes, action: Action) -> ApiObject | None:
-    """The object before the action, for kinds with events."""
+    """Return the object before the action, for kinds with events."""
     if isinstance(action, Wait | Create):
         return None
     view = planes.get(action.plane)
@@ -155,7 +155,7 @@ def _observed(planes: Planes, action: Action) -> ApiObject | None:
     return observed
 
 
-async def _remove_items(planes: Planes, removal: RemoveItems) -> None:
+async def _remove_list_items(planes: Planes, removal: RemoveListItems) -> None:
     """Remove the items from last to first, so that no removal changes the index of the next one.
 
     Each removal tests that the item is still there.

@@ -1,8 +1,8 @@
-"""What users are told when a plan has been carried out: one place, for every controller.
+"""Events for users about the actions of a plan, for every controller.
 
-An action is planned only when something changes and succeeds for one writer only, so what is told
-here is told once for each transition. Told on the planes that people look at (projects and cells),
-about the kinds in ``_TELLING_CONDITION``; their reasons are listed in ``docs/reference/events.md``.
+An action is planned only when something changes and succeeds for one writer only, so each
+transition is reported once. Events are recorded on projects and cells, about the kinds in
+``_SUMMARY_CONDITION``. Their reasons are listed in ``docs/reference/events.md``.
 """
 
 from __future__ import annotations
@@ -23,97 +23,103 @@ from datum_compute.runtime.event_recorder import EventRequest, reference_to
 
 _ROLES = frozenset({"project", "cell"})
 
-# The condition that sums up how an object of the kind is.
-_TELLING_CONDITION = {
+# The condition that summarizes the state of an object of the kind.
+_SUMMARY_CONDITION = {
     WORKLOAD.kind: "Available",
     DEPLOYMENT.kind: "Available",
     INSTANCE.kind: "Ready",
 }
 
-# On its way out, because somebody wants that.
-LEAVING = ("Stopping", "Removing")
+# Reasons of an object that is deleted on request.
+REMOVAL_REASONS = ("Stopping", "Removing")
 
-# Not there yet, and nothing wrong with that.
-ON_THE_WAY = frozenset(
+# Reasons of a normal start or deletion, which cause no warning.
+NORMAL_PROGRESS_REASONS = frozenset(
     {
         *("Pending", "PendingProgramming", "ProgrammingInProgress", "Starting"),
         *("InstancesProvisioning", "NetworkProvisioning", "SchedulingGatesPresent"),
         *("Resolving", "AwaitingPropagation", "NoAvailablePlacements", "NoAvailableDeployments"),
-        *LEAVING,
+        *REMOVAL_REASONS,
     }
 )
 
-# Reasons of events that are no reasons of conditions, and what they mean.
-OWN_REASONS = {
-    "WorkloadDeploymentCreated": "Deployments for further cities were made for the Workload.",
-    "WorkloadDeploymentRemoved": "Deployments of cities that are no longer asked for go.",
-    "InstanceCreated": "Instances were made for the deployment.",
-    "InstanceRemoved": "Instances of the deployment go, or give way to newer ones.",
-    "AmbiguousOwner": "Warning: the object should lead to exactly one other, and leads to none or "
-    "to several.",
-    "OwnerRefInvalidNamespace": "Warning: an object without a namespace names an owner that is in "
-    "one. That leads nowhere: the object is never collected.",
-    "Quarantined": "Warning: a copy of an instance on the hub leads to no project or deployment. "
-    "It stays where it is, and is tried again when its labels change.",
-    "WakeFailed": "Warning: a connection came for a sleeping instance and was closed, because the "
-    "instance did not serve in time.",
-    "Deleted": "Nothing that belonged to the object is left, and neither is the object; said in a "
-    "project of what cells that answer have.",
-    DELETION_UNCONFIRMED: "Warning: the deployment was deleted while its cell did not answer. What "
-    "runs there is stopped when the cell is back.",
+# Reasons of events that are not reasons of conditions, and their meaning.
+EVENT_ONLY_REASONS = {
+    "WorkloadDeploymentCreated": "Deployments for more cities were created for the Workload.",
+    "WorkloadDeploymentRemoved": "Deployments of cities that the Workload no longer names are "
+    "deleted.",
+    "InstanceCreated": "Instances were created for the deployment.",
+    "InstanceRemoved": "Instances of the deployment are deleted or replaced.",
+    "AmbiguousOwner": "Warning: the object must map to exactly one other object, and maps to none "
+    "or to several.",
+    "OwnerRefInvalidNamespace": "Warning: an object without a namespace has an owner reference "
+    "to a namespaced object. It is never garbage collected.",
+    "Quarantined": "Warning: a copy of an instance on the hub matches no project or deployment. "
+    "It is kept, and is checked again when its labels change.",
+    "WakeFailed": "Warning: a connection to a sleeping instance was closed, because the instance "
+    "was not ready in time.",
+    "Deleted": "The object and everything that belonged to it are deleted. In a project this is "
+    "confirmed for reachable cells.",
+    DELETION_UNCONFIRMED: "Warning: the deployment was deleted while its cell was unreachable. Its "
+    "instances there are stopped when the cell reconnects.",
 }
 
 
-def is_told_about(plane: PlaneName, kind: KindInfo[Any]) -> bool:
-    return kind.kind in _TELLING_CONDITION and plane_role(plane) in _ROLES
+def has_events(plane: PlaneName, kind: KindInfo[Any]) -> bool:
+    return kind.kind in _SUMMARY_CONDITION and plane_role(plane) in _ROLES
 
 
-def notices(action: Action, observed: Any) -> Iterator[EventRequest]:
-    """What a carried-out action means to users; ``observed`` is its object before, and of one that
-    was created with its status the object that was made."""
+def user_events(action: Action, observed: Any) -> Iterator[EventRequest]:
+    """Return the events of a completed action.
+
+    ``observed`` is the object before the action; for an object that was created with its status, it
+    is the created object.
+    """
     match action:
-        case Create(plane, kind, obj) if is_told_about(plane, kind):
-            yield from _about_owner(plane, obj, f"{kind.kind}Created", "Created")
+        case Create(plane, kind, obj) if has_events(plane, kind):
+            yield from _owner_events(plane, obj, f"{kind.kind}Created", "Created")
             if observed:
-                told = find_condition(observed.status.conditions, _TELLING_CONDITION[kind.kind])
-                yield from _news(plane, kind, observed, None, told)
-        case Delete(plane, kind, _, _, reason) if observed and is_told_about(plane, kind):
-            yield from _about_owner(plane, observed, f"{kind.kind}Removed", "Removing", reason)
-        case PatchStatus(plane, kind, _, _, status) if observed and is_told_about(plane, kind):
-            yield from _transition(plane, kind, observed, status)
-            yield from _failed_wake(plane, kind, observed, status)
-        case Patch(plane, kind, _, patch, _, unconfirmed) if observed and is_told_about(
+                summary = find_condition(observed.status.conditions, _SUMMARY_CONDITION[kind.kind])
+                yield from _condition_events(plane, kind, observed, None, summary)
+        case Delete(plane, kind, _, _, reason) if observed and has_events(plane, kind):
+            yield from _owner_events(plane, observed, f"{kind.kind}Removed", "Removing", reason)
+        case PatchStatus(plane, kind, _, _, status) if observed and has_events(plane, kind):
+            yield from _status_events(plane, kind, observed, status)
+            yield from _wake_events(plane, kind, observed, status)
+        case Patch(plane, kind, _, patch, _, unconfirmed_warning) if observed and has_events(
             plane, kind
         ):
             about = reference_to(kind, observed)
-            if unconfirmed:
-                yield EventRequest(plane, about, "Warning", DELETION_UNCONFIRMED, unconfirmed)
-            elif _lets_go(observed, patch):
-                where = " where cells answer" if plane_role(plane) == "project" else ""
-                note = f"Nothing that belonged to it is left{where}"
-                yield EventRequest(plane, about, "Normal", "Deleted", note)
+            if unconfirmed_warning:
+                yield EventRequest(
+                    plane, about, "Warning", DELETION_UNCONFIRMED, unconfirmed_warning
+                )
+            elif _removes_last_finalizer(observed, patch):
+                scope = " on reachable cells" if plane_role(plane) == "project" else ""
+                message = f"Everything that belonged to it is deleted{scope}"
+                yield EventRequest(plane, about, "Normal", "Deleted", message)
         case _:
             return
 
 
-def ambiguous_mapping_event(misled: AmbiguousMapping) -> EventRequest:
-    """An object that should lead to exactly one other and does not: never in silence."""
+def ambiguous_mapping_event(mapping: AmbiguousMapping) -> EventRequest:
+    """Return the warning event of an object that must map to exactly one other and does not."""
     about = ObjectReference(
-        api_version=misled.kind.api_version,
-        kind=misled.kind.kind,
-        namespace=misled.ref.namespace,
-        name=misled.ref.name,
-        uid=misled.uid,
+        api_version=mapping.kind.api_version,
+        kind=mapping.kind.kind,
+        namespace=mapping.ref.namespace,
+        name=mapping.ref.name,
+        uid=mapping.uid,
     )
-    return EventRequest(misled.plane, about, "Warning", "AmbiguousOwner", misled.message)
+    return EventRequest(mapping.plane, about, "Warning", "AmbiguousOwner", mapping.message)
 
 
-def _about_owner(
-    plane: PlaneName, obj: ApiObject, reason: str, note: str, because: str = ""
+def _owner_events(
+    plane: PlaneName, obj: ApiObject, reason: str, message: str, cause: str = ""
 ) -> Iterator[EventRequest]:
-    """Of this object, and of others of the same owner to whom the same happens."""
+    """Report the action to the owner. Equal events of several members are combined."""
     for owner in obj.metadata.owner_references:
-        if owner.controller and owner.kind in _TELLING_CONDITION:
+        if owner.controller and owner.kind in _SUMMARY_CONDITION:
             about = ObjectReference(
                 api_version=owner.api_version,
                 kind=owner.kind,
@@ -121,52 +127,56 @@ def _about_owner(
                 name=owner.name,
                 uid=owner.uid,
             )
-            yield EventRequest(plane, about, "Normal", reason, note, obj.metadata.name, because)
+            yield EventRequest(plane, about, "Normal", reason, message, obj.metadata.name, cause)
 
 
-def _transition(
+def _status_events(
     plane: PlaneName, kind: KindInfo[Any], observed: Any, status: JsonObject
 ) -> Iterator[EventRequest]:
-    type_ = _TELLING_CONDITION[kind.kind]
-    written = status.get("conditions") or ()  # null: all of them go
+    type_ = _SUMMARY_CONDITION[kind.kind]
+    written = status.get("conditions") or ()  # null removes all conditions
     new = next((typed(c, Condition) for c in written if c["type"] == type_), None)
-    yield from _news(plane, kind, observed, find_condition(observed.status.conditions, type_), new)
+    yield from _condition_events(
+        plane, kind, observed, find_condition(observed.status.conditions, type_), new
+    )
 
 
-def _news(
+def _condition_events(
     plane: PlaneName,
     kind: KindInfo[Any],
     obj: ApiObject,
     old: Condition | None,
     new: Condition | None,
 ) -> Iterator[EventRequest]:
-    """It has become ready, has stopped being so, or something is in its way. Other words for the
-    same, and the steps on the way there, are no news."""
+    """Report that the object became ready, is no longer ready, or is blocked.
+
+    A new message for the same reason, and the steps of a normal start, are not reported.
+    """
     if new is None or (old is not None and old.reason == new.reason and old.status == new.status):
         return
-    note, about = new.message or new.reason, reference_to(kind, obj)
+    message, about = new.message or new.reason, reference_to(kind, obj)
     if new.status == TRUE:
-        yield EventRequest(plane, about, "Normal", new.reason, note)
-    elif not obj.is_terminating and (_was_so(old) or new.reason not in ON_THE_WAY):
-        leaves = new.reason in LEAVING
-        yield EventRequest(plane, about, "Normal" if leaves else "Warning", new.reason, note)
+        yield EventRequest(plane, about, "Normal", new.reason, message)
+    elif not obj.is_terminating and (_was_true(old) or new.reason not in NORMAL_PROGRESS_REASONS):
+        is_removed = new.reason in REMOVAL_REASONS
+        yield EventRequest(plane, about, "Normal" if is_removed else "Warning", new.reason, message)
 
 
-def _failed_wake(
+def _wake_events(
     plane: PlaneName, kind: KindInfo[Any], observed: ApiObject, status: JsonObject
 ) -> Iterator[EventRequest]:
-    """A connection came, and the instance did not serve it."""
+    """Report a connection that the instance did not serve in time."""
     failure = (status.get("lastWake") or {}).get("failure")
     if failure:
-        note = f"A connection waited in vain for it to wake: {failure}"
-        yield EventRequest(plane, reference_to(kind, observed), "Warning", "WakeFailed", note)
+        message = f"The instance did not wake for a connection: {failure}"
+        yield EventRequest(plane, reference_to(kind, observed), "Warning", "WakeFailed", message)
 
 
-def _was_so(old: Condition | None) -> bool:
+def _was_true(old: Condition | None) -> bool:
     return old is not None and old.status == TRUE
 
 
-def _lets_go(observed: ApiObject, patch: JsonObject) -> bool:
-    """Whether the patch takes the last finalizer off an object that is being deleted."""
+def _removes_last_finalizer(observed: ApiObject, patch: JsonObject) -> bool:
+    """Return True if the patch removes the last finalizer of a terminating object."""
     metadata = patch.get("metadata", {})
     return observed.is_terminating and metadata.get("finalizers") == []

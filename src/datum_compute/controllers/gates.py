@@ -35,19 +35,26 @@ from datum_compute.api.reasons import Reason
 from datum_compute.api.references import references_of
 from datum_compute.api.resourceclaim import GRANTED, ResourceClaim
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.instance_quota import from_claim, home_of, size_on
+from datum_compute.controllers.instance_quota import from_claim, observe_claim_location, size_on
 from datum_compute.controllers.referenced_data import (
-    index_values,
     observe_sources,
+    source_edges,
+    source_index_values,
     unreadable_kinds,
-    wakes,
 )
-from datum_compute.planning.federation.referenced_objects import arrival_verdict, carried
-from datum_compute.planning.network.addresses import interface_of, location_fields, network_verdict
+from datum_compute.planning.federation.referenced_objects import (
+    data_ready_condition,
+    propagated_annotations,
+)
+from datum_compute.planning.network.addresses import (
+    interface_of,
+    missing_location_fields,
+    network_verdict,
+)
 from datum_compute.planning.quota.claims import (
-    ClaimHome,
+    ClaimLocation,
+    InstanceSize,
     ObservedQuota,
-    Size,
     claim_ref,
     decide_quota_gate,
     is_for,
@@ -81,17 +88,17 @@ def decide_quota(context: Context, key: Key, instance: Instance) -> Decision | N
     observed = _observe_quota(context, key, instance)
     decision = decide_quota_gate(instance, observed, context.unix_s())
     if decision is None:
-        plane = observed.home.plane if observed.home is not None else key.plane
+        plane = observed.location.plane if observed.location is not None else key.plane
         raise NotSynced(f"{plane} has not been read yet")
     return decision
 
 
 def _observe_quota(context: Context, key: Key, instance: Instance) -> ObservedQuota:
-    home, size = home_of(context, key), size_on(context, key, instance)
-    if home is not None and not _is_readable(context, home):
+    location, size = observe_claim_location(context, key), size_on(context, key, instance)
+    if location is not None and not _is_readable(context, location):
         recorded = _is_recorded(context, key, instance, size)
-        return ObservedQuota(home, None, size, is_readable=False, is_recorded=recorded)
-    return ObservedQuota(home, find_claim(context, home, instance), size)
+        return ObservedQuota(location, None, size, is_readable=False, is_recorded=recorded)
+    return ObservedQuota(location, find_claim(context, location, instance), size)
 
 
 def clears_quota_gate(decision: Decision) -> bool:
@@ -104,11 +111,11 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
     If the project cannot be reached, the cell relies on its cache. If the project refuses the read,
     because the cell is no longer a member, the error is raised and retried.
     """
-    home = home_of(context, key)
-    view = context.planes.get(home.plane) if home is not None else None
-    if home is None or view is None:
+    location = observe_claim_location(context, key)
+    view = context.planes.get(location.plane) if location is not None else None
+    if location is None or view is None:
         return
-    ref = claim_ref(home, instance.metadata.name)
+    ref = claim_ref(location, instance.metadata.name)
     cached = view.cached(CLAIM).get(ref)
     if cached is not None and is_recent_grant(cached, context.unix_s()):
         return
@@ -121,17 +128,17 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
         if error.code >= 500 or error.code == _TOO_MANY_REQUESTS:
             return
         raise
-    if claim is None or not is_granted(claim) or not is_for(claim, home, instance):
+    if claim is None or not is_granted(claim) or not is_for(claim, location, instance):
         await view.declare(CLAIM).refresh()
-        raise NotSynced(f"{home.plane}: the claim of {key.ref} is gone, and the cache is stale")
+        raise NotSynced(f"{location.plane}: the claim of {key.ref} is gone, and the cache is stale")
 
 
-def _is_readable(context: Context, home: ClaimHome) -> bool:
-    view = context.planes.get(home.plane)
+def _is_readable(context: Context, location: ClaimLocation) -> bool:
+    view = context.planes.get(location.plane)
     return view is not None and view.declare(CLAIM).synced
 
 
-def _is_recorded(context: Context, key: Key, instance: Instance, size: Size | None) -> bool:
+def _is_recorded(context: Context, key: Key, instance: Instance, size: InstanceSize | None) -> bool:
     name = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     owner = Ref(key.ref.namespace, name)
     deployment = context.planes.require(key.plane).read(DEPLOYMENT).get(owner)
@@ -141,23 +148,23 @@ def _is_recorded(context: Context, key: Key, instance: Instance, size: Size | No
 
 
 def find_claim(
-    context: Context, home: ClaimHome | None, instance: Instance
+    context: Context, location: ClaimLocation | None, instance: Instance
 ) -> ResourceClaim | None:
     """Return the claim of the instance's name, unless it is being released.
 
     While a write to the project is unanswered, the cache cannot prove that a claim is missing. A
     granted claim in the cache still exists: only this cell releases it, and it records that first.
     """
-    if home is None:
+    if location is None:
         return None
-    view, ref = context.planes.require(home.plane), claim_ref(home, instance.metadata.name)
+    view, ref = context.planes.require(location.plane), claim_ref(location, instance.metadata.name)
     try:
         claim = view.read(CLAIM).get(ref)
     except NotSynced:
         claim = view.cached(CLAIM).get(ref)
         if claim is None or claim.is_terminating or not is_granted(claim):
             raise
-    released_uid = context.state.claims_being_released.get(Key(home.plane, ref))
+    released_uid = context.state.claims_being_released.get(Key(location.plane, ref))
     return None if claim is not None and claim.metadata.uid == released_uid else claim
 
 
@@ -191,13 +198,13 @@ def decide_network(context: Context, key: Key, instance: Instance) -> Decision |
     attachment = deployment.spec.network_attachment if deployment is not None else None
     interfaces, status_fields = instance.status.network_interfaces, {}
     if not interfaces and attachment is not None and attachment.prefixes:
-        addresses = context.state.addresses.addresses(view, attachment, instance)
+        addresses = context.state.addresses.allocate(view, attachment, instance)
         if addresses is not None:
             interfaces = [interface_of(instance, attachment, addresses)]
             status_fields = {"networkInterfaces": plain(interfaces)}
     value = network_verdict(instance, attachment, interfaces)
     recheck_s = None if value.status == TRUE else RECHECK_S
-    spec_fields = location_fields(instance, attachment)
+    spec_fields = missing_location_fields(instance, attachment)
     return Decision(NETWORK, NETWORK_READY, value, recheck_s, status_fields, spec_fields)
 
 
@@ -240,18 +247,20 @@ def _data_value(view: CachedClient, instance: Instance) -> ConditionValue:
     deployment = view.read(DEPLOYMENT).get(owner)
     template = instance.spec.controller.template_hash
     observed = observe_sources(view, namespace, wanted)
-    return arrival_verdict(deployment, template, wanted, observed)
+    return data_ready_condition(deployment, template, wanted, observed)
 
 
 def index_sources(instance: Instance) -> Iterable[str]:
     if REFERENCED_DATA in gate_names(instance):
-        yield from index_values(instance.metadata.namespace, references_of(instance.spec))
+        yield from source_index_values(instance.metadata.namespace, references_of(instance.spec))
 
 
 def from_propagated_data(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map new information about the sources to the instances that wait for them."""
     new = change.new
-    if new is None or (change.old is not None and carried(change.old) == carried(new)):
+    if new is None or (
+        change.old is not None and propagated_annotations(change.old) == propagated_annotations(new)
+    ):
         return
     for instance in view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
         waits = REFERENCED_DATA in gate_names(instance)
@@ -261,4 +270,7 @@ def from_propagated_data(view: CachedClient, change: ObjectChange[Any]) -> Itera
 
 WAITING_FOR_DATA = Index(INSTANCE, "waits-for-data", index_sources)
 
-DATA_EDGES: tuple[Edge, ...] = (*wakes(WAITING_FOR_DATA), watches(DEPLOYMENT, from_propagated_data))
+DATA_EDGES: tuple[Edge, ...] = (
+    *source_edges(WAITING_FOR_DATA),
+    watches(DEPLOYMENT, from_propagated_data),
+)

@@ -1,8 +1,7 @@
-"""Quarantine an Instance on the hub, or release it. The rules are in
-planning/federation/instances.py.
+"""Quarantines an Instance on the hub, or releases it.
 
-Two controllers call this: the one that checks the identity labels of every copy on the hub, and the
-one that looks for the deployment of a copy in its project.
+The rules are in planning/federation/instances.py. Two controllers call this module: one checks the
+identity labels of each copy on the hub, the other looks up the deployment of a copy in its project.
 """
 
 from __future__ import annotations
@@ -13,7 +12,11 @@ from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import HUB
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.federation.instances import Problem, plan_quarantine, plan_readmission
+from datum_compute.planning.federation.instances import (
+    Problem,
+    plan_quarantine,
+    plan_release_from_quarantine,
+)
 from datum_compute.runtime.controller import Key, Outcome
 from datum_compute.runtime.event_recorder import EventRequest, reference_to
 
@@ -37,4 +40,4 @@ async def quarantine(context: Context, instance: Instance, problem: Problem) -> 
 async def release_from_quarantine(context: Context, instance: Instance) -> Outcome:
     """Remove the marks, if there are any. A later problem gets a new grace period."""
     context.state.unresolved_since_s.pop(Key(HUB, ref_of(instance)), None)
-    return await carry_out(context.planes, plan_readmission(instance))
+    return await carry_out(context.planes, plan_release_from_quarantine(instance))

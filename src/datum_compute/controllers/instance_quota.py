@@ -12,20 +12,26 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE_TYPE, NAMESPACE
 from datum_compute.api.meta import Ref
 from datum_compute.controllers.context import Context
-from datum_compute.planning.quota.claims import ClaimHome, Size, claim_home, instance_of, size_of
+from datum_compute.planning.quota.claims import (
+    ClaimLocation,
+    InstanceSize,
+    claimed_instance,
+    find_claim_location,
+    size_of,
+)
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Key
 from datum_compute.runtime.informer import ObjectChange
 
 
-def home_of(context: Context, key: Key) -> ClaimHome | None:
+def observe_claim_location(context: Context, key: Key) -> ClaimLocation | None:
     """Return where the claim of the instance is; None if its namespace names no project."""
     namespaces = context.planes.require(key.plane).read(NAMESPACE)
     namespace = namespaces.get(Ref("", key.ref.namespace))
-    return claim_home(key.plane, namespace, context.single_project)
+    return find_claim_location(key.plane, namespace, context.single_project)
 
 
-def size_on(context: Context, key: Key, instance: Instance) -> Size | None:
+def size_on(context: Context, key: Key, instance: Instance) -> InstanceSize | None:
     """Return the size of the instance, with the instance types of its plane."""
     types = context.planes.require(key.plane).read(INSTANCE_TYPE)
     return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
@@ -33,6 +39,6 @@ def size_on(context: Context, key: Key, instance: Instance) -> Size | None:
 
 def from_claim(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a claim to its instance. Claims of other consumers map to none."""
-    found = instance_of(change.latest)
+    found = claimed_instance(change.latest)
     if found is not None:
         yield Key(*found)

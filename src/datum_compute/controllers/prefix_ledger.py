@@ -16,9 +16,9 @@ from datum_compute.planning.network.prefixes import (
     addressed_prefixes,
     attached_prefixes,
     carried_prefixes,
+    find_prefix_user,
     is_indexed,
     pool_label,
-    user_of,
 )
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
@@ -36,8 +36,8 @@ def observe_ledger(
     return Ledger(own, frozenset(a.spec.cidr for a in in_pool), of_project)
 
 
-def observe_user(context: Context, project: CachedClient | None, cidr: str) -> str:
-    """The first object that uses a prefix; the empty string if none does.
+def observe_prefix_user(context: Context, project: CachedClient | None, cidr: str) -> str:
+    """Return the first object that uses a prefix; the empty string if none does.
 
     ``project`` is None if the project no longer exists. For controllers with the edges and indexes
     below.
@@ -47,11 +47,11 @@ def observe_user(context: Context, project: CachedClient | None, cidr: str) -> s
         project.read(DEPLOYMENT).indexed(ATTACHED.name, cidr) if project is not None else ()
     )
     instances = hub.read(INSTANCE)
-    return user_of(
+    return find_prefix_user(
         cidr,
         deployments,
         hub.read(WORK).indexed(CARRIED.name, cidr),
-        # A prefix of another length was not given out by this release.
+        # Prefixes of other lengths were allocated by earlier releases and are not indexed.
         instances.indexed(ADDRESSED.name, cidr) if is_indexed(cidr) else instances.all(),
     )
 
@@ -68,8 +68,8 @@ USER_EDGES: tuple[Edge, ...] = (
 )
 
 
-def to_holder(kind: KindInfo[Any]) -> MapFunction:
-    """An allocation wakes its holder of that kind."""
+def map_to_holder(kind: KindInfo[Any]) -> MapFunction:
+    """Map an allocation to its holder, if the holder is of this kind."""
 
     def to_keys(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         spec = change.latest.spec

@@ -1,4 +1,4 @@
-"""Reads the ConfigMaps and Secrets that are referred to, and wakes those who refer to them."""
+"""Reads ConfigMaps and Secrets that objects refer to, and maps their changes to those objects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def observe_sources(
 async def read_sources(
     view: CachedClient, namespace: str, wanted: Sequence[Reference]
 ) -> ObservedSources:
-    """From the plane itself: what is there now, whatever a cache still shows."""
+    """Read the sources live, not from the cache."""
     held: dict[Source, SourceObject] = {}
     denied: set[Source] = set()
     for source in sources(wanted):
@@ -48,18 +48,18 @@ async def read_sources(
 
 
 def unreadable_kinds(view: CachedClient, wanted: Sequence[Reference]) -> list[str]:
-    """Kinds that are referred to and that the plane has not let us see."""
+    """Return the referenced kinds that are not synced, for example because of missing access."""
     kinds = [KINDS[name] for name in sorted({reference.kind for reference in wanted})]
     return [kind.plural for kind in kinds if not view.declare(kind).synced]
 
 
-def index_values(namespace: str, wanted: Sequence[Reference]) -> Iterable[str]:
-    """Where whoever refers to sources is found: under each of them."""
+def source_index_values(namespace: str, wanted: Sequence[Reference]) -> Iterable[str]:
+    """Return the index values of an object that refers to the sources."""
     return (f"{namespace}/{source}" for source in sources(wanted))
 
 
-def wakes(index: Index[Any]) -> tuple[Edge, ...]:
-    """A source that changes wakes those that the index has under it."""
+def source_edges(index: Index[Any]) -> tuple[Edge, ...]:
+    """Return edges that map a changed source to the objects that the index has for it."""
     return tuple(watches(kind, _from_source(kind, index)) for kind in KINDS.values())
 
 
@@ -74,7 +74,7 @@ def _from_source(kind: KindInfo[Any], index: Index[Any]) -> MapFunction:
 
 
 def _sources_of_deployment(deployment: WorkloadDeployment) -> Iterable[str]:
-    return index_values(deployment.metadata.namespace, references(deployment.spec.template))
+    return source_index_values(deployment.metadata.namespace, references(deployment.spec.template))
 
 
 DEPLOYMENTS_BY_SOURCE = Index(DEPLOYMENT, "refers-to", _sources_of_deployment)

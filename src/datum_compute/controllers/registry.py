@@ -31,8 +31,8 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     workload.WORKLOAD_CONTROLLER,
     federated_deployment.CONTROLLER,
     hub_namespaces.POLICY_CONTROLLER,
-    referenced_objects.REFERENCE_CONTROLLER,
-    *referenced_objects.COPY_CONTROLLERS,
+    referenced_objects.SOURCE_RESOLUTION_CONTROLLER,
+    *referenced_objects.SOURCE_COPY_CONTROLLERS,
     hub_namespaces.NAMESPACE_CONTROLLER,
     *claims.ORPHANED_CLAIM_CONTROLLERS,
     instances.PROJECT_COPY_CONTROLLER,
@@ -59,7 +59,7 @@ HUB: tuple[Controller[Context], ...] = (
     *works.WORK_CONTROLLERS,
     works.EXECUTION_CONTROLLER,
     clusters.CLUSTER_CONTROLLER,
-    clusters.LEAVING_CONTROLLER,
+    clusters.CLUSTER_REMOVAL_CONTROLLER,
 )
 
 CELL: tuple[Controller[Context], ...] = (
@@ -75,8 +75,8 @@ CELL: tuple[Controller[Context], ...] = (
 # Only with real machines: simulated ones have no ports to publish.
 PUBLISHING: tuple[Controller[Context], ...] = (endpoints.CONTROLLER,)
 
-# What a Kubernetes cluster, or the platform beside it, does on its own. They run with the planes
-# of the embedded server, because they read its store.
+# Controllers of a Kubernetes cluster and of the platform. They run with the planes of the embedded
+# server; a real cluster or platform runs its own.
 CLUSTER_CONTROLLERS: tuple[Controller[Context], ...] = (
     *garbage_collector.CONTROLLERS,
     *namespaces.NAMESPACE_CONTROLLERS,
@@ -89,8 +89,8 @@ CLUSTER_CONTROLLERS: tuple[Controller[Context], ...] = (
     entitlements.CONTROLLER,
 )
 
-# Which projects a process works on. A process that reads the platform plane follows its projects; a
-# cell on its own follows the hub namespaces of their namespaces.
+# These decide on which projects a process works. A process with the platform plane follows its
+# projects; a cell without it follows the hub namespaces.
 PROJECT_MEMBERSHIP: tuple[Controller[Context], ...] = (membership.PROJECT_CONTROLLER,)
 HUB_NAMESPACE_MEMBERSHIP: tuple[Controller[Context], ...] = (membership.HUB_NAMESPACE_CONTROLLER,)
 
@@ -118,5 +118,5 @@ def single_cluster(project: str) -> tuple[Controller[Context], ...]:
     """Return the controllers of a single cluster, which belongs to `project`."""
     selected = (c for c in (*MANAGEMENT, *CELL) if runs_in(c, SINGLE_CLUSTER))
     release = claims.controller(project)
-    binding = locations.controller(alone=True)
+    binding = locations.controller(single_cluster=True)
     return (*(release if c is claims.RELEASE_CONTROLLER else c for c in selected), binding)

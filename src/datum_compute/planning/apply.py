@@ -1,14 +1,14 @@
 """Plan the writes that make an object equal to the desired one.
 
-Labels and annotations are merged key by key, and owners of others are kept, because other writers
-set them too. The spec is replaced as a whole.
+Labels and annotations are merged key by key, and owner references are only added, because other
+writers set them too. The spec is replaced as a whole.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import ApiStruct, JsonObject, canonical, canonical_where_unlike, plain
+from datum_compute.api.codec import ApiStruct, JsonObject, canonical, canonical_diff_inputs, plain
 from datum_compute.api.mergepatch import merge_patch
 from datum_compute.api.meta import ApiObject, KindInfo, ref_of
 from datum_compute.api.plane import PlaneName
@@ -46,7 +46,7 @@ def plan_status(
     if reported == type(reported)():
         patch = merge_patch({}, canonical(desired))
     else:
-        patch = merge_patch(*canonical_where_unlike(reported, desired))
+        patch = merge_patch(*canonical_diff_inputs(reported, desired))
     if not patch:
         return []
     version = observed.metadata.resource_version
@@ -55,12 +55,12 @@ def plan_status(
 
 def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) -> JsonObject:
     patch: JsonObject = {}
-    spec, present = getattr(desired, "spec", None), getattr(observed, "spec", None)
+    spec, observed_spec = getattr(desired, "spec", None), getattr(observed, "spec", None)
     # The spec of a Namespace belongs to its plane.
-    if spec is not None and present is not None and not kind.built_in:
-        inner = merge_patch(*canonical_where_unlike(present, spec))
-        if inner:
-            patch["spec"] = inner
+    if spec is not None and observed_spec is not None and not kind.built_in:
+        spec_patch = merge_patch(*canonical_diff_inputs(observed_spec, spec))
+        if spec_patch:
+            patch["spec"] = spec_patch
     patch |= _data_patch(desired, observed)
     metadata = _metadata_patch(desired, observed)
     if metadata:
@@ -73,8 +73,8 @@ def _data_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
     patch: JsonObject = {}
     for field, name in (("data", "data"), ("binary_data", "binaryData")):
         old, new = getattr(observed, field, {}), getattr(desired, field, {})
-        if inner := merge_patch(old, new) if old != new else {}:
-            patch[name] = inner
+        if changes := merge_patch(old, new) if old != new else {}:
+            patch[name] = changes
     return patch
 
 
@@ -85,8 +85,8 @@ def _metadata_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
         changed = {k: v for k, v in getattr(desired.metadata, name).items() if old.get(k) != v}
         if changed:
             patch[name] = changed
-    present = {owner.uid for owner in observed.metadata.owner_references}
-    missing = [o for o in desired.metadata.owner_references if o.uid not in present]
+    owner_uids = {owner.uid for owner in observed.metadata.owner_references}
+    missing = [o for o in desired.metadata.owner_references if o.uid not in owner_uids]
     if missing:
         kept = [o for o in observed.metadata.owner_references if not o.controller]
         patch["ownerReferences"] = plain([*kept, *missing])

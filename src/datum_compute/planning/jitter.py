@@ -1,4 +1,4 @@
-"""Deterministic jitter: objects with equal delays do not run at the same time."""
+"""Deterministic jitter, so that objects with equal delays are not reconciled at the same time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import zlib
 from datum_compute.api.meta import Ref
 
 
-def spread(seconds: float, ref: Ref) -> float:
-    """``seconds`` plus or minus at most 10 percent, which depends on the name only."""
-    share = zlib.crc32(str(ref).encode()) % 1000 / 1000
-    return seconds * (0.9 + 0.2 * share)
+def with_jitter(seconds: float, ref: Ref) -> float:
+    """Return ``seconds`` plus or minus at most 10 percent; the offset depends on the name only."""
+    fraction = zlib.crc32(str(ref).encode()) % 1000 / 1000
+    return seconds * (0.9 + 0.2 * fraction)

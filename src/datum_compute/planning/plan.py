@@ -13,14 +13,17 @@ from datum_compute.api.plane import PlaneName
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create an object. With ``with_status`` its status is written too, if the plane supports that;
-    otherwise a later reconcile writes it. A skipped action is planned but not carried out now."""
+    """Create an object.
+
+    With ``with_status`` its status is written too, if the plane supports that; otherwise a later
+    reconcile writes it. A deferred action is planned but not carried out now.
+    """
 
     plane: PlaneName
     kind: KindInfo[Any]
     object: ApiObject
     reason: str
-    skipped: bool = False
+    deferred: bool = False
     with_status: bool = False
 
 
@@ -34,25 +37,28 @@ class Delete:
     uid: str
     reason: str
     version: str = ""
-    skipped: bool = False
+    deferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A merge patch. Its metadata has the uid if the patch is for one object only, and the version
-    if it must not overwrite a concurrent change. ``unconfirmed`` is the text of the warning event
-    for a release that its cell has not confirmed."""
+    """A merge patch.
+
+    Its metadata contains the uid if the patch is for one object only, and the version if it must
+    not overwrite a concurrent change. ``unconfirmed_warning`` is the text of the warning event for
+    a release that its cell has not confirmed.
+    """
 
     plane: PlaneName
     kind: KindInfo[Any]
     ref: Ref
     patch: JsonObject
     reason: str
-    unconfirmed: str = ""
+    unconfirmed_warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ListItem:
+class ListItemRef:
     """An observed list item: its path, and the field that identifies it within the list."""
 
     path: str  # a JSON pointer, such as /spec/controller/schedulingGates/0
@@ -61,7 +67,7 @@ class ListItem:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveItems:
+class RemoveListItems:
     """Remove list items by key. The list is not rewritten, so that a writer with a stale copy gets
     a conflict instead of restoring items that others removed."""
 
@@ -69,7 +75,7 @@ class RemoveItems:
     kind: KindInfo[Any]
     ref: Ref
     uid: str
-    items: tuple[ListItem, ...]
+    items: tuple[ListItemRef, ...]
     reason: str
     # Fields of the spec to set in the same write, by name.
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -92,10 +98,10 @@ class Wait:
     """Wait for an event; ``reason`` states which."""
 
     reason: str
-    skipped: bool = False
+    deferred: bool = False
 
 
-Action = Create | Delete | Patch | PatchStatus | RemoveItems | Wait
+Action = Create | Delete | Patch | PatchStatus | RemoveListItems | Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +120,9 @@ class Plan:
         return not self.actions
 
 
-def is_skipped(action: Action) -> bool:
+def is_deferred(action: Action) -> bool:
     """True if the action is planned but not carried out now."""
-    return isinstance(action, Create | Delete | Wait) and action.skipped
+    return isinstance(action, Create | Delete | Wait) and action.deferred
 
 
 def add_finalizer(
@@ -134,13 +140,13 @@ def drop_finalizer(
     obj: ApiObject,
     finalizer: str,
     *,
-    unfinished: Sequence[str] = (),
+    waiting_for: Sequence[str] = (),
 ) -> list[Action]:
-    """The patch that removes the finalizer, or a wait while ``unfinished`` is not empty."""
+    """The patch that removes the finalizer, or a wait while ``waiting_for`` is not empty."""
     if finalizer not in obj.metadata.finalizers:
         return []
-    if unfinished:
-        return [Wait(f"{kind.kind} {ref_of(obj)} is kept for: {', '.join(unfinished)}")]
+    if waiting_for:
+        return [Wait(f"{kind.kind} {ref_of(obj)} is waiting for: {', '.join(waiting_for)}")]
     kept = [f for f in obj.metadata.finalizers if f != finalizer]
     return [_finalizers(plane, kind, obj, kept, "release finalizer")]
 

@@ -23,7 +23,7 @@ The functions that make edges:
   the change.
 - ``watches``: a function maps a change to any number of keys. ``must_map_to_one`` names an edge on
   which exactly one key is correct; the other outcomes are counted and reported.
-- ``reads``: the controller reads the kind, and changes of it wake no key. Another edge must.
+- ``reads``: the controller reads the kind, and its changes enqueue no key. Another edge must.
 
 ``on`` is the role of the planes that an edge watches. The default is the role of the controller.
 

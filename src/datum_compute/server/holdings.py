@@ -15,7 +15,7 @@ from typing import Any
 from datum_compute.api.codec import JsonObject, decode, decode_as, encode, plain
 from datum_compute.api.errors import NotFound, from_status
 from datum_compute.api.exchange import MERGE_PATCH, Request, Response
-from datum_compute.api.holdings import Changed, Held, Wanted
+from datum_compute.api.holdings import Changed, StoredObject, Wanted
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta import ApiObject, KindInfo, OwnerReference, Ref
 from datum_compute.api.plane import PlaneName, path_prefix
@@ -50,7 +50,7 @@ class PlaneHoldings:
     def kind_named(self, api_version: str, kind: str) -> KindInfo[Any] | None:
         return self._catalogue_of(self._plane).kind_named(api_version, kind)
 
-    def find(self, resource: str, ref: Ref) -> Held | None:
+    def find(self, resource: str, ref: Ref) -> StoredObject | None:
         record = self._store.get(self._plane, ObjectKey(resource, ref.namespace, ref.name))
         return next(iter(self._held([record])), None) if record is not None else None
 
@@ -58,32 +58,32 @@ class PlaneHoldings:
         record = self._store.get(self._plane, ObjectKey(resource, ref.namespace, ref.name))
         return decode(record.body) if record is not None else None
 
-    def dependents(self, uid: str) -> list[Held]:
+    def dependents(self, uid: str) -> list[StoredObject]:
         return self._held(self._store.dependents(self._plane, uid))
 
-    def in_namespace(self, namespace: str) -> list[Held]:
+    def in_namespace(self, namespace: str) -> list[StoredObject]:
         return [
             held
             for resource in self._store.resources(self._plane)
             for held in self._held(self._store.snapshot(self._plane, resource, namespace).records)
         ]
 
-    def of_resource(self, resource: str) -> list[Held]:
+    def of_resource(self, resource: str) -> list[StoredObject]:
         return self._held(self._store.snapshot(self._plane, resource).records)
 
     def changes(self, wanted: Wanted) -> _Changes:
         return _Changes(self._store, self._plane, wanted)
 
-    async def strike_off(self, held: Held, owners: Collection[str]) -> None:
+    async def strike_off(self, held: StoredObject, owners: Collection[str]) -> None:
         kept = [plain(owner) for owner in held.owners if owner.uid not in owners]
         await self._patch(held, {"ownerReferences": kept or None})
 
-    async def release(self, held: Held, finalizer: str) -> None:
+    async def release(self, held: StoredObject, finalizer: str) -> None:
         assert finalizer in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER), "not the collector's own"
         kept = [f for f in held.finalizers if f != finalizer]
         await self._patch(held, {"finalizers": kept or None})
 
-    async def _patch(self, held: Held, metadata: JsonObject) -> None:
+    async def _patch(self, held: StoredObject, metadata: JsonObject) -> None:
         """Of the object as it was looked at; one that changed meanwhile is looked at again."""
         seen = {"uid": held.uid, "resourceVersion": held.version}
         body = encode({"metadata": {**metadata, **seen}})
@@ -95,7 +95,7 @@ class PlaneHoldings:
         if not isinstance(refusal, NotFound):
             raise refusal
 
-    def _held(self, records: Iterable[Record]) -> list[Held]:
+    def _held(self, records: Iterable[Record]) -> list[StoredObject]:
         """Without what no kind leads to any more: nobody could do anything about it."""
         kinds = self._catalogue_of(self._plane).kinds_by_storage()
         return [_held(kinds[r.key.resource], r) for r in records if r.key.resource in kinds]
@@ -161,9 +161,9 @@ def _tells_owners(record: Record, previous: Record | None, *, gone: bool) -> boo
     return gone or previous is None or previous.owners != record.owners
 
 
-def _held(kind: KindInfo[Any], record: Record) -> Held:
+def _held(kind: KindInfo[Any], record: Record) -> StoredObject:
     key = record.key
-    return Held(
+    return StoredObject(
         kind,
         Ref(key.namespace, key.name),
         record.uid,

@@ -41,7 +41,7 @@ class FaultInjector:
     providers: dict[PlaneName, Provider]
     operator: Callable[[PlaneName], Client]
     log: Callable[[str], None]
-    forget: Callable[[str], None]
+    drop_plane: Callable[[str], None]
     restored: Callable[[dict[str, LoadedPlane]], None]
     tamper: Callable[[str, Ref], None]
     calm: asyncio.Event = field(default_factory=asyncio.Event)
@@ -153,7 +153,7 @@ class FaultInjector:
         host.crash(down_s=f.FOR_EVER)
         host.disk.journal = MemoryJournal()
         for plane in host.roles.serves:
-            self.forget(plane)
+            self.drop_plane(plane)
             if plane in self.providers:
                 self.providers[plane].machines.clear()
         await self.wait_until_over(2.0)
@@ -286,13 +286,13 @@ class FaultInjector:
     ) -> None:
         match fault:
             case f.CloseWatches(_, source, target):
-                for pipe in self.network.pipes(source, target):
-                    pipe.close()
+                for watch_stream in self.network.watch_streams(source, target):
+                    watch_stream.close()
             case f.HalfOpenWatches(_, source, target):
-                for pipe in self.network.pipes(source, target):
-                    pipe.half_open = True
+                for watch_stream in self.network.watch_streams(source, target):
+                    watch_stream.half_open = True
             case f.ForgetHistory(_, name):
-                self.hosts[name].forget_history()
+                self.hosts[name].compact_history()
             case _:
                 assert_never(fault)
 
@@ -329,8 +329,8 @@ class FaultInjector:
         link_faults.deletes_lost += 1
         await self.wait_until_over(fault.for_s)
         link_faults.deletes_lost -= 1
-        for pipe in self.network.pipes(fault.source, fault.target):
-            pipe.expire()
+        for watch_stream in self.network.watch_streams(fault.source, fault.target):
+            watch_stream.expire()
 
     # --- providers
 
@@ -418,10 +418,10 @@ async def inject_composed(injector: FaultInjector, fault: f.ComposedFault) -> No
 async def _lose_history(injector: FaultInjector, fault: f.LoseHistory) -> None:
     link_faults = injector.network.link_faults(fault.source, fault.target)
     link_faults.watches_refused += 1
-    for pipe in injector.network.pipes(fault.source, fault.target):
-        pipe.close()
+    for watch_stream in injector.network.watch_streams(fault.source, fault.target):
+        watch_stream.close()
     await injector.wait_until_over(fault.for_s)
-    injector.hosts[fault.target].forget_history()
+    injector.hosts[fault.target].compact_history()
     link_faults.watches_refused -= 1
 
 

@@ -182,7 +182,7 @@ async def perform_on_projects(users: Users, operation: OnProjects) -> None:
     if isinstance(operation, CreateProject):
         await _create(users, project)
         return
-    if project not in users.newcomers:
+    if project not in users.new_projects:
         return  # it was never created, or is deleted
     users.log(f"{operation}")
     match operation:
@@ -205,7 +205,7 @@ async def perform_on_projects(users: Users, operation: OnProjects) -> None:
 
 
 async def _create(users: Users, project: str) -> None:
-    if project in users.newcomers:
+    if project in users.new_projects:
         return
     users.log(f"operator creates project {project}")
     platform, ref = users.client(PLATFORM), Ref("", project)
@@ -216,7 +216,7 @@ async def _create(users: Users, project: str) -> None:
         "spec": {"ownerRef": {"kind": "Organization", "name": "default"}},
     }
     await users.retry_until_done(lambda: platform.create_plain(PROJECT, body))
-    users.newcomers[project] = None
+    users.new_projects[project] = None
 
     async def is_ready() -> bool:
         return is_true((await platform.get(PROJECT, ref)).status.conditions, "Ready")
@@ -301,7 +301,7 @@ async def _delete(users: Users, project: str) -> None:
     await users.retry_until_done(lambda: platform.delete(PROJECT, ref))
     await wait_until_deleted(platform, PROJECT, ref)
     _delete_project(users, project)
-    del users.newcomers[project]
+    del users.new_projects[project]
     users.log(f"project {project} is gone")
 
 

@@ -109,7 +109,7 @@ class Users:
         # Objects that an operator changed, as (plane, name): some checks do not apply to them.
         self.tampered: dict[tuple[str, str], None] = {}
         self.revoked: dict[str, None] = {}  # projects that are deleted or being deleted
-        self.newcomers: dict[str, None] = {}  # projects that were created while the world ran
+        self.new_projects: dict[str, None] = {}  # projects that were created while the world ran
         self.serving: dict[str, str] = {}  # cell by city, where cells join
         self.tokens = 0  # how many tokens were created
         # Returns True if the host of a plane is lost permanently, so that operators stop retrying.

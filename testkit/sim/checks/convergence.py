@@ -45,6 +45,7 @@ from testkit.sim.checks.projects import (
 )
 from testkit.sim.checks.quota import (
     i2_buckets_add_up,
+    i2_granted_instances_have_claims,
     i2_grants_are_used_up,
     i2_no_claim_outlives_its_slot,
     i6_workloads_count_what_runs,
@@ -363,6 +364,7 @@ _CHECKS_WITH_SCARCE_QUOTA: tuple[SettledCheck, ...] = (
 )
 _CHECKS: tuple[SettledCheck, ...] = (
     i2_buckets_add_up,
+    i2_granted_instances_have_claims,
     i2_no_claim_outlives_its_slot,
     i3_every_machine_has_an_owner,
     i6_copies_equal_instances,

@@ -270,9 +270,9 @@ def i15_plane_goes_drained(state: ClusterState, plane: str) -> str:
     """I15: the plane of a project is removed only after its workloads and its access; other objects
     with finalizers may wait for an unreachable cell."""
     blocking_kinds = {kind.resource for kind in AWAITED}
-    held_back = finalized_kinds_on(plane.partition("/")[0], EVERYTHING)
+    finalized = finalized_kinds_on(plane.partition("/")[0], EVERYTHING)
     for key, row in state.rows.get(plane, {}).items():
-        held = not held_back.finalizers.isdisjoint(row["metadata"].get("finalizers", ()))
+        held = not finalized.finalizers.isdisjoint(row["metadata"].get("finalizers", ()))
         if held and key.resource in blocking_kinds:
             return f"I15: {plane} is removed, {key.resource} {key.name} has a finalizer in it"
     return ""

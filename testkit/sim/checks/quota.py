@@ -233,6 +233,25 @@ def i2_no_claim_outlives_its_slot(state: ClusterState, expected: ExpectedState) 
     return ""
 
 
+def i2_granted_instances_have_claims(state: ClusterState, expected: ExpectedState) -> str:
+    """I2, I6: an instance on a reachable cell whose quota is granted has its claim."""
+    namespaces = {
+        f"ns-{row['metadata']['uid']}": (project_plane(project), key.name)
+        for project in expected.projects
+        for key, row in state.rows_of(project_plane(project), NAMESPACE.resource)
+    }
+    cells = () if state.tampered else (c for c in expected.cells if c not in expected.lost)
+    for cell in cells:
+        for key, row in state.rows_of(cell_plane(cell), INSTANCE.resource):
+            if key.namespace not in namespaces or not is_true(row, QUOTA_GRANTED):
+                continue
+            plane, namespace = namespaces[key.namespace]
+            claim = ObjectKey(CLAIM.resource, namespace, f"{_PREFIX}{key.name}")
+            if claim not in state.rows.get(plane, {}):
+                return f"{plane} has no claim of {key.name} on {cell}"
+    return ""
+
+
 def i6_workloads_count_what_runs(state: ClusterState, expected: ExpectedState) -> str:
     """I6, I7: the ready replicas of a project's workloads equal its running machines."""
     running = _running(state, expected)

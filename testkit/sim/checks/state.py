@@ -82,7 +82,7 @@ class ClusterState:
             self._times.setdefault(plane, ([self.now()], [loaded.version]))
             self.rows[plane] = {key: _known_row(body) for key, (_, body) in loaded.objects.items()}
 
-    def forget(self, plane: str) -> None:
+    def drop_plane(self, plane: str) -> None:
         """Drop everything that is recorded of a plane: it comes back empty."""
         self.emptied_planes[plane] = None
         self.versions.pop(plane, None)

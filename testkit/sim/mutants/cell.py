@@ -22,9 +22,9 @@ from datum_compute.controllers.gates import confirm_grant
 from datum_compute.controllers.workload import machine
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
 from datum_compute.drivers.simulated.driver import SimulatedDriver
-from datum_compute.planning.federation.instances import plan_writeback
+from datum_compute.planning.federation.instances import plan_hub_copy
 from datum_compute.planning.plan import Create, Delete, Plan, drop_finalizer
-from datum_compute.planning.quota.buckets import rulings
+from datum_compute.planning.quota.buckets import decide_claims
 from datum_compute.planning.quota.claims import quota_verdict
 from datum_compute.planning.rollout.gates import plan_readiness
 from datum_compute.planning.rollout.instances import (
@@ -123,7 +123,7 @@ def _rolled_all_at_once() -> Iterator[None]:
         def plan(*arguments: Any) -> Any:
             planned = original(*arguments)
             actions = (
-                replace(a, skipped=False) if isinstance(a, Create | Delete) else a
+                replace(a, deferred=False) if isinstance(a, Create | Delete) else a
                 for a in planned.actions
             )
             return replace(planned, actions=tuple(actions))
@@ -255,7 +255,7 @@ def _quota_race() -> Iterator[None]:
 
         return each_alone
 
-    with function_replaced(rulings, make):
+    with function_replaced(decide_claims, make):
         yield
 
 
@@ -297,7 +297,7 @@ def _instance_deletion_needs_hub() -> Iterator[None]:
         return plan
 
     with (
-        function_replaced(plan_writeback, waiting),
+        function_replaced(plan_hub_copy, waiting),
         function_replaced(plan_slots, _with_creates(held)),
     ):
         yield

@@ -20,7 +20,7 @@ from datum_compute.planes.bootstrap import ensure_cells
 from datum_compute.planes.lifecycle import delete_held_objects
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.federation import deployment as federation
-from datum_compute.planning.federation.unreachable import silence_of
+from datum_compute.planning.federation.unreachable import find_unreachable
 from datum_compute.planning.karmada.bindings import plan_unbound_works, plan_works
 from datum_compute.planning.karmada.works import plan_execution
 from datum_compute.planning.plan import Plan, drop_finalizer
@@ -95,7 +95,7 @@ def _projects_share_hub_namespace() -> Iterator[None]:
 @contextmanager
 def _unreachable_cell_not_detected() -> Iterator[None]:
     """The last status of a cell is shown without a time limit."""
-    with function_replaced(silence_of, lambda _original: lambda _cluster: None):
+    with function_replaced(find_unreachable, lambda _original: lambda _cluster: None):
         yield
 
 
@@ -113,7 +113,7 @@ def _observed_generation_decreases() -> Iterator[None]:
 
         return mirrored
 
-    with function_replaced(federation.mirrored_status, make):
+    with function_replaced(federation.project_status_from_hub, make):
         yield
 
 

@@ -62,7 +62,7 @@ def unsynced_reads() -> Iterator[None]:
 def _key_reconciled_twice_at_once() -> Iterator[None]:
     def make(_original: Any) -> Any:
         def add(self: Any, key: Any) -> None:
-            self._cancel_timer(key)
+            self._timers.cancel(key)
             self._enqueue(key)
 
         return add

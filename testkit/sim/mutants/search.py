@@ -23,10 +23,10 @@ from pathlib import Path
 from datum_compute.telemetry.unread import quiet_when_unread
 from testkit.sim.mutants import cell, federation, runtime, store
 from testkit.sim.mutants.mutant import Mutant
-from testkit.sim.run.shrink import shrunken
-from testkit.sim.run.trial import Failure, Trial, Try, small_stories, tried
+from testkit.sim.run.shrink import shrink
+from testkit.sim.run.trial import Failure, Trial, Try, run_trial, small_scenarios
 from testkit.sim.run.worker_pool import run_in_workers
-from testkit.sim.run.world import brought_up
+from testkit.sim.run.world import bring_up
 from testkit.sim.scenario.faults import FOR_EVER, Fault
 from testkit.sim.scenario.files import read_scenario, scenario_text
 from testkit.sim.scenario.generate import scenario_of
@@ -129,15 +129,15 @@ def _table_lines(known: dict[str, Finding]) -> Iterator[str]:
 
 
 def run_with(mutant: Mutant, scenario: Scenario) -> Trial:
-    brought_up(scenario.layout)  # cached for later runs, so create it without the mutant
+    bring_up(scenario.layout)  # cached for later runs, so create it without the mutant
     with mutant.apply():
-        found = tried(scenario)
+        found = run_trial(scenario)
     misfit = isinstance(found, Failure) and "<locals>" in found.message
     assert not misfit, f"{mutant.name} no longer fits the function that it replaces: {found}"
     return found
 
 
-def find_again(finding: Finding, without_mutants: Try = tried) -> Failure | None:
+def find_again(finding: Finding, without_mutants: Try = run_trial) -> Failure | None:
     """Return the failure of the first variation that breaks a recorded invariant only with the
     mutant."""
     mutant = mutant_named(finding.mutant)
@@ -148,7 +148,7 @@ def find_again(finding: Finding, without_mutants: Try = tried) -> Failure | None
     return None
 
 
-def find(mutant: Mutant, scenario: Scenario, without_mutants: Try = tried) -> Failure | None:
+def find(mutant: Mutant, scenario: Scenario, without_mutants: Try = run_trial) -> Failure | None:
     """Return how the scenario fails with the mutant, or None if it also fails without it."""
     found = run_with(mutant, scenario)
     if not isinstance(found, Failure) or not mutant.is_found_by(found.invariant):
@@ -230,7 +230,7 @@ class BatchResult:
 
 def prepare_batch(batch: Batch) -> None:
     for seed in batch.seeds:
-        brought_up(scenario_of(seed).layout)
+        bring_up(scenario_of(seed).layout)
 
 
 def search_batch(batch: Batch) -> BatchResult:
@@ -245,7 +245,7 @@ def search_batch(batch: Batch) -> BatchResult:
 
 @cache
 def _run_without_mutants(scenario: Scenario) -> Trial:
-    return tried(scenario)
+    return run_trial(scenario)
 
 
 def shrink_finding(finding: Finding) -> Finding:
@@ -255,7 +255,7 @@ def shrink_finding(finding: Finding) -> Finding:
     all of them.
     """
     mutant = mutant_named(finding.mutant)
-    for story in small_stories():
+    for story in small_scenarios():
         found = run_with(mutant, story)
         if isinstance(found, Failure) and found.invariant in finding.invariants:
             return replace(finding, scenario=story)
@@ -265,14 +265,14 @@ def shrink_finding(finding: Finding) -> Finding:
 
     def strict_trial(scenario: Scenario) -> Trial:
         found = trial(scenario)
-        if isinstance(found, Failure) and isinstance(clean := tried(scenario), Failure):
+        if isinstance(found, Failure) and isinstance(clean := run_trial(scenario), Failure):
             return replace(clean, invariant="also without the mutant")
         return found
 
     failure = Failure(finding.scenario, finding.invariants[0], "")
-    small = shrunken(failure, runs_max=_SHRINK_RUNS, trial=trial, keep_shuffled=True).failure
-    if isinstance(tried(small.scenario), Failure):
-        small = shrunken(
+    small = shrink(failure, runs_max=_SHRINK_RUNS, trial=trial, keep_shuffled=True).failure
+    if isinstance(run_trial(small.scenario), Failure):
+        small = shrink(
             failure, runs_max=_SHRINK_RUNS, trial=strict_trial, keep_shuffled=True
         ).failure
     return replace(finding, scenario=small.scenario)

@@ -1,18 +1,19 @@
-"""A world for controllers of your own: the planes on one host, your process on another, and between
-them the network, disks, deaths and faults of the simulator.
+"""A world for controllers of your own.
 
-    KEEPER = OwnProgram(controllers, prepare, act, missing, tidy_up, left, complaint)
-    run_own_world(KEEPER, own_scenario_of(42))     # raises WorldBroken, with the trace
-    sys.exit(own_main(KEEPER))                     # --seeds 50, or --seed 42 for a trace
+The planes run on one host and your process on another, with the network, disks, crashes and faults
+of the simulator between them.
 
-A run has the phases of every other: chaos, in which ``act`` plays the users and faults happen;
-calm, after which ``missing`` must find nothing and nothing may be written any more; and the end,
-when ``tidy_up`` has deleted everything. What must hold at every commit is ``violation``. All of
-them look at committed rows, never at what the program believes. Begin complaints with a number
-(``I1: ...``): shrinking goes by it. An error that the runtime logs and that is none of the API is
-one of them (I20).
+    KEEPER = CustomProgram(controllers, prepare, act, missing, tidy_up, left, violation)
+    run_custom_world(KEEPER, custom_scenario_of(42))  # raises WorldBroken, with the trace
+    sys.exit(custom_main(KEEPER))                     # --seeds 50, or --seed 42 for a trace
 
-``tests/examples/ordered_world.py`` is one from end to end.
+A run has the phases of every other: chaos, in which ``act`` performs operations and faults happen;
+calm, after which ``missing`` must find nothing and nothing may be written; and the end, when
+``tidy_up`` has deleted everything. ``violation`` is checked at every commit. All of them read
+committed rows, not the state of the program. Begin a violation with a number (``I1: ...``), because
+the shrinker compares it. An error in the log that is not an API error is a violation, too (I20).
+
+``tests/examples/ordered_world.py`` is a complete example.
 """
 
 from __future__ import annotations
@@ -48,25 +49,25 @@ from testkit.sim.disk import Disk
 from testkit.sim.host import HostEnvironment, HostRoles, SimulatedHost, credentials_of
 from testkit.sim.loop import VirtualLoop, run_virtual, stream
 from testkit.sim.network import Around, Network
-from testkit.sim.run.shrink import shrunken
-from testkit.sim.run.trial import Failure, tried
+from testkit.sim.run.shrink import shrink
+from testkit.sim.run.trial import Failure, run_trial
 from testkit.sim.run.world import Outcome, WorldBroken
 from testkit.sim.scenario.draw import MEDIUM, draw_faults
 from testkit.sim.scenario.faults import AnswerFromCache, ExpireToken, Fault, LoseHistory
 from testkit.sim.scenario.scenario import CENTRE, MANAGER, USER, Scenario, WorldLayout
 
-# The cell is only there because faults are drawn for worlds with cells; those are left out.
+# The cell exists only because faults are drawn for worlds with cells; its faults are left out.
 LAYOUT = WorldLayout("managers", ("alpha",), ("dfw",))
 WINDOW_S, TAIL_S = 30.0, 10.0
 CONVERGE_S, QUIET_S = 300.0, 120.0
-RECHECK_S = 35.0  # what was waited for is looked at once more
+RECHECK_S = 35.0  # what was awaited is checked once more
 
 _PLANES = (PLATFORM, HUB)
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks for things on the plane, until they are answered."""
+    """A client of the plane that retries until it is answered."""
 
     client: Client
     random: Random
@@ -89,22 +90,23 @@ def _no_violation(_state: ClusterState, _before: Rows, _change: Change, _scenari
 
 @dataclass(frozen=True, slots=True)
 class CustomProgram:
-    """Controllers of role ``hub``, who uses them, and what must come of it. ``act`` and ``tidy_up``
-    insist; ``missing`` and ``left`` say in what the rows are not as they should be, or nothing."""
+    """Controllers of role ``hub``, their users and their checks. ``act`` and ``tidy_up`` retry;
+    ``missing`` and ``left`` return what is wrong with the rows, or the empty string."""
 
     controllers: Callable[[Ports], Sequence[Controller[Planes]]]
-    prepare: Callable[[Client], Awaitable[None]]  # teaches the plane the kinds
+    prepare: Callable[[Client], Awaitable[None]]  # creates the definitions of the kinds
     act: Callable[[User], Coroutine[Any, Any, None]]
     missing: Callable[[ClusterState], str]
     tidy_up: Callable[[User], Awaitable[None]]
     left: Callable[[ClusterState], str]
-    # After every commit: the truth, the rows of the hub before, what changed, what is played.
+    # Called after every commit with the cluster state, the hub's rows before it, the change and the
+    # scenario.
     violation: Callable[[ClusterState, Rows, Change, Scenario], str] = _no_violation
 
 
 @dataclass(frozen=True, slots=True)
 class _CustomProcess:
-    """One life of the program."""
+    """One process of the program."""
 
     ports: Ports
     reach: Callable[[PlaneName], Transport]
@@ -130,7 +132,7 @@ def _client_of(transport: Transport) -> Client:
 
 
 def custom_scenario_of(seed: int) -> Scenario:
-    """Faults that ``make sim`` draws, as far as they are about the two hosts."""
+    """Draw the faults of ``make sim`` that affect the two hosts."""
     drawn = [
         fault
         for part in range(8)
@@ -169,7 +171,7 @@ class _CustomWorld:
             providers={},
             operator=lambda _plane: client,
             log=self.observer.log,
-            forget=self._state.forget,
+            drop_plane=self._state.drop_plane,
             restored=self._state.restore,
             tamper=lambda _plane, _ref: None,
         )
@@ -201,7 +203,7 @@ class _CustomWorld:
         )
 
     async def _settles(self, missing: Callable[[ClusterState], str]) -> None:
-        """As it is wanted in time, and then silent."""
+        """Wait until the rows are as expected, then check that nothing is written."""
         deadline_s = self._loop.time() + CONVERGE_S
         while left := missing(self._state) or ("late" if self._network.on_the_way else ""):
             if self._loop.time() > deadline_s:
@@ -221,14 +223,16 @@ class _CustomWorld:
             providers={},
             reach=self._reach,
             on_commit=self._on_commit,
-            on_death=self._network.forget_host,
+            on_death=self._network.drop_host,
             on_exit=self._on_exit,
             on_answer=lambda _request, _response: None,
         )
-        neighbours = tuple(c for c in registry.CLUSTER_CONTROLLERS if c.role in ("hub", "platform"))
+        cluster_controllers = tuple(
+            c for c in registry.CLUSTER_CONTROLLERS if c.role in ("hub", "platform")
+        )
         process = partial(_CustomProcess, program=self._program)
         cast = (
-            HostRoles(CENTRE, _PLANES, True, neighbours, ()),
+            HostRoles(CENTRE, _PLANES, True, cluster_controllers, ()),
             HostRoles(MANAGER, (), False, (), (HUB,), process=process),
         )
         for number, roles in enumerate(cast):
@@ -262,7 +266,7 @@ class _CustomWorld:
 
 
 def run_custom_world(program: CustomProgram, scenario: Scenario) -> Outcome:
-    """Raises WorldBroken with the trace so far if a rule breaks."""
+    """Run one world. Raise WorldBroken with the trace so far if a rule is violated."""
     traces: list[Sequence[str]] = [()]
 
     async def main(loop: VirtualLoop) -> Outcome:
@@ -271,7 +275,7 @@ def run_custom_world(program: CustomProgram, scenario: Scenario) -> Outcome:
         with LogChecker(world.observer.report_violation):
             return await world.run()
 
-    gc.disable()  # finalisers shall not come in between
+    gc.disable()  # no finalizers in between
     try:
         return run_virtual(stream(scenario.seed, "schedule"), main, scenario.shuffled_s)
     except Exception as error:
@@ -285,7 +289,7 @@ def run_custom_world(program: CustomProgram, scenario: Scenario) -> Outcome:
 
 @quiet_when_unread
 def custom_main(program: CustomProgram, arguments: Sequence[str] | None = None) -> int:
-    """Search seeds and shrink what fails, or replay one with its trace."""
+    """Search seeds and shrink failures, or replay one seed with its trace."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=50, help="how many seeds to run (50)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (1)")
@@ -295,32 +299,32 @@ def custom_main(program: CustomProgram, arguments: Sequence[str] | None = None) 
     if options.seed is not None:
         return _replay(run, custom_scenario_of(options.seed))
     for seed in range(options.first, options.first + options.seeds):
-        found = tried(custom_scenario_of(seed), run)
+        found = run_trial(custom_scenario_of(seed), run)
         if isinstance(found, Failure):
-            _say_shrunken(run, found)
+            _print_shrunk(run, found)
             return 1
-    _say(f"{options.seeds} seeds from {options.first} on: every rule held")
+    _print(f"{options.seeds} seeds from {options.first} on: every rule held")
     return 0
 
 
 def _replay(run: Callable[[Scenario], Outcome], scenario: Scenario) -> int:
-    """Equal for two runs of one seed, in any process."""
-    found = tried(scenario, run)
+    """Print a replay; equal for two runs of one seed, in any process."""
+    found = run_trial(scenario, run)
     failed = isinstance(found, Failure)
-    told = f"broke {found.message}" if isinstance(found, Failure) else "every rule held"
-    for line in (*scenario.lines(), *found.trace, f"seed {scenario.seed}: {told}"):
-        _say(line)
+    result = f"broke {found.message}" if isinstance(found, Failure) else "every rule held"
+    for line in (*scenario.lines(), *found.trace, f"seed {scenario.seed}: {result}"):
+        _print(line)
     return 1 if failed else 0
 
 
-def _say_shrunken(run: Callable[[Scenario], Outcome], failure: Failure) -> None:
-    _say(f"seed {failure.scenario.seed} broke {failure.message}")
-    small = shrunken(failure, trial=lambda scenario: tried(scenario, run))
-    _say(f"shrunken in {small.runs} runs: {small.failure.message}")
+def _print_shrunk(run: Callable[[Scenario], Outcome], failure: Failure) -> None:
+    _print(f"seed {failure.scenario.seed} broke {failure.message}")
+    small = shrink(failure, trial=lambda scenario: run_trial(scenario, run))
+    _print(f"shrunken in {small.runs} runs: {small.failure.message}")
     for line in (*small.failure.scenario.lines(), *small.failure.trace):
-        _say(f"  {line}")
-    _say(f"replay it whole: --seed {failure.scenario.seed}")
+        _print(f"  {line}")
+    _print(f"replay it whole: --seed {failure.scenario.seed}")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(line)  # noqa: T201

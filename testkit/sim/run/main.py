@@ -6,7 +6,7 @@ of a search goes to standard error.
 Fresh seeds are derived from the git tree (``--tree``): every commit runs seeds that no earlier one
 ran, and a clone of that commit runs exactly the same ones.
 
-A long search on fresh seeds, and the report of it: JSON for programs, text for people.
+A campaign searches fresh seeds for hours and writes a report as JSON and as text.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from pathlib import Path
 from typing import TextIO
 
 from datum_compute.telemetry.unread import quiet_when_unread
-from testkit.sim.run.shrink import Shrunken, shrunken
-from testkit.sim.run.trial import Failure, Summary, crash_points, summary_of, tried
+from testkit.sim.run.shrink import ShrunkFailure, shrink
+from testkit.sim.run.trial import Failure, Summary, crash_points, run_trial, summary_of
 from testkit.sim.run.worker_pool import run_in_workers
-from testkit.sim.run.world import Outcome, begins_as, brought_up
+from testkit.sim.run.world import Outcome, bring_up, initial_layout
 from testkit.sim.scenario.files import BadScenario, read_known_seeds, read_scenario, scenario_text
 from testkit.sim.scenario.generate import scenario_of
 from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
-SHRUNKEN_MAX = 20  # failures beyond these are only named: one bug breaks many seeds
+SHRUNK_MAX = 20  # further failures are only listed: one bug breaks many seeds
 
 
 @dataclass(slots=True)
 class Report:
-    """What was searched and found so far; also complete when the search is interrupted."""
+    """What was searched and found so far; complete at any time, also when interrupted."""
 
     first_seed: int
     seeds: int = 0
@@ -47,7 +47,7 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     sometimes: Counter[str] = field(default_factory=Counter)
     failures: list[Failure] = field(default_factory=list)
-    shrunken: list[Shrunken] = field(default_factory=list)
+    shrink: list[ShrunkFailure] = field(default_factory=list)
 
     def add(self, summary: Summary) -> None:
         self.seeds += 1
@@ -61,15 +61,15 @@ class Report:
 
 def run_seed(seed: int) -> Summary:
     scenario = scenario_of(seed)
-    return summary_of(scenario, tried(scenario))
+    return summary_of(scenario, run_trial(scenario))
 
 
 def prepare_seed(seed: int) -> None:
-    brought_up(scenario_of(seed).layout)
+    bring_up(scenario_of(seed).layout)
 
 
 def search(first_seed: int, jobs: int, *, should_continue: Callable[[], bool]) -> Iterator[Report]:
-    """The report after every seed, as long as ``should_continue`` says so."""
+    """Yield the report after every seed, while ``should_continue`` returns True."""
     report = Report(first_seed)
 
     def seeds() -> Iterator[int]:
@@ -84,24 +84,24 @@ def search(first_seed: int, jobs: int, *, should_continue: Callable[[], bool]) -
 
 
 def shrink_failures(report: Report, jobs: int) -> None:
-    """The first of each invariant, then others, up to SHRUNKEN_MAX."""
+    """Shrink the first failure of each invariant, then others, up to SHRUNKEN_MAX."""
     firsts = {failure.invariant: failure for failure in reversed(report.failures)}
     others = [f for f in report.failures if f is not firsts[f.invariant]]
-    chosen = [*firsts.values(), *others][:SHRUNKEN_MAX]
-    report.shrunken = list(run_in_workers(shrunken, chosen, jobs))
+    chosen = [*firsts.values(), *others][:SHRUNK_MAX]
+    report.shrink = list(run_in_workers(shrink, chosen, jobs))
 
 
 def write_report(report: Report, folder: Path) -> Path:
     """report.json, report.txt, and one scenario file for each shrunken failure."""
     folder.mkdir(parents=True, exist_ok=True)
-    for found in report.shrunken:
+    for found in report.shrink:
         (folder / _file_name(found)).write_text(scenario_text(found.failure.scenario))
     (folder / "report.json").write_text(json.dumps(_plain(report), indent=2) + "\n")
     (folder / "report.txt").write_text("\n".join(_lines(report)) + "\n")
     return folder / "report.txt"
 
 
-def _file_name(found: Shrunken) -> str:
+def _file_name(found: ShrunkFailure) -> str:
     failure = found.failure
     return f"seed-{failure.scenario.seed}-{failure.invariant}.json"
 
@@ -126,7 +126,7 @@ def _plain(report: Report) -> dict[str, object]:
                 "runs": s.runs,
                 "file": _file_name(s),
             }
-            for s in report.shrunken
+            for s in report.shrink
         ],
     }
 
@@ -140,7 +140,7 @@ def _lines(report: Report) -> Iterator[str]:
     for failure in report.failures:
         seed, message = failure.scenario.seed, failure.message.splitlines()[0]
         yield f"  seed {seed}: {message}    (make sim SEED={seed})"
-    for found in report.shrunken:
+    for found in report.shrink:
         yield ""
         yield f"shrunken to {_file_name(found)}: {found.failure.message.splitlines()[0]}"
         yield from (f"  {line}" for line in found.failure.scenario.lines())
@@ -153,9 +153,9 @@ def _lines(report: Report) -> Iterator[str]:
 SEEDS = 500
 FRESH_SEEDS_START = 1_000_000_000
 Batch = tuple[Scenario, ...]
-_BATCH = 6  # scenarios, for one worker to run one after the other
-_TOLD_EVERY_S = 10.0
-_SHRUNKEN_AT_MOST = 3  # after a search; a campaign shrinks more
+_BATCH = 6  # scenarios that one worker runs one after the other
+_PROGRESS_EVERY_S = 10.0
+_SHRUNK_AT_MOST = 3  # after a search; a campaign shrinks more
 
 
 @quiet_when_unread
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first = options.first if options.tree is None else first_fresh_seed(options.tree)
     seeds = range(first, first + options.seeds)
     if options.tree is not None:
-        _say(f"fresh seeds {seeds[0]} to {seeds[-1]}, derived from tree {options.tree}")
+        _print(f"fresh seeds {seeds[0]} to {seeds[-1]}, derived from tree {options.tree}")
     return _search(batches(map(scenario_of, seeds)), len(seeds), options.jobs)
 
 
@@ -218,25 +218,25 @@ def _replay_file(path: Path) -> int:
     try:
         return _replay(read_scenario(path))
     except (OSError, BadScenario) as error:
-        _say(f"{path} cannot be replayed: {error}", sys.stderr)
+        _print(f"{path} cannot be replayed: {error}", sys.stderr)
         return 2
 
 
 def _replay(scenario: Scenario) -> int:
-    """Equal for two runs of one scenario, in any process."""
+    """Print a replay; equal for two runs of one scenario, in any process."""
     for line in scenario.lines():
-        _say(line)
-    trial = tried(scenario)
+        _print(line)
+    trial = run_trial(scenario)
     for line in trial.trace:
-        _say(line)
+        _print(line)
     if isinstance(trial, Failure):
-        _say(f"seed {scenario.seed} broke {trial.invariant}: {trial.message}")
+        _print(f"seed {scenario.seed} broke {trial.invariant}: {trial.message}")
         return 1
-    _say(_told(scenario.seed, trial))
+    _print(_format_outcome(scenario.seed, trial))
     return 0
 
 
-def _told(seed: int, outcome: Outcome) -> str:
+def _format_outcome(seed: int, outcome: Outcome) -> str:
     return (
         f"seed {seed}: {outcome.commits} commits, {outcome.crashes} crashes, "
         f"{outcome.virtual_s:.0f} virtual seconds, fingerprint {outcome.fingerprint[:16]}; "
@@ -248,11 +248,11 @@ def _told(seed: int, outcome: Outcome) -> str:
 
 
 def batches(scenarios: Iterable[Scenario]) -> list[Batch]:
-    """Those that begin alike together: their platform is brought up once. The layouts that most
-    have come last, so that no worker is left with a long batch at the end."""
+    """Group scenarios that start from the same layout, whose platform is brought up once. The most
+    frequent layouts come last, so that no worker ends with a long batch."""
     by_layout: dict[WorldLayout, list[Scenario]] = {}
     for scenario in scenarios:
-        by_layout.setdefault(begins_as(scenario.layout), []).append(scenario)
+        by_layout.setdefault(initial_layout(scenario.layout), []).append(scenario)
     return [
         tuple(group[first : first + _BATCH])
         for group in sorted(by_layout.values(), key=len)
@@ -261,18 +261,19 @@ def batches(scenarios: Iterable[Scenario]) -> list[Batch]:
 
 
 def run_batch(batch: Batch) -> list[Summary]:
-    return [summary_of(scenario, tried(scenario)) for scenario in batch]
+    return [summary_of(scenario, run_trial(scenario)) for scenario in batch]
 
 
 def prepare_batch(batch: Batch) -> None:
-    """Bring up what its worlds begin with, which they have in common with many others."""
+    """Bring up the platform that the scenarios of the batch start from."""
     for scenario in batch:
         if not scenario.fresh:
-            brought_up(scenario.layout)
+            bring_up(scenario.layout)
 
 
 def _search(found: Iterable[Batch], count: int | None, jobs: int) -> int:
-    """Run all, tell of failures as they come; an interrupt ends it with what is known so far."""
+    """Run all and print failures as they occur; an interrupt ends the search with the results so
+    far."""
     done, failures, interrupted = 0, [], False
     progress = _Progress(count, time.monotonic)
     try:
@@ -280,35 +281,37 @@ def _search(found: Iterable[Batch], count: int | None, jobs: int) -> int:
             done += 1
             if summary.failure is not None:
                 failures.append(summary.failure)
-                _say(f"seed {summary.seed} broke {_first_line(summary.failure)}")
+                _print(f"seed {summary.seed} broke {_first_line(summary.failure)}")
             progress.tell(done, len(failures))
     except KeyboardInterrupt:
         interrupted = True
-    _say(f"{done - len(failures)} passed, {len(failures)} failed" + " (interrupted)" * interrupted)
+    _print(
+        f"{done - len(failures)} passed, {len(failures)} failed" + " (interrupted)" * interrupted
+    )
     progress.end(done)
     if interrupted:
         return 130
-    for failure in failures[:_SHRUNKEN_AT_MOST]:
-        _tell_shrunken(failure)
+    for failure in failures[:_SHRUNK_AT_MOST]:
+        _print_shrunk(failure)
     return 1 if failures else 0
 
 
-def _tell_shrunken(failure: Failure) -> None:
-    found = shrunken(failure)
+def _print_shrunk(failure: Failure) -> None:
+    found = shrink(failure)
     seed = failure.scenario.seed
-    _say(f"\nseed {seed}, shrunken in {found.runs} runs: {_first_line(found.failure)}")
+    _print(f"\nseed {seed}, shrunken in {found.runs} runs: {_first_line(found.failure)}")
     for line in found.failure.scenario.lines():
-        _say(f"  {line}")
+        _print(f"  {line}")
     if failure.scenario == scenario_of(seed):
-        _say(f"replay it whole: make sim SEED={seed}")
-    _say(
+        _print(f"replay it whole: make sim SEED={seed}")
+    _print(
         f"replay it shrunken, from a file with this: make sim SCENARIO=<file>\n"
         f"{scenario_text(found.failure.scenario)}"
     )
 
 
 class _Progress:
-    """A line now and then on standard error."""
+    """Prints a line at intervals on standard error."""
 
     def __init__(self, count: int | None, clock: Callable[[], float]) -> None:
         self._of = f" of {count}" if count is not None else ""
@@ -316,13 +319,13 @@ class _Progress:
         self._began_s = self._told_s = clock()
 
     def tell(self, done: int, failed: int) -> None:
-        if self._clock() - self._told_s >= _TOLD_EVERY_S:
+        if self._clock() - self._told_s >= _PROGRESS_EVERY_S:
             self._told_s = self._clock()
-            _say(f"... {done}{self._of}, {failed} failed", sys.stderr)
+            _print(f"... {done}{self._of}, {failed} failed", sys.stderr)
 
     def end(self, done: int) -> None:
         took_s = self._clock() - self._began_s
-        _say(f"{took_s:.0f} s, {done / max(took_s, 0.001):.1f} seeds/s", sys.stderr)
+        _print(f"{took_s:.0f} s, {done / max(took_s, 0.001):.1f} seeds/s", sys.stderr)
 
 
 # --- for hours
@@ -338,10 +341,10 @@ def _campaign(options: argparse.Namespace) -> int:
         for report in searched:
             progress.tell(report.seeds, len(report.failures))
     except KeyboardInterrupt:
-        _say("interrupted; the report tells what was done", sys.stderr)
+        _print("interrupted; the report contains the results so far", sys.stderr)
     shrink_failures(report, options.jobs)
     written = write_report(report, options.report)
-    _say(f"{report.seeds} seeds, {len(report.failures)} failed; the report is in {written}")
+    _print(f"{report.seeds} seeds, {len(report.failures)} failed; the report is in {written}")
     progress.end(report.seeds)
     return 1 if report.failures else 0
 
@@ -351,7 +354,7 @@ def _first_line(failure: Failure) -> str:
     return first if first.startswith(failure.invariant) else f"{failure.invariant}: {first}"
 
 
-def _say(text: str, to: TextIO | None = None) -> None:
+def _print(text: str, to: TextIO | None = None) -> None:
     print(text, file=to or sys.stdout, flush=True)
 
 

@@ -1,15 +1,12 @@
-"""Makes a failing scenario small: few faults, few operations, no chance in who comes first, a
-small world, short times.
+"""Shrinks a failing scenario: few faults, few operations, no shuffling, a small world, short times.
 
-Rules it keeps:
-- What is left breaks the same invariant; another failure on the way is not followed.
+- The result breaks the same invariant; other failures on the way are ignored.
 - Every candidate is a scenario like any other, so the result replays with one command.
-- It runs a bounded number of scenarios, and gives the smallest found so far when those are used up.
+- The number of runs is bounded; the smallest scenario found so far is returned.
 
-Order: faults (ddmin), operations (ddmin), faults again, then the schedule: first come, first
-served, if it fails like that, else shuffled for as short as it takes. Then simpler worlds and
-values. To add a way to simplify: a function in ``_SIMPLER`` that gives candidates, the boldest
-first.
+Order: faults (ddmin), operations (ddmin), faults again, then the schedule: in order, if it still
+fails, else shuffled for as short as possible. Then simpler worlds and values. To add a way to
+simplify: a function in ``_SIMPLER`` that yields candidates, the smallest first.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from testkit.sim.loop import NEVER, Span
-from testkit.sim.run.trial import Failure, Try, tried
+from testkit.sim.run.trial import Failure, Try, run_trial
 from testkit.sim.scenario.scenario import Scenario
 
 T = TypeVar("T")
@@ -30,32 +27,33 @@ _SPAN_LEAST_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Shrunken:
+class ShrunkFailure:
     failure: Failure
     runs: int
 
 
-def shrunken(
+def shrink(
     failure: Failure,
     *,
     runs_max: int = RUNS_MAX,
-    trial: Try = tried,
+    trial: Try = run_trial,
     keep_shuffled: bool = False,
-) -> Shrunken:
-    """``keep_shuffled`` is for those who try what is left under other schedules."""
+) -> ShrunkFailure:
+    """Shrink a failing scenario. ``keep_shuffled`` is for callers who vary the schedule of the
+    result."""
     search = _Search(failure, runs_max, trial)
-    search.without_some("faults")
-    search.without_some("operations")
-    search.without_some("faults")
+    search.leave_out_parts("faults")
+    search.leave_out_parts("operations")
+    search.leave_out_parts("faults")
     if not keep_shuffled:
         search.shuffle_less()
-    while search.took_one_simpler():
+    while search.simplify_once():
         pass
-    return Shrunken(search.failure, search.runs)
+    return ShrunkFailure(search.failure, search.runs)
 
 
 class _Search:
-    """The smallest failure so far, and how many runs it took."""
+    """The smallest failure so far, and the number of runs."""
 
     def __init__(self, failure: Failure, runs_max: int, trial: Try) -> None:
         self.failure = failure
@@ -64,8 +62,8 @@ class _Search:
         self._trial = trial
         self._tried: dict[Scenario, None] = {}
 
-    def takes(self, candidate: Scenario) -> bool:
-        """Whether the candidate still fails in the same way; then it is the new smallest."""
+    def accepts(self, candidate: Scenario) -> bool:
+        """Return True if the candidate fails in the same way, and keep it as the smallest."""
         if candidate in self._tried or candidate == self.failure.scenario:
             return False
         if self.runs >= self._runs_max:
@@ -78,21 +76,21 @@ class _Search:
         self.failure = found
         return True
 
-    def without_some(self, part: str) -> None:
-        """ddmin: ever smaller pieces are left out, as long as it still fails."""
+    def leave_out_parts(self, part: str) -> None:
+        """ddmin: leave out smaller and smaller parts while it still fails."""
         present: Sequence[Any] = getattr(self.failure.scenario, part)
         size = len(present)
         while size >= 1:
             smaller = False
             for kept in _left_out(present, size):
                 changed: Any = {part: kept}
-                if self.takes(replace(self.failure.scenario, **changed)):
+                if self.accepts(replace(self.failure.scenario, **changed)):
                     present, smaller = kept, True
                     break
             size = min(size, len(present)) if smaller else size // 2
 
     def shuffle_less(self) -> None:
-        """Not at all; else the span is halved, from its end or its beginning, while it fails."""
+        """Stop shuffling; or halve the span, from its end or its beginning, while it fails."""
         if self.failure.scenario.shuffled_s == NEVER or self._shuffles_only(NEVER):
             return
         begins_s, ends_s = 0.0, self.failure.scenario.chaos_s + _CALM_S
@@ -108,11 +106,11 @@ class _Search:
                 return
 
     def _shuffles_only(self, span: Span) -> bool:
-        return self.takes(replace(self.failure.scenario, shuffled_s=span))
+        return self.accepts(replace(self.failure.scenario, shuffled_s=span))
 
-    def took_one_simpler(self) -> bool:
+    def simplify_once(self) -> bool:
         scenario = self.failure.scenario
-        return any(self.takes(c) for simpler in _SIMPLER for c in simpler(scenario))
+        return any(self.accepts(c) for simpler in _SIMPLER for c in simpler(scenario))
 
 
 def _left_out(present: Sequence[T], size: int) -> Iterator[tuple[T, ...]]:
@@ -124,7 +122,7 @@ def _left_out(present: Sequence[T], size: int) -> Iterator[tuple[T, ...]]:
 
 
 def _fewer_cells(scenario: Scenario) -> Iterator[Scenario]:
-    """Without the last cell, if nobody names it."""
+    """Leave out the last cell, if no step names it."""
     *cells, last = scenario.layout.cells
     if cells and not _is_named(scenario, last):
         yield replace(scenario, layout=replace(scenario.layout, cells=tuple(cells)))
@@ -137,7 +135,7 @@ def _fewer_projects(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _one_process(scenario: Scenario) -> Iterator[Scenario]:
-    """Only where no fault names a host of its own."""
+    """Only if no fault names a host."""
     if scenario.layout.processes != "one" and not scenario.faults:
         yield replace(scenario, layout=replace(scenario.layout, processes="one"))
 

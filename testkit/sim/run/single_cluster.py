@@ -1,9 +1,9 @@
 """Worlds in single-cluster mode: an API server, a manager beside it, and machines.
 
-The same people, faults and checks as in the worlds of ``world.py``, on two hosts. Checks know the
-planes of a federation, so every row is shown to them on the plane it would be on there: what users
-write on the project, what controllers make of it on the cell. ``python -m
-testkit.sim.run.single_cluster [FIRST] [SEEDS]`` searches seeds.
+The same users, faults and checks as in ``world.py``, on two hosts. The checks expect the planes of
+a federation, so every row is assigned to the plane it would be on there: objects of users to the
+project, objects of controllers to the cell. ``python -m testkit.sim.run.single_cluster [FIRST]
+[SEEDS]`` searches seeds.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from testkit.sim.single_host import HostTransport
 SERVER_HOST, MANAGER_HOST = "server", "manager"
 PROJECT, CELL_NAME = "alpha", "dfw"
 CELL = cell_plane(CELL_NAME)
-ALLOWED = 6  # instances; soon not enough
+ALLOWED = 6  # instances; users want more
 CHAOS_S, CONVERGE_S, QUIET_S = 25.0, 300.0, 120.0
 SHORT_LIVED = "short-lived"
 
@@ -72,7 +72,8 @@ _LEAVING = (WORKLOAD, CLAIM, NETWORK_BINDING, DEPLOYMENT, INSTANCE, SERVER)
 
 
 def run_single_cluster(seed: int) -> Counter[str]:
-    """Raises InvariantBroken if a rule breaks; answers which faults happened."""
+    """Run one world and return how often each fault happened. Raise InvariantBroken if a rule is
+    violated."""
 
     async def main(loop: VirtualLoop) -> Counter[str]:
         world = SingleClusterWorld(loop, seed)
@@ -94,7 +95,7 @@ class SingleClusterWorld:
             lambda _plane, _age_s: 0,
             lambda sign: self.sometimes.update([sign]),
         )
-        self.hosts = self._built_hosts()
+        self.hosts = self._build_all_hosts()
         self.users = Users(self.client, self.observer.log, (project_plane(PROJECT),))
         self.injector = FaultInjector(
             loop=loop,
@@ -104,7 +105,7 @@ class SingleClusterWorld:
             providers={CELL: self.provider},
             operator=self.client,
             log=self.observer.log,
-            forget=self.state.forget,
+            drop_plane=self.state.drop_plane,
             restored=self.state.restore,
             tamper=self.users.tamper,
         )
@@ -129,14 +130,14 @@ class SingleClusterWorld:
         for task in (acting, leaving, *([raging] if raging.done() else ())):
             await task
         await self._until(lambda: self._find_missing(self.users.wanted))
-        await self._be_quiet()
+        await self._check_quiet()
         await self.users.delete_everything()
         await self._until(lambda: self._find_missing({}) or self._find_leftovers())
-        await self._be_quiet()
+        await self._check_quiet()
         return self.sometimes
 
     async def _bring_up(self) -> None:
-        """As the files in deploy/single-cluster do it."""
+        """Install what the files in deploy/single-cluster install."""
         operator = Client(
             HostTransport(self.hosts[SERVER_HOST].answer_operator), prefix="", token="", agent="op"
         )
@@ -157,7 +158,7 @@ class SingleClusterWorld:
             await operator.create(kind, obj)
 
     async def _short_life(self, random: Random) -> None:
-        """A namespace that is deleted with everything that runs in it, at any moment."""
+        """Create a namespace with a workload, and delete the namespace at a random time."""
         user, name = self.client(PLATFORM), SHORT_LIVED
         body = manifest((PROJECT, "brief"), Wanted("brief:1", random.randint(1, 3), ("DFW",)))
         body["metadata"]["namespace"] = name
@@ -178,7 +179,7 @@ class SingleClusterWorld:
             await asyncio.sleep(1.0)
         self._fail_if_broken()
 
-    async def _be_quiet(self) -> None:
+    async def _check_quiet(self) -> None:
         await asyncio.sleep(5.0)
         writes, lines = self.state.writes, len(self.observer.trace)
         await asyncio.sleep(QUIET_S)
@@ -194,8 +195,8 @@ class SingleClusterWorld:
     # --- what must hold after the calm
 
     def _find_missing(self, wanted: dict[tuple[str, str], Wanted]) -> str:
-        """As many machines as are wanted and allowed, each of a wanted image, and counts that say
-        so."""
+        """Check that as many machines run as users want and quota allows, each with a desired
+        image, and that status counts match."""
         machines = Counter(self._image(machine_id) for machine_id in self.provider.alive())
         asked = {want.image: 0 for want in wanted.values()}
         for want in wanted.values():
@@ -226,7 +227,7 @@ class SingleClusterWorld:
 
     # --- construction
 
-    def _built_hosts(self) -> dict[str, SimulatedHost]:
+    def _build_all_hosts(self) -> dict[str, SimulatedHost]:
         around = HostEnvironment(
             loop=self._loop,
             credentials=credentials_of((PLATFORM, HUB)),
@@ -256,20 +257,20 @@ class SingleClusterWorld:
         return RetryingTransport(link, stream(self._seed, "network", f"retries-{source}"))
 
     def client(self, _plane: PlaneName) -> Client:
-        """The administrator of the only API server."""
+        """Return a client of the administrator."""
         transport = self.network.transport(USER, SERVER_HOST)
         return Client(transport, prefix="", token=f"token-of-{PLATFORM}", agent="simulated-user")
 
     def _on_death(self, host: str) -> None:
         self.observer.log(f"{host} died")
-        self.network.forget_host(host)
+        self.network.drop_host(host)
 
     def _on_commit(self, number: int, batch: Sequence[Entry]) -> None:
         self.observer.on_commit(number, [_shown(entry) for entry in batch])
 
 
 def _shown(entry: Entry) -> Entry:
-    """On the plane of a federation that would hold it."""
+    """Assign a row to the plane of a federation that would hold it."""
     if not isinstance(entry, Change) or entry.plane != PLATFORM:
         return entry
     on_cell = entry.key.resource in _ON_CELL
@@ -300,7 +301,7 @@ async def _retry_until_done(ask: Callable[[], object]) -> None:
 
 
 def draw_faults(random: Random, begin_s: float) -> tuple[f.Fault, ...]:
-    """Of two hosts, one link and the machines; the disk is the other worlds' business."""
+    """Draw faults of the two hosts, their link and the machines."""
     link = (MANAGER_HOST, SERVER_HOST)
     found: list[f.Fault] = []
     for _ in range(random.randint(0, 6)):

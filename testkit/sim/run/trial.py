@@ -1,7 +1,4 @@
-"""One scenario tried: what it showed, or which rule it broke.
-
-One small story, and a crash around each of its commits: small worlds searched exhaustively.
-"""
+"""One run of a scenario with its result, and exhaustive crash tests of a small scenario."""
 
 from __future__ import annotations
 
@@ -19,7 +16,8 @@ _NUMBERED = re.compile(r"I\d+\b")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """``invariant`` is its number, or the name of the error for what has none."""
+    """A scenario that violates a rule. ``invariant`` is its number, or the class name of an error
+    without one."""
 
     scenario: Scenario
     invariant: str
@@ -29,7 +27,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is kept of a run among thousands: no trace, which can be had again from the seed."""
+    """What is kept of a run among thousands. The trace can be recreated from the seed."""
 
     seed: int
     faults: tuple[str, ...]  # by name
@@ -43,7 +41,7 @@ Trial = Outcome | Failure
 Try = Callable[[Scenario], Trial]
 
 
-def tried(scenario: Scenario, run: Callable[[Scenario], Outcome] = run_scenario) -> Trial:
+def run_trial(scenario: Scenario, run: Callable[[Scenario], Outcome] = run_scenario) -> Trial:
     try:
         return run(scenario)
     except WorldBroken as broken:
@@ -68,8 +66,8 @@ _LAYOUTS = (
 )
 
 
-def small_story(layout: WorldLayout) -> Scenario:
-    """A whole life: deploy, change the image, scale, destroy."""
+def small_scenario(layout: WorldLayout) -> Scenario:
+    """Return the whole life cycle: deploy, change the image, scale, delete."""
     return Scenario(
         seed=1,
         layout=layout,
@@ -84,13 +82,13 @@ def small_story(layout: WorldLayout) -> Scenario:
     )
 
 
-def small_stories() -> list[Scenario]:
-    return [small_story(layout) for layout in _LAYOUTS]
+def small_scenarios() -> list[Scenario]:
+    return [small_scenario(layout) for layout in _LAYOUTS]
 
 
 def crash_points() -> Iterator[Scenario]:
-    """For each layout and host every commit, dead before it is durable and right after."""
-    for story in small_stories():
+    """For each layout, host and commit: a crash right before it is durable and right after."""
+    for story in small_scenarios():
         commits = run_scenario(story).commits
         for host in hosts_of(story.layout):
             for number in range(1, _last_commit(story, host, commits) + 1):
@@ -103,7 +101,7 @@ def _with_crash(story: Scenario, host: str, number: int, *, durable: bool) -> Sc
 
 
 def _last_commit(story: Scenario, host: str, commits: int) -> int:
-    """How often the host commits, of ``commits`` by all: by trying at which it still crashes."""
+    """Count the commits of the host, by searching for the last at which it crashes."""
     low, high = 0, commits
     if len(hosts_of(story.layout)) == 1:
         return commits

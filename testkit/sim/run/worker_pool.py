@@ -1,11 +1,10 @@
-"""Many independent pieces of work on all cores, each result handed over as it comes.
+"""A pool of worker processes that yields results as they complete.
 
-Workers are processes, because worlds are pure computing. Each piece has a process of its own, made
-from this one: whatever ``prepare`` has left in memory here it finds there, made once for all
-pieces. It ends without looking for garbage, which would take a twentieth of its time.
+Each item runs in a process of its own, forked from this one, so it finds in memory what ``prepare``
+left here. The process ends without garbage collection, which would take 5 % of its time.
 
-Workers ignore Ctrl-C: whoever reads the results gets it, stops reading, and waits only for the
-pieces that are under way.
+Workers ignore Ctrl-C: the reader of the results receives it, stops reading, and waits for the items
+in progress.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Objects that a worker makes before it looks for garbage after all, lest it fill the memory.
+# A worker collects garbage only after this many allocations, to limit its memory.
 _GARBAGE_MAX = 2_000_000
 
 
 class WorkerLost(Exception):
-    """A process ended without a result, killed perhaps."""
+    """A worker ended without a result."""
 
 
 def run_in_workers(
@@ -36,15 +35,15 @@ def run_in_workers(
     jobs: int,
     prepare: Callable[[T], object] | None = None,
 ) -> Iterator[R]:
-    """In the order in which they finish. Items are drawn only as they are needed, so there may
-    be endlessly many; with one job everything happens here."""
+    """Yield results in the order of completion. Items are read only as they are needed, so there
+    may be infinitely many. With one job everything runs in this process."""
     if jobs <= 1:
         yield from map(work, items)
         return
     source, at_work = iter(items), dict[Connection, BaseProcess]()
     try:
         while True:
-            at_work.update(_begun(work, islice(source, jobs - len(at_work)), prepare))
+            at_work.update(_start_workers(work, islice(source, jobs - len(at_work)), prepare))
             if not at_work:
                 return
             for connection in wait(list(at_work)):
@@ -56,7 +55,7 @@ def run_in_workers(
             worker.join()
 
 
-def _begun(
+def _start_workers(
     work: Callable[[T], R], items: Iterable[T], prepare: Callable[[T], object] | None
 ) -> Iterator[tuple[Connection, BaseProcess]]:
     context = multiprocessing.get_context("fork")
@@ -64,7 +63,7 @@ def _begun(
         if prepare is not None:
             prepare(item)
         gc.collect()
-        gc.freeze()  # what is there by now is no garbage of any worker
+        gc.freeze()  # what exists now is not garbage of any worker
         reads, writes = context.Pipe(duplex=False)
         worker = context.Process(target=_work, args=(work, item, writes))
         worker.start()
@@ -78,12 +77,12 @@ def _work(work: Callable[[T], R], item: T, connection: Connection) -> None:
     outcome: Any
     try:
         outcome = (work(item), None)
-    except Exception as error:  # told to whoever asked for the work
+    except Exception as error:  # passed to the caller
         outcome = (None, error)
     try:
         connection.send(outcome)
     except BrokenPipeError:
-        return  # nobody wants it any more
+        return  # the reader has stopped
 
 
 def _result(connection: Connection, worker: BaseProcess) -> Any:

@@ -1,8 +1,8 @@
-"""Runs one scenario: chaos, then calm, then an end in which nothing may be left.
+"""Runs one scenario in three phases: chaos, calm and end.
 
-Chaos: people act and faults happen; what must always hold is checked at every commit. Calm: what
-can heal has healed; within CONVERGE_S desired equals actual, then nothing is written for a while
-(QUIET_S). At the end users delete everything, and the same holds for an empty world.
+Chaos: users act and faults happen, and the checks run at every commit. Calm: everything that can
+recover has recovered; within CONVERGE_S the actual state equals the desired one, then nothing is
+written for QUIET_S. End: users delete everything, and the same must hold for the empty world.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ from testkit.sim.scenario.faults import (
     SkewClock,
     Throttle,
 )
-from testkit.sim.scenario.feature_templates import NEWCOMER
+from testkit.sim.scenario.feature_templates import NEW_PROJECT
 from testkit.sim.scenario.operations import AllowFallback, LeaveCell
 from testkit.sim.scenario.scenario import (
     USER,
@@ -90,26 +90,28 @@ T = TypeVar("T")
 
 CONVERGE_S = 300.0
 SETTLE_S = 5.0
-# A key that failed again and again in a throttled world is retried after this time at the latest.
+# A key that failed repeatedly in a throttled world is retried after this time at the latest.
 RETRY_MAX_S = Backoff().most_s
 ADOPTION_REPORTED_S = 2.0
-# Longer than nearly everything in the product waits before it looks again (a minute); in every n-th
-# world also longer than what looks again after five.
+# Longer than nearly every periodic check of the product (a minute); in every n-th world also longer
+# than the checks every five minutes.
 QUIET_S = 70.0
 _LONG_QUIET_EVERY, _LONG_QUIET_S = 20, 340.0
-# Asked for in silence: probes, bookmarks and looks at machines, for each host and second.
+# Probes, bookmarks and observations of machines, for each host and second.
 REQUESTS_IN_SILENCE = 20.0
-TASKS_MORE = 5  # a watch may be just about to be opened anew
-# By host: its rows, how many ids it has made for them, and the certificate of a cell.
+TASKS_MORE = 5  # a watch may be about to be reopened
+# By host: its rows, the number of ids it has made, and the certificate of a cell.
 Disks = dict[str, tuple[MemoryJournal, int, str]]
-# In every n-th world everybody starts anew when it has settled (I24).
-_STARTED_ANEW_EVERY, _STARTED_ANEW_AT = 10, 5
+# In every n-th world all processes restart when it has settled (I24).
+_RESTARTED_EVERY, _RESTARTED_AT = 10, 5
 _BRING_UP_S = 35.0
-_COMPARED_EVERY = 10  # every n-th seed is also run without faults, and must end alike (I21)
+_COMPARED_EVERY = (
+    10  # every n-th seed also runs without faults, and must end in the same state (I21)
+)
 
 
 class WorldBroken(AssertionError):
-    """A run broke a rule; carries what it was and the trace that led there."""
+    """A run violated a rule; carries the cause and the trace."""
 
     def __init__(self, cause: BaseException, trace: Sequence[str]) -> None:
         super().__init__(str(cause) or repr(cause))
@@ -119,14 +121,14 @@ class WorldBroken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run showed. Equal scenarios give equal outcomes, in any process."""
+    """The result of a run. Equal scenarios have equal outcomes, in any process."""
 
     commits: int
     crashes: int
     virtual_s: float
     trace: Sequence[str]
-    sometimes: dict[str, int]  # which fault met which state, how often
-    final: tuple[str, ...]  # the settled world, without ids, versions and times
+    sometimes: dict[str, int]  # how often each fault met which state
+    final: tuple[str, ...]  # the settled state, without ids, versions and times
 
     @property
     def fingerprint(self) -> str:
@@ -134,7 +136,7 @@ class Outcome:
 
 
 def run_scenario(scenario: Scenario) -> Outcome:
-    """Raises WorldBroken with the trace so far if a rule breaks."""
+    """Run a scenario. Raise WorldBroken with the trace so far if a rule is violated."""
     outcome = _run(scenario, World.run)
     if scenario.faults and scenario.seed % _COMPARED_EVERY == 0:
         _compare(scenario, outcome)
@@ -142,11 +144,11 @@ def run_scenario(scenario: Scenario) -> Outcome:
 
 
 def _compare(scenario: Scenario, outcome: Outcome) -> None:
-    """I21: how it ends does not depend on what went wrong on the way."""
+    """I21: the final state does not depend on the faults."""
     if any(sign == "host lost" for sign in outcome.sometimes) or scenario.layout.has_scarce_quota:
-        return  # who gets what is left to chance
+        return  # which instances get quota is random
     if any(isinstance(operation, AllowFallback) for operation in scenario.operations):
-        return  # nor is anything to move without faults
+        return  # without faults nothing moves
     calm = _run(replace(scenario, faults=()), until=World.settle)
     differing = sorted(set(calm) ^ set(outcome.final))
     if differing:
@@ -156,7 +158,7 @@ def _compare(scenario: Scenario, outcome: Outcome) -> None:
 
 def _run(scenario: Scenario, until: Callable[[World, Disks], Awaitable[T]]) -> T:
     traces: list[Sequence[str]] = [()]
-    disks = {} if scenario.fresh else brought_up(scenario.layout)
+    disks = {} if scenario.fresh else bring_up(scenario.layout)
 
     async def main(loop: VirtualLoop) -> T:
         world = World(loop, scenario)
@@ -165,15 +167,16 @@ def _run(scenario: Scenario, until: Callable[[World, Disks], Awaitable[T]]) -> T
             return await until(world, disks)
 
     try:
-        with _garbage_kept():
+        with _garbage_collection_disabled():
             return run_virtual(stream(scenario.seed, "schedule"), main, scenario.shuffled_s)
-    except Exception as error:  # also a bug, in the product or here: the trace tells where
+    except Exception as error:  # also a bug, in the product or here: the trace shows where
         raise WorldBroken(error, traces[0]) from error
 
 
 @contextmanager
-def _garbage_kept() -> Iterator[None]:
-    """A world is garbage only as a whole, and finalisers shall not come in between."""
+def _garbage_collection_disabled() -> Iterator[None]:
+    """Disable garbage collection: a world is garbage only as a whole, and no finalizer may run in
+    between."""
     gc.disable()
     try:
         yield
@@ -200,7 +203,7 @@ class World:
         for cell, provider in self.providers.items():
             provider.on_remove = partial(self._on_remove, cell)
             provider.adoption_s = adoption_times(stream(scenario.seed, "adoption", cell))
-        self.observer = Observer(self.state, (*layout.projects, NEWCOMER))
+        self.observer = Observer(self.state, (*layout.projects, NEW_PROJECT))
         self.observer.on_broken = self._stop
         self.network = Network(
             lambda part: stream(scenario.seed, "network", part),
@@ -210,8 +213,8 @@ class World:
         if layout.managers > 1:
             self.network.on_send = self._on_send
         self._credentials = credentials_of(layout.planes)
-        self.hosts = self._built_hosts()
-        machines = CellMachines(self.hosts, self.providers, self.state.forget, self.client)
+        self.hosts = self._build_all_hosts()
+        machines = CellMachines(self.hosts, self.providers, self.state.drop_plane, self.client)
         self.users = Users(self.client, self.observer.log, layout.planes, machines)
         self.state.tampered = self.users.tampered
         self.injector = FaultInjector(
@@ -222,12 +225,12 @@ class World:
             providers=self.providers,
             operator=self.client,
             log=self.observer.log,
-            forget=self.state.forget,
+            drop_plane=self.state.drop_plane,
             restored=self.state.restore,
             tamper=self.users.tamper,
         )
         self.users.is_lost = self._is_lost
-        self._mirrors = self._built_mirrors()
+        self._mirrors = self._build_mirrors()
 
     def _is_lost(self, plane: str) -> bool:
         return (
@@ -239,12 +242,12 @@ class World:
 
     async def run(self, disks: Disks) -> Outcome:
         final, busy = await self.settle(disks), self._tasks_alive()
-        if self._scenario.seed % _STARTED_ANEW_EVERY == _STARTED_ANEW_AT and self._is_sound():
-            await self._start_anew()
+        if self._scenario.seed % _RESTARTED_EVERY == _RESTARTED_AT and self._is_sound():
+            await self._restart_all()
         self.observer.log("the end: everything is deleted")
         await self.users.delete_everything()
         await self._until(lambda: find_leftovers(self.state, self._expected()))
-        await self._be_quiet()
+        await self._check_quiet()
         self._check_tasks(busy)
         return Outcome(
             commits=sum(host.disk.commits for host in self.hosts.values()),
@@ -256,7 +259,7 @@ class World:
         )
 
     async def settle(self, disks: Disks) -> tuple[str, ...]:
-        """Chaos, then calm until all is as it is wanted and stays so: the picture of that."""
+        """Run chaos, then calm until the world has settled; return a summary of its state."""
         await self._bring_up(disks)
         scenario = self._scenario
         for mirror in self._mirrors:
@@ -271,18 +274,18 @@ class World:
         await asyncio.sleep(scenario.chaos_s)
         self.injector.recover()
         self.observer.log("calm")
-        await self._until(lambda: "" if acting.done() else "people still insist")
+        await self._until(lambda: "" if acting.done() else "users still retry")
         await acting
         await self._until(lambda: "late writes arrive" if self.network.on_the_way else "")
         if raging.done():
             await raging
-        # A backlog of events arrives at a known time; the product can only react to it after that.
+        # A backlog of events arrives at a known time; the product can react only after that.
         await self._until(
             self.network.find_stalled_streams, from_s=self.network.backlog_arrives_s()
         )
         await self._until(self._find_unobserved_machines)
         await self._until(lambda: find_missing(self.state, self._expected()))
-        await self._be_quiet()
+        await self._check_quiet()
         return summarize_state(self.state, self._expected())
 
     async def _bring_up(self, disks: Disks) -> None:
@@ -297,7 +300,7 @@ class World:
         await self.join_cells()
 
     async def join_cells(self) -> None:
-        """Those that are there from the first moment of a world whose cells join."""
+        """Join the cells that exist from the beginning of a world whose cells join."""
         for cell in self._scenario.layout.cells if self._scenario.layout.joined else ():
             if not self.hosts[f"cell-{cell}"].certificate:
                 await join(self.users, cell)
@@ -310,8 +313,8 @@ class World:
                 self.observer.report_violation(violation)
 
     async def _until(self, missing: Callable[[], str], *, from_s: float = 0.0) -> None:
-        """Wait until ``missing`` returns the empty string; before, it returns what is missing.
-        CONVERGE_S counts from ``from_s``, or from now if that is later."""
+        """Wait until ``missing`` returns the empty string. CONVERGE_S counts from ``from_s``, or
+        from now if that is later."""
         deadline_s, wait_s = max(self._loop.time(), from_s) + CONVERGE_S, 0.5
         while left := missing():
             self._fail_if_broken()
@@ -321,8 +324,8 @@ class World:
             wait_s = min(5.0, wait_s * 1.2)
         self._fail_if_broken()
 
-    async def _be_quiet(self) -> None:
-        """I6, I20: a settled system writes nothing and asks for little."""
+    async def _check_quiet(self) -> None:
+        """I6, I20: a settled system writes nothing and sends few requests."""
         throttled = any(isinstance(fault, Throttle) for fault in self._scenario.faults)
         await asyncio.sleep(SETTLE_S + (RETRY_MAX_S if throttled else 0.0))
         quiet_s = self._quiet_s()
@@ -342,7 +345,7 @@ class World:
             raise InvariantBroken(f"I20: {asked:.0f} requests a second from each settled host")
         lost = {
             cell_plane(cell) for cell in self._expected().lost
-        }  # nobody is there to tell the rest
+        }  # a lost cell cannot send the rest
         for mirror in self._mirrors:
             if mirror.plane not in lost and (missing := mirror.find_missing()):
                 raise InvariantBroken(missing)
@@ -351,32 +354,32 @@ class World:
         return {host.life: self._loop.tasks_alive(host.life) for host in self.hosts.values()}
 
     def _check_tasks(self, before: dict[str, int]) -> None:
-        """I20: who has removed everything has no more to do than before."""
+        """I20: after everything was deleted, processes have no more tasks than before."""
         for life, count in self._tasks_alive().items():
             if count > before.get(life, count) + TASKS_MORE:
                 raise InvariantBroken(f"I20: {life} has {count} tasks, {before[life]} before")
 
     def _is_sound(self) -> bool:
-        """No cell is lost, and no operator left objects that contradict each other."""
+        """Return True if no cell is lost and no operator left contradictory objects."""
         return not self.injector.unrecoverable_hosts and not self.users.tampered
 
-    async def _start_anew(self) -> None:
+    async def _restart_all(self) -> None:
         """I24: processes that start on settled stores, as after an upgrade, write nothing."""
-        self.observer.log("everybody starts anew")
+        self.observer.log("all processes restart")
         writes, lines = self.state.writes, len(self.observer.trace)
         for provider in self.providers.values():
-            provider.adoption_s = no_adoption_delay_s  # what takes too long is reported as Unknown
+            provider.adoption_s = no_adoption_delay_s  # a longer delay would be reported as Unknown
         for host in self.hosts.values():
             host.crash(down_s=0.1)
         await asyncio.sleep(QUIET_S)
         self._fail_if_broken()
         if self.state.writes != writes:
             written = "\n".join(self.observer.trace[lines:][:10])
-            raise InvariantBroken(f"I24: a new start on settled stores wrote:\n{written}")
+            raise InvariantBroken(f"I24: a restart on settled stores wrote:\n{written}")
 
     def _find_unobserved_machines(self) -> str:
-        """Machines that a process has adopted and not observed yet; it reports them a moment
-        later."""
+        """Return a cell whose process has adopted machines that it has not observed yet, or
+        observed a moment ago."""
         for cell, provider in self.providers.items():
             if provider.now() < provider.observed_from_s + ADOPTION_REPORTED_S:
                 return f"{cell} observes the machines that it has adopted"
@@ -399,7 +402,7 @@ class World:
         if lost:
             self.sometimes["host lost"] = len(lost)
         left = tuple(name for name in layout.projects if name not in self.users.revoked)
-        there = (*left, *self.users.newcomers)
+        there = (*left, *self.users.new_projects)
         wanted, serving = self.users.wanted, self.users.serving
         return ExpectedState(wanted, there, layout.all_cells, lost, layout.instances, serving)
 
@@ -409,20 +412,20 @@ class World:
         return EPOCH_S + self._loop.time()
 
     def _stop(self, error: InvariantBroken) -> None:
-        """What comes after a broken rule proves nothing: the loop ends here."""
+        """Stop the loop: what follows a violation proves nothing."""
         self._loop.call_exception_handler({"message": str(error), "exception": error})
 
     def _count(self, sign: str) -> None:
         self.sometimes[sign] += 1
 
     def _on_exit(self, host: str, error: BaseException) -> None:
-        """A process ends by itself only if its disk gives it a reason."""
+        """A process may end by itself only after a failure of its disk."""
         self.observer.log(f"{host} ended: {error!r}")
         self._count("process ended by itself")
         if isinstance(error, LeadershipLost):
             self._count("leadership lost")
             return
-        if not _is_of_the_disk(error) or not self.hosts[host].disk.failed:
+        if not _is_disk_error(error) or not self.hosts[host].disk.failed:
             self.observer.report_violation(
                 f"{host} ended: {error!r} {getattr(error, 'exceptions', '')}"
             )
@@ -433,7 +436,7 @@ class World:
 
     def _on_death(self, host: str) -> None:
         self.observer.log(f"{host} died")
-        self.network.forget_host(host)
+        self.network.drop_host(host)
 
     def _on_remove(self, cell: PlaneName, machine_id: str) -> None:
         if violation := find_removal_violation(self.state, cell, machine_id):
@@ -445,7 +448,7 @@ class World:
 
     # --- construction
 
-    def _built_hosts(self) -> dict[str, SimulatedHost]:
+    def _build_all_hosts(self) -> dict[str, SimulatedHost]:
         seed = self._scenario.seed
         around = HostEnvironment(
             loop=self._loop,
@@ -473,8 +476,8 @@ class World:
         return RetryingTransport(link, random)
 
     def client(self, plane: PlaneName, token: str = "") -> Client:
-        """Somebody outside: the host may die between request and answer, the link is sound. Whoever
-        made a project reaches it."""
+        """Return a client outside of all hosts: its link is sound, but the host may crash between
+        request and response. Without a token it uses that of the platform's operator."""
         target, known = host_of_plane(self._scenario.layout, plane), self._credentials.planes
         return Client(
             self.network.transport(USER, target),
@@ -483,10 +486,10 @@ class World:
             agent="simulated-user",
         )
 
-    def _built_mirrors(self) -> list[WatchMirror]:
+    def _build_mirrors(self) -> list[WatchMirror]:
         steps = (*self._scenario.faults, *self._scenario.operations)
         if any(isinstance(step, EmptyHost | RestorePlane | LeaveCell) for step in steps):
-            return []  # versions begin anew there, or rows go without an event
+            return []  # versions start again there, or rows go without an event
         layout = self._scenario.layout
         project, cell = project_plane(layout.projects[0]), cell_plane(layout.cells[0])
         choices = (
@@ -503,18 +506,18 @@ class World:
         return LogChecker(self.observer.report_violation)
 
 
-def brought_up(layout: WorldLayout) -> Disks:
-    """The disks of a platform that has just come up, which many worlds have in common."""
-    return _brought_up(begins_as(layout))
+def bring_up(layout: WorldLayout) -> Disks:
+    """Return the disks of a platform that has just come up; many worlds share them."""
+    return _bring_up_layout(initial_layout(layout))
 
 
-def begins_as(layout: WorldLayout) -> WorldLayout:
+def initial_layout(layout: WorldLayout) -> WorldLayout:
     """Equal for layouts whose worlds begin alike, and differ only in what people do later."""
     return replace(layout, revocable=(), published=False)
 
 
 @lru_cache(maxsize=64)
-def _brought_up(layout: WorldLayout) -> Disks:
+def _bring_up_layout(layout: WorldLayout) -> Disks:
 
     async def main(loop: VirtualLoop) -> Disks:
         world = World(loop, Scenario(0, layout, (), (), 0.0, fresh=True))
@@ -528,11 +531,11 @@ def _brought_up(layout: WorldLayout) -> Disks:
             for host in world.hosts.values()
         }
 
-    with _garbage_kept():
+    with _garbage_collection_disabled():
         return run_virtual(stream(0, "schedule"), main)
 
 
-def _is_of_the_disk(error: BaseException) -> bool:
+def _is_disk_error(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
-        return all(_is_of_the_disk(inner) for inner in error.exceptions)
+        return all(_is_disk_error(inner) for inner in error.exceptions)
     return isinstance(error, JournalBroken | ApiError)

@@ -1,11 +1,8 @@
-"""Draws layouts, operations and faults. How many of each is a matter of the size, see ``sizes.py``.
+"""Draws layouts, operations and faults from tables.
 
-The tables here say what is drawn how often.
-
-How large worlds are. Most are small, because small ones find most and cost least; some are as
-large as it takes for things to get into each other's way.
-
-Each table is (value, weight); a size is drawn first, then everything else from its tables.
+Each table is (value, weight). A size is drawn first, then everything else from its tables. Most
+worlds are small, because small ones find most and cost least; some are large enough for
+interactions.
 """
 
 from __future__ import annotations
@@ -63,7 +60,7 @@ Table = Sequence[tuple[T, float]]
 class Size:
     cells: Table[int]
     projects: Table[int]
-    operations: Table[int]  # after the first, which creates something
+    operations: Table[int]  # after the first, which creates a workload
     replicas: Table[int]
     faults: Table[int]
 
@@ -102,7 +99,7 @@ def weighted(random: Random, table: Table[T]) -> T:
 
 PROCESSES: tuple[tuple[Processes, int], ...] = (("one", 6), ("split", 3), ("managers", 1))
 CELLS = ("dfw", "iad", "ams")
-# For the worlds of many cells.
+# For worlds with many cells.
 MANY_CELLS = (
     *CELLS,
     *("lhr", "syd", "fra", "nrt", "sin", "gru", "jnb", "ord", "sjc", "cdg", "arn"),
@@ -111,7 +108,7 @@ MANY_CELLS = (
 PROJECTS = ("alpha", "beta")
 NAMES = ("web", "api", "db")
 WINDOWS_S = ((4.0, 5), (12.0, 5), (40.0, 2), (3600.0, 0.05))
-TAMPER_PERCENT = 25  # of scenarios in which an operator tampers
+TAMPER_PERCENT = 25  # of scenarios in which an operator changes objects
 CALM_PERCENT = 10  # of scenarios without any fault
 
 HUB_KINDS = (DEPLOYMENT, WORK, BINDING, POLICY, CLUSTER_POLICY, CLUSTER_BINDING, INSTANCE)
@@ -128,7 +125,7 @@ def draw_layout(random: Random, size: Size) -> WorldLayout:
 
 
 def draw_window_s(random: Random) -> float:
-    """How long people and faults begin new things."""
+    """Return for how long operations and faults begin."""
     return weighted(random, WINDOWS_S)
 
 
@@ -158,8 +155,8 @@ def draw_operations(
 def draw_data(
     random: Random, layout: WorldLayout, operations: Sequence[Operation], window_s: float
 ) -> tuple[Operation, ...]:
-    """Some workloads begin to refer to data, and the data comes and goes; now and then an operator
-    deletes a copy of it."""
+    """Some workloads reference data, which is replaced; sometimes an operator deletes a copy of
+    it."""
     created = [o for o in operations if isinstance(o, CreateWorkload)]
     found: list[Operation] = []
     for _ in range(random.choice((1, 1, 2, 3))):
@@ -182,7 +179,7 @@ def draw_data(
 def draw_fleeting(
     random: Random, layout: WorldLayout, window_s: float
 ) -> tuple[FleetingNamespace, ...]:
-    """One or two namespaces that are deleted while anything may go wrong."""
+    """Draw one or two namespaces that are deleted while faults happen."""
     window_s = min(window_s, 60.0)
     return tuple(
         FleetingNamespace(
@@ -199,7 +196,7 @@ def draw_fleeting(
 def _by_user(
     random: Random, layout: WorldLayout, size: Size, at_s: float, known: list[tuple[str, str]]
 ) -> ByUser:
-    """Mostly to a workload that somebody has already had to do with."""
+    """Mostly an operation on a workload that was used before."""
     project, name = random.choice(known)
     match random.choice(("create", "create", "image", "image", "scale", "scale", "move", "delete")):
         case "create":
@@ -279,7 +276,7 @@ def _host(random: Random, layout: WorldLayout) -> str:
 
 
 def _disk_host(random: Random, layout: WorldLayout) -> str:
-    """One that stores something."""
+    """Return a host with a store."""
     return random.choice([host for host in hosts_of(layout) if host not in MANAGERS])
 
 
@@ -478,7 +475,7 @@ DRAWS: tuple[tuple[Draw, float], ...] = (
     (_lose_machine, 2),
 )
 
-# What keeps planes from hearing each other, in every way there is.
+# Every way in which planes cannot reach each other.
 PARTITIONS: tuple[Draw, ...] = (
     *(_cut, _isolate, _flap, _swizzle, _lose, _delay, _half_open, _slow_watch, _lag),
     *(_stop, _lose_cell, _close, _stale),

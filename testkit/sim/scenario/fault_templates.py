@@ -1,15 +1,14 @@
-"""Draws what rarely comes together by chance: a few operations and faults that need each other.
+"""Templates of faults: a few operations and faults that need each other, and rarely coincide by
+chance.
 
-Every third world or so tells one of these stories on top of what it has drawn by itself, or, if a
-rule can only be looked at where nothing else goes wrong, instead of it; ``scenario.py`` says how
-often. To add one: a function of a random stream and a scenario that answers the scenario with the
-story in it, and its line in ``FAULT_TEMPLATES``.
+About every third scenario applies one of them on top of what was drawn, or instead of it, if its
+rule can be checked only without other faults; ``generate.py`` contains the weights. To add one: a
+function of a random stream and a scenario that returns the extended scenario, and its line in
+``FAULT_TEMPLATES``.
 
-Stories of processes that restart, or find something else than they left.
-
-Most are rollouts that meet a restart of the cell process, the centre or the engine. Most of those
-roll out an image that never serves, or only after a while, so that the rollout stands half way when
-somebody restarts. In the end an image comes that serves.
+The restart templates are about processes that restart, or find another state than they left. Most
+are rollouts of an image that never serves, or only after a while, during a restart of the cell
+process, the center or the engine. In the end an image is deployed that serves.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ from testkit.sim.scenario.scenario import (
 Template = Callable[[Random, "Scenario"], "Scenario"]
 
 _TAIL_S = 10.0
-# By then a hub that lost sight of a cell has written to it again.
+# By then a hub that lost the connection to a cell has written to it again.
 _COPY_S = 30.0
 
 
-def with_story(random: Random, scenario: Scenario) -> Scenario:
+def with_fault_template(random: Random, scenario: Scenario) -> Scenario:
     return random.choice(FAULT_TEMPLATES)(random, scenario)
 
 
@@ -61,14 +60,14 @@ def with_story(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _blind_spell(random: Random, scenario: Scenario) -> Scenario:
-    """Somebody sees nothing of what people do, and then only how it ended."""
+    """A process observes nothing of what users do, and then only the result."""
     link = random.choice(links_of(scenario.layout))
     at_s = _moment(random, scenario)
     return with_steps(scenario, (), (c.LoseHistory(at_s, _lasting(random), *link),))
 
 
 def _recreated_unseen(random: Random, scenario: Scenario) -> Scenario:
-    """An object on the hub is replaced by one of its name while a cell does not look."""
+    """An object on the hub is replaced by one of its name while a cell is not watching."""
     scenario = split(scenario)
     cell, at_s = random.choice(scenario.layout.cells), _moment(random, scenario)
     link = (host_of_cell(scenario.layout, cell), hosts_of(scenario.layout)[0])
@@ -77,7 +76,7 @@ def _recreated_unseen(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _restart_onto_a_cache(random: Random, scenario: Scenario) -> Scenario:
-    """Created, and deleted again while the centre starts on lists from before."""
+    """An object is created and deleted while the center restarts onto old lists."""
     scenario = split(scenario)
     project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
     at_s = round(random.uniform(3, 6), 2)
@@ -99,7 +98,7 @@ def _replayed(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _trouble_with_writes(random: Random, scenario: Scenario) -> Scenario:
-    """A rollout and a scale-down, while a host has trouble with its own planes."""
+    """A rollout and a scale-down, while a host's requests to its own planes fail."""
     cell = random.choice(scenario.layout.cells)
     host = random.choice((host_of_cell(scenario.layout, cell), hosts_of(scenario.layout)[0]))
     at_s, for_s, salt = round(random.uniform(3, 6), 2), 20.0, random.getrandbits(32)
@@ -114,13 +113,13 @@ def _trouble_with_writes(random: Random, scenario: Scenario) -> Scenario:
     project = random.choice(scenario.layout.projects)
     rolled = random.random() < 0.5 and isinstance(fault, f.RepeatWrites | f.DelayWrites)
     change_s = round(at_s + 1, 2)
-    told: tuple[Operation, ...] = (
+    steps: tuple[Operation, ...] = (
         CreateWorkload(0.0, project, "db", "db:1", 2, (cell.upper(),)),
         ChangeImage(change_s, project, "db", "db:2")
         if rolled
         else Scale(change_s, project, "db", 1),
     )
-    return with_steps(replace(scenario, operations=()), told, (fault,))
+    return with_steps(replace(scenario, operations=()), steps, (fault,))
 
 
 def _expired_token(random: Random, scenario: Scenario) -> Scenario:
@@ -138,7 +137,7 @@ def _new_namespace_deleted(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _lost_with_a_copy(random: Random, scenario: Scenario) -> Scenario:
-    """A cell comes back empty, and is lost as soon as it has something again."""
+    """A cell comes back empty, and is lost as soon as it has received an object."""
     scenario = split(scenario)
     host = host_of_cell(scenario.layout, random.choice(scenario.layout.cells))
     at_s = round(random.uniform(3, 8), 2)
@@ -152,7 +151,7 @@ def _restored(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _migrated(random: Random, scenario: Scenario) -> Scenario:
-    """Every row is written anew, perhaps while each commit takes long."""
+    """Every row is written again, perhaps while commits are slow."""
     plane, at_s = random.choice(scenario.layout.planes), _moment(random, scenario)
     faults: tuple[f.Fault, ...] = (c.TouchEverything(at_s, plane),)
     if random.random() < 0.5:
@@ -162,7 +161,7 @@ def _migrated(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _no_centre(random: Random, scenario: Scenario) -> Scenario:
-    """I19: the centre is away for long, and cells lose machines meanwhile."""
+    """I19: the center is unreachable for long, and cells lose machines meanwhile."""
     scenario = replace(split(scenario), faults=())
     at_s, for_s = _moment(random, scenario), round(random.uniform(60, 120), 2)
     lost = [
@@ -172,15 +171,15 @@ def _no_centre(random: Random, scenario: Scenario) -> Scenario:
     return with_steps(scenario, (), (f.StopHost(at_s, for_s, hosts_of(scenario.layout)[0]), *lost))
 
 
-def _burnt(random: Random, scenario: Scenario) -> Scenario:
-    """The machines of a cell are gone, and it takes long until there are others."""
+def _machines_lost(random: Random, scenario: Scenario) -> Scenario:
+    """The machines of a cell are lost, and starting others takes long."""
     at_s, cell = _moment(random, scenario), random.choice(scenario.layout.cells)
     fault = c.BurnMachines(at_s, round(random.uniform(60, 120), 2), cell)
     return with_steps(replace(scenario, faults=()), (), (fault,))
 
 
 def _two_leaders(random: Random, scenario: Scenario) -> Scenario:
-    """F16: whoever leads stands still past its lease, with work at hand, and then goes on."""
+    """F16: the leader is paused past its lease while it has work, and then continues."""
     layout = replace(scenario.layout, processes="managers", managers=2)
     at_s = _moment(random, scenario)
     scenario = replace(scenario, layout=layout, faults=(), operations=())
@@ -224,10 +223,10 @@ def _old_writer(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _names_alike(random: Random, scenario: Scenario) -> Scenario:
-    """F34: one name begins as another ends; what is done to one leaves the other alone."""
+    """F34: one name is a prefix of another; operations on one do not affect the other."""
     project, cities = random.choice(scenario.layout.projects), _a_city(random, scenario)
     at_s = round(random.uniform(3, 6), 2)
-    told = (
+    steps = (
         CreateWorkload(0.0, project, "web", "web:1", 2, cities),
         CreateWorkload(0.0, project, "web-0", "web:2", 2, cities),
         random.choice(
@@ -239,7 +238,7 @@ def _names_alike(random: Random, scenario: Scenario) -> Scenario:
             )
         ),
     )
-    return with_steps(replace(scenario, operations=()), told, ())
+    return with_steps(replace(scenario, operations=()), steps, ())
 
 
 def _revoked(random: Random, scenario: Scenario) -> Scenario:
@@ -265,7 +264,7 @@ FAULT_TEMPLATES: tuple[Template, ...] = (
     _restored,
     _migrated,
     _no_centre,
-    _burnt,
+    _machines_lost,
     _two_leaders,
     _too_much_deleted,
     _old_writer,
@@ -281,13 +280,13 @@ FAULT_TEMPLATES: tuple[Template, ...] = (
 def with_steps(
     scenario: Scenario, operations: tuple[Operation, ...], faults: tuple[f.Fault, ...]
 ) -> Scenario:
-    """The story in its world, whose chaos lasts until the story has been told."""
+    """Add the steps, and extend the chaos until they are over."""
     ends_s = [s.at_s + _lasts_s(s) + _TAIL_S for s in (*operations, *faults)]
-    told = (*scenario.operations, *operations)
+    steps = (*scenario.operations, *operations)
     bent = (*_meaningful(scenario), *faults)
     return replace(
         scenario,
-        operations=tuple(sorted(told, key=lambda step: step.at_s)),
+        operations=tuple(sorted(steps, key=lambda step: step.at_s)),
         faults=tuple(sorted(bent, key=lambda step: step.at_s)),
         chaos_s=round(max([scenario.chaos_s, *ends_s]), 2),
     )
@@ -301,7 +300,7 @@ def _lasts_s(step: Operation | f.Fault) -> float:
 
 
 def _meaningful(scenario: Scenario) -> tuple[f.Fault, ...]:
-    """Faults that name a host which this layout does not have are left out."""
+    """Leave out faults that name a host which this layout does not have."""
     hosts = hosts_of(scenario.layout)
     named = ("host", "source", "target")
     return tuple(
@@ -318,7 +317,7 @@ def split(scenario: Scenario) -> Scenario:
 
 
 def _moment(random: Random, scenario: Scenario) -> float:
-    """Shortly before somebody does something."""
+    """Return a time shortly before an operation."""
     times = [operation.at_s for operation in scenario.operations if operation.at_s >= 1]
     at_s = random.choice(times) if times else 5.0
     return round(max(0.0, at_s - random.uniform(0, 0.5)), 2)
@@ -336,7 +335,7 @@ def _a_city(random: Random, scenario: Scenario) -> tuple[str, ...]:
     return (random.choice(scenario.layout.cells).upper(),)
 
 
-# Registries whose images behave in ways of their own (drivers/behaviours.py); "" is the usual one.
+# Registries whose images behave differently (drivers/simulated); "" is the normal one.
 _REGISTRIES = (
     *("", "crash.example/", "fail.example/", "stuck.example/", "exit.example/"),
     *("flaky.example/", "slow.example/"),
@@ -344,33 +343,34 @@ _REGISTRIES = (
 _NAME = "db"
 
 
-def with_restart_story(random: Random, scenario: Scenario) -> Scenario:
+def with_restart_template(random: Random, scenario: Scenario) -> Scenario:
     return random.choice(RESTART_TEMPLATES)(random, replace(scenario, operations=(), faults=()))
 
 
 def _interrupted_rollout(random: Random, scenario: Scenario) -> Scenario:
-    """Processes or the engine restart while a rollout is half way."""
+    """Processes or the engine restart during a rollout."""
     layout = scenario.layout
     project, cell = random.choice(layout.projects), random.choice(layout.cells)
     at_s = round(random.choice((random.uniform(0.3, 2), random.uniform(3, 6))), 2)
-    told: list[Operation] = [
+    steps: list[Operation] = [
         CreateWorkload(0.0, project, _NAME, "db:1", random.choice((2, 2, 2, 3)), (cell.upper(),)),
         ChangeImage(at_s, project, _NAME, f"{random.choice(_REGISTRIES)}db:2"),
     ]
     if random.random() < 0.4:
         min_ready_s, most = random.choice((0, 2, 10)), random.choice((1, 1, 2))
-        told.append(RollCarefully(0.2, project, _NAME, min_ready_s, most))
+        steps.append(RollCarefully(0.2, project, _NAME, min_ready_s, most))
     restarts = [
         _restart(random, scenario, cell, round(at_s + random.uniform(0.05, late_s), 2))
         for late_s in random.choice(((1.0,), (1.0, 1.0), (1.0, 40.0), (40.0,)))
     ]
     over_s = max(fault.at_s + getattr(fault, "for_s", 0.0) for fault in restarts)
-    told.append(ChangeImage(round(over_s + random.uniform(1, 60), 2), project, _NAME, "db:3"))
-    return with_steps(scenario, tuple(told), tuple(restarts))
+    steps.append(ChangeImage(round(over_s + random.uniform(1, 60), 2), project, _NAME, "db:3"))
+    return with_steps(scenario, tuple(steps), tuple(restarts))
 
 
 def _edited_while_lost(random: Random, scenario: Scenario) -> Scenario:
-    """Somebody edits a Server whose machine has just died, so that the edit starts the next one."""
+    """An operator edits a Server whose machine has just died, so that the edit starts the next
+    one."""
     project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
     at_s = round(random.uniform(3, 8), 2)
     create = CreateWorkload(0.0, project, _NAME, "db:1", 1, (cell.upper(),))
@@ -381,7 +381,7 @@ def _edited_while_lost(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _emptied_with_news(random: Random, scenario: Scenario) -> Scenario:
-    """A cell returns empty, and gets a new namespace before the hub watches it again."""
+    """A cell returns empty, and receives a new namespace before the hub watches it again."""
     scenario = split(scenario)
     project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
     at_s, city = round(random.uniform(3, 15), 2), (cell.upper(),)
@@ -395,7 +395,7 @@ def _emptied_with_news(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _restart(random: Random, scenario: Scenario, cell: str, at_s: float) -> f.Fault:
-    """Of the process that owns the driver, mostly."""
+    """Return a restart, mostly of the process with the driver."""
     owner = host_of_cell(scenario.layout, cell)
     host = random.choice((owner, owner, owner, random.choice(hosts_of(scenario.layout))))
     return random.choice(

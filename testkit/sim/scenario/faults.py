@@ -1,18 +1,13 @@
-"""What goes wrong, as plain values with a virtual time. F-numbers are those of the fault list.
+"""Faults as plain values with a virtual time. The F numbers are those of
+docs/internals/simulator.md.
 
-A fault that lasts heals after ``for_s``, and at the latest when the calm begins; FOR_EVER never
-heals: such a fault freezes what lies outside the healthy core. Hosts and links are named as in
-``scenario.hosts_of``. A fault that draws carries its own salt.
-
-``composed_faults.py`` holds those that need two things to go wrong at once.
+A fault ends after ``for_s``, and at the latest when the calm begins. One with FOR_EVER never ends:
+what it affects is not expected to recover. Hosts and links are named as in ``scenario.hosts_of``. A
+fault that draws has its own salt. Faults that need two things to fail at once come first
+(``ComposedFault``).
 
 To add one: a value here with its number, a line in ``Fault``, a case in ``fault_injector.py``, and
-a draw in ``draw.py``.
-
-Faults that need two things to go wrong at once, and so hardly ever come about by chance.
-
-Values as those of ``faults.py``, which lists them; what they do is in ``fault_injector.py``, and
-``fault_templates.py`` draws them together with what people do.
+a draw in ``draw.py`` or ``fault_templates.py``.
 """
 
 from __future__ import annotations
@@ -23,8 +18,8 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class LoseHistory:
-    """F5, F6: watches end, none can be opened for a while, and then the history is gone. What was
-    created, deleted and created again meanwhile folds into one list."""
+    """F5, F6: watches end, none can be opened for a while, and then the history is compacted. What
+    was created, deleted and created again meanwhile is one object in a list."""
 
     at_s: float
     for_s: float
@@ -34,8 +29,8 @@ class LoseHistory:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFromCache:
-    """F3: ``source`` starts anew while the store behind ``target`` does not answer: lists come
-    from an older cache, everything else is refused with 503."""
+    """F3: ``source`` restarts while the store behind ``target`` fails: lists come from an older
+    cache, other requests are refused with 503."""
 
     at_s: float
     for_s: float
@@ -46,7 +41,7 @@ class AnswerFromCache:
 
 @dataclass(frozen=True, slots=True)
 class ExpireToken:
-    """F29: every new request is answered with 401; watches that are open go on and hide it."""
+    """F29: every new request is refused with 401; open watches continue and hide it."""
 
     at_s: float
     for_s: float
@@ -56,9 +51,9 @@ class ExpireToken:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlane:
-    """F23: a backup of a plane is made at ``at_s``; after ``for_s`` its host dies and comes back
-    with it. As the documentation asks for, its versions are ahead of the old ones. Machines are not
-    in a backup."""
+    """F23: a backup of a plane is made at ``at_s``; after ``for_s`` its host crashes and comes back
+    with the backup. As the documentation requires, its versions are ahead of the old ones. Machines
+    are not part of a backup."""
 
     at_s: float
     for_s: float
@@ -67,7 +62,7 @@ class RestorePlane:
 
 @dataclass(frozen=True, slots=True)
 class TouchEverything:
-    """F30: a migration writes every object of a plane anew."""
+    """F30: a migration writes every object of a plane again."""
 
     at_s: float
     plane: str
@@ -75,7 +70,7 @@ class TouchEverything:
 
 @dataclass(frozen=True, slots=True)
 class SlowDisk:
-    """F26: every commit of the host takes many times as long; its links are as quick as ever."""
+    """F26: every commit of the host takes many times as long; its links are as fast as before."""
 
     at_s: float
     for_s: float
@@ -85,8 +80,8 @@ class SlowDisk:
 
 @dataclass(frozen=True, slots=True)
 class DeleteNewNamespace:
-    """F32: the next namespace that the host stores for the federation is deleted in the moment in
-    which it is there, before anything is in it and while its first content is on the way."""
+    """F32: the next namespace that the host stores for the federation is deleted at once, while its
+    first object is being created."""
 
     at_s: float
     host: str
@@ -94,8 +89,8 @@ class DeleteNewNamespace:
 
 @dataclass(frozen=True, slots=True)
 class DieWithCopy:
-    """F21: the next copy of a deployment is the last thing a cell stores: its disk hangs, so that
-    the hub sees a copy of which nobody says anything, and a moment later it is lost for ever."""
+    """F21: the next copy of a deployment is the last object that a cell stores: its disk hangs, so
+    that the hub observes a copy without a status, and a moment later the cell is lost."""
 
     at_s: float
     host: str
@@ -103,7 +98,7 @@ class DieWithCopy:
 
 @dataclass(frozen=True, slots=True)
 class BurnMachines:
-    """F33: all machines of a cell die, and for a while none that is started comes up."""
+    """F33: all machines of a cell die, and for a while no machine that is started runs."""
 
     at_s: float
     for_s: float
@@ -130,7 +125,7 @@ FOR_EVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class CrashAtCommit:
-    """F1: the host dies at its n-th commit from now, before it is durable or right after."""
+    """F1: the host crashes at its n-th commit from now, before it is durable or right after."""
 
     at_s: float
     host: str
@@ -140,7 +135,7 @@ class CrashAtCommit:
 
 @dataclass(frozen=True, slots=True)
 class CrashBetweenPlanes:
-    """F2: the host dies when it has written a Work to the hub and not yet the copy to a cell."""
+    """F2: the host crashes when it has written a Work to the hub and not yet the copy to a cell."""
 
     at_s: float
     host: str
@@ -148,7 +143,7 @@ class CrashBetweenPlanes:
 
 @dataclass(frozen=True, slots=True)
 class StopHost:
-    """F28, F21: the process is gone for a while; its return makes everybody list at once."""
+    """F28, F21: the process is stopped for a while; after its start all clients list at once."""
 
     at_s: float
     for_s: float
@@ -157,7 +152,7 @@ class StopHost:
 
 @dataclass(frozen=True, slots=True)
 class EmptyHost:
-    """F22: the host comes back under its name with nothing: no rows, no machines."""
+    """F22: the host comes back under its name without rows and machines."""
 
     at_s: float
     host: str
@@ -165,7 +160,7 @@ class EmptyHost:
 
 @dataclass(frozen=True, slots=True)
 class PauseHost:
-    """F16: the process stands still (a long pause) and then goes on with what it believed."""
+    """F16: the process is paused, and then continues with its old state."""
 
     at_s: float
     for_s: float
@@ -186,7 +181,7 @@ class SkewClock:
 
 @dataclass(frozen=True, slots=True)
 class FillDisk:
-    """F24: every commit is refused; reads go on."""
+    """F24: every commit is refused; reads succeed."""
 
     at_s: float
     for_s: float
@@ -204,7 +199,7 @@ class BreakSync:
 
 @dataclass(frozen=True, slots=True)
 class SlowHost:
-    """F26: everything the host stores or answers takes many times as long."""
+    """F26: every commit and response of the host takes many times as long."""
 
     at_s: float
     for_s: float
@@ -217,7 +212,7 @@ class SlowHost:
 
 @dataclass(frozen=True, slots=True)
 class CutLink:
-    """F18, one way: nothing gets from source to target, be it a question or an answer."""
+    """F18, one way: no request or response passes from source to target."""
 
     at_s: float
     for_s: float
@@ -227,7 +222,7 @@ class CutLink:
 
 @dataclass(frozen=True, slots=True)
 class IsolateHost:
-    """F19, F21: nothing gets to the host or away from it."""
+    """F19, F21: no message reaches the host or leaves it."""
 
     at_s: float
     for_s: float
@@ -236,7 +231,7 @@ class IsolateHost:
 
 @dataclass(frozen=True, slots=True)
 class FlapLink:
-    """F20: up and down in turn, each for ``period_s``."""
+    """F20: the link is cut and restored in turn, each for ``period_s``."""
 
     at_s: float
     for_s: float
@@ -247,7 +242,7 @@ class FlapLink:
 
 @dataclass(frozen=True, slots=True)
 class SwizzleClog:
-    """All links stop one by one and come back in another order."""
+    """All links are cut one by one and restored in another order."""
 
     at_s: float
     for_s: float
@@ -256,7 +251,7 @@ class SwizzleClog:
 
 @dataclass(frozen=True, slots=True)
 class LoseRequests:
-    """F13: some requests get no answer; ``applied`` tells whether they had their effect."""
+    """F13: some requests get no response; if ``applied``, they took effect."""
 
     at_s: float
     for_s: float
@@ -269,7 +264,7 @@ class LoseRequests:
 
 @dataclass(frozen=True, slots=True)
 class DelayWrites:
-    """F14: some writes are given up by the sender, and land later, after newer ones."""
+    """F14: some writes time out at the sender, and are applied later, after newer ones."""
 
     at_s: float
     for_s: float
@@ -282,7 +277,7 @@ class DelayWrites:
 
 @dataclass(frozen=True, slots=True)
 class RepeatWrites:
-    """F14: some writes arrive twice, the second time later."""
+    """F14: some writes are applied twice, the second time later."""
 
     at_s: float
     for_s: float
@@ -295,7 +290,7 @@ class RepeatWrites:
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """F15: some requests are answered with 429 and nothing done."""
+    """F15: some requests are refused with 429."""
 
     at_s: float
     for_s: float
@@ -307,7 +302,7 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class ConflictStorm:
-    """F15: somebody else writes the same objects again and again."""
+    """F15: another writer changes the same objects again and again."""
 
     at_s: float
     for_s: float
@@ -321,7 +316,7 @@ class ConflictStorm:
 
 @dataclass(frozen=True, slots=True)
 class StaleLists:
-    """F3, F4: lists are answered from an older version, as a cache that lags would."""
+    """F3, F4: lists are returned as of an older version, as by a stale cache."""
 
     at_s: float
     for_s: float
@@ -332,7 +327,7 @@ class StaleLists:
 
 @dataclass(frozen=True, slots=True)
 class BreakPages:
-    """F11: lists come in small pages, and those after the first are never answered."""
+    """F11: lists come in small pages, and those after the first are never returned."""
 
     at_s: float
     for_s: float
@@ -351,8 +346,8 @@ class CloseWatches:
 
 @dataclass(frozen=True, slots=True)
 class ForgetHistory:
-    """F6, F5: the history is compacted and watches end: resuming is answered with 410, and what
-    was created and deleted in between folds into one list."""
+    """F6, F5: the history is compacted and watches end: resuming returns 410, and what was created
+    and deleted in between is not in the list."""
 
     at_s: float
     host: str
@@ -360,7 +355,7 @@ class ForgetHistory:
 
 @dataclass(frozen=True, slots=True)
 class HalfOpenWatches:
-    """F7: open watches bring nothing more and do not end."""
+    """F7: open watches send nothing more and do not end."""
 
     at_s: float
     source: str
@@ -380,7 +375,7 @@ class SlowWatches:
 
 @dataclass(frozen=True, slots=True)
 class RepeatEvents:
-    """F9: a watch tells some events again, older than what it has told before."""
+    """F9: a watch repeats some events, older than the last one."""
 
     at_s: float
     for_s: float
@@ -392,8 +387,8 @@ class RepeatEvents:
 
 @dataclass(frozen=True, slots=True)
 class LagWatches:
-    """F9, F4: events come late, those of one link later than those of another. Each event of a
-    watch takes this long, one after the other: a burst is a backlog that outlasts the fault."""
+    """F9, F4: events are late, those of one link later than those of another. Each event of a watch
+    takes this long, one after the other: a burst is a backlog that outlasts the fault."""
 
     at_s: float
     for_s: float
@@ -404,7 +399,7 @@ class LagWatches:
 
 @dataclass(frozen=True, slots=True)
 class LoseDeletes:
-    """F10: deletions are not told; when it heals the stream ends with 410 and a list tells."""
+    """F10: deletions are not sent; in the end the stream ends with 410, and a list shows them."""
 
     at_s: float
     for_s: float
@@ -417,7 +412,7 @@ class LoseDeletes:
 
 @dataclass(frozen=True, slots=True)
 class LyingProvider:
-    """F33: machines that are accepted and never there, deleted yet alive, or there twice."""
+    """F33: machines that are accepted and never run, are deleted and still run, or run twice."""
 
     at_s: float
     for_s: float
@@ -427,7 +422,7 @@ class LyingProvider:
 
 @dataclass(frozen=True, slots=True)
 class ProviderAway:
-    """F33: the engine behind a cell answers nothing; its machines go on."""
+    """F33: the engine of a cell does not respond; its machines keep running."""
 
     at_s: float
     for_s: float
@@ -436,7 +431,7 @@ class ProviderAway:
 
 @dataclass(frozen=True, slots=True)
 class LoseMachine:
-    """A machine dies behind everybody's back."""
+    """A machine dies without a report."""
 
     at_s: float
     cell: str

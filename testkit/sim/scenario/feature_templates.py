@@ -1,32 +1,9 @@
-"""Stories of many planes: cells that must do without the centre, and what they owe it then.
+"""Templates of features: federation, cells that leave and join, projects, quota and sleep.
 
-Applied on top of the templates of ``fault_templates.py``, from a stream of their own. To add one: a
-function as there, and its line in ``FEDERATION_TEMPLATES``.
-
-Stories about the cells themselves: drained while people go on, leaving, joining again.
-
-They draw from streams of their own, so that no scenario that was recorded before changes. To add
-one: a function as here, and its line in ``CELL_TEMPLATES``.
-
-Draws what happens to projects while the world runs: one more of them, its access, its end.
-
-Told on top of whatever else a world has drawn, from a stream of its own.
-
-Somebody edits the labels of namespaces on the hub, which say whose everything in them is.
-
-From a stream of its own, on top of whatever else is told.
-
-Deletes with ``--cascade=orphan``: those that a world has drawn, and one or two more.
-
-From a stream of its own, on top of whatever else is told.
-
-The story of a quota that several wait for: what is given back is enough for one of them only.
-
-It draws from a stream of its own, and is told in worlds whose quota is tight.
-
-Stories of sleep: visitors come and go while instances fall asleep, and other things happen.
-
-They draw from a stream of their own. To add one: a function, and its line in ``SLEEP_TEMPLATES``.
+Each group draws from a random stream of its own, so that adding one changes no recorded scenario.
+To add a template: a function of a random stream and a scenario, and its line in the table of its
+group (``FEDERATION_TEMPLATES``, ``CELL_TEMPLATES``, ``SLEEP_TEMPLATES``). ``generate.py`` contains
+the weights of the groups.
 """
 
 from __future__ import annotations
@@ -79,16 +56,16 @@ from testkit.sim.scenario.operations import (
 )
 from testkit.sim.scenario.scenario import CENTRE, Scenario, host_of_cell, hosts_of
 
-MANY_PERCENT = 8  # of partitioned worlds: those have twenty cells, and take their time
+MANY_PERCENT = 8  # of partitioned worlds: those have twenty cells, and take long
 
 
-def with_federation_story(random: Random, scenario: Scenario) -> Scenario:
+def with_federation_template(random: Random, scenario: Scenario) -> Scenario:
     return random.choice(FEDERATION_TEMPLATES)(random, scenario)
 
 
 def _left_alone(random: Random, scenario: Scenario) -> Scenario:
-    """I19: the centre is away; meanwhile machines die and somebody deletes instances on the cell,
-    which go and come back without anybody's consent."""
+    """I19: the center is unreachable; meanwhile machines die and an operator deletes instances on
+    the cell, which are deleted and created again without the center."""
     scenario = replace(split(scenario), faults=(), operations=())
     project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
     create = CreateWorkload(0.0, project, "db", "db:1", 2, (cell.upper(),))
@@ -104,14 +81,14 @@ def _left_alone(random: Random, scenario: Scenario) -> Scenario:
     return with_steps(scenario, (create, *deleted), (stop, lost))
 
 
-def _debts_of_the_dead(random: Random, scenario: Scenario) -> Scenario:
-    """Instances leave their cell while the centre is away, and the cell is killed before it could
-    say so. The centre has other ideas when it is back."""
+def _crash_with_pending_deletions(random: Random, scenario: Scenario) -> Scenario:
+    """Instances leave their cell while the center is unreachable, and the cell crashes before it
+    could report it. When the center is back, users have changed the workload."""
     scenario = replace(split(scenario), faults=(), operations=())
     layout = scenario.layout
     project, cell = random.choice(layout.projects), random.choice(layout.cells)
     at_s, for_s = round(random.uniform(4, 6), 2), round(random.uniform(10, 40), 2)
-    told = (
+    steps = (
         CreateWorkload(0.0, project, "db", "db:1", 3, (cell.upper(),)),
         Scale(round(at_s - random.uniform(0, 0.2), 2), project, "db", 1),
         DeleteObject(
@@ -123,19 +100,19 @@ def _debts_of_the_dead(random: Random, scenario: Scenario) -> Scenario:
         f.StopHost(at_s, for_s, hosts_of(layout)[0]),
         f.StopHost(killed_s, round(random.uniform(0.1, 5), 2), host_of_cell(layout, cell)),
     )
-    return with_steps(scenario, told, faults)
+    return with_steps(scenario, steps, faults)
 
 
-def _fallen_back(random: Random, scenario: Scenario) -> Scenario:
-    """I16: a city fails for a while or for good, and others take its share; perhaps one of those
-    fails as well, and perhaps somebody moves it back."""
+def _fallback(random: Random, scenario: Scenario) -> Scenario:
+    """I16: a city fails for a while or forever, and its replicas move to fallback cities; perhaps
+    one of those fails, too, and perhaps a user moves the replicas back."""
     scenario = replace(split(scenario), faults=(), operations=())
     layout = replace(scenario.layout, cells=CELLS)
     scenario = replace(scenario, layout=layout)
     first, *rest = random.sample(layout.cells, len(layout.cells))
     project, cities = random.choice(layout.projects), tuple(cell.upper() for cell in rest)
     at_s = round(random.uniform(4, 8), 2)
-    told: tuple[Operation, ...] = (
+    steps: tuple[Operation, ...] = (
         CreateWorkload(0.0, project, "db", "db:1", random.randint(1, 2), (first.upper(),)),
         AllowFallback(0.5, project, "db", cities, 30),
     )
@@ -148,49 +125,49 @@ def _fallen_back(random: Random, scenario: Scenario) -> Scenario:
         faults += (f.StopHost(also_s, lasts_s, host_of_cell(layout, rest[0])),)
     back_s = round(at_s + (for_s if for_s != f.FOR_EVER else 100.0) + random.uniform(5, 60), 2)
     if random.random() < 0.8:
-        told += (MoveBack(back_s, project, "db"),)
-    return with_steps(scenario, told, faults)
+        steps += (MoveBack(back_s, project, "db"),)
+    return with_steps(scenario, steps, faults)
 
 
 def _partitioned(random: Random, scenario: Scenario) -> Scenario:
-    """Three cells, or twenty now and then, and planes that do not hear each other in several ways
-    at once while users work on workloads in many cities."""
+    """Three cells, sometimes twenty, and planes that cannot reach each other in several ways at
+    once, while users change workloads in many cities."""
     many = random.random() * 100 < MANY_PERCENT
     layout = replace(scenario.layout, processes="split", cells=MANY_CELLS if many else CELLS)
     window_s = random.choice((12.0, 40.0))
     size = LARGE if many else MEDIUM
-    told = draw_operations(random, layout, size, window_s)
+    steps = draw_operations(random, layout, size, window_s)
     faults = draw_partitions(random, layout, random.randint(3, 8), window_s)
     plain = replace(scenario, layout=layout, operations=(), faults=())
-    return with_steps(plain, told, faults)
+    return with_steps(plain, steps, faults)
 
 
 FEDERATION_TEMPLATES: tuple[Template, ...] = (
     _left_alone,
-    _debts_of_the_dead,
-    _fallen_back,
+    _crash_with_pending_deletions,
+    _fallback,
     _partitioned,
 )
 
 
-def with_membership_story(random: Random, scenario: Scenario) -> Scenario:
+def with_drain_template(random: Random, scenario: Scenario) -> Scenario:
     return random.choice(DRAIN_TEMPLATES)(random, scenario)
 
 
 def _drained(random: Random, scenario: Scenario) -> Scenario:
-    """Before, while and after workloads come to its city, and whatever else goes wrong."""
+    """A cell is drained before, while and after workloads are placed in its city."""
     layout = scenario.layout
     cell, project = random.choice(layout.cells), random.choice(layout.projects)
     at_s = round(random.uniform(1, 6), 2)
     during_s, for_s = round(at_s + random.uniform(0, 5), 2), round(random.uniform(2, 15), 2)
-    told: tuple[Operation, ...] = (
+    steps: tuple[Operation, ...] = (
         CreateWorkload(0.0, project, "kept", "kept:1", random.randint(1, 2), (cell.upper(),)),
         DrainCell(at_s, cell, for_s),
         Scale(during_s, project, "kept", random.randint(1, 3)),
         ChangeImage(round(during_s + 1, 2), project, "kept", "kept:2"),
         CreateWorkload(during_s, project, "held", "held:1", 1, (cell.upper(),)),
     )
-    return with_steps(scenario, told, ())
+    return with_steps(scenario, steps, ())
 
 
 DRAIN_TEMPLATES: tuple[Template, ...] = (_drained,)
@@ -199,53 +176,53 @@ DRAIN_TEMPLATES: tuple[Template, ...] = (_drained,)
 # --- cells that come and go
 
 
-def with_cells_that_come_and_go(random: Random, scenario: Scenario) -> Scenario:
+def with_cell_template(random: Random, scenario: Scenario) -> Scenario:
     return random.choice(CELL_TEMPLATES)(random, scenario)
 
 
 def _leaving(random: Random, scenario: Scenario) -> Scenario:
-    """A cell leaves while people work on what is there, and it or another one joins."""
+    """A cell leaves while users change its workloads, and the same cell or another one joins."""
     scenario, cell, spare = _joined(random, scenario)
     at_s, forced = round(random.uniform(1, 12), 2), random.random() < 0.5
     heir = random.choice((cell, spare))
     away_s = round(random.choice((0.0, random.uniform(0, 6), random.uniform(20, 60))), 2)
-    told = LeaveCell(at_s, cell, heir, away_s, forced, random.random() < 0.5)
-    return with_steps(scenario, (told,), _silence(random, cell, at_s) if forced else ())
+    steps = LeaveCell(at_s, cell, heir, away_s, forced, random.random() < 0.5)
+    return with_steps(scenario, (steps,), _silence(random, cell, at_s) if forced else ())
 
 
 def _second(random: Random, scenario: Scenario) -> Scenario:
     """A city has two cells for a while."""
     scenario, _, spare = _joined(random, scenario)
     at_s, for_s = round(random.uniform(1, 8), 2), round(random.uniform(0, 12), 2)
-    told = SecondCell(at_s, spare, for_s, random.random() < 0.5)
-    return with_steps(scenario, (told,), ())
+    steps = SecondCell(at_s, spare, for_s, random.random() < 0.5)
+    return with_steps(scenario, (steps,), ())
 
 
 def _there_and_back(random: Random, scenario: Scenario) -> Scenario:
-    """A city goes to another cell and back, perhaps while the first does not hear of it."""
+    """A city moves to another cell and back, perhaps while the first is unreachable."""
     scenario, cell, spare = _joined(random, scenario)
     at_s, for_s = round(random.uniform(1, 8), 2), round(random.uniform(0, 40), 2)
-    told = MoveCity(at_s, spare, for_s)
+    steps = MoveCity(at_s, spare, for_s)
     silent = _silence(random, cell, at_s) if random.random() < 0.7 else ()
-    return with_steps(scenario, (told,), silent)
+    return with_steps(scenario, (steps,), silent)
 
 
 def _joined(random: Random, scenario: Scenario) -> tuple[Scenario, str, str]:
-    """A world whose cells have joined, one of them, and a spare for its city. Nothing goes wrong
-    there that nobody could tell from a cell that has left."""
+    """A world whose cells have joined, one of them, and a spare for its city. Faults that look like
+    a cell that has left are removed."""
     cell = random.choice(scenario.layout.cells)
     spare = f"{cell}-2"
     layout = replace(scenario.layout, processes="split", managers=1, joined=True, spares=(spare,))
     size = MEDIUM if random.random() < 0.2 else SMALL
     window_s = random.choice((4.0, 12.0))
-    told = draw_operations(random, layout, size, window_s)
+    steps = draw_operations(random, layout, size, window_s)
     bent = [x for x in draw_faults(random, layout, size, window_s) if not _is_fatal(x)]
-    scenario = replace(scenario, layout=layout, operations=told, faults=tuple(bent))
+    scenario = replace(scenario, layout=layout, operations=steps, faults=tuple(bent))
     return replace(scenario, chaos_s=window_s + 10.0), cell, spare
 
 
 def _is_fatal(fault: f.Fault) -> bool:
-    """For ever; or a disk is wiped; or certificates are not valid yet, or any more."""
+    """Return True for a fault that lasts forever, wipes a disk, or makes certificates invalid."""
     if isinstance(fault, f.EmptyHost):
         return True
     skewed = isinstance(fault, f.SkewClock) and fault.host == CENTRE
@@ -253,7 +230,7 @@ def _is_fatal(fault: f.Fault) -> bool:
 
 
 def _silence(random: Random, cell: str, at_s: float) -> tuple[f.Fault, ...]:
-    """Of the cell, from before to some time after."""
+    """Return faults that make the cell unreachable around this time."""
     begins_s = round(max(0.0, at_s - random.uniform(0, 5)), 2)
     return (f.IsolateHost(begins_s, round(random.uniform(5, 90), 2), f"cell-{cell}"),)
 
@@ -261,41 +238,43 @@ def _silence(random: Random, cell: str, at_s: float) -> tuple[f.Fault, ...]:
 CELL_TEMPLATES: tuple[Template, ...] = (_leaving, _leaving, _second, _there_and_back)
 
 
-NEWCOMER = "gamma"
+NEW_PROJECT = "gamma"
 _PROJECT_TAIL_S = 15.0
 _Against = Literal["Denied", "Suspended", "Removed"]
 _AGAINST: tuple[_Against, ...] = ("Denied", "Suspended", "Removed")
 
 
-def with_newcomer(random: Random, scenario: Scenario) -> Scenario:
-    """Not where a plane goes back to a backup: nobody can tell there what was let go since. Nor
-    where a cell comes back empty: with what newcomers write its versions are soon as high as those
-    that readers remember, and nobody can tell that it is another one."""
+def with_new_project(random: Random, scenario: Scenario) -> Scenario:
+    """Not in worlds in which a plane is restored from a backup: what was released since is not on
+    record. Not if a cell comes back empty: with the writes of the new project its versions soon
+    pass those that readers have seen, and they cannot detect the replacement."""
     if any(isinstance(fault, RestorePlane | EmptyHost) for fault in scenario.faults):
         return scenario
-    told = _life(random, scenario)
+    steps = _life(random, scenario)
     return replace(
         scenario,
-        operations=tuple(sorted((*scenario.operations, *told), key=lambda step: step.at_s)),
-        chaos_s=round(max(scenario.chaos_s, told[-1].at_s + _PROJECT_TAIL_S), 2),
+        operations=tuple(sorted((*scenario.operations, *steps), key=lambda step: step.at_s)),
+        chaos_s=round(max(scenario.chaos_s, steps[-1].at_s + _PROJECT_TAIL_S), 2),
     )
 
 
 def _turn(
     random: Random, later: Callable[[], float], deployed: Callable[[], DeployIn]
 ) -> list[Operation]:
-    """Access is taken away and perhaps given back, or asked for anew."""
+    """Access is revoked, and perhaps granted or requested again."""
     turn = random.random()
     if turn < 0.25:
         return []
     if turn < 0.5:
-        return [RenewAccess(later(), NEWCOMER), deployed()]
+        return [RenewAccess(later(), NEW_PROJECT), deployed()]
     against = random.choice(_AGAINST)
-    told: list[Operation] = [Decide(later(), NEWCOMER, against)]
+    steps: list[Operation] = [Decide(later(), NEW_PROJECT, against)]
     if turn < 0.85:
-        told.append(Decide(later(), NEWCOMER, "Resumed" if against == "Suspended" else "Approved"))
-        told.append(deployed())
-    return told
+        steps.append(
+            Decide(later(), NEW_PROJECT, "Resumed" if against == "Suspended" else "Approved")
+        )
+        steps.append(deployed())
+    return steps
 
 
 def _life(random: Random, scenario: Scenario) -> list[Operation]:
@@ -308,30 +287,36 @@ def _life(random: Random, scenario: Scenario) -> list[Operation]:
 
     def deployed() -> DeployIn:
         city = random.choice(scenario.layout.cells).upper()
-        return DeployIn(later(), NEWCOMER, random.choice(("db", "api")), 1, (city,))
+        return DeployIn(later(), NEW_PROJECT, random.choice(("db", "api")), 1, (city,))
 
-    told: list[Operation] = [CreateProject(at_s, NEWCOMER)]
+    steps: list[Operation] = [CreateProject(at_s, NEW_PROJECT)]
     if gated:
-        told.append(GateCompute(later(), NEWCOMER, True))
-    told.append(RequestAccess(later(), NEWCOMER))
+        steps.append(GateCompute(later(), NEW_PROJECT, True))
+    steps.append(RequestAccess(later(), NEW_PROJECT))
     if gated:
-        told.append(Decide(later(), NEWCOMER, random.choice(("Approved", "Approved", "Denied"))))
-    told.append(deployed())
-    told += _turn(random, later, deployed)
+        steps.append(
+            Decide(later(), NEW_PROJECT, random.choice(("Approved", "Approved", "Denied")))
+        )
+    steps.append(deployed())
+    steps += _turn(random, later, deployed)
     if random.random() < 0.5:
-        told.append(DeleteProject(later(), NEWCOMER))
+        steps.append(DeleteProject(later(), NEW_PROJECT))
         if random.random() < 0.5:
-            told += [CreateProject(later(), NEWCOMER), RequestAccess(later(), NEWCOMER), deployed()]
-    return told
+            steps += [
+                CreateProject(later(), NEW_PROJECT),
+                RequestAccess(later(), NEW_PROJECT),
+                deployed(),
+            ]
+    return steps
 
 
-TOLD_PERCENT = 4  # of scenarios
+EDITED_PERCENT = 4  # of scenarios
 
 
-def with_mislabelled_homes(random: Random, scenario: Scenario) -> Scenario:
-    if random.random() * 100 >= TOLD_PERCENT:
+def with_mislabeled_namespaces(random: Random, scenario: Scenario) -> Scenario:
+    if random.random() * 100 >= EDITED_PERCENT:
         return scenario
-    # Most namespaces of a hub are no homes, and some edits meet those.
+    # Most namespaces of a hub belong to no project, and some edits hit those.
     edits = tuple(
         EditObject(
             round(random.uniform(1, 10), 2),
@@ -346,8 +331,8 @@ def with_mislabelled_homes(random: Random, scenario: Scenario) -> Scenario:
 
 
 def with_orphans(random: Random, scenario: Scenario) -> Scenario:
-    told = tuple(_orphaned(random, operation) for operation in scenario.operations)
-    return with_steps(replace(scenario, operations=told), _more(random, scenario), ())
+    steps = tuple(_orphaned(random, operation) for operation in scenario.operations)
+    return with_steps(replace(scenario, operations=steps), _more(random, scenario), ())
 
 
 def _orphaned(random: Random, operation: Operation) -> Operation:
@@ -357,15 +342,15 @@ def _orphaned(random: Random, operation: Operation) -> Operation:
 
 
 def _more(random: Random, scenario: Scenario) -> tuple[Operation, ...]:
-    """A workload of its own is deleted so, perhaps made again; and something that is owned."""
+    """Another workload is deleted like this, perhaps created again; and an object with an owner."""
     layout, at_s = scenario.layout, round(random.uniform(1, 8), 2)
     project, city = random.choice(layout.projects), random.choice(layout.cells).upper()
     first = CreateWorkload(0.0, project, "gone", "gone:1", random.randint(1, 2), (city,))
     deleted = DeleteWorkload(at_s, project, "gone", orphan=True)
-    told: tuple[Operation, ...] = (first, deleted)
+    steps: tuple[Operation, ...] = (first, deleted)
     if random.random() < 0.5:
         again_s = round(at_s + random.uniform(0, 3), 2)
-        told += (replace(first, at_s=again_s, image="gone:2"),)
+        steps += (replace(first, at_s=again_s, image="gone:2"),)
     places: list[tuple[str, KindInfo[Any]]] = [
         (HUB, DEPLOYMENT),
         (HUB, BINDING),
@@ -375,15 +360,15 @@ def _more(random: Random, scenario: Scenario) -> tuple[Operation, ...]:
     if random.random() < 0.6:
         plane, kind = random.choice(places)
         also_s = round(random.uniform(1, 8), 2)
-        told += (DeleteObject(also_s, plane, kind.resource, random.randrange(100), orphan=True),)
-    return told
+        steps += (DeleteObject(also_s, plane, kind.resource, random.randrange(100), orphan=True),)
+    return steps
 
 
 _HOLDER, _WAITING = "first", ("next", "last")
 
 
-def with_contenders(random: Random, scenario: Scenario) -> Scenario:
-    """One workload has all there is and gives one back, while two others wait."""
+def with_quota_contention(random: Random, scenario: Scenario) -> Scenario:
+    """One workload has all the quota and releases one instance, while two others wait."""
     layout = scenario.layout
     project, allowed = random.choice(layout.projects), layout.instances
     cities = (random.choice(layout.cells).upper(),)
@@ -396,63 +381,63 @@ def with_contenders(random: Random, scenario: Scenario) -> Scenario:
     if allowed > 1:
         gives_back = Scale(at_s, project, _HOLDER, allowed - 1)
     holder = CreateWorkload(0.0, project, _HOLDER, f"{_HOLDER}:1", allowed, cities)
-    told = (holder, *waiting, gives_back)
-    return with_steps(replace(scenario, operations=()), told, ())
+    steps = (holder, *waiting, gives_back)
+    return with_steps(replace(scenario, operations=()), steps, ())
 
 
-# Shorter than what a world is given to settle: it sleeps before silence is asked of it.
+# Shorter than the time in which a world settles: instances sleep before it must be quiet.
 IDLE_MS = (500, 1000, 2000)
 
 
 Sleepers = tuple[CreateWorkload, LetSleep]
 
 
-def with_sleep_story(random: Random, scenario: Scenario) -> Scenario:
+def with_sleep_template(random: Random, scenario: Scenario) -> Scenario:
     if scenario.layout.joined:
         return scenario
     return random.choice(SLEEP_TEMPLATES)(random, scenario)
 
 
 def _come_and_go(random: Random, scenario: Scenario) -> Scenario:
-    """Whatever else goes wrong."""
-    scenario, told = _sleepers(random, scenario)
-    return with_steps(scenario, (*told, *_visits(random, told, 3.0, 20.0)), ())
+    """Whatever else fails."""
+    scenario, steps = _sleepers(random, scenario)
+    return with_steps(scenario, (*steps, *_visits(random, steps, 3.0, 20.0)), ())
 
 
 def _left_idle(random: Random, scenario: Scenario) -> Scenario:
-    """I19: the centre is away, and sleepers wake all the same."""
+    """I19: the center is unreachable, and instances still wake."""
     scenario = replace(split(scenario), faults=(), operations=())
-    scenario, told = _sleepers(random, scenario)
+    scenario, steps = _sleepers(random, scenario)
     at_s, for_s = round(random.uniform(6, 9), 2), round(random.uniform(20, 60), 2)
     stop = f.StopHost(at_s, for_s, hosts_of(scenario.layout)[0])
-    visits = _visits(random, told, at_s, at_s + for_s)
-    return with_steps(scenario, (*told, *visits), (stop,))
+    visits = _visits(random, steps, at_s, at_s + for_s)
+    return with_steps(scenario, (*steps, *visits), (stop,))
 
 
 def _killed_asleep(random: Random, scenario: Scenario) -> Scenario:
-    """The process of the cell dies while its machines sleep, wake or fall asleep."""
-    scenario, told = _sleepers(random, replace(scenario, faults=()))
-    host = host_of_cell(scenario.layout, told[0].cities[0].lower())
+    """The process of the cell crashes while its machines sleep, wake or are being paused."""
+    scenario, steps = _sleepers(random, replace(scenario, faults=()))
+    host = host_of_cell(scenario.layout, steps[0].cities[0].lower())
     stops = tuple(
         f.StopHost(round(random.uniform(4, 20), 2), round(random.uniform(0.1, 3), 2), host)
         for _ in range(random.randint(1, 3))
     )
-    return with_steps(scenario, (*told, *_visits(random, told, 3.0, 25.0)), stops)
+    return with_steps(scenario, (*steps, *_visits(random, steps, 3.0, 25.0)), stops)
 
 
 def _rolled_asleep(random: Random, scenario: Scenario) -> Scenario:
-    """Sleepers are replaced, scaled and visited meanwhile."""
-    scenario, told = _sleepers(random, replace(scenario, faults=(), operations=()))
-    project = told[0].project
+    """Sleeping instances are replaced, scaled and visited."""
+    scenario, steps = _sleepers(random, replace(scenario, faults=(), operations=()))
+    project = steps[0].project
     changes: tuple[Operation, ...] = (
         ChangeImage(round(random.uniform(6, 14), 2), project, "idle", "idle:3"),
         Scale(round(random.uniform(6, 20), 2), project, "idle", random.randint(1, 3)),
     )
-    return with_steps(scenario, (*told, *changes, *_visits(random, told, 3.0, 22.0)), ())
+    return with_steps(scenario, (*steps, *changes, *_visits(random, steps, 3.0, 22.0)), ())
 
 
 def _sleepers(random: Random, scenario: Scenario) -> tuple[Scenario, Sleepers]:
-    """A workload that sleeps, in a world in which cells publish ports."""
+    """Add a workload that sleeps, in a world whose cells publish ports."""
     scenario = replace(scenario, layout=replace(scenario.layout, published=True))
     layout = scenario.layout
     project, cell = random.choice(layout.projects), random.choice(layout.cells)
@@ -463,16 +448,16 @@ def _sleepers(random: Random, scenario: Scenario) -> tuple[Scenario, Sleepers]:
     )
 
 
-def _visits(random: Random, told: Sleepers, from_s: float, until_s: float) -> tuple[Visit, ...]:
+def _visits(random: Random, steps: Sleepers, from_s: float, until_s: float) -> tuple[Visit, ...]:
     return tuple(
-        _visit(random, told, round(random.uniform(from_s, until_s), 2))
+        _visit(random, steps, round(random.uniform(from_s, until_s), 2))
         for _ in range(random.randint(3, 8))
     )
 
 
-def _visit(random: Random, told: Sleepers, at_s: float) -> Visit:
-    """Alone, many at once, or again and again in the very moment of falling asleep."""
-    create, sleep = told
+def _visit(random: Random, steps: Sleepers, at_s: float) -> Visit:
+    """Return one visit, many at once, or visits at the moment of the pause."""
+    create, sleep = steps
     stays_s = random.choice((0.0, 0.2, 0.2, 3.0))
     again_s = sleep.idle_ms / 1000 + stays_s + random.choice((0.0, 0.02, 0.05, 0.08))
     return Visit(

@@ -1,17 +1,17 @@
-"""Scenarios as small JSON files: what a shrunken failure is kept and sent around as.
+"""Scenarios as small JSON files, and lists of known seeds.
 
-One line for each operation and fault, so that a line can be struck out by hand. Every class of
-``Operation`` and ``Fault`` can be written without a word here; a file that names one that is gone,
-or a field that has changed, is refused with the reason.
+A file has one line for each operation and fault, so that a line can be removed by hand. Every class
+of ``Operation`` and ``Fault`` can be written; a file with an unknown class or field is refused with
+the reason.
 
-Seeds that once found something: a file with one on each line, and what it was.
+A list of known seeds has one seed per line, and what it found:
 
-# a comment
-417   the projector forgot a projection when its deployment came back
+    # a comment
+    417 the projector lost a projection when its deployment came back
 
-What a seed means changes with the tables of ``draw.py``. So its scenario is kept as well, in a
-folder beside the file that is called like it: ``known_seeds/417.json``, which ``make sim SEED=417
-KEEP=<file>`` writes. Without one the seed is drawn.
+The scenario of a seed changes with the tables of ``draw.py``, so it is stored beside the list,
+under the name of the seed: ``known_seeds/417.json``, which ``make sim SEED=417 KEEP=<file>``
+writes. Without a file the scenario is generated from the seed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LISTED = ("operations", "faults")
 
 
 class BadScenario(ValueError):
-    """The text is no scenario; the message says why."""
+    """The text is not a scenario; the message contains the reason."""
 
 
 def scenario_text(scenario: Scenario) -> str:
@@ -55,7 +55,7 @@ def scenario_text(scenario: Scenario) -> str:
 
 
 def _is_usual(scenario: Scenario, name: str) -> bool:
-    """What is left out of files, because it is the same in nearly all."""
+    """Values that are the same in nearly all scenarios are left out of files."""
     return name == "shuffled_s" and scenario.shuffled_s == ALWAYS
 
 
@@ -77,7 +77,7 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def _step_text(step: Any) -> list[Any]:
-    """As [class, {field: value}]: short, and easy to read."""
+    """Return [class, {field: value}]."""
     return [type(step).__name__, msgspec.to_builtins(step)]
 
 

@@ -22,28 +22,32 @@ from testkit.sim.scenario.draw import (
     draw_window_s,
     weighted,
 )
-from testkit.sim.scenario.fault_templates import Template, with_restart_story, with_story
+from testkit.sim.scenario.fault_templates import (
+    Template,
+    with_fault_template,
+    with_restart_template,
+)
 from testkit.sim.scenario.feature_templates import (
-    with_cells_that_come_and_go,
-    with_contenders,
-    with_federation_story,
-    with_membership_story,
-    with_mislabelled_homes,
-    with_newcomer,
+    with_cell_template,
+    with_drain_template,
+    with_federation_template,
+    with_mislabeled_namespaces,
+    with_new_project,
     with_orphans,
-    with_sleep_story,
+    with_quota_contention,
+    with_sleep_template,
 )
 from testkit.sim.scenario.scenario import Scenario
 
-# After the last operation and fault have begun; what lasts longer is healed.
+# After the last operation and fault have begun; then the calm begins.
 _TAIL_S = 10.0
-# In every n-th world users soon ask for more instances than their project may have.
+# In every n-th world users soon want more instances than their quota allows.
 _TIGHT_EVERY, _TIGHT = 6, (1, 2)
-# In every n-th world, one of those, several wait for what others give back.
+# In every n-th world, one of those, several workloads wait for released quota.
 _CONTENDED_EVERY, _CONTENDED = 30, 18
-# In every n-th world workloads refer to ConfigMaps and Secrets.
+# In every n-th world workloads reference ConfigMaps and Secrets.
 _DATA_EVERY, _DATA = 8, 3
-# In every n-th world namespaces of projects come and go.
+# In every n-th world namespaces of projects are created and deleted.
 _FLEETING_EVERY, _FLEETING = 12, 1
 # Every n-th world is about restarts.
 _RESTARTS_EVERY, _RESTARTS = 9, 4
@@ -55,20 +59,20 @@ def _plain(_random: Random, scenario: Scenario) -> Scenario:
     return scenario
 
 
-# What a world tells on top of what it has drawn by itself, with the name of its stream and how
-# often of a hundred. One tale at a time: it shows what it is about, and worlds stay small.
+# Groups of templates: the name of the random stream, the function, and the weight in percent. Most
+# scenarios apply at most one, which keeps worlds small.
 TEMPLATES: Table[tuple[str, Template]] = (
     (("", _plain), 38),
-    (("story", with_story), 34),
-    (("federation", with_federation_story), 5),
-    (("projects", with_newcomer), 8),
-    (("membership", with_membership_story), 3),
-    (("cells", with_cells_that_come_and_go), 5),
+    (("story", with_fault_template), 34),
+    (("federation", with_federation_template), 5),
+    (("projects", with_new_project), 8),
+    (("membership", with_drain_template), 3),
+    (("cells", with_cell_template), 5),
     (("orphans", with_orphans), 3),
-    (("sleep", with_sleep_story), 4),
+    (("sleep", with_sleep_template), 4),
 )
 _ALONE_PERCENT = {"projects": 75, "membership": 75, "orphans": 60, "sleep": 75}
-# Of a hundred worlds, so many tell a second one.
+# Percentage of scenarios that apply a second template.
 _SECOND_PERCENT = 6
 
 
@@ -92,28 +96,28 @@ def scenario_of(seed: int) -> Scenario:
         fresh=seed % _FRESH_EVERY == _FRESH,
     )
     if seed % _CONTENDED_EVERY == _CONTENDED:
-        return with_contenders(stream(seed, "workload", "contenders"), scenario)
+        return with_quota_contention(stream(seed, "workload", "contenders"), scenario)
     if seed % _RESTARTS_EVERY == _RESTARTS:
-        return with_restart_story(stream(seed, "workload", "restarts"), scenario)
-    for name, tale in _templates_of(seed):
-        scenario = _apply_template(scenario, name, tale)
-    return with_mislabelled_homes(stream(seed, "workload", "homes"), scenario)
+        return with_restart_template(stream(seed, "workload", "restarts"), scenario)
+    for name, template in _templates_of(seed):
+        scenario = _apply_template(scenario, name, template)
+    return with_mislabeled_namespaces(stream(seed, "workload", "homes"), scenario)
 
 
-def _apply_template(scenario: Scenario, name: str, tale: Template) -> Scenario:
-    """A tale with workloads of its own is mostly told where people do nothing else."""
+def _apply_template(scenario: Scenario, name: str, template: Template) -> Scenario:
+    """Templates with workloads of their own mostly replace the drawn operations."""
     seed = scenario.seed
     alone = stream(seed, "workload", "alone").random() * 100 < _ALONE_PERCENT.get(name, 0)
-    told = tale(
+    extended = template(
         stream(seed, "workload", name), replace(scenario, operations=()) if alone else scenario
     )
-    return told if told.operations else scenario
+    return extended if extended.operations else scenario
 
 
 def _templates_of(seed: int) -> Iterator[tuple[str, Template]]:
-    """In the order of the table, whichever was drawn first: cells join before anything sleeps."""
+    """In the order of the table, whichever was drawn first: cells join before instances sleep."""
     random = stream(seed, "workload", "tales")
     drawn = [weighted(random, TEMPLATES)]
     if random.random() * 100 < _SECOND_PERCENT:
         drawn.append(weighted(random, TEMPLATES))
-    return (tale for tale, _ in TEMPLATES if tale in drawn)
+    return (template for template, _ in TEMPLATES if template in drawn)

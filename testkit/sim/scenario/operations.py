@@ -1,26 +1,15 @@
-"""What people do to the platform, as plain values with a virtual time.
+"""Operations of users and operators, as plain values with a virtual time.
 
-Users work on their workloads; an operator tampers with what controllers own. Every value makes
-sense whatever the others did: a change to a workload that is not there is passed over, and what
-an operator picks is an index into what there is at that moment. So each can be left out alone.
+Users change their workloads; an operator changes objects that controllers own. Each operation is
+valid without the others: a change to a workload that does not exist is skipped, and what an
+operator picks is an index into the objects that exist then. So each can be left out alone.
 
-To add one: a value here, a line in ``Operation``, a case in ``users.py``.
+Groups: operations on many objects at once, on cells (only in worlds whose cells join; those of one
+city are performed in order), on projects and their access (in order for each project), and sleep
+with visits.
 
-What operators do to much at once. Values as in ``operations.py``, which lists them;
-``users.py`` carries them out.
-
-What operators do to the cells themselves. Values as in ``operations.py``, which lists them;
-``operators.py`` carries them out, those of one city one after the other. They mean
-something in worlds whose cells have joined only.
-
-What operators, providers and users do to projects and their access to compute.
-
-Values as in ``operations.py``, which lists them; ``operators.py`` carries them out, those of
-one project one after the other.
-
-What has to do with sleep: users who ask for it, and visitors who disturb it.
-
-Values as in ``operations.py``, which lists them; ``users.py`` and ``visitors.py`` carry them out.
+To add one: a value here, a line in ``Operation``, and a case in ``users.py``, ``operators.py`` or
+``visitors.py``.
 """
 
 from __future__ import annotations
@@ -33,7 +22,7 @@ from datum_compute.api.scaletozero import SleepMode
 
 @dataclass(frozen=True, slots=True)
 class DeleteAll:
-    """F12, F34: everything of a kind whose name begins so is deleted: a selector that matches too
+    """F12, F34: delete all objects of a kind whose names have a prefix: a selector that matches too
     much, and a set that is suddenly empty."""
 
     at_s: float
@@ -44,7 +33,7 @@ class DeleteAll:
 
 @dataclass(frozen=True, slots=True)
 class DropField:
-    """F31: an old writer puts an object back without a field of the spec that it does not know."""
+    """F31: an old client writes an object back without a field that it does not know."""
 
     at_s: float
     plane: str
@@ -54,8 +43,8 @@ class DropField:
 
 @dataclass(frozen=True, slots=True)
 class RevokeProject:
-    """The plane of a project is removed with all that runs of it. Only of those that are
-    ``revocable`` in the layout."""
+    """Remove the plane of a project with its workloads. Only for projects that are ``revocable`` in
+    the layout."""
 
     at_s: float
     project: str
@@ -63,7 +52,7 @@ class RevokeProject:
 
 @dataclass(frozen=True, slots=True)
 class DrainCell:
-    """A cell gets nothing new for a while; what is placed there stays."""
+    """Place nothing new on a cell for a while; what is placed there stays."""
 
     at_s: float
     cell: str
@@ -75,9 +64,9 @@ ComposedOperation = DeleteAll | DropField | RevokeProject | DrainCell
 
 @dataclass(frozen=True, slots=True)
 class LeaveCell:
-    """A cell leaves, and ``away_s`` after it is gone ``heir`` joins for its city: itself again, or
-    a spare. ``forced``: it is not waited for if it does not answer, and then it is switched off,
-    so that it comes back empty; or it is ``kept`` as it was, to come back itself."""
+    """A cell leaves, and ``away_s`` later ``heir`` joins for its city: the same cell, or a spare.
+    ``forced``: the hub does not wait for an unreachable cell, which is then stopped and comes back
+    empty, or, if ``kept``, as it was."""
 
     at_s: float
     cell: str
@@ -93,8 +82,8 @@ class LeaveCell:
 
 @dataclass(frozen=True, slots=True)
 class SecondCell:
-    """Somebody registers a spare by hand for a city that has a cell. After a while one of the two
-    leaves: the spare, or, if it ``stays``, the first."""
+    """An operator registers a spare for a city that has a cell. After a while one of them leaves:
+    the spare, or the first, if the spare ``stays``."""
 
     at_s: float
     cell: str
@@ -104,8 +93,8 @@ class SecondCell:
 
 @dataclass(frozen=True, slots=True)
 class MoveCity:
-    """A spare gets the label of a city and its cell loses it; after a while it is the other way
-    round again, however far the move has come."""
+    """A spare gets the city label of a cell, which loses it; after a while the labels are swapped
+    back, whatever the state of the move."""
 
     at_s: float
     cell: str
@@ -117,7 +106,7 @@ OnCells = LeaveCell | SecondCell | MoveCity
 
 @dataclass(frozen=True, slots=True)
 class CreateProject:
-    """A project that was not there at first; its plane comes while the world runs."""
+    """A project that did not exist at first; its plane is created while the world runs."""
 
     at_s: float
     project: str
@@ -125,7 +114,7 @@ class CreateProject:
 
 @dataclass(frozen=True, slots=True)
 class GateCompute:
-    """From now on the provider is asked, or is not; the project only says whose turn it is."""
+    """From now on access needs the decision of the provider, or does not."""
 
     at_s: float
     project: str
@@ -140,7 +129,7 @@ class RequestAccess:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """What the provider says of the project's request, if there is one."""
+    """The provider decides the project's request, if there is one."""
 
     at_s: float
     project: str
@@ -149,7 +138,7 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class RenewAccess:
-    """The request is deleted and made anew."""
+    """The request is deleted and created again."""
 
     at_s: float
     project: str
@@ -157,7 +146,8 @@ class RenewAccess:
 
 @dataclass(frozen=True, slots=True)
 class DeployIn:
-    """A workload, if the project has access; asked for a while, because access may be coming."""
+    """Create a workload if the project has access; retried for a while, because access may be
+    pending."""
 
     at_s: float
     project: str
@@ -179,7 +169,7 @@ OnProjects = (
 
 @dataclass(frozen=True, slots=True)
 class LetSleep:
-    """From now on the instances sleep when nobody is connected; with a new image, as any change."""
+    """From now on the instances sleep without connections; with a new image, as any change."""
 
     at_s: float
     project: str
@@ -191,8 +181,8 @@ class LetSleep:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Connections to one of the ports that a cell has published, one after the other or all at
-    once; only of worlds whose layout publishes any."""
+    """Connections to one of the ports that a cell publishes, one after the other or all at once;
+    only in worlds with published ports."""
 
     at_s: float
     cell: str
@@ -208,7 +198,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class CreateWorkload:
-    """Also under a name that is just being deleted (F32): asked again until it is accepted."""
+    """Also under a name that is being deleted (F32): retried until it is accepted."""
 
     at_s: float
     project: str
@@ -236,7 +226,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class RollCarefully:
-    """From now on a replacement has to serve for a while before the next one is taken."""
+    """From now on a replacement must serve for a while before the next instance is replaced."""
 
     at_s: float
     project: str
@@ -247,7 +237,7 @@ class RollCarefully:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Other cities; what runs elsewhere must go."""
+    """Other cities; instances elsewhere must be deleted."""
 
     at_s: float
     project: str
@@ -257,7 +247,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class AllowFallback:
-    """If one of its cities fails, others may take its share, after ``after_s``."""
+    """If one of its cities fails, others may replace it after ``after_s``."""
 
     at_s: float
     project: str
@@ -268,7 +258,7 @@ class AllowFallback:
 
 @dataclass(frozen=True, slots=True)
 class MoveBack:
-    """What has moved goes back to its own city."""
+    """Replicas that moved to a fallback city return to their own city."""
 
     at_s: float
     project: str
@@ -277,7 +267,7 @@ class MoveBack:
 
 @dataclass(frozen=True, slots=True)
 class ReferToData:
-    """From now on the workload takes data; what it takes is there only some time later."""
+    """From now on the workload references data, which is created some time later."""
 
     at_s: float
     project: str
@@ -289,7 +279,7 @@ class ReferToData:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceData:
-    """The project's data is removed, and there again with other content some time later."""
+    """The project's data is deleted, and created again with other content some time later."""
 
     at_s: float
     project: str
@@ -300,7 +290,7 @@ class ReplaceData:
 
 @dataclass(frozen=True, slots=True)
 class DeleteWorkload:
-    """``orphan``: with ``--cascade=orphan``, which leaves nothing all the same."""
+    """``orphan``: with ``--cascade=orphan``, which must leave nothing, too."""
 
     at_s: float
     project: str
@@ -310,8 +300,8 @@ class DeleteWorkload:
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """Somebody deletes an object that a controller owns; ``orphan``: what hangs under it stays,
-    and belongs to nobody."""
+    """An operator deletes an object that a controller owns; ``orphan``: its dependents stay without
+    an owner."""
 
     at_s: float
     plane: str
@@ -322,7 +312,7 @@ class DeleteObject:
 
 @dataclass(frozen=True, slots=True)
 class EditObject:
-    """Somebody changes one label, one annotation, the owners or the spec of such an object."""
+    """An operator changes one label, one annotation, the owners or the spec of such an object."""
 
     at_s: float
     plane: str
@@ -333,7 +323,7 @@ class EditObject:
 
 @dataclass(frozen=True, slots=True)
 class DeleteNamespace:
-    """Somebody deletes a namespace that the federation made, with all that is in it."""
+    """An operator deletes a namespace that the federation created, with its content."""
 
     at_s: float
     plane: str
@@ -342,7 +332,7 @@ class DeleteNamespace:
 
 @dataclass(frozen=True, slots=True)
 class CreatePoison:
-    """F27: an object that no controller expects, where every consumer of its kind sees it."""
+    """F27: an object that no controller expects, which every watcher of its kind receives."""
 
     at_s: float
     plane: str
@@ -351,7 +341,7 @@ class CreatePoison:
 
 @dataclass(frozen=True, slots=True)
 class FleetingNamespace:
-    """A user makes a namespace with a workload in it, and deletes the namespace after a while."""
+    """A user creates a namespace with a workload in it, and deletes the namespace after a while."""
 
     at_s: float
     project: str

@@ -1,9 +1,8 @@
 """A scenario: one run of the simulated world as a value.
 
-A layout, the operations of users and the faults. Operations and faults are plain data: each of them
-can be left out, and the rest stays as it is.
-
-Which processes a world has, which planes each serves, and who asks whom.
+A layout (which processes exist, which planes each serves, which links they use), the operations of
+users and the faults. Operations and faults are plain data: each of them can be left out, and the
+rest stays as it is.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ MANAGERS = (MANAGER, "manager-2")  # in a world with two, one of which leads
 USER = "user"
 
 
-# More than the people of any world ask for.
+# More than the users of any world want.
 PLENTY = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class WorldLayout:
-    """``one``: everything in one process. ``split``: a centre, and a process for each cell.
-    ``managers``: as split, with the controllers of the centre in a process of their own.
-    ``managers`` of them elect a leader, if there are several.
-    ``instances`` is how many the quota of each project allows; of the rest there is plenty."""
+    """``one``: everything in one process. ``split``: a center, and a process for each cell.
+    ``managers``: as split, with the controllers of the center in processes of their own.
+    ``managers`` of them elect a leader, if there are several. ``instances`` is the instance quota
+    of each project; other quota is sufficient."""
 
     processes: Processes
     projects: tuple[str, ...]
     cells: tuple[str, ...]
     instances: int = PLENTY
     managers: int = 1
-    revocable: tuple[str, ...] = ()  # projects that people may delete
-    # The cells have joined, each from a process of its own; they and the spares come and go.
+    revocable: tuple[str, ...] = ()  # projects that operators may delete
+    # The cells have joined, each from a process of its own; they and the spares leave and join.
     joined: bool = False
-    spares: tuple[str, ...] = ()  # such as dfw-2, which may serve DFW in the place of dfw
-    published: bool = False  # cells publish the ports of what runs there
+    spares: tuple[str, ...] = ()  # such as dfw-2, which may serve DFW instead of dfw
+    published: bool = False  # cells publish the ports of their machines
 
     @property
     def planes(self) -> tuple[PlaneName, ...]:
@@ -64,7 +63,7 @@ class WorldLayout:
 
     @property
     def limits(self) -> Mapping[str, int]:
-        """Of the grant that each project gets."""
+        """Return the limits of the grant of each project."""
         plenty = {name: limit * PLENTY for name, limit in DEFAULT_LIMITS.items()}
         return {**plenty, INSTANCES.resource_type: self.instances}
 
@@ -88,7 +87,7 @@ def host_of_cell(layout: WorldLayout, cell: str) -> str:
 
 
 def host_of_plane(layout: WorldLayout, plane: PlaneName) -> str:
-    """Which host serves the plane."""
+    """Return the host that serves the plane."""
     if layout.processes == "one":
         return ALL_IN_ONE
     role, _, name = plane.partition("/")
@@ -96,7 +95,7 @@ def host_of_plane(layout: WorldLayout, plane: PlaneName) -> str:
 
 
 def links_of(layout: WorldLayout) -> tuple[tuple[str, str], ...]:
-    """Who asks whom, as (source, target), users left out."""
+    """Return the links as (source, target), without those of users."""
     if layout.processes == "one":
         return ((ALL_IN_ONE, ALL_IN_ONE),)
     run_hub = managers_of(layout) or (CENTRE,)
@@ -113,22 +112,22 @@ class Scenario:
     layout: WorldLayout
     operations: tuple[Operation, ...]
     faults: tuple[Fault, ...]
-    chaos_s: float  # faults heal then, and the calm begins
-    fresh: bool = False  # from empty disks, instead of planes that have been brought up before
-    shuffled_s: Span = ALWAYS  # else what is ready first comes first
+    chaos_s: float  # faults end then, and the calm begins
+    fresh: bool = False  # start from empty disks, instead of planes that were brought up before
+    shuffled_s: Span = ALWAYS  # outside of it ready callbacks run in order
 
     def lines(self) -> Iterator[str]:
-        """One line for each part, in the order of time; what a replay prints first."""
+        """Yield one line for each step, in the order of time; a replay prints them first."""
         yield f"seed {self.seed}: {self.layout}, chaos for {self.chaos_s:g} s, fresh={self.fresh}"
         if self.shuffled_s != ALWAYS:
             begins_s, ends_s = self.shuffled_s
-            told = f"only from {begins_s:g} to {ends_s:g} s" if ends_s > begins_s else "never"
-            yield f"{'':9} shuffled {told}; else first come, first served"
+            when = f"only from {begins_s:g} to {ends_s:g} s" if ends_s > begins_s else "never"
+            yield f"{'':9} shuffled {when}; else first come, first served"
         for step in sorted((*self.operations, *self.faults), key=lambda step: step.at_s):
-            yield f"{step.at_s:9.3f} {_told(step)}"
+            yield f"{step.at_s:9.3f} {_format_step(step)}"
 
 
-def _told(step: Operation | Fault) -> str:
+def _format_step(step: Operation | Fault) -> str:
     fields = ", ".join(
         f"{name}={getattr(step, name)!r}" for name in step.__slots__ if name != "at_s"
     )

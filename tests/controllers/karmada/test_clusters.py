@@ -87,8 +87,8 @@ def test_a_cell_that_does_not_answer_serves_its_city_once_the_other_cell_has_lef
 
         async def record_reason() -> None:
             found = await hub.get(CLUSTER, Ref("", "dfw"))
-            serving = find_condition(found.status.conditions, "Serving")
-            reasons.append(serving.reason if serving else "")
+            serving_condition = find_condition(found.status.conditions, "Serving")
+            reasons.append(serving_condition.reason if serving_condition else "")
 
         async def cut(request: Request) -> Response | None:
             if request.path.startswith(path_prefix(CELL)):

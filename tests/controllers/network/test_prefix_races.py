@@ -1,5 +1,7 @@
-"""Many networks of two projects ask for prefixes at once, and the host dies in between: every
-subnet ends with a prefix of its own, on record once."""
+"""Networks of two projects allocate prefixes concurrently while the host crashes.
+
+Every subnet ends with its own prefix, recorded once.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,7 @@ def test_every_subnet_ends_with_a_prefix_of_its_own(crashes: tuple[int, ...]) ->
 async def _check(host: SingleHost) -> None:
     records = (await host.client(PLATFORM).list(IP_ALLOCATION)).items
     held = {record.spec.holder_uid: record.spec.cidr for record in records}
-    assert len(held) == len(records), "nobody has two"
+    assert len(held) == len(records), "each holder has one"
     shown = []
     for plane in PROJECTS:
         client = host.client(plane)

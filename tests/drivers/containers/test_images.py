@@ -22,7 +22,7 @@ from datum_compute.drivers.containers.images import (
     split_reference,
 )
 from datum_compute.drivers.engine_errors import is_registry_unreachable
-from datum_compute.planning.explain.advice import Move, advice_on
+from datum_compute.planning.explain.advice import Actor, advice_on
 
 UNREACHABLE = (
     "pinging container registry reg.example: dial tcp: lookup reg.example: no such host",
@@ -74,7 +74,7 @@ async def test_an_unreachable_registry_is_not_blamed_on_the_image(message: str) 
     assert error.reason == Reason.REGISTRY_UNREACHABLE
     assert str(error) == f"image reg.example/web:9: reg.example does not answer: {message}"
     advice = advice_on(error.reason)
-    assert advice.move is Move.PLATFORM
+    assert advice.actor is Actor.PLATFORM
     assert "--image" not in advice.command
 
 
@@ -82,7 +82,7 @@ async def test_an_unreachable_registry_is_not_blamed_on_the_image(message: str) 
 async def test_an_error_of_the_registry_is_a_problem_of_the_image(message: str) -> None:
     error = await failed_pull(message)
     assert error.reason == Reason.IMAGE_UNAVAILABLE
-    assert advice_on(error.reason).move is Move.YOU
+    assert advice_on(error.reason).actor is Actor.USER
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.holdings import Held
+from datum_compute.api.holdings import StoredObject
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta import KindInfo, OwnerReference, Ref
@@ -32,8 +32,8 @@ def stored(
     terminating: bool = False,
     finalizers: tuple[str, ...] = (),
     namespace: str = "default",
-) -> Held:
-    return Held(
+) -> StoredObject:
+    return StoredObject(
         kind=CONFIG_MAP,
         ref=Ref(namespace, name),
         uid=f"uid-{name}",
@@ -55,7 +55,7 @@ def reference(name: str, *, blocks: bool = False) -> OwnerReference:
 
 
 def observed(
-    name: str, found: Held | None, kind: KindInfo[Any] | None = CONFIG_MAP
+    name: str, found: StoredObject | None, kind: KindInfo[Any] | None = CONFIG_MAP
 ) -> ObservedOwner:
     return ObservedOwner(reference(name), kind, found)
 

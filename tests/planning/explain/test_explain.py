@@ -1,4 +1,4 @@
-"""The chain of causes: for every fault the last link names it, and says whose move it is."""
+"""The chain of causes: for every fault the last link is the cause, and names who has to act."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeployment,
 )
 from datum_compute.cli.commands import VERBS
-from datum_compute.planning.explain.advice import ADVICE, COMMAND_WORDS, FOREIGN, Move, advice_on
+from datum_compute.planning.explain.advice import ADVICE, COMMAND_WORDS, FOREIGN, Actor, advice_on
 from datum_compute.planning.explain.explain import (
     explain_deployment,
     explain_instance,
@@ -42,7 +42,7 @@ SOURCE = Path(datum_compute.__file__).parent
 @pytest.mark.parametrize("reason", list(Reason))
 def test_every_reason_has_advice(reason: Reason) -> None:
     advice = ADVICE[reason]
-    assert advice.awaited
+    assert advice.waiting_for
     words = {name for _, name, _, _ in string.Formatter().parse(advice.command) if name}
     assert words <= set(COMMAND_WORDS)
 
@@ -58,11 +58,11 @@ def test_every_command_is_one_that_exists(reason: Reason) -> None:
         assert rest[0] in ("get", "describe", "edit")
 
 
-def test_a_reason_of_somebody_else_is_passed_on_with_general_advice() -> None:
+def test_an_unknown_reason_gets_general_advice() -> None:
     assert advice_on("QuantumFoam") is FOREIGN
 
 
-def test_ranks_are_of_known_reasons() -> None:
+def test_every_ranked_reason_exists() -> None:
     assert {*INSTANCE_RANK, *DEPLOYMENT_RANK} <= set(Reason)
 
 
@@ -74,7 +74,7 @@ OTHER_APIS = {
 }
 
 
-def test_no_planner_or_controller_gives_a_reason_that_is_not_in_the_table() -> None:
+def test_planners_and_controllers_use_only_reasons_of_the_table() -> None:
     spelled_out = []
     for package in ("planning", "controllers", "drivers"):
         for path in sorted((SOURCE / package).rglob("*.py")):
@@ -94,7 +94,7 @@ def test_no_planner_or_controller_gives_a_reason_that_is_not_in_the_table() -> N
 def observed(
     image: str, *states: Condition, gates: tuple[str, ...] = (), replicas: int = 1
 ) -> tuple[Workload, list[WorkloadDeployment], list[Instance]]:
-    """A workload in one city whose first instance says ``states``, and what follows from that."""
+    """A workload in one city whose first instance has the conditions ``states``."""
     workload = a_workload(image, replicas=replicas)
     (deployment,) = desired_deployments(workload)
     metadata = msgspec.structs.replace(deployment.metadata, uid="d", generation=1)
@@ -120,15 +120,18 @@ def observed(
     return workload, [deployment], [instance]
 
 
-def said(type_: str, status: str, reason: str, message: str = "") -> Condition:
+def reported(type_: str, status: str, reason: str, message: str = "") -> Condition:
     return make_condition(type_, ConditionValue(status, reason, message), generation=1, now=NOW)  # type: ignore[arg-type]
 
 
-GOOD = (said("Programmed", TRUE, "Programmed"), said("Available", TRUE, "Available"))
-NO_IMAGE = said("Programmed", FALSE, "ImageUnavailable", "no such tag")
+GOOD = (
+    reported("Programmed", TRUE, "Programmed"),
+    reported("Available", TRUE, "Available"),
+)
+NO_IMAGE = reported("Programmed", FALSE, "ImageUnavailable", "no such tag")
 
 
-def test_a_bad_image_leads_from_the_workload_to_the_instance() -> None:
+def test_a_bad_image_is_explained_from_workload_to_instance() -> None:
     explanation = explain_workload(*observed("web:1", NO_IMAGE))
     assert [link.kind for link in explanation.links] == [
         "Workload",
@@ -137,32 +140,32 @@ def test_a_bad_image_leads_from_the_workload_to_the_instance() -> None:
     ]
     assert {link.reason for link in explanation.links} == {"ImageUnavailable"}
     cause = explanation.cause
-    assert (cause.move, cause.message, cause.since) == (Move.YOU, "no such tag", NOW)
+    assert (cause.actor, cause.message, cause.since) == (Actor.USER, "no such tag", NOW)
     assert cause.command == "datumctl compute deploy web --image=IMAGE"
     assert "no such tag" in render_link(cause)
 
 
 @pytest.mark.parametrize(
-    ("states", "gates", "cause", "move"),
+    ("states", "gates", "cause", "actor"),
     [
-        ((), (), "PendingProgramming", Move.WAIT),
-        ((), ("Moonphase",), "SchedulingGatesPresent", Move.PLATFORM),
-        ((said("QuotaGranted", FALSE, "QuotaExceeded", "11 of 10"),), ("Quota",),
-         "QuotaExceeded", Move.YOU),
-        ((said("ReferencedDataReady", FALSE, "SourceNotFound", "Secret x"),), ("ReferencedData",),
-         "SourceNotFound", Move.YOU),
-        ((said("NetworkReady", FALSE, "NetworkFailedToCreate", "full"),), ("Network",),
-         "NetworkFailedToCreate", Move.PLATFORM),
-        ((said("Programmed", FALSE, "InstanceCrashing", "code 1"),), (),
-         "InstanceCrashing", Move.YOU),
-        ((said("Programmed", FALSE, "QuantumFoam", "?"),), (), "QuantumFoam", Move.PLATFORM),
+        ((), (), "PendingProgramming", Actor.WAIT),
+        ((), ("Moonphase",), "SchedulingGatesPresent", Actor.PLATFORM),
+        ((reported("QuotaGranted", FALSE, "QuotaExceeded", "11 of 10"),), ("Quota",),
+         "QuotaExceeded", Actor.USER),
+        ((reported("ReferencedDataReady", FALSE, "SourceNotFound", "x"),), ("ReferencedData",),
+         "SourceNotFound", Actor.USER),
+        ((reported("NetworkReady", FALSE, "NetworkFailedToCreate", "full"),), ("Network",),
+         "NetworkFailedToCreate", Actor.PLATFORM),
+        ((reported("Programmed", FALSE, "InstanceCrashing", "code 1"),), (),
+         "InstanceCrashing", Actor.USER),
+        ((reported("Programmed", FALSE, "QuantumFoam", "?"),), (), "QuantumFoam", Actor.PLATFORM),
     ],
 )  # fmt: skip
-def test_the_last_link_names_the_fault(
-    states: tuple[Condition, ...], gates: tuple[str, ...], cause: str, move: Move
+def test_the_last_link_is_the_cause(
+    states: tuple[Condition, ...], gates: tuple[str, ...], cause: str, actor: Actor
 ) -> None:
     explanation = explain_workload(*observed("web:1", *states, gates=gates))
-    assert (explanation.cause.reason, explanation.cause.move) == (cause, move)
+    assert (explanation.cause.reason, explanation.cause.actor) == (cause, actor)
 
 
 @pytest.mark.parametrize(
@@ -172,27 +175,25 @@ def test_the_last_link_names_the_fault(
         ("NetworkNotFound", "kubectl get networks --namespace=default"),
     ],
 )
-def test_a_network_that_cannot_be_there_says_what_the_person_can_change(
-    problem: str, command: str
-) -> None:
+def test_a_network_problem_has_advice_for_the_user(problem: str, command: str) -> None:
     attachment = NetworkAttachment(
         network="default", problem=AttachmentProblem(reason=problem, message="none")
     )
     verdict = network_verdict(an_instance(0), attachment, ())
-    told = said("NetworkReady", verdict.status, str(verdict.reason), verdict.message)
-    workload, (deployment,), instances = observed("web:1", told, gates=("Network",))
+    network_ready = reported("NetworkReady", verdict.status, str(verdict.reason), verdict.message)
+    workload, (deployment,), instances = observed("web:1", network_ready, gates=("Network",))
     spec = msgspec.structs.replace(deployment.spec, network_attachment=attachment)
     deployment = msgspec.structs.replace(deployment, spec=spec)
     cause = explain_workload(workload, [deployment], instances).cause
-    assert (cause.reason, cause.move, cause.command) == (verdict.reason, Move.YOU, command)
+    assert (cause.reason, cause.actor, cause.command) == (verdict.reason, Actor.USER, command)
 
 
 def test_a_condition_that_only_repeats_the_message_of_ready_is_not_the_cause() -> None:
     same = "slot 0 waits"
     states = (
-        said("ReferencedDataReady", "Unknown", "Resolving", same),
-        said("NetworkReady", FALSE, "NetworkFailedToCreate", "full"),
-        said("Ready", FALSE, "NetworkFailedToCreate", same),
+        reported("ReferencedDataReady", "Unknown", "Resolving", same),
+        reported("NetworkReady", FALSE, "NetworkFailedToCreate", "full"),
+        reported("Ready", FALSE, "NetworkFailedToCreate", same),
     )
     _, _, (instance,) = observed("web:1", *states)
     conditions = [c for c in instance.status.conditions if c.type != "Ready"]
@@ -202,36 +203,36 @@ def test_a_condition_that_only_repeats_the_message_of_ready_is_not_the_cause() -
 
 
 @pytest.mark.parametrize("reason", ["CellUnreachable", "CellDrained", "NoMatchingLocation"])
-def test_what_is_wrong_with_a_city_leads_to_the_cities(reason: str) -> None:
+def test_problems_of_a_city_recommend_the_cities_command(reason: str) -> None:
     assert advice_on(reason).command == "datumctl compute cities"
 
 
-def test_what_is_well_is_one_link_without_a_cause() -> None:
+def test_a_healthy_workload_has_one_link() -> None:
     (link,) = explain_workload(*observed("web:1", *GOOD)).links
     assert (link.kind, link.status, link.reason) == ("Workload", TRUE, "AvailablePlacementFound")
 
 
-def test_one_that_is_ready_does_not_hide_what_the_others_wait_for() -> None:
+def test_a_ready_instance_does_not_hide_the_cause_of_others() -> None:
     workload, (deployment,), (instance,) = observed("web:1", *GOOD, replicas=3)
     explanation = explain_workload(workload, [deployment], [instance])
     assert [link.reason for link in explanation.links] == ["RollingOut", "AwaitingCreation"]
     assert explanation.steps == (
         f"create Instance default/{deployment.metadata.name}-1: slot 1 is empty",
-        f"skip create Instance default/{deployment.metadata.name}-2: slot 2 is empty",
+        f"deferred create Instance default/{deployment.metadata.name}-2: slot 2 is empty",
     )
 
 
-def test_a_change_that_nobody_has_taken_up_is_said_first() -> None:
+def test_an_unobserved_generation_is_reported_first() -> None:
     workload, deployments, instances = observed("web:1", NO_IMAGE)
     metadata = msgspec.structs.replace(workload.metadata, generation=2)
     (link,) = explain_workload(
         msgspec.structs.replace(workload, metadata=metadata), deployments, instances
     ).links
-    assert (link.condition, link.move) == ("Observed", Move.WAIT)
-    assert "generation 2" in link.message
+    assert (link.condition, link.actor) == ("Observed", Actor.WAIT)
+    assert "Generation 2" in link.message
 
 
-def test_what_is_being_removed_says_what_holds_it() -> None:
+def test_a_terminating_object_lists_its_finalizers() -> None:
     explanation = explain_instance(an_instance(0, terminating=True))
     assert "provisioner" in explanation.cause.message
     assert explanation.cause.since == NOW
@@ -252,26 +253,26 @@ def test_on_a_cell_the_server_is_the_last_link() -> None:
     assert (explanation.cause.kind, explanation.cause.message) == ("Server", "404 of registry")
 
 
-def test_the_worst_city_is_followed() -> None:
+def test_the_city_with_the_worst_reason_is_explained() -> None:
     workload = a_workload(cities=("DFW", "ORD"))
     deployments = []
     for deployment, reason in zip(
         desired_deployments(workload), ("InstancesProvisioning", "ImageUnavailable"), strict=True
     ):
-        available = said("Available", FALSE, reason, f"{deployment.spec.city_code} says so")
+        available = reported("Available", FALSE, reason, f"{deployment.spec.city_code} is down")
         status = msgspec.structs.replace(deployment.status, conditions=[available])
         deployments.append(msgspec.structs.replace(deployment, status=status))
     workload = msgspec.structs.replace(workload, status=workload_status(workload, deployments, NOW))
     explanation = explain_workload(workload, deployments, [])
-    assert explanation.cause.message == "ORD says so"
+    assert explanation.cause.message == "ORD is down"
 
 
-def test_what_only_others_hold_is_their_move_and_is_named() -> None:
+def test_foreign_finalizers_are_named_and_need_the_user() -> None:
     workload = a_workload(terminating=True)
     held = msgspec.structs.replace(workload.metadata, finalizers=["example.com/hold"])
-    said = explain_workload(msgspec.structs.replace(workload, metadata=held), [], [])
-    assert (said.cause.move, said.cause.reason) == (Move.YOU, "HeldByFinalizer")
-    assert "example.com/hold" in said.cause.message
+    explanation = explain_workload(msgspec.structs.replace(workload, metadata=held), [], [])
+    assert (explanation.cause.actor, explanation.cause.reason) == (Actor.USER, "HeldByFinalizer")
+    assert "example.com/hold" in explanation.cause.message
     assert explain_workload(workload, [], []).cause.reason == "Stopping"
 
 
@@ -282,5 +283,5 @@ def test_the_steps_wait_for_a_replacement_that_is_not_available_yet() -> None:
     settling = msgspec.structs.replace(deployment, status=status)
     assert explain_deployment(settling, instances).steps == (
         "wait: web-dfw-1 is ready but not yet available",
-        "skip delete Instance default/web-dfw-0: of an older template",
+        "deferred delete Instance default/web-dfw-0: of an older template",
     )

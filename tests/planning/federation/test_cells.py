@@ -1,4 +1,4 @@
-"""One cell for a city: where a deployment goes, what is said if it cannot, and how cells leave.
+"""One cell for a city: scheduling, the reason if it fails, and the removal of cells.
 
 Conditions of a Cluster by how long its cell has been unreachable.
 
@@ -26,19 +26,19 @@ from datum_compute.api.resourceclaim import ResourceClaim, ResourceClaimSpec
 from datum_compute.api.timestamps import timestamp
 from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
 from datum_compute.planning.federation.cells import (
-    REACHABLE,
+    REACHABLE_RESULT,
     READY,
     SERVING,
-    Belongings,
+    CellObjects,
     CellProbe,
-    placed_on_all,
-    placed_on_one,
+    not_reachable_result,
     plan_cell_health,
-    plan_leaving,
-    plan_left_claims,
-    refused,
-    serving,
-    unreachable,
+    plan_cluster_removal,
+    plan_orphaned_claims,
+    schedule_to_all,
+    schedule_to_one,
+    serving_condition,
+    unschedulable_reason,
 )
 from datum_compute.planning.plan import Delete, Patch, PatchStatus, Plan, Wait
 from testkit.builders import NOW, an_instance
@@ -50,7 +50,7 @@ def a_cluster(name: str, *taints: Taint) -> Cluster:
     return Cluster(metadata=ObjectMeta(name=name), spec=ClusterSpec(taints=list(taints)))
 
 
-# Cells that match, those that are drained, where it is now: where it goes, and what is said.
+# Cells that match, those that are drained, present cell, result, reason.
 TABLE = [
     (["dfw"], [], [], ("dfw",), "Success"),
     ([], [], [], (), "NoClusterFit"),
@@ -66,49 +66,56 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("matching", "drained", "bound", "targets", "reason"), TABLE)
-def test_a_deployment_goes_to_one_cell_or_says_why_not(
-    matching: list[str], drained: list[str], bound: list[str], targets: tuple[str, ...], reason: str
+def test_a_deployment_is_scheduled_to_one_cell_or_has_a_reason(
+    matching: list[str],
+    drained: list[str],
+    bound: list[str],
+    targets: tuple[str, ...],
+    reason: str,
 ) -> None:
     clusters = [a_cluster(n, *([DRAINED] if n in drained else [])) for n in matching]
-    placing = placed_on_one(clusters, bound)
+    placing = schedule_to_one(clusters, bound)
     assert (placing.targets, placing.verdict.reason) == (targets, reason)
     assert (placing.verdict.status == TRUE) is bool(targets)
 
 
-def test_what_goes_along_goes_to_every_cell_also_to_drained_ones() -> None:
-    placing = placed_on_all([a_cluster("iad"), a_cluster("dfw", DRAINED)])
+def test_namespaces_and_sources_are_scheduled_to_every_cell_also_drained_ones() -> None:
+    placing = schedule_to_all([a_cluster("iad"), a_cluster("dfw", DRAINED)])
     assert placing.targets == ("dfw", "iad")
 
 
 def test_another_taint_keeps_nothing_away() -> None:
     cluster = a_cluster("dfw", Taint(key="noted", effect="PreferNoSchedule"))
-    assert placed_on_one([cluster], []).targets == ("dfw",)
+    assert schedule_to_one([cluster], []).targets == ("dfw",)
 
 
-def test_a_taint_of_karmada_says_that_a_cell_is_silent_and_not_that_it_is_drained() -> None:
+def test_a_taint_of_karmada_does_not_drain_a_cell() -> None:
     silent = Taint(key="cluster.karmada.io/not-ready", effect="NoSchedule")
-    assert serving(a_cluster("dfw", silent), []).status == TRUE
+    assert serving_condition(a_cluster("dfw", silent), []).status == TRUE
 
 
-def test_why_no_cell_of_a_city_takes_what_is_new() -> None:
-    """Karmada's scheduler says only that none fits."""
-    unheard = Condition(type="Ready", status=FALSE, reason="", last_transition_time=NOW)
-    silent = msgspec.structs.replace(a_cluster("dfw"), status=ClusterStatus(conditions=[unheard]))
+def test_the_reason_why_no_cell_of_a_city_accepts_deployments() -> None:
+    """Karmada's scheduler reports only that none fits."""
+    not_ready = Condition(type="Ready", status=FALSE, reason="", last_transition_time=NOW)
+    silent = msgspec.structs.replace(a_cluster("dfw"), status=ClusterStatus(conditions=[not_ready]))
     drained = a_cluster("ord", DRAINED)
-    assert refused([]) is None
-    assert refused([silent, a_cluster("ord")]) is None, "one would"
-    reasons = [found and found.reason for found in (refused([silent]), refused([drained]))]
+    assert unschedulable_reason([]) is None
+    assert unschedulable_reason([silent, a_cluster("ord")]) is None, "one would"
+    reasons = [
+        found and found.reason
+        for found in (unschedulable_reason([silent]), unschedulable_reason([drained]))
+    ]
     assert reasons == [Reason.CELL_UNREACHABLE, Reason.CELL_DRAINED]
-    both = refused([drained, silent])
+    both = unschedulable_reason([drained, silent])
     assert both is not None
     assert "dfw" in both.message, "the one that would take it if it answered"
 
 
-def test_a_cluster_says_what_keeps_new_work_away() -> None:
+def test_a_cluster_reports_why_it_accepts_no_new_work() -> None:
     alone, drained = a_cluster("dfw"), a_cluster("dfw", DRAINED)
-    assert serving(alone, []).status == TRUE
-    assert serving(drained, []).reason == Reason.CELL_DRAINED
-    both = serving(drained, [a_cluster("two")])
+    assert serving_condition(alone, []).status == TRUE
+    assert serving_condition(drained, []).reason == Reason.CELL_DRAINED
+    both = serving_condition(drained, [a_cluster("two")])
     assert (both.status, both.reason) == (FALSE, Reason.AMBIGUOUS_SERVING_LOCATION)
     assert "two" in both.message
 
@@ -150,26 +157,28 @@ def kinds(plan: Plan) -> list[tuple[str, str]]:
     return [(type(a).__name__, a.kind.kind) for a in plan.actions if isinstance(a, Delete | Patch)]
 
 
-EMPTY = Belongings((), (), ())
+EMPTY = CellObjects((), (), ())
 
 
 def test_a_cell_with_works_is_waited_for() -> None:
-    plan = plan_leaving(leaving(), Belongings([a_work(terminating=True)], (), ()))
+    plan = plan_cluster_removal(leaving(), CellObjects([a_work(terminating=True)], (), ()))
     assert kinds(plan) == []
     assert isinstance(plan.actions[0], Wait)
     assert plan.requeue_after_s is not None
 
 
-def test_by_force_the_tombstones_of_a_silent_cell_are_given_up() -> None:
+def test_a_forced_leave_releases_the_works_of_an_unreachable_cell() -> None:
     silent = leaving(forced=True, answers=False)
-    terminating = plan_leaving(silent, Belongings([a_work(terminating=True)], (), ()))
+    terminating = plan_cluster_removal(silent, CellObjects([a_work(terminating=True)], (), ()))
     assert kinds(terminating) == [("Patch", WORK.kind)]
-    standing = plan_leaving(silent, Belongings([a_work(terminating=False)], (), ()))
+    standing = plan_cluster_removal(silent, CellObjects([a_work(terminating=False)], (), ()))
     assert kinds(standing) == [("Delete", WORK.kind)]
 
 
 def test_a_cell_that_answers_confirms_also_when_it_is_forced() -> None:
-    plan = plan_leaving(leaving(forced=True), Belongings([a_work(terminating=True)], (), ()))
+    plan = plan_cluster_removal(
+        leaving(forced=True), CellObjects([a_work(terminating=True)], (), ())
+    )
     assert kinds(plan) == []
 
 
@@ -177,32 +186,32 @@ def test_a_work_without_binding_is_deleted_when_its_cell_leaves() -> None:
     """Nothing else removes one that was written by hand, and the cell waits for it."""
     by_hand, bound = a_work(terminating=False), a_work(terminating=False)
     bound.metadata.labels[labels.BINDING_ID] = "b"
-    found = Belongings([by_hand, bound], (), (), frozenset({"b"}))
-    plan = plan_leaving(leaving(), found)
+    found = CellObjects([by_hand, bound], (), (), frozenset({"b"}))
+    plan = plan_cluster_removal(leaving(), found)
     assert kinds(plan) == [("Delete", WORK.kind)]
     assert isinstance(plan.actions[-1], Wait)
     bound.metadata.labels[labels.BINDING_ID] = "gone"
-    assert kinds(plan_leaving(leaving(), found)) == [("Delete", WORK.kind)] * 2
+    assert kinds(plan_cluster_removal(leaving(), found)) == [("Delete", WORK.kind)] * 2
 
 
 def test_what_was_kept_for_a_cell_goes_before_the_cell_itself() -> None:
     copy: Instance = msgspec.structs.replace(an_instance(0))
     space = Namespace(metadata=ObjectMeta(name="karmada-es-dfw", uid="n"))
-    plan = plan_leaving(leaving(), Belongings((), [copy], [(NAMESPACE, space)]))
+    plan = plan_cluster_removal(leaving(), CellObjects((), [copy], [(NAMESPACE, space)]))
     assert kinds(plan) == [("Delete", INSTANCE.kind), ("Delete", NAMESPACE.kind)]
-    assert kinds(plan_leaving(leaving(), EMPTY)) == [("Patch", CLUSTER.kind)]
+    assert kinds(plan_cluster_removal(leaving(), EMPTY)) == [("Patch", CLUSTER.kind)]
 
 
 def test_a_cell_that_stays_is_left_alone() -> None:
     staying = msgspec.structs.replace(
         leaving(), metadata=ObjectMeta(name="dfw", finalizers=[labels.CLUSTER_FINALIZER])
     )
-    assert plan_leaving(staying, EMPTY) == Plan()
+    assert plan_cluster_removal(staying, EMPTY) == Plan()
 
 
 NOW_S = 1_000_000.0
 BEFORE = timestamp(NOW_S - 500)
-NO_ROUTE = unreachable("no route")
+NO_ROUTE = not_reachable_result("no route")
 
 
 def a_cluster_cell_health(name: str = "dfw", ready: ConditionValue | None = None) -> Cluster:
@@ -231,10 +240,12 @@ def written(plan: Plan) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("before", "probe", "unreachable_s", "status", "since_s"),
     [
-        pytest.param(None, REACHABLE, 0.0, "True", 0.0, id="a new cell answers"),
+        pytest.param(None, REACHABLE_RESULT, 0.0, "True", 0.0, id="a new cell answers"),
         pytest.param(None, NO_ROUTE, 0.5, "False", 0.5, id="a new cell does not answer"),
-        pytest.param(REACHABLE, NO_ROUTE, 30.0, "False", 30.0, id="the grace period is over"),
-        pytest.param(NO_ROUTE, REACHABLE, 0.0, "True", 0.0, id="the cell answers again"),
+        pytest.param(
+            REACHABLE_RESULT, NO_ROUTE, 30.0, "False", 30.0, id="the grace period is over"
+        ),
+        pytest.param(NO_ROUTE, REACHABLE_RESULT, 0.0, "True", 0.0, id="the cell answers again"),
     ],
 )
 def test_ready_follows_the_probes(
@@ -255,7 +266,7 @@ def test_ready_follows_the_probes(
 def test_a_ready_cell_stays_ready_during_the_grace_period(
     unreachable_s: float, requeue_after_s: float
 ) -> None:
-    plan = plan_of(a_cluster_cell_health(ready=REACHABLE), NO_ROUTE, unreachable_s)
+    plan = plan_of(a_cluster_cell_health(ready=REACHABLE_RESULT), NO_ROUTE, unreachable_s)
     assert plan == Plan(requeue_after_s=requeue_after_s)
 
 
@@ -264,19 +275,19 @@ def test_an_unreachable_cell_is_not_written_again() -> None:
 
 
 def test_serving_is_set_for_a_shared_city_and_kept_when_it_is_true_again() -> None:
-    cluster, other = a_cluster_cell_health(ready=REACHABLE), a_cluster_cell_health("dfw-2")
-    shared = written(plan_of(cluster, REACHABLE, 0.0, other))[SERVING]
+    cluster, other = a_cluster_cell_health(ready=REACHABLE_RESULT), a_cluster_cell_health("dfw-2")
+    shared = written(plan_of(cluster, REACHABLE_RESULT, 0.0, other))[SERVING]
     assert (shared["status"], shared["reason"]) == ("False", "AmbiguousServingLocation")
     conditions = [*cluster.status.conditions, msgspec.convert(shared, Condition)]
     status = msgspec.structs.replace(cluster.status, conditions=conditions)
     alone = msgspec.structs.replace(cluster, status=status)
-    assert written(plan_of(alone, REACHABLE, 0.0))[SERVING]["reason"] == "ServesCity"
+    assert written(plan_of(alone, REACHABLE_RESULT, 0.0))[SERVING]["reason"] == "ServesCity"
 
 
 def test_a_drained_cell_does_not_serve_although_it_is_unreachable() -> None:
     taint = {"key": "example.com/drain", "effect": NO_SCHEDULE}
     spec = msgspec.convert({"taints": [taint]}, type(Cluster().spec))
-    drained = msgspec.structs.replace(a_cluster_cell_health(ready=REACHABLE), spec=spec)
+    drained = msgspec.structs.replace(a_cluster_cell_health(ready=REACHABLE_RESULT), spec=spec)
     conditions = written(plan_of(drained, NO_ROUTE, 5.0))
     assert conditions[SERVING]["reason"] == "CellDrained"
     assert conditions[READY]["status"] == "True"
@@ -301,7 +312,7 @@ def a_claim(name: str, *, terminating: bool = False) -> ResourceClaim:
 
 def test_claims_of_a_cell_that_has_left_are_deleted_and_then_let_go() -> None:
     claims = [a_claim("instance-web-0"), a_claim("instance-web-1", terminating=True)]
-    delete, release = plan_left_claims(PROJECT, claims, "cell dfw has left").actions
+    delete, release = plan_orphaned_claims(PROJECT, claims, "cell dfw has left").actions
     assert isinstance(delete, Delete)
     assert (delete.uid, delete.reason) == ("uid-of-instance-web-0", "cell dfw has left")
     assert isinstance(release, Patch)

@@ -1,6 +1,6 @@
 """From project to hub and back: what is written first, what is believed, what is awaited.
 
-Finalizers: added before there is work, released after it, and never over somebody's head.
+Finalizers: added before the first write, released last, never before other controllers are done.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeploymentStatus,
 )
 from datum_compute.planning.federation.deployment import (
-    LEAVING_S,
+    NAMESPACE_REMOVAL_RECHECK_S,
     HubState,
-    mirrored_status,
     plan_federation,
-    plan_orphan,
+    plan_orphan_deletion,
+    project_status_from_hub,
 )
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.plan import (
@@ -82,11 +82,11 @@ def on_hub(status: WorkloadDeploymentStatus | None = None) -> WorkloadDeployment
     )
 
 
-SPOKEN: JsonObject = {"observedSource": {"generation": 1}}
+REPORTED: JsonObject = {"observedSource": {"generation": 1}}
 
 
 def a_binding(
-    *, scheduled: bool = True, spoken_for_by: str = "dfw", said: JsonObject | None = SPOKEN
+    *, scheduled: bool = True, reported_by: str = "dfw", status: JsonObject | None = REPORTED
 ) -> ResourceBinding:
     """Bound to the cell dfw; its status is the word of some cell."""
     verdict = ConditionValue(FALSE, "NoClusterFit", "")
@@ -99,30 +99,30 @@ def a_binding(
         ),
         status=ResourceBindingStatus(
             conditions=conditions,
-            aggregated_status=[AggregatedStatusItem(cluster_name=spoken_for_by, status=said)],
+            aggregated_status=[AggregatedStatusItem(cluster_name=reported_by, status=status)],
         ),
     )
 
 
-def test_the_word_of_a_cell_that_it_has_left_is_not_believed() -> None:
-    """Seen when a city got another cell: what the old one had said made the workload Available."""
-    told = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
-    state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding(spoken_for_by="dfw-1"))
-    status = mirrored_status(federated(), state, NOW)
+def test_the_report_of_an_unbound_cell_does_not_count() -> None:
+    """Seen when a city got another cell: the report of the old one made it Available."""
+    last_report = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
+    state = HubState(NAMESPACE_OF_USER, on_hub(last_report), a_binding(reported_by="dfw-1"))
+    status = project_status_from_hub(federated(), state, NOW)
     available = find_condition(status.conditions, "Available")
     assert available is not None
     assert (available.status, available.reason) == (FALSE, "AwaitingPropagation")
     assert status.replicas == 0
 
 
-@pytest.mark.parametrize("said", [None, {}, {"observedSource": {}}])
-def test_a_copy_that_was_made_anew_is_not_spoken_for_by_the_one_before(
-    said: JsonObject | None,
+@pytest.mark.parametrize("reported", [None, {}, {"observedSource": {}}])
+def test_a_recreated_copy_does_not_use_the_report_of_its_predecessor(
+    reported: JsonObject | None,
 ) -> None:
-    """Karmada keeps on the object what the first has said, until the second says something."""
-    told = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
-    state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding(said=said))
-    status = mirrored_status(federated(), state, NOW)
+    """Karmada keeps the report of the first on the object until the second reports."""
+    last_report = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
+    state = HubState(NAMESPACE_OF_USER, on_hub(last_report), a_binding(status=reported))
+    status = project_status_from_hub(federated(), state, NOW)
     available = find_condition(status.conditions, "Available")
     assert available is not None
     assert (available.status, available.reason) == (FALSE, "AwaitingPropagation")
@@ -130,11 +130,11 @@ def test_a_copy_that_was_made_anew_is_not_spoken_for_by_the_one_before(
 
 
 def test_what_the_hub_has_and_the_project_has_not_goes_if_a_federator_wrote_it() -> None:
-    (delete,) = plan_orphan(on_hub()).actions
+    (delete,) = plan_orphan_deletion(on_hub()).actions
     assert isinstance(delete, Delete)
     assert (delete.plane, delete.uid, delete.version) == (HUB, "hub-uid", "9")
-    assert plan_orphan(None).is_settled
-    assert plan_orphan(a_deployment()).is_settled
+    assert plan_orphan_deletion(None).is_settled
+    assert plan_orphan_deletion(a_deployment()).is_settled
 
 
 def test_the_way_is_recorded_before_anything_is_written_to_the_hub() -> None:
@@ -172,10 +172,10 @@ def test_the_hub_deployment_names_the_generation_it_was_made_from_and_has_no_fin
 
 
 def test_a_status_is_news_only_about_the_generation_it_echoes() -> None:
-    told = WorkloadDeploymentStatus(
+    last_report = WorkloadDeploymentStatus(
         replicas=2, observed_generation=40, observed_source=ObservedSource(generation=2)
     )
-    state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding())
+    state = HubState(NAMESPACE_OF_USER, on_hub(last_report), a_binding())
     plan = plan_federation(PROJECT, federated(generation=3), NAMESPACE_OF_USER, state, NOW)
     (status,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
     assert status.status["observedGeneration"] == 2
@@ -192,7 +192,7 @@ def test_before_any_echo_the_blocker_is_named() -> None:
         assert "DFW" in condition["message"]
 
 
-def test_nothing_is_said_of_a_new_deployment_that_is_on_its_way() -> None:
+def test_the_status_of_a_new_deployment_without_problems_is_deferred() -> None:
     new = federated(made=NOW)
     for state in (NOTHING, HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=True))):
         plan = plan_federation(PROJECT, new, NAMESPACE_OF_USER, state, NOW)
@@ -200,18 +200,20 @@ def test_nothing_is_said_of_a_new_deployment_that_is_on_its_way() -> None:
         assert plan.requeue_after_s == INITIAL_STATUS_S
 
 
-def test_what_is_in_the_way_of_a_new_deployment_is_said_at_once() -> None:
+def test_a_problem_of_a_new_deployment_is_reported_at_once() -> None:
     state = HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=False))
     plan = plan_federation(PROJECT, federated(made=NOW), NAMESPACE_OF_USER, state, NOW)
     (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
     assert write.status["conditions"][0]["reason"] == "NoMatchingLocation"
 
 
-def test_where_the_hub_says_only_that_no_cell_fits_the_cells_say_why() -> None:
+def test_the_reason_of_the_cells_replaces_that_of_the_scheduler() -> None:
     drained = ConditionValue(
         FALSE, "CellDrained", "Cell dfw is drained: nothing new is placed there"
     )
-    state = HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=False), refused=drained)
+    state = HubState(
+        NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=False), placement_error=drained
+    )
     plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
     (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
     (condition,) = write.status["conditions"]
@@ -234,20 +236,20 @@ def test_removal_waits_for_the_hub_deployment_and_then_for_its_binding() -> None
 
 
 def test_a_mirrored_status_that_has_not_changed_is_not_written() -> None:
-    told = WorkloadDeploymentStatus(replicas=1, observed_source=ObservedSource(generation=3))
-    state = HubState(None, on_hub(told), a_binding())
+    last_report = WorkloadDeploymentStatus(replicas=1, observed_source=ObservedSource(generation=3))
+    state = HubState(None, on_hub(last_report), a_binding())
     mirrored = msgspec.structs.replace(
-        federated(), status=msgspec.structs.replace(told, observed_generation=3)
+        federated(), status=msgspec.structs.replace(last_report, observed_generation=3)
     )
     plan = plan_federation(PROJECT, mirrored, NAMESPACE_OF_USER, state, NOW)
     assert not [a for a in plan.actions if isinstance(a, PatchStatus)]
     assert find_condition(mirrored.status.conditions, "Available") is None
 
 
-def test_removal_waits_for_the_word_of_every_cell_that_answers() -> None:
-    """Seen: destroy said "deleted" while the machine still ran."""
+def test_removal_waits_for_the_confirmation_of_every_reachable_cell() -> None:
+    """Seen: destroy printed "deleted" while the machine still ran."""
     going = federated(terminating=True)
-    state = HubState(None, None, None, awaited=("dfw",))
+    state = HubState(None, None, None, cells_pending_deletion=("dfw",))
     report, wait = plan_federation(PROJECT, going, None, state, NOW).actions
     assert isinstance(report, PatchStatus)
     (condition,) = report.status["conditions"]
@@ -255,19 +257,19 @@ def test_removal_waits_for_the_word_of_every_cell_that_answers() -> None:
     assert isinstance(wait, Wait)
 
 
-def test_a_release_that_a_silent_cell_has_not_confirmed_says_so() -> None:
+def test_a_release_without_confirmation_of_an_unreachable_cell_has_a_warning() -> None:
     going = federated(terminating=True)
     (released,) = plan_federation(
-        PROJECT, going, None, HubState(None, None, None, unheard=("dfw",)), NOW
+        PROJECT, going, None, HubState(None, None, None, unreachable_cells=("dfw",)), NOW
     ).actions
     assert isinstance(released, Patch)
-    assert "dfw does not answer" in released.unconfirmed
+    assert "dfw does not answer" in released.unconfirmed_warning
     (confirmed,) = plan_federation(PROJECT, going, None, NOTHING, NOW).actions
     assert isinstance(confirmed, Patch)
-    assert not confirmed.unconfirmed
+    assert not confirmed.unconfirmed_warning
 
 
-def test_an_annotation_cannot_point_a_deployment_at_somebody_elses_namespace() -> None:
+def test_an_annotation_cannot_point_a_deployment_at_another_namespace() -> None:
     """Seen: a user took over another deployment on the hub by writing the annotation."""
     mine = federated()
     forged = {labels.FEDERATION_NAMESPACE: "ns-of-the-victim"}
@@ -281,33 +283,33 @@ def test_an_annotation_cannot_point_a_deployment_at_somebody_elses_namespace() -
     assert annotations == {labels.FEDERATION_NAMESPACE: "ns-namespace-uid"}
 
 
-def test_an_odd_word_of_a_cell_is_none() -> None:
+def test_a_malformed_report_of_a_cell_does_not_count() -> None:
     odd: JsonObject = {"observedSource": "junk"}
-    told = WorkloadDeploymentStatus(
+    last_report = WorkloadDeploymentStatus(
         observed_generation=3, observed_source=ObservedSource(generation=3)
     )
-    state = HubState(NAMESPACE_OF_USER, on_hub(told), a_binding(said=odd))
+    state = HubState(NAMESPACE_OF_USER, on_hub(last_report), a_binding(status=odd))
     plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
     assert any(isinstance(action, PatchStatus) for action in plan.actions)
 
 
-def test_a_home_that_is_being_removed_is_made_anew_soon_after() -> None:
-    """Seen: 35 s without one, because its end wakes nobody."""
+def test_a_terminating_hub_namespace_is_recreated_soon_after() -> None:
+    """Seen: 35 s without one, because its deletion causes no event."""
     going = ObjectMeta(name="ns-namespace-uid", deletion_timestamp=NOW)
     state = HubState(Namespace(metadata=going), None, None)
     plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
     assert any(isinstance(action, Wait) for action in plan.actions)
-    assert plan.requeue_after_s == LEAVING_S
+    assert plan.requeue_after_s == NAMESPACE_REMOVAL_RECHECK_S
 
 
 def test_no_news_counts_nothing() -> None:
     """Seen: AwaitingPropagation beside two ready replicas that were long gone."""
-    told = msgspec.structs.replace(
+    last_report = msgspec.structs.replace(
         federated(), status=WorkloadDeploymentStatus(ready_replicas=2, observed_generation=3)
     )
     going = msgspec.structs.replace(on_hub().metadata, deletion_timestamp=NOW)
     state = HubState(None, msgspec.structs.replace(on_hub(), metadata=going), None)
-    plan = plan_federation(PROJECT, told, NAMESPACE_OF_USER, state, NOW)
+    plan = plan_federation(PROJECT, last_report, NAMESPACE_OF_USER, state, NOW)
     (status,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
     assert status.status["readyReplicas"] == 0
     assert "observedGeneration" not in status.status
@@ -352,7 +354,7 @@ def test_releasing_keeps_those_of_others_and_the_version_it_was_decided_on() -> 
 
 def test_unfinished_work_is_never_released() -> None:
     kept = a_workload(OURS, terminating=True)
-    (wait,) = drop_finalizer(PLANE, WORKLOAD, kept, OURS, unfinished=["Instance web-0"])
+    (wait,) = drop_finalizer(PLANE, WORKLOAD, kept, OURS, waiting_for=["Instance web-0"])
     assert isinstance(wait, Wait)
     assert "Instance web-0" in wait.reason
 

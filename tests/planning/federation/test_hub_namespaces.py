@@ -17,11 +17,11 @@ from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.federation.hub_namespaces import (
     RECHECK_S,
-    Home,
+    HubNamespace,
     namespaces_of_contents,
-    plan_home,
     plan_hub_namespace,
-    plan_identity,
+    plan_identity_labels,
+    plan_namespace_deletion,
     plan_policies,
     plan_removal,
 )
@@ -49,32 +49,32 @@ def a_policy(*, leaving: bool = False) -> ClusterPropagationPolicy:
     )
 
 
-def removed(home: Home) -> list[tuple[str, str, str]]:
-    actions = plan_home(home).actions
+def removed(home: HubNamespace) -> list[tuple[str, str, str]]:
+    actions = plan_namespace_deletion(home).actions
     return [(a.kind.kind, a.uid, a.version) for a in actions if isinstance(a, Delete)]
 
 
 def test_the_policy_goes_first_and_then_the_namespace_each_as_it_was_seen() -> None:
     policy = [("ClusterPropagationPolicy", "of-it", "7")]
-    assert removed(Home(a_namespace(), a_policy())) == policy
-    assert removed(Home(a_namespace(), None)) == [("Namespace", "of-it", "7")]
-    assert removed(Home(None, a_policy())) == policy
+    assert removed(HubNamespace(a_namespace(), a_policy())) == policy
+    assert removed(HubNamespace(a_namespace(), None)) == [("Namespace", "of-it", "7")]
+    assert removed(HubNamespace(None, a_policy())) == policy
 
 
 def test_what_is_leaving_is_left_to_leave() -> None:
-    assert removed(Home(a_namespace(leaving=True), None)) == []
-    assert removed(Home(a_namespace(), a_policy(leaving=True))) == []
-    assert removed(Home(None, None)) == []
+    assert removed(HubNamespace(a_namespace(leaving=True), None)) == []
+    assert removed(HubNamespace(a_namespace(), a_policy(leaving=True))) == []
+    assert removed(HubNamespace(None, None)) == []
 
 
-def test_either_says_whose_it_was() -> None:
-    assert Home(None, a_policy()).identity == IDENTITY
-    assert Home(a_namespace(), None).identity == IDENTITY
-    assert dict(Home(None, None).identity) == {}
+def test_the_namespace_or_the_policy_identifies_the_source() -> None:
+    assert HubNamespace(None, a_policy()).identity == IDENTITY
+    assert HubNamespace(a_namespace(), None).identity == IDENTITY
+    assert dict(HubNamespace(None, None).identity) == {}
     assert (source_uid(NAME), source_uid("default"), source_uid("karmada-es-x")) == ("u", "", "")
 
 
-def test_nobody_makes_the_policy_of_an_empty_home_again() -> None:
+def test_the_policy_of_an_empty_hub_namespace_is_not_recreated() -> None:
     empty: list[WorkloadDeployment] = []
     assert plan_policies(a_namespace(), empty, [], None).actions == ()
     (_, made) = plan_policies(a_namespace(), [a_deployment()], [], None).actions
@@ -83,26 +83,26 @@ def test_nobody_makes_the_policy_of_an_empty_home_again() -> None:
 
 def test_edited_labels_of_a_hub_namespace_are_restored() -> None:
     project, source = project_plane("alpha"), Namespace(metadata=ObjectMeta(name="team", uid="u"))
-    assert plan_identity(Home(a_namespace(), None), project, source).actions == ()
+    assert plan_identity_labels(HubNamespace(a_namespace(), None), project, source).actions == ()
     edited = Namespace(metadata=ObjectMeta(name=NAME, resource_version="7", labels={"other": "x"}))
-    (patch,) = plan_identity(Home(edited, None), project, source).actions
+    (patch,) = plan_identity_labels(HubNamespace(edited, None), project, source).actions
     assert isinstance(patch, Patch)
     assert patch.patch["metadata"]["labels"] == IDENTITY
 
 
 def test_the_labels_of_a_hub_namespace_that_is_gone_or_leaving_are_left_alone() -> None:
     project, source = project_plane("alpha"), Namespace(metadata=ObjectMeta(name="team", uid="u"))
-    for home in (Home(None, a_policy()), Home(a_namespace(leaving=True), None)):
-        assert plan_identity(home, project, source).actions == ()
+    for home in (HubNamespace(None, a_policy()), HubNamespace(a_namespace(leaving=True), None)):
+        assert plan_identity_labels(home, project, source).actions == ()
 
 
 SOURCE = (project_plane("alpha"), Namespace(metadata=ObjectMeta(name="team", uid="u")))
 REMOVED = {**IDENTITY, labels.PROJECT_REMOVED: "true"}
 
 
-def labeled(identity: dict[str, str]) -> Home:
+def labeled(identity: dict[str, str]) -> HubNamespace:
     metadata = ObjectMeta(name=NAME, uid="of-it", resource_version="7", labels=identity)
-    return Home(Namespace(metadata=metadata), None)
+    return HubNamespace(Namespace(metadata=metadata), None)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_labels_are_restored_instead_of_deleting_a_namespace_whose_source_was_fo
 
 def test_labels_that_name_the_source_in_another_form_are_left_alone() -> None:
     other_form = {**IDENTITY, labels.UPSTREAM_CLUSTER: "cluster-organization_alpha"}
-    assert plan_identity(labeled(other_form), *SOURCE).actions == ()
+    assert plan_identity_labels(labeled(other_form), *SOURCE).actions == ()
 
 
 def test_a_hub_namespace_in_use_is_checked_again_later() -> None:

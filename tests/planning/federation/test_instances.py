@@ -1,6 +1,6 @@
 """Copies of instances: under the right owner, gone in the right order.
 
-Copies that lead to nobody: set apart after a while, told once, tried again, never deleted.
+Copies without an owner: quarantined after a while, reported once, retried, never deleted.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from datum_compute.planning.federation.instances import (
     PublishCopy,
     Quarantine,
     ReleaseFromQuarantine,
-    cells_of_copy,
     decide_project_copy,
     deployment_problem,
     identity_problem,
     is_quarantined,
-    plan_projection,
+    plan_hub_copy,
+    plan_hub_copy_deletion,
+    plan_project_copy,
+    plan_project_copy_deletion,
     plan_quarantine,
-    plan_readmission,
-    plan_unprojection,
-    plan_withdrawal,
-    plan_writeback,
+    plan_release_from_quarantine,
     quarantine_reason,
     slot_name_problem,
+    source_cells,
 )
-from datum_compute.planning.federation.unreachable import Silence
+from datum_compute.planning.federation.unreachable import UnreachableCell
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan, Wait
 from testkit.builders import NOW, a_deployment, an_instance
 
@@ -70,13 +70,15 @@ def projected(
     hub_instance: Instance,
     deployment: WorkloadDeployment | None,
     projection: Instance | None,
-    silence: Silence | None = None,
+    unreachable: UnreachableCell | None = None,
 ) -> Plan:
-    return plan_projection(PROJECT, "default", hub_instance, deployment, projection, silence, NOW)
+    return plan_project_copy(
+        PROJECT, "default", hub_instance, deployment, projection, unreachable, NOW
+    )
 
 
 def test_the_hub_copy_hangs_under_the_hub_deployment_and_names_project_and_cell() -> None:
-    (create,) = plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions
+    (create,) = plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions
     copy = copied(create)
     assert copy.metadata.owner_references[0].uid == "hub-deployment"
     assert copy.metadata.labels[labels.UPSTREAM_CLUSTER] == "cluster-shop"
@@ -91,76 +93,76 @@ def test_what_is_noted_of_a_copy_is_not_the_instances_to_say() -> None:
     marks = dict.fromkeys(labels.QUARANTINE, "x")
     metadata = msgspec.structs.replace(noted.metadata, annotations={**marks, "team": "a"})
     noted = msgspec.structs.replace(noted, metadata=metadata)
-    copy = copied(plan_writeback(CELL, noted, hub_deployment(), None).actions[0])
+    copy = copied(plan_hub_copy(CELL, noted, hub_deployment(), None).actions[0])
     assert sorted(copy.metadata.annotations) == [labels.COPY_OF, "team"]
 
 
 def test_a_copy_of_what_its_cell_does_not_have_goes_and_those_of_others_stay() -> None:
-    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
-    (delete,) = plan_withdrawal(CELL, copy).actions
+    copy = copied(plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions[0])
+    (delete,) = plan_hub_copy_deletion(CELL, copy).actions
     assert isinstance(delete, Delete)
     assert (delete.plane, delete.uid, delete.version) == (HUB, "copy-uid", "4")
-    assert plan_withdrawal(cell_plane("iad"), copy).is_settled
-    assert plan_withdrawal(CELL, None).is_settled
+    assert plan_hub_copy_deletion(cell_plane("iad"), copy).is_settled
+    assert plan_hub_copy_deletion(CELL, None).is_settled
 
 
 def test_the_status_comes_with_the_copy_or_follows_it() -> None:
-    (create,) = plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions
+    (create,) = plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions
     assert isinstance(create, Create)
     assert create.with_status
     copy = copied(create)
-    assert plan_writeback(CELL, an_instance(0), hub_deployment(), copy).is_settled
+    assert plan_hub_copy(CELL, an_instance(0), hub_deployment(), copy).is_settled
     # Kubernetes keeps no status from a create.
     bare = msgspec.structs.replace(copy, status=InstanceStatus())
-    (status,) = plan_writeback(CELL, an_instance(0), hub_deployment(), bare).actions
+    (status,) = plan_hub_copy(CELL, an_instance(0), hub_deployment(), bare).actions
     assert isinstance(status, PatchStatus)
     assert status.plane == HUB
 
 
 def test_nothing_is_written_to_a_hub_that_has_let_go() -> None:
-    plan = plan_writeback(CELL, an_instance(0), None, None)
+    plan = plan_hub_copy(CELL, an_instance(0), None, None)
     assert plan.is_settled
     assert plan.requeue_after_s is not None
 
 
-def test_what_leaves_its_cell_is_reported_to_its_end_and_waits_for_nobody() -> None:
-    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
+def test_an_object_that_leaves_its_cell_is_reported_until_it_is_gone() -> None:
+    copy = copied(plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions[0])
     stopping = msgspec.structs.replace(
         an_instance(0, terminating=True), status=InstanceStatus(conditions=[])
     )
-    (report,) = plan_writeback(CELL, stopping, hub_deployment(), copy).actions
+    (report,) = plan_hub_copy(CELL, stopping, hub_deployment(), copy).actions
     assert isinstance(report, PatchStatus), "a machine that still runs is still reported"
     assert labels.INSTANCE_FINALIZER not in an_instance(0).metadata.finalizers
 
 
 def test_an_instance_of_an_earlier_version_is_released_without_the_hub() -> None:
     held = an_instance(0, terminating=True, finalizers=(labels.INSTANCE_FINALIZER,))
-    (release,) = plan_writeback(CELL, held, None, None).actions
+    (release,) = plan_hub_copy(CELL, held, None, None).actions
     assert isinstance(release, Patch)
     assert (release.plane, release.patch["metadata"]["finalizers"]) == (CELL, [])
 
 
 def test_an_instance_in_the_place_of_another_gets_a_copy_of_its_own() -> None:
-    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
+    copy = copied(plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions[0])
     again = an_instance(0)
     metadata = msgspec.structs.replace(again.metadata, uid="another")
     again = msgspec.structs.replace(again, metadata=metadata)
-    delete, wait = plan_writeback(CELL, again, hub_deployment(), copy).actions
+    delete, wait = plan_hub_copy(CELL, again, hub_deployment(), copy).actions
     assert isinstance(delete, Delete)
     assert (delete.plane, delete.uid) == (HUB, "copy-uid")
     assert isinstance(wait, Wait)
-    (create,) = plan_writeback(CELL, again, hub_deployment(), None).actions
+    (create,) = plan_hub_copy(CELL, again, hub_deployment(), None).actions
     assert copied(create).metadata.annotations[labels.COPY_OF] == "dfw/another"
 
 
 def test_a_copy_that_lost_its_label_is_still_known_by_its_note() -> None:
-    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment(), None).actions[0])
+    copy = copied(plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions[0])
     metadata = msgspec.structs.replace(copy.metadata, labels={labels.CELL: "junk"})
     edited = msgspec.structs.replace(copy, metadata=metadata)
-    assert cells_of_copy(edited) == ["junk", "dfw"]
-    (delete,) = plan_withdrawal(CELL, edited).actions
+    assert source_cells(edited) == ["junk", "dfw"]
+    (delete,) = plan_hub_copy_deletion(CELL, edited).actions
     assert isinstance(delete, Delete)
-    assert plan_withdrawal(cell_plane("junk"), edited).is_settled
+    assert plan_hub_copy_deletion(cell_plane("junk"), edited).is_settled
 
 
 def test_a_projection_hangs_under_the_projects_own_deployment() -> None:
@@ -179,23 +181,23 @@ def test_without_its_deployment_there_is_no_projection() -> None:
 
 def test_what_is_gone_from_the_hub_is_gone_from_the_project() -> None:
     projection = an_instance(0)
-    (delete,) = plan_unprojection(PROJECT, projection).actions
+    (delete,) = plan_project_copy_deletion(PROJECT, projection).actions
     assert isinstance(delete, Delete)
     assert delete.uid == projection.metadata.uid
 
 
 def test_a_copy_of_an_earlier_deployment_is_left_to_the_garbage_collector() -> None:
-    copy = copied(plan_writeback(CELL, an_instance(0), hub_deployment("old"), None).actions[0])
-    (wait,) = plan_writeback(CELL, an_instance(0), hub_deployment("new"), copy).actions
+    copy = copied(plan_hub_copy(CELL, an_instance(0), hub_deployment("old"), None).actions[0])
+    (wait,) = plan_hub_copy(CELL, an_instance(0), hub_deployment("new"), copy).actions
     assert isinstance(wait, Wait)
 
 
 def test_a_hub_deployment_that_does_not_say_whose_it_is_is_waited_for() -> None:
-    """Seen: write-back failed again and again when somebody edited the labels away."""
+    """Seen: write-back failed again and again when the labels were removed."""
     nameless = hub_deployment()
     metadata = msgspec.structs.replace(nameless.metadata, labels={})
     nameless = msgspec.structs.replace(nameless, metadata=metadata)
-    plan = plan_writeback(CELL, an_instance(0), nameless, None)
+    plan = plan_hub_copy(CELL, an_instance(0), nameless, None)
     assert [type(action) for action in plan.actions] == [Wait]
     assert plan.requeue_after_s is not None
 
@@ -258,11 +260,11 @@ PROBLEM = deployment_problem("shop", "default", "web-dfw")
 
 
 def a_copy(**identity: str) -> Instance:
-    told = {
+    last_report = {
         labels.UPSTREAM_CLUSTER: identity.get("project", "cluster-shop"),
         labels.UPSTREAM_NAMESPACE: identity.get("namespace", "default"),
     }
-    return with_metadata(an_instance(0), labels={k: v for k, v in told.items() if v})
+    return with_metadata(an_instance(0), labels={k: v for k, v in last_report.items() if v})
 
 
 def with_metadata(instance: Instance, **fields: object) -> Instance:
@@ -306,14 +308,14 @@ def test_what_is_wrong_with_the_identity_of_a_copy(case: Case) -> None:
         ("cluster-org_shop", "default", None),  # the same in other words
         ("cluster-bank", "default", FOREIGN_IDENTITY),
         ("cluster-shop", "team", FOREIGN_IDENTITY),
-        ("", "", FOREIGN_IDENTITY),  # nobody's home
+        ("", "", FOREIGN_IDENTITY),
     ],
 )
 def test_a_copy_cannot_say_that_it_is_of_another_than_its_namespace(
     project: str, namespace: str, reason: str | None
 ) -> None:
-    told = {labels.UPSTREAM_CLUSTER: project, labels.UPSTREAM_NAMESPACE: namespace}
-    home = Namespace(metadata=ObjectMeta(name="ns-uid", labels=told))
+    last_report = {labels.UPSTREAM_CLUSTER: project, labels.UPSTREAM_NAMESPACE: namespace}
+    home = Namespace(metadata=ObjectMeta(name="ns-uid", labels=last_report))
     problem = identity_problem(a_copy(), home)
     assert (problem[0] if problem else None) == reason
 
@@ -392,6 +394,6 @@ def test_another_identity_is_another_chance() -> None:
     marked = after(a_copy(project="junk"), mark)
     mended = with_metadata(marked, labels=a_copy().metadata.labels)
     assert not is_quarantined(mended)
-    (cleared,) = plan_readmission(mended).actions
+    (cleared,) = plan_release_from_quarantine(mended).actions
     assert not after(mended, cleared).metadata.annotations
-    assert plan_readmission(a_copy()).is_settled
+    assert plan_release_from_quarantine(a_copy()).is_settled

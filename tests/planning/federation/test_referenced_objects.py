@@ -24,15 +24,15 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.api.workname import work_names
 from datum_compute.planning.federation.referenced_objects import (
     NAME_MAX,
-    CompanionState,
-    arrival_verdict,
-    carried,
-    is_settled,
-    plan_companion,
+    SourceCopyState,
+    data_ready_condition,
+    is_same_resolution,
     plan_release,
     plan_resolution,
+    plan_source_copy,
+    propagated_annotations,
     referenced_by,
-    resolve,
+    resolve_sources,
 )
 from datum_compute.planning.karmada.bindings import binding_name
 from datum_compute.planning.plan import Create, Delete, Patch, Plan, Wait
@@ -46,7 +46,7 @@ SOURCE = Secret(
     metadata=ObjectMeta(name="db", namespace="default", uid="s", resource_version="7"),
     data={"a": "eA=="},
 )
-EMPTY = CompanionState(None, (), None, None)
+EMPTY = SourceCopyState(None, (), None, None)
 
 
 def using(city: str = "DFW", *, terminating: bool = False) -> WorkloadDeployment:
@@ -56,28 +56,28 @@ def using(city: str = "DFW", *, terminating: bool = False) -> WorkloadDeployment
 
 
 def planned(
-    *deployments: WorkloadDeployment, hub: CompanionState = EMPTY, source: Secret | None = SOURCE
+    *deployments: WorkloadDeployment, hub: SourceCopyState = EMPTY, source: Secret | None = SOURCE
 ) -> Plan:
-    return plan_companion(SECRET, KEY, HOME, source, deployments, hub)
+    return plan_source_copy(SECRET, KEY, HOME, source, deployments, hub)
 
 
-def made(*deployments: WorkloadDeployment) -> CompanionState:
+def made(*deployments: WorkloadDeployment) -> SourceCopyState:
     """The hub after the plan has been carried out."""
     found = {a.kind.kind: a.object for a in planned(*deployments).actions if isinstance(a, Create)}
     secret, policy, namespace = found["Secret"], found["PropagationPolicy"], found["Namespace"]
     assert isinstance(secret, Secret)
     assert isinstance(policy, PropagationPolicy)
     assert isinstance(namespace, Namespace)
-    return CompanionState(namespace, (secret,), secret, policy)
+    return SourceCopyState(namespace, (secret,), secret, policy)
 
 
 def test_a_source_that_is_referred_to_has_a_copy_and_a_policy_of_its_own() -> None:
     hub = made(using("DFW"), using("LHR"))
-    assert isinstance(hub.taken, Secret)
-    assert (hub.taken.data, hub.taken.type) == (SOURCE.data, SOURCE.type)
-    assert hub.taken.metadata.namespace == "ns-u1"
-    assert hub.taken.metadata.annotations[labels.SOURCE_VERSION] == "7"
-    assert referenced_by(hub.taken) == ["default/web-dfw", "default/web-lhr"]
+    assert isinstance(hub.existing_at_target, Secret)
+    assert (hub.existing_at_target.data, hub.existing_at_target.type) == (SOURCE.data, SOURCE.type)
+    assert hub.existing_at_target.metadata.namespace == "ns-u1"
+    assert hub.existing_at_target.metadata.annotations[labels.SOURCE_VERSION] == "7"
+    assert referenced_by(hub.existing_at_target) == ["default/web-dfw", "default/web-lhr"]
     assert hub.policy is not None
     (served,) = hub.policy.spec.placement.cluster_affinity.label_selector.match_expressions  # type: ignore[union-attr]
     assert served.values == ["DFW", "LHR"]
@@ -118,25 +118,25 @@ def test_a_source_that_is_too_large_is_not_copied() -> None:
     assert SECRET not in [a.kind for a in actions if isinstance(a, Create)]
 
 
-def test_another_type_makes_the_copy_anew() -> None:
+def test_another_type_recreates_the_copy() -> None:
     other = msgspec.structs.replace(SOURCE, type="kubernetes.io/tls")
     actions = planned(using(), hub=made(using()), source=other).actions
     assert [a.kind for a in actions if isinstance(a, Delete)] == [SECRET]
 
 
-def test_what_is_no_companion_is_not_touched() -> None:
+def test_an_object_without_the_copy_label_is_not_changed() -> None:
     foreign = Secret(metadata=ObjectMeta(name="db", namespace="ns-u1", uid="x"))
-    hub = CompanionState(None, (), foreign, None)
+    hub = SourceCopyState(None, (), foreign, None)
     (wait,) = planned(using(), hub=hub).actions
     assert isinstance(wait, Wait)
     assert planned(hub=hub).actions == ()
 
 
-def test_a_copy_in_the_home_of_an_earlier_namespace_goes() -> None:
+def test_a_copy_in_the_hub_namespace_of_an_earlier_namespace_is_deleted() -> None:
     hub = made(using())
     later = Namespace(metadata=ObjectMeta(name="default", uid="u2"))
-    state = CompanionState(None, hub.companions, None, None)
-    actions = plan_companion(SECRET, KEY, later, SOURCE, [using()], state).actions
+    state = SourceCopyState(None, hub.copies, None, None)
+    actions = plan_source_copy(SECRET, KEY, later, SOURCE, [using()], state).actions
     assert isinstance(actions[0], Delete)
     assert actions[0].ref == Ref("ns-u1", "db")
     assert [a.kind for a in actions if isinstance(a, Create)] == [NAMESPACE, SECRET, POLICY]
@@ -144,7 +144,7 @@ def test_a_copy_in_the_home_of_an_earlier_namespace_goes() -> None:
 
 def test_nothing_is_made_in_a_hub_namespace_that_goes() -> None:
     leaving = Namespace(metadata=ObjectMeta(name="ns-u1", deletion_timestamp=NOW))
-    (wait,) = planned(using(), hub=CompanionState(leaving, (), None, None)).actions
+    (wait,) = planned(using(), hub=SourceCopyState(leaving, (), None, None)).actions
     assert isinstance(wait, Wait)
 
 
@@ -164,8 +164,8 @@ MARK = labels.REFERENCED_DATA_FINALIZER
 
 
 def referring(name: str = "web", *, optional: bool = False) -> WorkloadDeployment:
-    taken = EnvFromSource(config_map_ref=WholeSource(name=name, optional=optional))
-    sandbox = Sandbox(containers=[Container(name="app", image="web:1", env_from=[taken])])
+    source = EnvFromSource(config_map_ref=WholeSource(name=name, optional=optional))
+    sandbox = Sandbox(containers=[Container(name="app", image="web:1", env_from=[source])])
     template = InstanceTemplate(spec=TemplateSpec(runtime=Runtime(sandbox=sandbox)))
     deployment = a_deployment(finalizers=(MARK,))
     return msgspec.structs.replace(
@@ -196,7 +196,7 @@ def with_annotations(deployment: WorkloadDeployment, **more: str) -> WorkloadDep
 
 
 def recorded(deployment: WorkloadDeployment, observed: ObservedSources) -> WorkloadDeployment:
-    plan = plan_resolution(PROJECT, deployment, resolve(deployment, observed))
+    plan = plan_resolution(PROJECT, deployment, resolve_sources(deployment, observed))
     return patched(deployment, plan)
 
 
@@ -204,42 +204,44 @@ def on_cell(deployment: WorkloadDeployment) -> WorkloadDeployment:
     return with_annotations(deployment, **{labels.SOURCE_GENERATION: "1"})
 
 
-def told(deployment: WorkloadDeployment | None, observed: ObservedSources) -> str:
+def reason_of(deployment: WorkloadDeployment | None, observed: ObservedSources) -> str:
     template = referring().spec.template
-    found = arrival_verdict(deployment, template_hash(template), references(template), observed)
+    found = data_ready_condition(
+        deployment, template_hash(template), references(template), observed
+    )
     return str(found.reason)
 
 
 def test_the_expected_set_is_recorded_sorted_and_travels() -> None:
     found = recorded(referring(), there())
-    assert carried(found)[labels.EXPECTED_DATA] == '["ConfigMap/web"]'
-    assert plan_resolution(PROJECT, found, resolve(found, there())).actions == ()
+    assert propagated_annotations(found)[labels.EXPECTED_DATA] == '["ConfigMap/web"]'
+    assert plan_resolution(PROJECT, found, resolve_sources(found, there())).actions == ()
 
 
 def test_the_mark_comes_before_the_record() -> None:
     bare = msgspec.structs.replace(
         referring(), metadata=msgspec.structs.replace(referring().metadata, finalizers=[])
     )
-    (guard,) = plan_resolution(PROJECT, bare, resolve(bare, there())).actions
+    (guard,) = plan_resolution(PROJECT, bare, resolve_sources(bare, there())).actions
     assert isinstance(guard, Patch)
     assert guard.patch["metadata"]["finalizers"] == [MARK]
 
 
 def test_a_deployment_without_data_is_left_alone() -> None:
     plain = a_deployment()
-    assert plan_resolution(PROJECT, plain, resolve(plain, ObservedSources())).is_settled
+    assert plan_resolution(PROJECT, plain, resolve_sources(plain, ObservedSources())).is_settled
 
 
 def test_another_version_of_a_source_is_no_news_but_its_absence_is() -> None:
     found = recorded(referring(), there("5"))
-    assert is_settled(found, resolve(found, there("9")))
-    assert not is_settled(found, resolve(found, ObservedSources()))
+    assert is_same_resolution(found, resolve_sources(found, there("9")))
+    assert not is_same_resolution(found, resolve_sources(found, ObservedSources()))
 
 
 def test_names_that_no_work_can_have_are_refused() -> None:
     """Seen: one of 243 characters was waited for for ever, because its Work could not be made."""
     long = referring("w" * (NAME_MAX + 1))
-    assert resolve(long, ObservedSources()).reason == "SourceNameTooLong"
+    assert resolve_sources(long, ObservedSources()).reason == "SourceNameTooLong"
     ref = Ref("ns-u", "w" * NAME_MAX)
     names = [*work_names(CONFIG_MAP, ref), binding_name(CONFIG_MAP, ref.name)]
     assert max(map(len, names)) <= 253
@@ -247,7 +249,7 @@ def test_names_that_no_work_can_have_are_refused() -> None:
 
 def test_what_every_plane_has_of_its_own_is_not_waited_for() -> None:
     """Seen: a workload that refers to it waited for its copy for ever, and did not say why."""
-    found = resolve(referring("kube-root-ca.crt"), ObservedSources())
+    found = resolve_sources(referring("kube-root-ca.crt"), ObservedSources())
     assert found.reason == "SourceNameReserved"
     assert "copy it to another name" in found.message
 
@@ -263,38 +265,41 @@ def test_a_deployment_that_goes_waits_for_its_copies() -> None:
     assert release.patch["metadata"]["finalizers"] == []
 
 
-def test_a_cell_waits_for_the_word_of_the_project() -> None:
-    assert told(None, there()) == "Resolving"
-    assert told(on_cell(referring()), there()) == "Resolving"
+def test_a_cell_waits_for_the_resolution_of_the_project() -> None:
+    assert reason_of(None, there()) == "Resolving"
+    assert reason_of(on_cell(referring()), there()) == "Resolving"
     garbled = with_annotations(on_cell(referring()), **{labels.RESOLVED_DATA: "{"})
-    assert told(garbled, there()) == "Resolving"
+    assert reason_of(garbled, there()) == "Resolving"
 
 
-def test_a_word_about_another_template_is_none() -> None:
+def test_a_resolution_of_another_template_does_not_count() -> None:
     another = recorded(referring(optional=True), there())
-    assert told(on_cell(another), there()) == "Resolving"
+    assert reason_of(on_cell(another), there()) == "Resolving"
 
 
-def test_a_cell_says_what_the_project_found_missing() -> None:
-    assert told(on_cell(recorded(referring(), ObservedSources())), there()) == "SourceNotFound"
+def test_a_cell_reports_what_the_project_found_missing() -> None:
+    assert reason_of(on_cell(recorded(referring(), ObservedSources())), there()) == "SourceNotFound"
 
 
 def test_a_cell_waits_for_a_copy_that_is_as_new_as_what_the_project_saw() -> None:
     deployment = on_cell(recorded(referring(), there("10")))
-    assert told(deployment, ObservedSources()) == "AwaitingPropagation"
-    assert told(deployment, there(**{labels.SOURCE_VERSION: "9"})) == "AwaitingPropagation"
+    assert reason_of(deployment, ObservedSources()) == "AwaitingPropagation"
+    assert reason_of(deployment, there(**{labels.SOURCE_VERSION: "9"})) == "AwaitingPropagation"
     for version in ("10", "11"):
-        assert told(deployment, there(**{labels.SOURCE_VERSION: version})) == "Ready"
+        assert reason_of(deployment, there(**{labels.SOURCE_VERSION: version})) == "Ready"
 
 
 def test_where_there_is_no_project_the_sources_lie_beside() -> None:
-    assert told(referring(), there()) == "Ready"
-    assert told(referring(), ObservedSources()) == "SourceNotFound"
+    assert reason_of(referring(), there()) == "Ready"
+    assert reason_of(referring(), ObservedSources()) == "SourceNotFound"
     template = referring().spec.template
-    verdict = arrival_verdict(referring(), "", references(template), there())
+    verdict = data_ready_condition(referring(), "", references(template), there())
     assert verdict.status == TRUE
 
 
 def test_what_users_write_on_a_source_is_no_version_resolution() -> None:
     forged = there("5", **{labels.SOURCE_VERSION: "999999"})
-    assert '"ConfigMap/web":"5"' in carried(recorded(referring(), forged))[labels.RESOLVED_DATA]
+    assert (
+        '"ConfigMap/web":"5"'
+        in propagated_annotations(recorded(referring(), forged))[labels.RESOLVED_DATA]
+    )

@@ -19,19 +19,19 @@ from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, InstanceSta
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workloaddeployment import ObservedSource, WorkloadDeploymentStatus
-from datum_compute.planning.federation.deployment import HubState, mirrored_status
+from datum_compute.planning.federation.deployment import HubState, project_status_from_hub
 from datum_compute.planning.federation.unreachable import (
-    Silence,
-    are_equally_heard,
-    silence_of,
-    unheard_deployment,
-    unheard_instance,
+    UnreachableCell,
+    find_unreachable,
+    mark_deployment_unknown,
+    mark_instance_unknown,
+    same_reachability,
 )
 from datum_compute.planning.workload.status import workload_status
 from testkit.builders import NOW, a_deployment, a_workload
 
 SINCE, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
-SILENCE = Silence("dfw", SINCE)
+UNREACHABLE = UnreachableCell("dfw", SINCE)
 SERVING = WorkloadDeploymentStatus(
     conditions=[
         make_condition(
@@ -62,24 +62,24 @@ def words(conditions: list[Condition], type_: str) -> tuple[str, str]:
     return found.status, found.reason
 
 
-def test_a_cell_is_silent_when_it_was_asked_and_did_not_answer() -> None:
-    assert silence_of(a_cluster(FALSE)) == SILENCE
-    assert silence_of(a_cluster(UNKNOWN)) == SILENCE
-    assert silence_of(a_cluster(TRUE)) is None
-    assert silence_of(a_cluster()) is None
-    assert silence_of(None) is None
+def test_a_cell_is_unreachable_when_a_probe_failed() -> None:
+    assert find_unreachable(a_cluster(FALSE)) == UNREACHABLE
+    assert find_unreachable(a_cluster(UNKNOWN)) == UNREACHABLE
+    assert find_unreachable(a_cluster(TRUE)) is None
+    assert find_unreachable(a_cluster()) is None
+    assert find_unreachable(None) is None
 
 
 def test_only_a_change_of_the_answer_is_news() -> None:
-    assert are_equally_heard(a_cluster(TRUE), a_cluster(TRUE, LATER))
-    assert are_equally_heard(a_cluster(FALSE), a_cluster(FALSE))
-    assert not are_equally_heard(a_cluster(TRUE), a_cluster(FALSE))
-    assert not are_equally_heard(a_cluster(), a_cluster(TRUE))
-    assert not are_equally_heard(None, a_cluster(TRUE))
+    assert same_reachability(a_cluster(TRUE), a_cluster(TRUE, LATER))
+    assert same_reachability(a_cluster(FALSE), a_cluster(FALSE))
+    assert not same_reachability(a_cluster(TRUE), a_cluster(FALSE))
+    assert not same_reachability(a_cluster(), a_cluster(TRUE))
+    assert not same_reachability(None, a_cluster(TRUE))
 
 
-def test_nothing_of_a_silent_cell_counts_as_ready() -> None:
-    status = unheard_deployment(SERVING, SERVING, SILENCE, LATER)
+def test_nothing_on_an_unreachable_cell_counts_as_ready() -> None:
+    status = mark_deployment_unknown(SERVING, SERVING, UNREACHABLE, LATER)
     for type_ in (AVAILABLE, "ReplicasReady", "Progressing"):
         assert words(status.conditions, type_) == (UNKNOWN, Reason.CELL_UNREACHABLE)
     assert (status.replicas, status.ready_replicas, status.available_replicas) == (2, 0, 0)
@@ -90,34 +90,36 @@ def test_nothing_of_a_silent_cell_counts_as_ready() -> None:
     assert blocked.message == f"Cell dfw has not answered since {SINCE}"
 
 
-def test_a_silence_is_told_once() -> None:
-    first = unheard_deployment(SERVING, SERVING, SILENCE, LATER)
-    assert unheard_deployment(SERVING, first, SILENCE, "2026-01-01T09:00:00Z") == first
+def test_an_unreachable_cell_is_reported_once() -> None:
+    first = mark_deployment_unknown(SERVING, SERVING, UNREACHABLE, LATER)
+    assert mark_deployment_unknown(SERVING, first, UNREACHABLE, "2026-01-01T09:00:00Z") == first
 
 
-def test_the_word_of_the_cell_returns_with_its_answer() -> None:
+def test_the_report_of_the_cell_returns_when_it_is_reachable() -> None:
     shown = msgspec.structs.replace(
-        a_deployment(), status=unheard_deployment(SERVING, SERVING, SILENCE, LATER)
+        a_deployment(), status=mark_deployment_unknown(SERVING, SERVING, UNREACHABLE, LATER)
     )
     on_hub = msgspec.structs.replace(a_deployment(), status=SERVING)
-    silent = mirrored_status(shown, HubState(None, on_hub, None, silence=SILENCE), LATER)
+    silent = project_status_from_hub(
+        shown, HubState(None, on_hub, None, unreachable=UNREACHABLE), LATER
+    )
     assert words(silent.conditions, AVAILABLE)[0] == UNKNOWN
-    heard = mirrored_status(shown, HubState(None, on_hub, None), LATER)
-    assert (heard.conditions, heard.ready_replicas) == (SERVING.conditions, 2)
-    assert heard.last_known is None
+    reachable = project_status_from_hub(shown, HubState(None, on_hub, None), LATER)
+    assert (reachable.conditions, reachable.ready_replicas) == (SERVING.conditions, 2)
+    assert reachable.last_known is None
 
 
 def test_a_cell_that_never_reported_and_does_not_answer_is_named() -> None:
     on_hub = a_deployment()
-    state = HubState(None, on_hub, None, silence=SILENCE)
-    status = mirrored_status(a_deployment(), state, LATER)
+    state = HubState(None, on_hub, None, unreachable=UNREACHABLE)
+    status = project_status_from_hub(a_deployment(), state, LATER)
     assert words(status.conditions, AVAILABLE) == (UNKNOWN, Reason.CELL_UNREACHABLE)
 
 
-def test_a_workload_on_silent_cells_only_is_not_available() -> None:
+def test_a_workload_on_unreachable_cells_only_is_not_available() -> None:
     workload = a_workload()
     silent = msgspec.structs.replace(
-        a_deployment(), status=unheard_deployment(SERVING, SERVING, SILENCE, LATER)
+        a_deployment(), status=mark_deployment_unknown(SERVING, SERVING, UNREACHABLE, LATER)
     )
     status = workload_status(workload, [silent], LATER)
     assert words(status.conditions, AVAILABLE) == (UNKNOWN, Reason.CELL_UNREACHABLE)
@@ -127,11 +129,11 @@ def test_a_workload_on_silent_cells_only_is_not_available() -> None:
 def test_an_instance_keeps_what_was_done_for_it_and_not_that_it_serves() -> None:
     good = ConditionValue(TRUE, "Fine", "As it should be")
     types = (PROGRAMMED, AVAILABLE, READY)
-    told = InstanceStatus(
+    last_report = InstanceStatus(
         conditions=[make_condition(t, good, generation=1, now=NOW) for t in types]
     )
-    status = unheard_instance(told, told, SILENCE, LATER)
+    status = mark_instance_unknown(last_report, last_report, UNREACHABLE, LATER)
     assert words(status.conditions, PROGRAMMED) == (TRUE, "Fine")
     for type_ in (AVAILABLE, READY):
         assert words(status.conditions, type_) == (UNKNOWN, Reason.CELL_UNREACHABLE)
-    assert unheard_instance(told, status, SILENCE, "2026-01-01T09:00:00Z") == status
+    assert mark_instance_unknown(last_report, status, UNREACHABLE, "2026-01-01T09:00:00Z") == status

@@ -52,7 +52,7 @@ def test_a_namespace_is_never_taken_from_a_city_it_went_to() -> None:
     assert not [a for a in emptied.actions if a.kind is CLUSTER_POLICY]  # type: ignore[union-attr]
 
 
-def test_a_policy_that_nobody_uses_goes_and_a_foreign_one_stays() -> None:
+def test_an_unused_policy_is_deleted_and_a_foreign_one_stays() -> None:
     ours = stored(city_policies(a_template("ORD"))[0], "ours")
     theirs = stored(ours, "theirs", name="by-hand", labels={})
     plan = plan_policies(HOME, [a_template("DFW")], [ours, theirs], None)
@@ -102,16 +102,16 @@ def test_a_cluster_that_is_no_longer_a_target_loses_its_work() -> None:
     assert delete.uid == "work-uid"
 
 
-def test_a_binding_says_nothing_of_its_cells_before_one_of_them_has_spoken() -> None:
+def test_a_binding_aggregates_no_status_before_a_cell_reported() -> None:
     for works in ([], [a_work()]):
         plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), works, NOW)
         assert not [a for a in plan.actions if isinstance(a, PatchStatus)]
     nowhere = plan_works(DEPLOYMENT, a_binding(), a_template(), [], NOW)
-    (told,) = [a for a in nowhere.actions if isinstance(a, PatchStatus)]
-    assert told.status["conditions"][0]["reason"] == "FullyAppliedFailed"
+    (reported,) = [a for a in nowhere.actions if isinstance(a, PatchStatus)]
+    assert reported.status["conditions"][0]["reason"] == "FullyAppliedFailed"
 
 
-def test_the_single_member_speaks_for_the_object() -> None:
+def test_the_status_of_the_single_cell_is_written_to_the_object() -> None:
     work = a_work(status={"replicas": 3})
     plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [work], NOW)
     writes = {a.kind.kind: a.status for a in plan.actions if isinstance(a, PatchStatus)}
@@ -120,23 +120,23 @@ def test_the_single_member_speaks_for_the_object() -> None:
     assert applied[0]["status"] == "True"
 
 
-def test_a_work_on_its_way_out_or_of_an_earlier_object_says_nothing_of_this_one() -> None:
+def test_a_terminating_work_or_one_of_an_earlier_object_is_not_aggregated() -> None:
     """Seen when a hub namespace was deleted: the new object was called ready by the old Work."""
     leaving = a_work(status={"replicas": 3}, terminating=True)
     left = a_work(status={"replicas": 3})
     left.metadata.labels[labels.BINDING_ID] = "uid-of-an-earlier-binding"
     for work in (leaving, left):
         plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [work], NOW)
-        told = {a.kind.kind for a in plan.actions if isinstance(a, PatchStatus)}
-        assert told == {"ResourceBinding"}
+        reported = {a.kind.kind for a in plan.actions if isinstance(a, PatchStatus)}
+        assert reported == {"ResourceBinding"}
 
 
-@pytest.mark.parametrize("told_to_go", [False, True])
+@pytest.mark.parametrize("terminating", [False, True])
 def test_a_deployment_that_changes_its_cell_arrives_when_it_is_gone_from_the_first(
-    told_to_go: bool,
+    terminating: bool,
 ) -> None:
     """Else the first runs what the second starts: two machines for one slot."""
-    works = [a_work(terminating=told_to_go)]
+    works = [a_work(terminating=terminating)]
     plan = plan_works(DEPLOYMENT, a_binding("dfw-2"), a_template(), works, NOW)
     assert not [a for a in plan.actions if isinstance(a, Create)]
     (wait,) = [a for a in plan.actions if isinstance(a, Wait)]
@@ -145,25 +145,27 @@ def test_a_deployment_that_changes_its_cell_arrives_when_it_is_gone_from_the_fir
     assert [a for a in arrives.actions if isinstance(a, Create)]
 
 
-def test_what_nobody_speaks_for_any_more_has_no_status() -> None:
-    told = msgspec.structs.replace(a_template(), status=WorkloadDeploymentStatus(ready_replicas=2))
+def test_an_object_without_a_reporting_work_has_no_status() -> None:
+    reported = msgspec.structs.replace(
+        a_template(), status=WorkloadDeploymentStatus(ready_replicas=2)
+    )
     leaving = a_work(status={"readyReplicas": 2}, terminating=True)
     for cells, works in (([], []), ([], [leaving]), (["dfw"], [a_work()])):
-        plan = plan_works(DEPLOYMENT, a_binding(*cells), told, works, NOW)
+        plan = plan_works(DEPLOYMENT, a_binding(*cells), reported, works, NOW)
         (cleared,) = [
             a for a in plan.actions if isinstance(a, PatchStatus) and a.kind is DEPLOYMENT
         ]
         assert cleared.status == {"readyReplicas": 0}
 
 
-def test_the_object_hears_of_a_status_before_the_binding_says_who_spoke() -> None:
+def test_the_status_of_the_object_is_written_before_that_of_the_binding() -> None:
     work = a_work(status={"replicas": 3})
     plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [work], NOW)
     kinds = [a.kind for a in plan.actions if isinstance(a, PatchStatus)]
     assert kinds == [DEPLOYMENT, BINDING]
 
 
-def test_a_binding_lets_go_once_its_works_are_told_to_go() -> None:
+def test_a_binding_is_released_once_its_works_are_deleted() -> None:
     plan = plan_works(DEPLOYMENT, a_binding("dfw", terminating=True), None, [a_work()], NOW)
     delete, release = plan.actions
     assert isinstance(delete, Delete)
@@ -206,16 +208,16 @@ def test_a_policy_that_is_suspended_holds_the_works_of_the_clusters_named(
     binding = stored(create.object, "binding-uid")
     works = plan_works(DEPLOYMENT, binding, a_template(), [], NOW).actions
     made = [a.object for a in works if isinstance(a, Create) and isinstance(a.object, Work)]
-    told = {work.metadata.namespace: work.spec.suspend_dispatching for work in made}
-    assert told == {"karmada-es-dfw": holds}
+    reported = {work.metadata.namespace: work.spec.suspend_dispatching for work in made}
+    assert reported == {"karmada-es-dfw": holds}
 
 
-EVERYWHERE, ON_DFW = {"dispatching": True}, {"dispatchingOnClusters": {"clusterNames": ["dfw"]}}
+ALL_CLUSTERS, ON_DFW = {"dispatching": True}, {"dispatchingOnClusters": {"clusterNames": ["dfw"]}}
 ON_LHR = {"dispatchingOnClusters": {"clusterNames": ["lhr"]}}
 
 
 def replanned(binding: ResourceBinding, by_policy: dict[str, Any] | None) -> ResourceBinding:
-    """The binding after a pass under a policy that says so of suspension."""
+    """The binding after a pass under a policy with this suspension."""
     (policy,) = city_policies(a_template())
     suspension = suspended(**by_policy) if by_policy else None
     spec = msgspec.structs.replace(policy.spec, suspension=suspension)
@@ -229,33 +231,33 @@ def replanned(binding: ResourceBinding, by_policy: dict[str, Any] | None) -> Res
     return typed(after, ResourceBinding)
 
 
-def told_by_hand(binding: ResourceBinding, how: dict[str, Any] | None) -> ResourceBinding:
+def suspended_by_hand(binding: ResourceBinding, how: dict[str, Any] | None) -> ResourceBinding:
     return typed(merged(plain(binding), {"spec": {"suspension": how}}), ResourceBinding)
 
 
 def holds_dfw(binding: ResourceBinding) -> bool:
-    said = binding.spec.suspension
-    return said is not None and said.holds("dfw")
+    reported = binding.spec.suspension
+    return reported is not None and reported.holds("dfw")
 
 
-@pytest.mark.parametrize("own", [EVERYWHERE, ON_DFW])
-@pytest.mark.parametrize("by_policy", [EVERYWHERE, ON_DFW, ON_LHR])
+@pytest.mark.parametrize("own", [ALL_CLUSTERS, ON_DFW])
+@pytest.mark.parametrize("by_policy", [ALL_CLUSTERS, ON_DFW, ON_LHR])
 def test_a_hold_of_its_own_outlives_that_of_the_policy_and_the_other_way_round(
     own: dict[str, Any], by_policy: dict[str, Any]
 ) -> None:
-    held = replanned(told_by_hand(a_binding("dfw"), own), None)
-    assert holds_dfw(held), "nobody takes away what was written by hand"
-    assert replanned(held, None) == held, "and nobody writes it again"
+    held = replanned(suspended_by_hand(a_binding("dfw"), own), None)
+    assert holds_dfw(held), "the suspension written by hand stays"
+    assert replanned(held, None) == held, "and is not written again"
     both = replanned(held, by_policy)
     assert holds_dfw(replanned(both, None)), "the policy takes only its own along"
-    let_go = replanned(told_by_hand(both, None), by_policy)
+    let_go = replanned(suspended_by_hand(both, None), by_policy)
     assert holds_dfw(let_go) == suspended(**by_policy).holds("dfw"), "the policy still holds"
     assert not holds_dfw(replanned(let_go, None))
     assert replanned(let_go, None).spec.suspension is None
 
 
 def test_what_only_the_policy_holds_is_let_go_with_it() -> None:
-    held = replanned(a_binding("dfw"), EVERYWHERE)
+    held = replanned(a_binding("dfw"), ALL_CLUSTERS)
     assert holds_dfw(held)
     elsewhere = replanned(held, ON_LHR)
     assert not holds_dfw(elsewhere)
@@ -277,8 +279,10 @@ def test_what_was_applied_of_an_earlier_generation_is_not_called_applied() -> No
         work, metadata=msgspec.structs.replace(work.metadata, generation=2)
     )
     plan = plan_works(DEPLOYMENT, a_binding("dfw"), a_template(), [newer], NOW)
-    told = {a.kind.kind: a.status for a in plan.actions if isinstance(a, PatchStatus)}
-    (applied,) = [c for c in told["ResourceBinding"]["conditions"] if c["type"] == "FullyApplied"]
+    reported = {a.kind.kind: a.status for a in plan.actions if isinstance(a, PatchStatus)}
+    (applied,) = [
+        c for c in reported["ResourceBinding"]["conditions"] if c["type"] == "FullyApplied"
+    ]
     assert applied["status"] == "False"
 
 
@@ -302,7 +306,7 @@ def test_a_cell_that_does_not_answer_keeps_what_is_placed_there() -> None:
 
 
 def test_a_template_held_by_a_finalizer_stays_on_its_cells() -> None:
-    held = a_template(finalizers=["somebody.else/holds"], deletion_timestamp=NOW)
+    held = a_template(finalizers=["someone.example/holds"], deletion_timestamp=NOW)
     policies = city_policies(a_template())
     cluster = a_cluster("dfw", "DFW")
     assert plan_binding(DEPLOYMENT, held, policies, [cluster], a_binding("dfw"), NOW).is_settled

@@ -20,15 +20,15 @@ from datum_compute.planning.karmada.works import (
     desired_copy,
     is_copy_of,
     plan_execution,
-    plan_orphans,
-    plan_unreachable,
+    plan_orphaned_copies,
+    plan_unreachable_cell,
 )
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan, Wait
 from testkit.builders import NOW, a_deployment
 from tests.planning.karmada.propagated import CELL, a_work, stored
 
 
-def test_that_a_copy_has_arrived_is_told_with_its_first_word() -> None:
+def test_applied_is_reported_together_with_the_first_status() -> None:
     work = a_work()
     metadata = msgspec.structs.replace(work.metadata, creation_timestamp=NOW)
     new = msgspec.structs.replace(work, metadata=metadata)
@@ -37,13 +37,13 @@ def test_that_a_copy_has_arrived_is_told_with_its_first_word() -> None:
     assert (silent.actions, silent.requeue_after_s) == ((), INITIAL_STATUS_S)
     (late,) = plan_execution(CELL, new, DEPLOYMENT, copy, "2030-01-01T00:00:00Z").actions
     status = WorkloadDeploymentStatus(replicas=1, observed_generation=1)
-    speaking = msgspec.structs.replace(copy, status=status)
-    (told,) = plan_execution(CELL, new, DEPLOYMENT, speaking, NOW).actions
+    reporting = msgspec.structs.replace(copy, status=status)
+    (reported,) = plan_execution(CELL, new, DEPLOYMENT, reporting, NOW).actions
     assert isinstance(late, PatchStatus)
-    assert isinstance(told, PatchStatus)
+    assert isinstance(reported, PatchStatus)
 
 
-def test_what_arrives_before_its_namespace_waits_and_says_so_if_that_does_not_come() -> None:
+def test_an_object_without_its_namespace_waits_and_reports_it_after_a_while() -> None:
     def planned(work: Work, now: str) -> Plan:
         return plan_execution(CELL, work, DEPLOYMENT, None, now, missing_namespace="ns-1")
 
@@ -55,9 +55,9 @@ def test_what_arrives_before_its_namespace_waits_and_says_so_if_that_does_not_co
     assert planned(new, NOW).requeue_after_s == NAMESPACE_S
     for another_time in ("2030-01-01T00:00:00Z", "2001-01-01T00:00:00Z"):
         late = planned(new, another_time)
-        (told,) = late.actions
-        assert isinstance(told, PatchStatus), "also by a clock that is far behind"
-        assert "namespace ns-1 is not on cell/dfw" in told.status["conditions"][0]["message"]
+        (reported,) = late.actions
+        assert isinstance(reported, PatchStatus), "also with a clock that is far behind"
+        assert "namespace ns-1 is not on cell/dfw" in reported.status["conditions"][0]["message"]
         assert late.requeue_after_s is not None
 
 
@@ -95,7 +95,7 @@ def test_a_terminating_work_deletes_its_copy_and_waits() -> None:
 
 
 def test_an_unreachable_cell_keeps_its_last_report_but_is_not_applied() -> None:
-    plan = plan_unreachable(a_work(status={"replicas": 3}), CELL, NOW)
+    plan = plan_unreachable_cell(a_work(status={"replicas": 3}), CELL, NOW)
     (write,) = plan.actions
     assert isinstance(write, PatchStatus)
     assert "manifestStatuses" not in write.status
@@ -103,8 +103,8 @@ def test_an_unreachable_cell_keeps_its_last_report_but_is_not_applied() -> None:
     assert plan.requeue_after_s is not None
 
 
-def test_a_copy_that_leaves_by_itself_is_heard_to_its_end() -> None:
-    """Seen when its namespace went: it was called ready by what it had said before."""
+def test_a_terminating_copy_is_reported_until_it_is_gone() -> None:
+    """Seen when its namespace went: it stayed ready by its earlier report."""
     status = WorkloadDeploymentStatus(replicas=3, observed_generation=2)
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid", deletion_timestamp=NOW)
     leaving = msgspec.structs.replace(copy, status=status)
@@ -114,7 +114,7 @@ def test_a_copy_that_leaves_by_itself_is_heard_to_its_end() -> None:
     assert isinstance(report, PatchStatus)
     assert report.status["manifestStatuses"] == [{"status": canonical(status)}]
     assert report.status["conditions"][0]["status"] == "False"
-    assert isinstance(wait, Wait), "nor is it made anew before it is gone"
+    assert isinstance(wait, Wait), "it is recreated only when it is gone"
     assert plan.requeue_after_s is not None
     (only_waits,) = plan_execution(CELL, a_work(), DEPLOYMENT, leaving, NOW).actions
     assert isinstance(only_waits, Wait), "a new Work is not spoken for by what was there before"
@@ -122,13 +122,11 @@ def test_a_copy_that_leaves_by_itself_is_heard_to_its_end() -> None:
 
 @pytest.mark.parametrize("is_suspended", [False, True])
 @pytest.mark.parametrize("missing_namespace", ["", "ns-u"])
-def test_what_a_copy_said_that_is_gone_is_taken_back(
-    missing_namespace: str, is_suspended: bool
-) -> None:
+def test_the_status_of_a_lost_copy_is_cleared(missing_namespace: str, is_suspended: bool) -> None:
     """Else the project calls ready what its cell has not; the word goes before anything is tried
     on the cell, which may fail for as long as it likes."""
-    said = {"replicas": 3}
-    work = a_suspended_work(said) if is_suspended else a_work(status=said)
+    reported = {"replicas": 3}
+    work = a_suspended_work(reported) if is_suspended else a_work(status=reported)
     plan = plan_execution(CELL, work, DEPLOYMENT, None, NOW, missing_namespace=missing_namespace)
     report, *created = plan.actions
     assert isinstance(report, PatchStatus)
@@ -136,7 +134,7 @@ def test_what_a_copy_said_that_is_gone_is_taken_back(
     assert bool(created) == (not missing_namespace and not is_suspended)
 
 
-def test_a_foreign_object_in_the_place_of_the_copy_does_not_speak_for_it() -> None:
+def test_a_foreign_object_of_the_same_name_is_not_reported() -> None:
     foreign = stored(a_deployment(), "foreign-uid", namespace="ns-u")
     work = a_work(status={"replicas": 3})
     (report,) = plan_execution(CELL, work, DEPLOYMENT, foreign, NOW).actions
@@ -144,7 +142,7 @@ def test_a_foreign_object_in_the_place_of_the_copy_does_not_speak_for_it() -> No
     assert report.status["manifestStatuses"] is None
 
 
-def test_a_copy_that_never_spoke_is_made_with_no_word_about_it() -> None:
+def test_a_copy_that_never_reported_is_recreated_without_a_report() -> None:
     (create,) = plan_execution(CELL, a_work(), DEPLOYMENT, None, NOW).actions
     assert isinstance(create, Create)
 
@@ -175,10 +173,12 @@ def test_a_copy_whose_note_was_edited_is_still_the_copy_of_the_work_its_name_lea
 def test_a_copy_is_an_orphan_only_of_the_work_its_name_leads_to() -> None:
     work = ref_of(a_work())
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
-    (delete,) = plan_orphans(CELL, work, DEPLOYMENT, [copy]).actions
+    (delete,) = plan_orphaned_copies(CELL, work, DEPLOYMENT, [copy]).actions
     assert isinstance(delete, Delete)
     assert delete.uid == "copy-uid"
-    assert plan_orphans(CELL, Ref(work.namespace, "another"), DEPLOYMENT, [copy]).actions == ()
+    assert (
+        plan_orphaned_copies(CELL, Ref(work.namespace, "another"), DEPLOYMENT, [copy]).actions == ()
+    )
 
 
 def test_a_copy_with_a_forged_note_is_an_orphan_of_no_other_work() -> None:
@@ -187,18 +187,19 @@ def test_a_copy_with_a_forged_note_is_an_orphan_of_no_other_work() -> None:
     forged = {**copy.metadata.annotations, labels.WORK_NAME: "junk"}
     junk = stored(copy, "copy-uid", annotations=forged)
     assert (
-        plan_orphans(CELL, Ref(work.metadata.namespace, "junk"), DEPLOYMENT, [junk]).actions == ()
+        plan_orphaned_copies(CELL, Ref(work.metadata.namespace, "junk"), DEPLOYMENT, [junk]).actions
+        == ()
     )
-    assert len(plan_orphans(CELL, ref_of(work), DEPLOYMENT, [junk]).actions) == 1
+    assert len(plan_orphaned_copies(CELL, ref_of(work), DEPLOYMENT, [junk]).actions) == 1
 
 
 def test_a_copy_without_a_note_or_one_that_is_leaving_is_not_removed_as_an_orphan() -> None:
     work = a_work()
     copy = desired_copy(work, DEPLOYMENT)
     noteless = stored(copy, "copy-uid", annotations={})
-    assert plan_orphans(CELL, ref_of(work), DEPLOYMENT, [noteless]).actions == ()
+    assert plan_orphaned_copies(CELL, ref_of(work), DEPLOYMENT, [noteless]).actions == ()
     leaving = stored(copy, "copy-uid", deletion_timestamp=NOW)
-    assert plan_orphans(CELL, ref_of(work), DEPLOYMENT, [leaving]).actions == ()
+    assert plan_orphaned_copies(CELL, ref_of(work), DEPLOYMENT, [leaving]).actions == ()
 
 
 def a_suspended_work(status: dict[str, Any] | None = None) -> Work:

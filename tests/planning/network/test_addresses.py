@@ -1,4 +1,4 @@
-"""Addresses of instances: inside the prefix, never reserved, never twice, numbers when full."""
+"""Addresses are in the prefix, unique and never reserved; a full prefix is reported."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from datum_compute.api.workloaddeployment import (
     NetworkAttachment,
 )
 from datum_compute.planning.network.addresses import (
+    assigned_interfaces,
     block_of,
-    held_interfaces,
     interface_of,
     network_verdict,
     plan_address,
-    reached_interfaces,
+    reachable_interfaces,
 )
 from testkit.builders import an_attachment, an_instance
 
@@ -31,12 +31,12 @@ TINY = "10.128.0.0/29"
 @pytest.mark.parametrize(
     ("prefix", "count"), [("10.128.0.0/20", 4093), (TINY, 5), ("fd20::/64", 2**64 - 2)]
 )
-def test_network_gateway_and_broadcast_are_nobodys(prefix: str, count: int) -> None:
+def test_network_gateway_and_broadcast_addresses_are_reserved(prefix: str, count: int) -> None:
     assert block_of(prefix).count == count
 
 
 @given(st.lists(st.text(max_size=6), max_size=8))
-def test_an_address_is_given_once_and_is_not_reserved(names: list[str]) -> None:
+def test_an_address_is_allocated_once_and_is_not_reserved(names: list[str]) -> None:
     taken: list[str] = []
     for name in names:
         address = plan_address(TINY, name, taken.__contains__)
@@ -50,7 +50,7 @@ def test_an_address_is_given_once_and_is_not_reserved(names: list[str]) -> None:
 
 
 @given(st.text(max_size=20))
-def test_the_same_name_begins_at_the_same_address(name: str) -> None:
+def test_the_same_name_starts_at_the_same_address(name: str) -> None:
     free = plan_address("10.128.0.0/20", name, lambda _: False)
     assert free == plan_address("10.128.0.0/20", name, lambda _: False)
     assert free != plan_address("10.128.0.0/20", name, lambda address: address == free)
@@ -79,12 +79,12 @@ def test_the_network_is_ready_with_the_addresses() -> None:
     assert network_verdict(an_instance(0), an_attachment(), [given_]).status == TRUE
 
 
-def test_without_an_attachment_the_network_is_on_its_way() -> None:
+def test_without_an_attachment_the_network_is_provisioning() -> None:
     verdict = network_verdict(an_instance(0), None, [])
     assert (verdict.status, verdict.reason) == (UNKNOWN, "NetworkProvisioning")
 
 
-def test_a_problem_of_the_project_is_told_in_its_own_words() -> None:
+def test_a_problem_of_the_attachment_is_reported_with_its_message() -> None:
     problem = AttachmentProblem(reason="NetworkNotFound", message="Network blue does not exist")
     attachment = NetworkAttachment(network="blue", problem=problem)
     verdict = network_verdict(an_instance(0), attachment, [])
@@ -92,7 +92,7 @@ def test_a_problem_of_the_project_is_told_in_its_own_words() -> None:
     assert verdict.message == 'Interface "eth0": NetworkNotFound: Network blue does not exist'
 
 
-def test_a_full_prefix_says_how_many_addresses_it_has() -> None:
+def test_a_full_prefix_reports_its_number_of_addresses() -> None:
     attachment = msgspec.structs.replace(
         an_attachment(),
         prefixes=[AttachedPrefix(family="IPv4", prefix=TINY, gateway="10.128.0.1")],
@@ -102,14 +102,14 @@ def test_a_full_prefix_says_how_many_addresses_it_has() -> None:
     assert "AddressPoolExhausted: all 5 addresses of 10.128.0.0/29" in verdict.message
 
 
-def test_a_machine_with_addresses_of_its_own_is_reached_there() -> None:
-    """A pod has an address of its cluster: at what the network holds for it nothing answers."""
+def test_a_machine_with_own_addresses_is_reachable_at_them() -> None:
+    """A pod has an address of its cluster and is not reachable at the assigned one."""
     given_ = [interface_of(an_instance(0), an_attachment(), ["10.128.16.9"])]
-    assert reached_interfaces(given_, ()) == given_, "nobody knows better yet"
-    assert reached_interfaces(given_, ["10.128.16.9"]) == given_
-    (shown,) = reached_interfaces(given_, ["10.244.1.7", "fd00::7"])
+    assert reachable_interfaces(given_, ()) == given_, "kept while the machine has no address"
+    assert reachable_interfaces(given_, ["10.128.16.9"]) == given_
+    (shown,) = reachable_interfaces(given_, ["10.244.1.7", "fd00::7"])
     assert shown.assignments.network_ip == "10.244.1.7"
     assert shown.addresses == given_[0].addresses, "those stay its own in the network"
-    assert reached_interfaces([shown], ()) == [shown], "also while it starts again"
-    assert reached_interfaces([shown], ["10.128.16.9"]) == given_
-    assert held_interfaces([shown]) == given_
+    assert reachable_interfaces([shown], ()) == [shown], "also while it starts again"
+    assert reachable_interfaces([shown], ["10.128.16.9"]) == given_
+    assert assigned_interfaces([shown]) == given_

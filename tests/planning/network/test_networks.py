@@ -1,7 +1,4 @@
-"""A network in a city: bindings, the context they share, subnets, what deployments are told.
-
-When the default network of a project is created.
-"""
+"""Bindings, contexts, subnets and attachments of a network; the default network of a project."""
 
 from __future__ import annotations
 
@@ -36,9 +33,13 @@ from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingSpec
 from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
 from datum_compute.api.plane import project_plane
 from datum_compute.api.subnet import Subnet, SubnetSpec
-from datum_compute.planning.network.attachment import Presence, location_for, plan_attachment
+from datum_compute.planning.network.attachment import (
+    ContextWithSubnets,
+    location_for,
+    plan_attachment,
+)
 from datum_compute.planning.network.networks import (
-    Surroundings,
+    BindingInputs,
     binding_labels,
     binding_verdict,
     context_ref,
@@ -58,8 +59,8 @@ BLUE = Ref("default", "blue")
 
 
 def meta(name: str, **more: object) -> ObjectMeta:
-    told: dict[str, object] = {"uid": f"uid-of-{name}", "resource_version": "5", "generation": 1}
-    return ObjectMeta(name=name, namespace="default", **{**told, **more})  # type: ignore[arg-type]
+    values: dict[str, object] = {"uid": f"uid-of-{name}", "resource_version": "5", "generation": 1}
+    return ObjectMeta(name=name, namespace="default", **{**values, **more})  # type: ignore[arg-type]
 
 
 def a_network(**more: object) -> Network:
@@ -87,8 +88,8 @@ def a_context(status: ConditionStatus = TRUE, reason: str = "Ready") -> NetworkC
         ),
     )
     ready = make_condition("Ready", ConditionValue(status, reason, "words"), generation=1, now=NOW)
-    told = msgspec.structs.replace(context.status, conditions=[ready])
-    return msgspec.structs.replace(context, status=told)
+    new_status = msgspec.structs.replace(context.status, conditions=[ready])
+    return msgspec.structs.replace(context, status=new_status)
 
 
 def a_location(city: str = "DFW", name: str = "dfw") -> LocationBinding:
@@ -115,8 +116,8 @@ def a_subnet(prefix: str = "") -> Subnet:
     start, _, length = prefix.partition("/")
     if not prefix:
         return subnet
-    told = msgspec.structs.replace(subnet.status, start_address=start, prefix_length=int(length))
-    return msgspec.structs.replace(subnet, status=told)
+    status = msgspec.structs.replace(subnet.status, start_address=start, prefix_length=int(length))
+    return msgspec.structs.replace(subnet, status=status)
 
 
 NAMES = st.from_regex(r"[a-z]([-a-z]{0,20}[a-z])?", fullmatch=True)
@@ -132,40 +133,42 @@ def test_two_pairs_never_share_a_context(a: str, b: str, c: str, d: str) -> None
 @pytest.mark.parametrize(
     ("around", "status", "reason"),
     [
-        (Surroundings(None, a_location(), None), FALSE, "NetworkNotFound"),
-        (Surroundings(a_network(), None, None), FALSE, "LocationNotAvailable"),
-        (Surroundings(a_network(), a_location(), None), UNKNOWN, "NetworkContextNotReady"),
+        (BindingInputs(None, a_location(), None), FALSE, "NetworkNotFound"),
+        (BindingInputs(a_network(), None, None), FALSE, "LocationNotAvailable"),
+        (BindingInputs(a_network(), a_location(), None), UNKNOWN, "NetworkContextNotReady"),
         (
-            Surroundings(a_network(), a_location(), a_context(FALSE, "AddressPoolExhausted")),
+            BindingInputs(a_network(), a_location(), a_context(FALSE, "AddressPoolExhausted")),
             FALSE,
             "NetworkContextNotReady",
         ),
-        (Surroundings(a_network(), a_location(), a_context()), TRUE, "NetworkContextReady"),
+        (BindingInputs(a_network(), a_location(), a_context()), TRUE, "NetworkContextReady"),
         (
-            Surroundings(a_network(deletion_timestamp=NOW), a_location(), a_context()),
+            BindingInputs(a_network(deletion_timestamp=NOW), a_location(), a_context()),
             TRUE,
             "NetworkContextReady",
         ),
         (
-            Surroundings(a_network(deletion_timestamp=NOW), a_location(), None),
+            BindingInputs(a_network(deletion_timestamp=NOW), a_location(), None),
             FALSE,
             "NetworkNotFound",
         ),
     ],
 )
-def test_a_binding_says_what_it_waits_for(around: Surroundings, status: str, reason: str) -> None:
+def test_a_binding_reports_what_it_waits_for(
+    around: BindingInputs, status: str, reason: str
+) -> None:
     verdict = binding_verdict(a_binding(), around)
     assert (verdict.status, verdict.reason) == (status, reason)
 
 
-def test_the_cause_is_passed_on_in_its_own_words() -> None:
-    around = Surroundings(a_network(), a_location(), a_context(FALSE, "AddressPoolExhausted"))
+def test_the_cause_is_reported_with_its_message() -> None:
+    around = BindingInputs(a_network(), a_location(), a_context(FALSE, "AddressPoolExhausted"))
     message = binding_verdict(a_binding(), around).message
     assert message == "NetworkContext blue-dfw: AddressPoolExhausted: words"
 
 
-def test_a_binding_takes_hold_of_the_context_before_it_is_ready() -> None:
-    around = Surroundings(a_network(), a_location(), a_context())
+def test_a_binding_annotates_the_context_before_it_is_ready() -> None:
+    around = BindingInputs(a_network(), a_location(), a_context())
     hold, report = plan_binding(PLANE, a_binding(), around, NOW).actions
     assert isinstance(hold, Patch)
     assert (hold.kind, hold.patch["metadata"]["uid"]) == (NETWORK_CONTEXT, "uid-of-blue-dfw")
@@ -173,7 +176,7 @@ def test_a_binding_takes_hold_of_the_context_before_it_is_ready() -> None:
     assert report.status["networkContextUid"] == "uid-of-blue-dfw"
 
 
-def test_a_context_is_removed_only_as_it_was_seen_without_holders() -> None:
+def test_a_context_is_deleted_only_at_the_version_observed_without_bindings() -> None:
     context = a_context()
     assert holders_of(context, [a_binding()])
     (delete,) = plan_context_removal(PLANE, context).actions
@@ -188,7 +191,7 @@ def test_a_context_claims_a_subnet_for_each_family() -> None:
     assert [a.kind for a in actions if isinstance(a, Create)] == [SUBNET_CLAIM]
 
 
-def test_a_subnet_takes_its_prefix_before_it_shows_it() -> None:
+def test_a_subnet_allocates_its_prefix_before_reporting_it() -> None:
     take, show = plan_subnet(PLANE, a_subnet(), a_network(), Ledger((), ()), NOW).actions
     assert isinstance(take, Create)
     assert isinstance(show, PatchStatus)
@@ -196,7 +199,7 @@ def test_a_subnet_takes_its_prefix_before_it_shows_it() -> None:
     assert show.status["startAddress"] == take.object.spec.cidr.split("/")[0]  # type: ignore[attr-defined]
 
 
-def test_a_full_platform_is_told_with_numbers_and_nothing_is_shown() -> None:
+def test_an_exhausted_pool_is_reported_with_numbers_and_no_prefix() -> None:
     everything = {IPV4_SUBNETS.prefix(index) for index in range(IPV4_SUBNETS.count)}
     plan = plan_subnet(PLANE, a_subnet(), a_network(), Ledger((), everything), NOW)
     (show,) = plan.actions
@@ -208,16 +211,16 @@ def test_a_full_platform_is_told_with_numbers_and_nothing_is_shown() -> None:
     assert plan.requeue_after_s is not None
 
 
-def test_a_deployment_is_told_prefix_gateway_and_mtu() -> None:
+def test_a_deployment_receives_prefix_gateway_and_mtu() -> None:
     deployment = a_deployment(attached=False)
     plan = plan_attachment(PLANE, deployment, a_location(), [], None)
     (binding,) = [a.object for a in plan.actions if isinstance(a, Create)]
     assert isinstance(binding, NetworkBinding)
-    around = Surroundings(a_network(), a_location(), a_context())
+    around = BindingInputs(a_network(), a_location(), a_context())
     ready = make_condition("Ready", binding_verdict(a_binding(), around), generation=1, now=NOW)
-    told = msgspec.structs.replace(binding.status, conditions=[ready])
-    binding = msgspec.structs.replace(binding, status=told)
-    presence = Presence(a_context(), {"blue-dfw-ipv4": a_subnet("10.128.32.0/20")})
+    status = msgspec.structs.replace(binding.status, conditions=[ready])
+    binding = msgspec.structs.replace(binding, status=status)
+    presence = ContextWithSubnets(a_context(), {"blue-dfw-ipv4": a_subnet("10.128.32.0/20")})
     plan = plan_attachment(PLANE, deployment, a_location(), [binding], presence)
     (patch,) = [a for a in plan.actions if isinstance(a, Patch) and a.kind is DEPLOYMENT]
     assert patch.patch["spec"]["networkAttachment"] == {
@@ -229,7 +232,7 @@ def test_a_deployment_is_told_prefix_gateway_and_mtu() -> None:
     }
 
 
-def test_prefixes_are_not_taken_back_by_a_problem() -> None:
+def test_a_problem_does_not_remove_prefixes() -> None:
     plan = plan_attachment(PLANE, a_deployment(), None, [], None)
     assert [a for a in plan.actions if isinstance(a, Patch)] == []
     fresh = plan_attachment(PLANE, a_deployment(attached=False), None, [], None)
@@ -238,7 +241,7 @@ def test_prefixes_are_not_taken_back_by_a_problem() -> None:
     assert patch.patch["spec"]["networkAttachment"]["problem"]["reason"] == "LocationNotAvailable"
 
 
-def test_the_old_binding_stays_until_nothing_old_runs() -> None:
+def test_the_old_binding_stays_until_the_rollout_completes() -> None:
     deployment, old = a_deployment(), a_binding("old")
     kept = plan_attachment(PLANE, deployment, a_location(), [old], None)
     assert [a for a in kept.actions if isinstance(a, Delete)] == []
@@ -258,7 +261,7 @@ def test_the_old_binding_stays_until_nothing_old_runs() -> None:
     assert (delete.kind, delete.ref.name) == (NETWORK_BINDING, "old")
 
 
-def test_the_workload_leaves_the_attachment_to_others() -> None:
+def test_the_workload_planner_keeps_the_attachment() -> None:
     workload = a_workload()
     (made,) = desired_deployments(workload)
     spec = msgspec.structs.replace(made.spec, network_attachment=an_attachment())

@@ -1,7 +1,4 @@
-"""Prefixes of a pool: none overlap, all are found again, and a full pool has numbers.
-
-Who uses a prefix, seen from every side; odd objects use none.
-"""
+"""Prefixes of a pool never overlap and are found again; users of a prefix are found."""
 
 from __future__ import annotations
 
@@ -24,35 +21,35 @@ from datum_compute.api.workloaddeployment import AttachedPrefix, NetworkAttachme
 from datum_compute.planning.network.prefixes import (
     IPV4_SUBNETS,
     IPV6_NETWORKS,
-    Holder,
     Ledger,
     Pool,
+    PrefixHolder,
     addressed_prefixes,
     allocation_name,
     attached_prefixes,
     carried_prefixes,
+    find_prefix_user,
     free_prefix,
     is_indexed,
-    plan_giving_back,
-    plan_taking,
-    user_of,
+    plan_allocation,
+    plan_allocation_release,
 )
 from datum_compute.planning.plan import Create, Delete
 from testkit.builders import a_deployment, an_instance
 
 PROJECT = project_plane("shop")
 SMALL = Pool("10.128.0.0/22", 24)
-NOBODY = Ledger((), frozenset())
+EMPTY_LEDGER = Ledger((), frozenset())
 
 
-def a_holder(uid: str = "uid-1", seed: str = "seed") -> Holder:
+def a_holder(uid: str = "uid-1", seed: str = "seed") -> PrefixHolder:
     metadata = ObjectMeta(name="default", namespace="default", uid=uid)
     network = Network(metadata=metadata, spec=NetworkSpec(ipam=NetworkIpam(mode="Auto")))
-    return Holder(PROJECT, NETWORK, network, seed)
+    return PrefixHolder(PROJECT, NETWORK, network, seed)
 
 
-def taken_by(holder: Holder, pool: Pool, ledger: Ledger = NOBODY) -> IPAllocation:
-    (create,) = plan_taking(holder, pool, ledger).actions
+def allocation_of(holder: PrefixHolder, pool: Pool, ledger: Ledger = EMPTY_LEDGER) -> IPAllocation:
+    (create,) = plan_allocation(holder, pool, ledger).actions
     assert isinstance(create, Create)
     assert isinstance(create.object, IPAllocation)
     return create.object
@@ -69,7 +66,7 @@ def test_a_pool_is_cut_into_prefixes_of_one_length(pool: Pool, count: int) -> No
 
 
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=6))
-def test_no_two_takers_ever_overlap(seeds: list[str]) -> None:
+def test_allocations_never_overlap(seeds: list[str]) -> None:
     taken: list[str] = []
     for seed in seeds:
         cidr = free_prefix(SMALL, taken, seed)
@@ -88,87 +85,87 @@ def test_two_prefixes_have_two_names(one: int, other: int) -> None:
     assert len(names) == len({one, other})
 
 
-def test_to_take_is_to_create_an_object_that_is_named_for_the_prefix() -> None:
-    taking = plan_taking(a_holder(), IPV4_SUBNETS, NOBODY)
+def test_an_allocation_is_named_after_its_prefix() -> None:
+    taking = plan_allocation(a_holder(), IPV4_SUBNETS, EMPTY_LEDGER)
     (create,) = taking.actions
     assert isinstance(create, Create)
     assert (create.plane, create.object.metadata.name) == (PLATFORM, allocation_name(taking.cidr))
 
 
-def test_after_a_crash_the_prefix_on_record_is_found_again() -> None:
-    """Taken, but not yet shown by its holder."""
+def test_a_recorded_prefix_is_found_again_after_a_crash() -> None:
+    """Allocated, but not yet in the status of its holder."""
     holder = a_holder()
-    record = taken_by(holder, SMALL)
-    again = plan_taking(holder, SMALL, Ledger([record], {record.spec.cidr}))
+    record = allocation_of(holder, SMALL)
+    again = plan_allocation(holder, SMALL, Ledger([record], {record.spec.cidr}))
     assert (again.cidr, again.actions) == (record.spec.cidr, ())
 
 
-def test_who_comes_back_finds_the_old_prefix_if_it_is_free() -> None:
-    first = taken_by(a_holder("uid-1"), IPV4_SUBNETS)
-    second = taken_by(a_holder("uid-2"), IPV4_SUBNETS)
+def test_a_recreated_holder_gets_its_old_prefix_if_it_is_free() -> None:
+    first = allocation_of(a_holder("uid-1"), IPV4_SUBNETS)
+    second = allocation_of(a_holder("uid-2"), IPV4_SUBNETS)
     assert first.spec.cidr == second.spec.cidr
-    third = taken_by(a_holder("uid-3"), IPV4_SUBNETS, Ledger((), {first.spec.cidr}))
+    third = allocation_of(a_holder("uid-3"), IPV4_SUBNETS, Ledger((), {first.spec.cidr}))
     assert third.spec.cidr != first.spec.cidr
 
 
-def test_one_who_holds_two_keeps_the_one_that_is_shown() -> None:
+def test_a_holder_of_two_prefixes_keeps_the_one_in_its_status() -> None:
     holder = a_holder()
-    shown = taken_by(holder, SMALL)
-    other = taken_by(holder, SMALL, Ledger((), {shown.spec.cidr}))
-    ledger = Ledger([shown, other], {shown.spec.cidr, other.spec.cidr})
-    taking = plan_taking(holder, SMALL, ledger, shown=shown.spec.cidr)
+    recorded = allocation_of(holder, SMALL)
+    other = allocation_of(holder, SMALL, Ledger((), {recorded.spec.cidr}))
+    ledger = Ledger([recorded, other], {recorded.spec.cidr, other.spec.cidr})
+    taking = plan_allocation(holder, SMALL, ledger, recorded=recorded.spec.cidr)
     (spare,) = taking.actions
     assert isinstance(spare, Delete)
-    assert (taking.cidr, spare.ref) == (shown.spec.cidr, ref_of(other))
+    assert (taking.cidr, spare.ref) == (recorded.spec.cidr, ref_of(other))
 
 
-def test_a_shown_prefix_that_is_off_the_record_is_taken_again_or_refused() -> None:
-    shown = SMALL.prefix(2)
-    assert plan_taking(a_holder(), SMALL, NOBODY, shown=shown).cidr == shown
-    lost = plan_taking(a_holder(), SMALL, Ledger((), {shown}), shown=shown)
+def test_a_reported_prefix_without_record_is_allocated_again_or_refused() -> None:
+    recorded = SMALL.prefix(2)
+    assert plan_allocation(a_holder(), SMALL, EMPTY_LEDGER, recorded=recorded).cidr == recorded
+    lost = plan_allocation(a_holder(), SMALL, Ledger((), {recorded}), recorded=recorded)
     assert lost.refusal is not None
     assert lost.refusal.reason == "RetainedAddressConflict"
 
 
-def test_a_full_pool_says_how_large_it_is() -> None:
+def test_a_full_pool_reports_its_size() -> None:
     everything = {SMALL.prefix(index) for index in range(SMALL.count)}
-    refusal = plan_taking(a_holder(), SMALL, Ledger((), everything)).refusal
+    refusal = plan_allocation(a_holder(), SMALL, Ledger((), everything)).refusal
     assert refusal is not None
     assert refusal.reason == "AddressPoolExhausted"
-    assert refusal.message == "All 4 prefixes of 10.128.0.0/22 (/24) are taken"
+    assert refusal.message == "All 4 prefixes of 10.128.0.0/22 (/24) are allocated"
 
 
 @pytest.mark.parametrize("pool", [IPV4_SUBNETS, IPV6_NETWORKS])
-def test_one_project_cannot_take_what_all_need(pool: Pool) -> None:
+def test_a_project_has_a_prefix_limit(pool: Pool) -> None:
     most = pool.project_max
     assert most is not None
     assert most <= pool.count // 16
-    assert plan_taking(a_holder(), pool, Ledger((), frozenset(), most - 1)).cidr
-    refusal = plan_taking(a_holder(), pool, Ledger((), frozenset(), most)).refusal
+    assert plan_allocation(a_holder(), pool, Ledger((), frozenset(), most - 1)).cidr
+    refusal = plan_allocation(a_holder(), pool, Ledger((), frozenset(), most)).refusal
     assert refusal is not None
     assert refusal.reason == "PrefixLimitReached"
     assert f"Project shop holds {most} of at most {most} prefixes of {pool.cidr}" in refusal.message
 
 
-def test_what_a_project_holds_it_keeps_also_at_the_limit() -> None:
-    own = taken_by(a_holder(), IPV4_SUBNETS)
+def test_a_project_at_its_limit_keeps_its_prefixes() -> None:
+    own = allocation_of(a_holder(), IPV4_SUBNETS)
     ledger = Ledger((own,), {own.spec.cidr}, IPV4_SUBNETS.project_max or 0)
-    assert plan_taking(a_holder(), IPV4_SUBNETS, ledger).cidr == own.spec.cidr
+    assert plan_allocation(a_holder(), IPV4_SUBNETS, ledger).cidr == own.spec.cidr
 
 
-@pytest.mark.parametrize("wish", ["10.0.0.0/24", "10.128.0.0/23", "fd20::/48"])
-def test_a_wish_outside_the_pool_is_refused(wish: str) -> None:
-    refusal = plan_taking(a_holder(), SMALL, NOBODY, wished=wish).refusal
+@pytest.mark.parametrize("requested", ["10.0.0.0/24", "10.128.0.0/23", "fd20::/48"])
+def test_a_requested_prefix_outside_the_pool_is_refused(requested: str) -> None:
+    refusal = plan_allocation(a_holder(), SMALL, EMPTY_LEDGER, requested=requested).refusal
     assert refusal is not None
     assert refusal.reason == "RangeUnsupported"
 
 
-def test_giving_back_names_the_very_record() -> None:
-    record = taken_by(a_holder(), SMALL)
+def test_a_release_deletes_the_recorded_uid() -> None:
+    record = allocation_of(a_holder(), SMALL)
     record = msgspec.structs.replace(
         record, metadata=msgspec.structs.replace(record.metadata, uid="record-uid")
     )
-    (delete,) = plan_giving_back([record])
+    (delete,) = plan_allocation_release([record])
     assert isinstance(delete, Delete)
     assert (delete.uid, delete.ref) == ("record-uid", ref_of(record))
 
@@ -190,20 +187,20 @@ def a_work(spec: Any) -> Work:
     )
 
 
-def test_a_deployment_that_was_given_it_uses_it() -> None:
+def test_a_deployment_uses_its_attached_prefix() -> None:
     deployment = a_deployment()
     spec = msgspec.structs.replace(deployment.spec, network_attachment=attached(PREFIX))
     given = msgspec.structs.replace(deployment, spec=spec)
-    assert user_of(PREFIX, [given], [], []) == "WorkloadDeployment default/web-dfw"
-    assert user_of(OTHER, [given], [], []) == ""
+    assert find_prefix_user(PREFIX, [given], [], []) == "WorkloadDeployment default/web-dfw"
+    assert find_prefix_user(OTHER, [given], [], []) == ""
     spec = msgspec.structs.replace(deployment.spec, network_attachment=None)
-    assert user_of(PREFIX, [msgspec.structs.replace(deployment, spec=spec)], [], []) == ""
+    assert find_prefix_user(PREFIX, [msgspec.structs.replace(deployment, spec=spec)], [], []) == ""
 
 
-def test_a_tombstone_of_a_deployment_uses_it() -> None:
+def test_a_tombstone_uses_the_prefix_of_its_deployment() -> None:
     work = a_work({"networkAttachment": {"prefixes": [{"family": "IPv4", "prefix": PREFIX}]}})
-    assert user_of(PREFIX, [], [work], []) == "Work karmada-es-dfw/web-1"
-    assert user_of(OTHER, [], [work], []) == ""
+    assert find_prefix_user(PREFIX, [], [work], []) == "Work karmada-es-dfw/web-1"
+    assert find_prefix_user(OTHER, [], [work], []) == ""
 
 
 def addressed(*addresses: str) -> Instance:
@@ -223,10 +220,10 @@ def addressed(*addresses: str) -> Instance:
 
 
 @pytest.mark.parametrize("address", ["10.128.16.2", "10.128.31.254"])
-def test_an_instance_with_an_address_of_it_uses_it(address: str) -> None:
+def test_an_instance_uses_the_prefix_of_its_address(address: str) -> None:
     running = addressed(address)
-    assert user_of(PREFIX, [], [], [running]).startswith("Instance ")
-    assert user_of(OTHER, [], [], [running]) == ""
+    assert find_prefix_user(PREFIX, [], [], [running]).startswith("Instance ")
+    assert find_prefix_user(OTHER, [], [], [running]) == ""
 
 
 @pytest.mark.parametrize(
@@ -239,7 +236,7 @@ def test_an_instance_with_an_address_of_it_uses_it(address: str) -> None:
         {"networkAttachment": {"prefixes": [1, {"prefix": 2}, {"prefix": "x"}, {}]}},
     ],
 )
-def test_odd_works_use_nothing(spec: Any) -> None:
+def test_malformed_works_use_no_prefix(spec: Any) -> None:
     assert carried_prefixes(a_work(spec)) == []
 
 
@@ -260,7 +257,7 @@ def test_an_instance_is_indexed_by_each_prefix_of_its_addresses_once(
     instance = addressed(*addresses)
     assert addressed_prefixes(instance) == expected
     assert [prefix for prefix in expected if not is_indexed(prefix)] == []
-    assert [prefix for prefix in expected if not user_of(prefix, [], [], [instance])] == []
+    assert [prefix for prefix in expected if not find_prefix_user(prefix, [], [], [instance])] == []
 
 
 @pytest.mark.parametrize("cidr", ["10.128.0.0/16", "10.128.16.0/24", "fd20::/32"])

@@ -1,4 +1,4 @@
-"""What an entitlement becomes, writes and takes along; states that clients tell apart."""
+"""States of an entitlement, the objects that it creates, and their deletion."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from datum_compute.api.serviceentitlement import (
 )
 from datum_compute.planes.catalogue import platform_objects
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan
-from datum_compute.planning.platform.entitlements import Requested, plan_entitlement
+from datum_compute.planning.platform.entitlements import EntitlementInputs, plan_entitlement
 from tests.planning.platform.test_services import BEFORE, NOW, a_consumer, a_service
 
 PLANE = project_plane("shop")
 
 
 def an_entitlement(
-    *, entitled: bool = False, said: str = "", terminating: bool = False, guarded: bool = True
+    *, entitled: bool = False, reason: str = "", terminating: bool = False, guarded: bool = True
 ) -> ServiceEntitlement:
-    ready = [Condition(type="Ready", status="False", reason=said)] if said else []
+    ready = [Condition(type="Ready", status="False", reason=reason)] if reason else []
     return ServiceEntitlement(
         metadata=ObjectMeta(
             name="compute",
@@ -62,7 +62,7 @@ def make_condition(phase: str, reason: str, **spec: Any) -> ServiceConsumer:
 
 
 def a_location(name: str, *, ready: bool = True, class_: str = "datum-managed") -> Location:
-    said = "True" if ready else "False"
+    status = "True" if ready else "False"
     return Location(
         metadata=ObjectMeta(name=name),
         spec=LocationSpec(
@@ -70,7 +70,7 @@ def a_location(name: str, *, ready: bool = True, class_: str = "datum-managed") 
             topology={"topology.datum.net/city-code": name.upper()},
         ),
         status=LocationStatus(
-            conditions=[Condition(type="Ready", status=said, reason="Served")]  # type: ignore[arg-type]
+            conditions=[Condition(type="Ready", status=status, reason="Served")]  # type: ignore[arg-type]
         ),
     )
 
@@ -80,7 +80,7 @@ def the_configuration() -> ServiceConfiguration:
     return next(obj for obj in objects if isinstance(obj, ServiceConfiguration))
 
 
-def asked(**fields: Any) -> Requested:
+def asked(**fields: Any) -> EntitlementInputs:
     usual: dict[str, Any] = {
         "plane": PLANE,
         "entitlement": an_entitlement(),
@@ -89,7 +89,7 @@ def asked(**fields: Any) -> Requested:
         "consumer": None,
         "locations": [a_location("dfw")],
     }
-    return Requested(**{**usual, **fields})
+    return EntitlementInputs(**{**usual, **fields})
 
 
 def phase_of(plan: Plan) -> tuple[str, str, str]:
@@ -98,13 +98,13 @@ def phase_of(plan: Plan) -> tuple[str, str, str]:
     return report.status["phase"], ready["reason"], report.status.get("entitledAt", "")
 
 
-def test_nothing_is_made_before_the_finalizer_is_there() -> None:
+def test_the_finalizer_is_added_first() -> None:
     plan = plan_entitlement(asked(entitlement=an_entitlement(guarded=False)), NOW)
     (guard,) = plan.actions
     assert isinstance(guard, Patch)
 
 
-def test_the_first_thing_is_a_consumer_on_the_platform() -> None:
+def test_the_consumer_is_created_on_the_platform_first() -> None:
     (made,) = plan_entitlement(asked(), NOW).actions
     assert isinstance(made, Create)
     assert (made.plane, made.kind) == (PLATFORM, CONSUMER)
@@ -133,21 +133,25 @@ def test_the_first_thing_is_a_consumer_on_the_platform() -> None:
         (asked(service=None), ("Rejected", "ServiceNotPublished", "")),
         (asked(service=a_service(phase="Draft")), ("Rejected", "ServiceNotPublished", "")),
         (
-            asked(entitlement=an_entitlement(entitled=True, said="EntitlementActive")),
+            asked(entitlement=an_entitlement(entitled=True, reason="EntitlementActive")),
             ("Rejected", "ConsumerDenied", ""),
         ),
     ],
 )
-def test_states_can_be_told_apart(requested: Requested, expected: tuple[str, str, str]) -> None:
+def test_each_state_has_its_own_reason(
+    requested: EntitlementInputs, expected: tuple[str, str, str]
+) -> None:
     assert phase_of(plan_entitlement(requested, NOW)) == expected
 
 
-def test_a_consumer_that_is_not_decided_leaves_it_unsaid() -> None:
+def test_an_undecided_consumer_is_not_reported() -> None:
     plan = plan_entitlement(asked(consumer=a_consumer()), NOW)
     assert not [action for action in plan.actions if isinstance(action, PatchStatus)]
 
 
-def test_an_active_one_writes_a_grant_for_each_limit_and_a_binding_for_each_location() -> None:
+def test_an_active_entitlement_creates_a_grant_for_each_limit_and_a_binding_for_each_location() -> (
+    None
+):
     requested = asked(
         consumer=make_condition("Active", "EntitlementActive"),
         locations=[a_location("dfw"), a_location("mine", class_="self-managed")],
@@ -161,7 +165,7 @@ def test_an_active_one_writes_a_grant_for_each_limit_and_a_binding_for_each_loca
     assert len(names) == 5
 
 
-def test_deleted_it_waits_for_its_consumer_and_then_takes_along_what_it_owns() -> None:
+def test_a_deleted_entitlement_waits_for_its_consumer_and_then_deletes_what_it_owns() -> None:
     leaving = asked(entitlement=an_entitlement(terminating=True))
     first = plan_entitlement(with_fields(leaving, consumer=a_consumer()), NOW)
     assert [type(action).__name__ for action in first.actions] == ["Delete", "Wait"]
@@ -184,7 +188,7 @@ def test_deleted_it_waits_for_its_consumer_and_then_takes_along_what_it_owns() -
         ("SelfService", a_consumer(), False),
     ],
 )
-def test_a_word_against_the_project_outlives_its_request(
+def test_a_denial_or_suspension_outlives_its_request(
     mode: str, consumer: ServiceConsumer, kept: bool
 ) -> None:
     leaving = asked(
@@ -202,12 +206,12 @@ def _disowned(obj: Any) -> Any:
 # --- carried out on values, so that it can be seen to settle
 
 
-def a_settled_request(*steps: Requested) -> Requested:
+def a_settled_request(*steps: EntitlementInputs) -> EntitlementInputs:
     requested = asked(consumer=make_condition("Active", "EntitlementActive"))
     return after(requested)
 
 
-def after(requested: Requested, passes: int = 6) -> Requested:
+def after(requested: EntitlementInputs, passes: int = 6) -> EntitlementInputs:
     for _ in range(passes):
         plan = plan_entitlement(requested, NOW)
         for action in plan.actions:
@@ -215,7 +219,7 @@ def after(requested: Requested, passes: int = 6) -> Requested:
     return requested
 
 
-def _done(requested: Requested, action: Any) -> Requested:
+def _done(requested: EntitlementInputs, action: Any) -> EntitlementInputs:
     match action:
         case Create(kind=kind, object=obj) if kind is GRANT:
             return with_fields(requested, grants=(*requested.grants, _stored(obj)))
@@ -252,7 +256,7 @@ def _with_status(obj: Any, status: Any) -> Any:
     suspended=st.booleans(),
     locations=st.lists(st.tuples(st.sampled_from(["dfw", "iad"]), st.booleans()), max_size=2),
 )
-def test_it_settles_and_then_writes_nothing(
+def test_a_settled_entitlement_writes_nothing(
     phase: tuple[str, str], entitled: bool, suspended: bool, locations: list[tuple[str, bool]]
 ) -> None:
     requested = asked(

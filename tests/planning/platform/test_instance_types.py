@@ -1,7 +1,4 @@
-"""What an instance type says of itself.
-
-How the sizes of the platform plane reach the others.
-"""
+"""Status of instance types, the condition on workloads, and copies on other planes."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ def a_type(name: str, phase: str = "Active", instead: str = "") -> InstanceType:
         ("Disabled", (a_type("other"),), "ReplacementNotFound"),
     ],
 )
-def test_ready_is_about_what_to_use_instead(
+def test_ready_depends_on_the_replacement(
     phase: str, others: tuple[InstanceType, ...], reason: str
 ) -> None:
     replacement = next((t for t in others if t.metadata.name == "new"), None)
@@ -59,7 +56,7 @@ def test_ready_is_about_what_to_use_instead(
     assert status.observed_generation == 3
 
 
-def test_the_time_of_deprecation_is_kept_and_said_of_no_active_type() -> None:
+def test_the_deprecation_time_is_kept_and_absent_for_active_types() -> None:
     deprecated = a_type("old", "Deprecated", "new")
     first = type_status(deprecated, None, EARLIER)
     assert first.deprecated_at == EARLIER
@@ -68,7 +65,7 @@ def test_the_time_of_deprecation_is_kept_and_said_of_no_active_type() -> None:
     assert type_status(a_type("old"), None, NOW).deprecated_at is None
 
 
-def test_a_second_look_changes_nothing() -> None:
+def test_a_second_reconcile_changes_nothing() -> None:
     once = type_status(a_type("old", "Deprecated", "new"), None, EARLIER)
     again = msgspec.structs.replace(a_type("old", "Deprecated", "new"), status=once)
     assert type_status(again, None, NOW) == once
@@ -86,25 +83,28 @@ def test_a_status_is_written_once_and_not_for_a_type_that_is_being_removed() -> 
     assert plan_instance_type(PLATFORM, removed, a_type("new"), NOW).is_settled
 
 
-def told(phase: str, before: list[Condition] | None = None) -> list[Condition]:
+def with_notice(phase: str, before: list[Condition] | None = None) -> list[Condition]:
     used = a_type("old", phase, "new")
     return with_size_notice(before or [], used, generation=1, now=NOW)
 
 
-def test_a_workload_is_told_of_a_type_on_its_way_out_for_as_long_as_it_has_it() -> None:
+def test_a_workload_has_a_condition_while_its_type_is_not_active() -> None:
     other = Condition(type="Available", status="True", reason="Fine")
-    assert told("Active", [other]) == [other]
-    (kept, notice) = deprecated = told("Deprecated", [other])
+    assert with_notice("Active", [other]) == [other]
+    (kept, notice) = deprecated = with_notice("Deprecated", [other])
     assert kept == other
     assert (notice.type, notice.status) == ("InstanceTypeDeprecated", "True")
     assert notice.message == "Instance type old is deprecated; use new instead"
-    assert told("Deprecated", deprecated) == deprecated
-    assert [c.type for c in told("Disabled", deprecated)] == ["Available", "InstanceTypeDisabled"]
-    assert told("Active", deprecated) == [other]
+    assert with_notice("Deprecated", deprecated) == deprecated
+    assert [c.type for c in with_notice("Disabled", deprecated)] == [
+        "Available",
+        "InstanceTypeDisabled",
+    ]
+    assert with_notice("Active", deprecated) == [other]
 
 
-def test_what_was_said_of_a_type_stays_said_when_the_type_is_gone() -> None:
-    disabled = told("Disabled")
+def test_the_condition_stays_when_the_type_is_deleted() -> None:
+    disabled = with_notice("Disabled")
     assert with_size_notice(disabled, None, generation=1, now=NOW) == disabled
     assert with_size_notice([], None, generation=1, now=NOW) == []
 
@@ -145,11 +145,11 @@ def test_a_copy_follows_one_step_at_a_time(original: str, copy: str, step: str) 
 
 
 @pytest.mark.parametrize(("original", "copy"), [("Active", "Active"), ("Active", "Disabled")])
-def test_a_copy_that_is_there_or_further_is_left_alone(original: str, copy: str) -> None:
+def test_a_copy_that_is_equal_or_ahead_is_unchanged(original: str, copy: str) -> None:
     assert plan_copy(CELL, a_type_catalogue(original), a_type_catalogue(copy)) == []
 
 
-def test_a_copy_of_another_size_is_made_again() -> None:
+def test_a_copy_of_another_size_is_recreated() -> None:
     (delete,) = plan_copy(CELL, a_type_catalogue(cpu="2"), a_type_catalogue(cpu="1"))
     assert isinstance(delete, Delete)
     leaving = a_type_catalogue(cpu="1")
@@ -160,7 +160,7 @@ def test_a_copy_of_another_size_is_made_again() -> None:
     assert isinstance(wait, Wait)
 
 
-def test_a_copy_without_an_original_goes_from_projects_and_stays_on_cells() -> None:
+def test_a_copy_without_original_is_deleted_on_projects_and_kept_on_cells() -> None:
     """Instances on the cell may still have that size."""
     project = project_plane("demo")
     (delete,) = plan_removal(project, a_type_catalogue("Disabled"))

@@ -1,7 +1,4 @@
-"""Whether a city can be used, by what is known of its cells.
-
-A binding that nobody owns says whether its location can be used.
-"""
+"""Readiness of locations by their cells, and availability of bindings that users created."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ from datum_compute.api.plane import project_plane
 from datum_compute.api.reasons import Reason
 from datum_compute.planning.plan import PatchStatus
 from datum_compute.planning.platform.locations import (
-    are_equally_open,
     plan_availability,
     plan_location,
+    same_availability,
 )
 
 NOW = "2026-01-01T00:00:00Z"
@@ -40,12 +37,12 @@ DFW = typed(
 
 def cell(name: str, ready: str = "True", *, drained: bool = False) -> Cluster:
     taints = [{"key": "compute.datumapis.com/drained", "effect": "NoSchedule"}] if drained else []
-    said = {"type": "Ready", "status": ready, "reason": "Told", "lastTransitionTime": NOW}
+    condition = {"type": "Ready", "status": ready, "reason": "Reported", "lastTransitionTime": NOW}
     return typed(
         {
             "metadata": {"name": name, "labels": {TOPOLOGY_CITY: "DFW"}},
             "spec": {"taints": taints},
-            "status": {"conditions": [said] if ready else []},
+            "status": {"conditions": [condition] if ready else []},
         },
         Cluster,
     )
@@ -63,7 +60,7 @@ def cell(name: str, ready: str = "True", *, drained: bool = False) -> Cluster:
         ([], ("False", "NoCell")),
     ],
 )
-def test_a_city_is_ready_while_a_cell_answers_and_takes_new_work(
+def test_a_location_is_ready_while_a_reachable_cell_accepts_instances(
     cells: list[Cluster], verdict: tuple[str, str] | None
 ) -> None:
     actions = plan_location(DFW, cells, NOW).actions
@@ -72,15 +69,15 @@ def test_a_city_is_ready_while_a_cell_answers_and_takes_new_work(
         return
     (action,) = actions
     assert isinstance(action, PatchStatus)
-    (said,) = action.status["conditions"]
-    assert (said["status"], said["reason"]) == verdict
+    (condition,) = action.status["conditions"]
+    assert (condition["status"], condition["reason"]) == verdict
 
 
-def test_a_drain_is_news_and_a_heartbeat_is_not() -> None:
-    assert are_equally_open(cell("a"), cell("a"))
-    assert not are_equally_open(cell("a"), cell("a", drained=True))
-    assert not are_equally_open(cell("a"), cell("a", "False"))
-    assert not are_equally_open(None, cell("a"))
+def test_a_drain_changes_availability_and_a_heartbeat_does_not() -> None:
+    assert same_availability(cell("a"), cell("a"))
+    assert not same_availability(cell("a"), cell("a", drained=True))
+    assert not same_availability(cell("a"), cell("a", "False"))
+    assert not same_availability(None, cell("a"))
 
 
 PLANE = project_plane("demo")
@@ -96,7 +93,7 @@ BINDING = LocationBinding(
 
 
 def a_location(ready: ConditionStatus | None = None, reason: str = "CellUnreachable") -> Location:
-    said = Condition(
+    condition = Condition(
         type="Ready",
         status=ready or "Unknown",
         reason=reason,
@@ -106,18 +103,20 @@ def a_location(ready: ConditionStatus | None = None, reason: str = "CellUnreacha
     return Location(
         metadata=ObjectMeta(name="dfw"),
         spec=LocationSpec(location_class_name="datum-managed", topology=TOPOLOGY),
-        status=LocationStatus(conditions=[said] if ready else []),
+        status=LocationStatus(conditions=[condition] if ready else []),
     )
 
 
-def told(location: Location | None, *, alone: bool = False) -> tuple[str, str] | None:
-    actions = plan_availability(PLANE, BINDING, location, NOW, alone=alone)
+def availability(
+    location: Location | None, *, single_cluster: bool = False
+) -> tuple[str, str] | None:
+    actions = plan_availability(PLANE, BINDING, location, NOW, single_cluster=single_cluster)
     if not actions:
         return None
     (action,) = actions
     assert isinstance(action, PatchStatus)
-    (said,) = action.status["conditions"]
-    return said["status"], said["reason"]
+    (condition,) = action.status["conditions"]
+    return condition["status"], condition["reason"]
 
 
 @pytest.mark.parametrize(
@@ -131,18 +130,18 @@ def told(location: Location | None, *, alone: bool = False) -> tuple[str, str] |
         (None, ("False", "LocationNotFound")),
     ],
 )
-def test_it_is_available_as_its_location_is_ready(
+def test_a_binding_is_available_if_its_location_is_ready(
     location: Location | None, verdict: tuple[str, str] | None
 ) -> None:
-    assert told(location) == verdict
+    assert availability(location) == verdict
 
 
-def test_one_cluster_alone_serves_every_city_there_is() -> None:
-    assert told(a_location(), alone=True) == ("True", "AllGatesOpen")
-    assert told(None, alone=True) == ("False", "LocationNotFound")
+def test_a_single_cluster_serves_every_city() -> None:
+    assert availability(a_location(), single_cluster=True) == ("True", "AllGatesOpen")
+    assert availability(None, single_cluster=True) == ("False", "LocationNotFound")
 
 
-def test_what_an_entitlement_owns_is_left_to_it() -> None:
+def test_a_binding_of_an_entitlement_is_not_changed() -> None:
     owner = OwnerReference(
         api_version="services.miloapis.com/v1alpha1",
         kind="ServiceEntitlement",
@@ -151,5 +150,5 @@ def test_what_an_entitlement_owns_is_left_to_it() -> None:
         controller=True,
     )
     owned = replace(BINDING, metadata=replace(BINDING.metadata, owner_references=[owner]))
-    assert plan_availability(PLANE, owned, a_location("True"), NOW, alone=False) == []
+    assert plan_availability(PLANE, owned, a_location("True"), NOW, single_cluster=False) == []
     assert find_condition(BINDING.status.conditions, "Available") is None

@@ -1,4 +1,4 @@
-"""What a project and an organization say of themselves, and in which order."""
+"""Status, metadata and order of the steps of projects and organizations."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from datum_compute.planning.plan import Create, Patch, PatchStatus
 from datum_compute.planning.platform.projects import (
     CLEANUP_S,
     plan_cleanup,
-    plan_guard,
     plan_organization,
+    plan_project_metadata,
     plan_ready,
     plan_release,
-    told_of,
+    summarize_objects,
 )
 
 NOW = "2026-01-01T00:00:00Z"
@@ -28,8 +28,8 @@ def a_project(*finalizers: str) -> Project:
     return Project(metadata=metadata, spec=ProjectSpec(owner_ref=owner))
 
 
-def test_a_project_is_guarded_and_owned_before_anything_is_made() -> None:
-    (guard,) = plan_guard(a_project("other"), ORGANIZATION).actions
+def test_a_project_gets_finalizer_and_owner_first() -> None:
+    (guard,) = plan_project_metadata(a_project("other"), ORGANIZATION).actions
     assert isinstance(guard, Patch)
     metadata = guard.patch["metadata"]
     assert metadata["finalizers"] == ["other", labels.PROJECT_FINALIZER]
@@ -39,39 +39,39 @@ def test_a_project_is_guarded_and_owned_before_anything_is_made() -> None:
     assert not owner.get("controller")
 
 
-def test_a_project_whose_organization_is_not_there_is_guarded_all_the_same() -> None:
-    (guard,) = plan_guard(a_project(), None).actions
+def test_a_project_without_organization_gets_the_finalizer() -> None:
+    (guard,) = plan_project_metadata(a_project(), None).actions
     assert isinstance(guard, Patch)
     assert "ownerReferences" not in guard.patch["metadata"]
 
 
-def test_what_is_left_is_counted_by_kind_with_an_example() -> None:
+def test_remaining_objects_are_counted_by_kind_with_an_example() -> None:
     left = ["Workload default/web", "Network default/default", "Workload default/api"]
-    assert told_of(left) == "1 Network, 2 Workload (such as Network default/default)"
+    assert summarize_objects(left) == "1 Network, 2 Workload (such as Network default/default)"
     plan = plan_cleanup(a_project(), left, NOW)
     assert plan.requeue_after_s == CLEANUP_S
     (report,) = plan.actions
     assert isinstance(report, PatchStatus)
-    told = {c["type"]: (c["status"], c["reason"]) for c in report.status["conditions"]}
-    assert told == {
+    reported = {c["type"]: (c["status"], c["reason"]) for c in report.status["conditions"]}
+    assert reported == {
         "Ready": ("False", "Deleting"),
         "ResourceCleanup": ("False", "ResourcesRemaining"),
     }
 
 
-def test_the_finalizer_goes_and_others_stay() -> None:
+def test_only_our_finalizer_is_removed() -> None:
     (release,) = plan_release(a_project("other", labels.PROJECT_FINALIZER)).actions
     assert isinstance(release, Patch)
     assert release.patch["metadata"]["finalizers"] == ["other"]
 
 
-def test_ready_is_said_once() -> None:
+def test_ready_is_reported_once() -> None:
     (report,) = plan_ready(a_project(), NOW).actions
     assert isinstance(report, PatchStatus)
     assert report.status["conditions"][0]["status"] == "True"
 
 
-def test_an_organization_is_ready_when_its_namespace_is_there() -> None:
+def test_an_organization_is_ready_when_its_namespace_exists() -> None:
     (made,) = plan_organization(ORGANIZATION, None, NOW).actions
     assert isinstance(made, Create)
     assert made.object.metadata.name == "organization-acme"

@@ -1,4 +1,4 @@
-"""What a provider's word, the mode of the service and the past make of a consumer."""
+"""Decisions about consumers by approval, mode of the service and earlier state."""
 
 from __future__ import annotations
 
@@ -33,10 +33,16 @@ def a_service(mode: str = "SelfService", phase: str = "Published") -> Service:
 
 
 def a_consumer(
-    decision: str = "", *, entitled: bool = False, said: str = "", suspended: bool = False
+    decision: str = "",
+    *,
+    entitled: bool = False,
+    previous_reason: str = "",
+    suspended: bool = False,
 ) -> ServiceConsumer:
-    """``said`` is the reason that Ready had until now."""
-    ready = [Condition(type="Ready", status="True", reason=said)] if said else []
+    """``previous_reason`` is the reason that Ready had until now."""
+    ready = (
+        [Condition(type="Ready", status="True", reason=previous_reason)] if previous_reason else []
+    )
     return ServiceConsumer(
         metadata=ObjectMeta(name="sc", generation=1, resource_version="7"),
         spec=ServiceConsumerSpec(
@@ -71,22 +77,32 @@ FREE = "SelfService"
         (FREE, a_consumer("Approved"), "Active", "ConsumerApproved"),
         (GATED, a_consumer("Denied"), "Denied", "ConsumerDenied"),
         (FREE, a_consumer("Denied"), "Denied", "ConsumerDenied"),
-        (GATED, a_consumer(entitled=True, said="ConsumerApproved"), "Denied", "ConsumerDenied"),
-        (GATED, a_consumer(entitled=True, said="EntitlementActive"), "Active", "EntitlementActive"),
+        (
+            GATED,
+            a_consumer(entitled=True, previous_reason="ConsumerApproved"),
+            "Denied",
+            "ConsumerDenied",
+        ),
+        (
+            GATED,
+            a_consumer(entitled=True, previous_reason="EntitlementActive"),
+            "Active",
+            "EntitlementActive",
+        ),
     ],
 )
 def test_a_decision(mode: str, consumer: ServiceConsumer, phase: str, reason: str) -> None:
-    said = reported(plan_consumer(consumer, a_service(mode), NOW))
-    assert (said["phase"], said["reason"]) == (phase, reason)
-    assert (said["status"] == "True") == (phase == "Active")
+    status = reported(plan_consumer(consumer, a_service(mode), NOW))
+    assert (status["phase"], status["reason"]) == (phase, reason)
+    assert (status["status"] == "True") == (phase == "Active")
 
 
-def test_a_retired_service_is_denied_to_everybody() -> None:
+def test_a_retired_service_is_denied_to_all_projects() -> None:
     plan = plan_consumer(a_consumer("Approved"), a_service(phase="Retired"), NOW)
     assert reported(plan)["reason"] == "ServiceNotPublished"
 
 
-def test_the_first_time_is_kept() -> None:
+def test_the_first_entitlement_time_is_kept() -> None:
     (first,) = plan_consumer(a_consumer(), a_service(), NOW).actions
     (again,) = plan_consumer(a_consumer(entitled=True), a_service(), NOW).actions
     assert isinstance(first, PatchStatus)
@@ -95,12 +111,12 @@ def test_the_first_time_is_kept() -> None:
     assert again.status.get("entitledAt", BEFORE) == BEFORE
 
 
-def test_a_service_that_is_not_there_proves_nothing() -> None:
+def test_the_decision_stays_without_a_service() -> None:
     assert plan_consumer(a_consumer("Denied"), None, NOW).is_settled
 
 
-def test_suspension_is_said_beside_the_decision() -> None:
+def test_suspension_is_reported_next_to_the_decision() -> None:
     (action,) = plan_consumer(a_consumer(suspended=True), a_service(), NOW).actions
     assert isinstance(action, PatchStatus)
-    told = {c["type"]: (c["status"], c["reason"]) for c in action.status["conditions"]}
-    assert told["Suspended"] == ("True", "ProjectSuspended")
+    statuses = {c["type"]: (c["status"], c["reason"]) for c in action.status["conditions"]}
+    assert statuses["Suspended"] == ("True", "ProjectSuspended")

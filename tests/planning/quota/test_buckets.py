@@ -1,4 +1,4 @@
-"""Who gets what: all or nothing, oldest first, never beyond the limit, and for good."""
+"""Quota decisions: all or nothing, oldest first, never beyond the limit, never revoked."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from datum_compute.planes.catalogue import registration_of as a_registration
 from datum_compute.planning.plan import Create, PatchStatus, Plan
 from datum_compute.planning.quota.buckets import (
     WAITING,
-    Books,
+    QuotaState,
     active_registrations,
-    balance_of,
     bucket_name,
-    filed_under,
+    claim_group_key,
+    compute_balance,
+    decide_claims,
     grant_verdict,
     plan_buckets,
     plan_decisions,
     plan_registration,
     registration_verdict,
-    rulings,
 )
 from datum_compute.planning.quota.claims import is_granted
 from testkit.builders import NOW
@@ -100,19 +100,19 @@ def a_grant(name: str = "all", *, instances: int = 10, vcpus: int = 40_000) -> R
     )
 
 
-def books(*objects: ResourceGrant | ResourceClaim) -> Books:
+def state(*objects: ResourceGrant | ResourceClaim) -> QuotaState:
     claims = [o for o in objects if isinstance(o, ResourceClaim)]
-    sorts = Counter(filed_under(claim) for claim in claims)
-    return Books(
+    sorts = Counter(claim_group_key(claim) for claim in claims)
+    return QuotaState(
         PROJECT,
         REGISTERED,
         [o for o in objects if isinstance(o, ResourceGrant)],
-        [claim for claim in claims if filed_under(claim) == WAITING],
+        [claim for claim in claims if claim_group_key(claim) == WAITING],
         {sort: count for sort, count in sorts.items() if sort != WAITING},
     )
 
 
-def told(plan: Plan) -> dict[str, ResourceClaimStatus]:
+def claim_statuses(plan: Plan) -> dict[str, ResourceClaimStatus]:
     """The statuses that a plan writes on claims, by name."""
     return {
         a.ref.name: msgspec.convert(a.status, ResourceClaimStatus)
@@ -122,24 +122,24 @@ def told(plan: Plan) -> dict[str, ResourceClaimStatus]:
 
 
 def after(claim: ResourceClaim, plan: Plan) -> ResourceClaim:
-    status = told(plan).get(claim.metadata.name)
+    status = claim_statuses(plan).get(claim.metadata.name)
     return claim if status is None else msgspec.structs.replace(claim, status=status)
 
 
 def granted(*objects: ResourceGrant | ResourceClaim) -> list[str]:
-    found = rulings(books(*objects))
+    found = decide_claims(state(*objects))
     return [r.claim.metadata.name for r in found if r.verdict.status == "True"]
 
 
-def test_what_is_free_goes_to_the_oldest() -> None:
+def test_free_quota_goes_to_the_oldest_claim() -> None:
     young, old = a_claim("young", created=9), a_claim("old", created=1)
     assert granted(a_grant(instances=1), young, old) == ["old"]
 
 
 def test_a_claim_gets_all_or_nothing() -> None:
     claim = a_claim("big", instances=1, vcpus=50_000)
-    plan = plan_decisions(PLANE, books(a_grant(), claim), NOW)
-    status = told(plan)["big"]
+    plan = plan_decisions(PLANE, state(a_grant(), claim), NOW)
+    status = claim_statuses(plan)["big"]
     assert [(a.status, a.allocated_amount) for a in status.allocations] == [
         ("Pending", 0),
         ("Denied", 0),
@@ -148,7 +148,7 @@ def test_a_claim_gets_all_or_nothing() -> None:
     assert (condition.status, condition.reason) == ("False", "QuotaExceeded")
     assert "50000 millicore more" in condition.message
     assert "limit of 40000 millicore" in condition.message
-    assert balance_of(books(a_grant(), after(claim, plan))).used == {}
+    assert compute_balance(state(a_grant(), after(claim, plan))).used == {}
 
 
 def test_a_large_claim_does_not_hold_up_a_small_one_that_fits() -> None:
@@ -156,37 +156,37 @@ def test_a_large_claim_does_not_hold_up_a_small_one_that_fits() -> None:
     assert granted(a_grant(), large, small) == ["small"]
 
 
-def test_a_denied_claim_is_granted_when_room_is_made() -> None:
+def test_a_denied_claim_is_granted_when_quota_is_released() -> None:
     denied = a_claim("b", created=2)
-    denied = after(denied, plan_decisions(PLANE, books(a_grant(instances=0), denied), NOW))
+    denied = after(denied, plan_decisions(PLANE, state(a_grant(instances=0), denied), NOW))
     assert not is_granted(denied)
     assert granted(a_grant(instances=0), a_grant("more", instances=1), denied) == ["b"]
 
 
-def test_a_lower_grant_takes_nothing_away_and_stops_new_claims() -> None:
+def test_a_lower_grant_keeps_claims_and_stops_new_ones() -> None:
     first = a_claim("a")
-    first = after(first, plan_decisions(PLANE, books(a_grant(), first), NOW))
-    lowered = books(a_grant(instances=0), first, a_claim("b"))
+    first = after(first, plan_decisions(PLANE, state(a_grant(), first), NOW))
+    lowered = state(a_grant(instances=0), first, a_claim("b"))
     plan = plan_decisions(PLANE, lowered, NOW)
-    assert "a" not in told(plan)
-    assert told(plan)["b"].conditions[0].reason == "QuotaExceeded"
+    assert "a" not in claim_statuses(plan)
+    assert claim_statuses(plan)["b"].conditions[0].reason == "QuotaExceeded"
 
 
 def test_nothing_is_written_when_nothing_changed() -> None:
     grant, claims = a_grant(instances=1), [a_claim("a"), a_claim("b")]
-    plan = plan_decisions(PLANE, books(grant, *claims), NOW)
+    plan = plan_decisions(PLANE, state(grant, *claims), NOW)
     (of_grant,) = [a for a in plan.actions if isinstance(a, PatchStatus) and a.kind is GRANT]
     status = msgspec.convert(of_grant.status, type(grant.status))
     settled = [after(claim, plan) for claim in claims]
     later = "2026-02-02T00:00:00Z"
-    again = books(msgspec.structs.replace(grant, status=status), *settled)
+    again = state(msgspec.structs.replace(grant, status=status), *settled)
     assert plan_decisions(PLANE, again, later).actions == ()
 
 
 @pytest.mark.parametrize(
     ("claim", "words"),
     [
-        (a_claim("x", consumer=consumer_of("other")), "has no quota here"),
+        (a_claim("x", consumer=consumer_of("other")), "is not the consumer of this project"),
         (a_claim("x", resource=ObjectReference(kind="Pod", name="p")), "for a Pod"),
         (
             msgspec.structs.replace(
@@ -201,13 +201,13 @@ def test_nothing_is_written_when_nothing_changed() -> None:
         ),
     ],
 )
-def test_a_claim_that_cannot_be_understood_says_why(claim: ResourceClaim, words: str) -> None:
-    (ruling,) = rulings(books(a_grant(), claim))
+def test_an_invalid_claim_reports_why(claim: ResourceClaim, words: str) -> None:
+    (ruling,) = decide_claims(state(a_grant(), claim))
     assert ruling.verdict.reason == "ValidationFailed"
     assert words in ruling.verdict.message
 
 
-def test_a_grant_for_something_unknown_counts_for_nothing() -> None:
+def test_a_grant_for_an_unregistered_resource_has_no_effect() -> None:
     odd = msgspec.structs.replace(
         a_grant(),
         spec=ResourceGrantSpec(
@@ -215,8 +215,8 @@ def test_a_grant_for_something_unknown_counts_for_nothing() -> None:
             allowances=[Allowance(resource_type="gold", buckets=[GrantedBucket(amount=1)])],
         ),
     )
-    assert grant_verdict(books(odd), odd).reason == "ValidationFailed"
-    assert balance_of(books(odd)).limits == {}
+    assert grant_verdict(state(odd), odd).reason == "ValidationFailed"
+    assert compute_balance(state(odd)).limits == {}
 
 
 def test_of_two_registrations_for_one_type_the_older_counts() -> None:
@@ -226,7 +226,7 @@ def test_of_two_registrations_for_one_type_the_older_counts() -> None:
 
     old, new = registration("b", "2026-01-01T00:00:00Z"), registration("a", "2026-01-02T00:00:00Z")
     assert registration_verdict(old, [new, old]).status == "True"
-    assert "registered by b already" in registration_verdict(new, [new, old]).message
+    assert "already registered by b" in registration_verdict(new, [new, old]).message
     (write,) = plan_registration(PLATFORM, new, [new, old], NOW).actions
     assert isinstance(write, PatchStatus)
     (condition,) = write.status["conditions"]
@@ -238,10 +238,10 @@ def made_buckets(plan: Plan) -> dict[str, AllowanceBucket]:
     return {b.metadata.name: b for b in made if isinstance(b, AllowanceBucket)}
 
 
-def test_buckets_show_what_is_on_record_and_change_only_with_it() -> None:
+def test_buckets_report_recorded_grants_and_change_only_with_them() -> None:
     claim = a_claim("a", vcpus=1000)
-    claim = after(claim, plan_decisions(PLANE, books(a_grant(), claim), NOW))
-    record = books(a_grant(), claim)
+    claim = after(claim, plan_decisions(PLANE, state(a_grant(), claim), NOW))
+    record = state(a_grant(), claim)
     made = made_buckets(plan_buckets(PLANE, record, {}, NOW))
     written = plan_buckets(PLANE, record, made, NOW).actions
     shown = {a.ref.name: a.status for a in written if isinstance(a, PatchStatus)}
@@ -268,7 +268,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.time = 0
 
     @rule(instances=st.integers(1, 4), vcpus=st.integers(0, 4))
-    def somebody_claims(self, instances: int, vcpus: int) -> None:
+    def create_claim(self, instances: int, vcpus: int) -> None:
         self.time += 1
         name = f"c{self.time}"
         self.claims[name] = a_claim(name, instances=instances, vcpus=vcpus, created=self.time % 3)
@@ -279,16 +279,16 @@ class AnyHistory(RuleBasedStateMachine):
         self.check()
 
     @rule(data=st.data())
-    def somebody_leaves(self, data: st.DataObject) -> None:
+    def delete_claim(self, data: st.DataObject) -> None:
         if self.claims:
             del self.claims[data.draw(st.sampled_from(sorted(self.claims)))]
             self.check()
 
     @rule(data=st.data())
     def the_decider_runs(self, data: st.DataObject) -> None:
-        plan = plan_decisions(PLANE, self.books(), NOW)
-        assert plan == plan_decisions(PLANE, self.books(), NOW)
-        for name, status in told(plan).items():
+        plan = plan_decisions(PLANE, self.state(), NOW)
+        assert plan == plan_decisions(PLANE, self.state(), NOW)
+        for name, status in claim_statuses(plan).items():
             if data.draw(st.booleans()):
                 claim = self.claims[name]
                 self.claims[name] = msgspec.structs.replace(claim, status=status)
@@ -296,24 +296,24 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule()
     def the_decider_runs_undisturbed(self) -> None:
-        plan = plan_decisions(PLANE, self.books(), NOW)
+        plan = plan_decisions(PLANE, self.state(), NOW)
         self.claims = {name: after(claim, plan) for name, claim in self.claims.items()}
         self.check()
-        balance = balance_of(self.books())
+        balance = compute_balance(self.state())
         for claim in self.claims.values():
-            fits = not any(balance.lacks(request) for request in claim.spec.requests)
-            assert is_granted(claim) or not fits, "nobody is left who would fit"
+            fits = not any(balance.is_short_of(request) for request in claim.spec.requests)
+            assert is_granted(claim) or not fits, "no claim that fits is left"
 
     @invariant()
     def the_balance_is_what_the_rows_say(self) -> None:
-        balance = balance_of(self.books())
+        balance = compute_balance(self.state())
         rows = {key[2]: total for key, total in self.totals().items()}
         assert {n: a for n, a in balance.used.items() if a} == {
             n: used for n, (used, _) in rows.items() if used
         }
 
-    def books(self) -> Books:
-        return books(*self.grants.values(), *self.claims.values())
+    def state(self) -> QuotaState:
+        return state(*self.grants.values(), *self.claims.values())
 
     def totals(self) -> Totals:
         def row(kind: str, obj: ApiObject) -> tuple[str, dict[str, object]]:

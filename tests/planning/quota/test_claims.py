@@ -1,8 +1,6 @@
-"""The claim of a slot: where it lies, when it is made, replaced and given back, what it tells.
+"""Quota claims of instances: location, creation, replacement and release.
 
-What a cell remembers of quota: enough to go on alone, and nothing that it has given back.
-
-How large an instance is for its quota: which source counts.
+The record of granted slots on the cell, and the size of an instance for quota.
 """
 
 from __future__ import annotations
@@ -50,17 +48,18 @@ from datum_compute.api.workloaddeployment import (
 )
 from datum_compute.planning.plan import Create, Delete, PatchStatus, Plan, Wait
 from datum_compute.planning.quota.claims import (
+    FORBIDDEN_S,
     GRANTED_BY_RECORD,
     RECENT_GRANT_S,
     REFUSED_S,
-    ClaimHome,
+    ClaimLocation,
+    InstanceSize,
     ObservedQuota,
     ReleaseState,
-    Size,
-    claim_home,
     claim_ref,
+    claimed_instance,
     decide_quota_gate,
-    instance_of,
+    find_claim_location,
     is_granted_before,
     is_recent_grant,
     needs_claim,
@@ -80,14 +79,16 @@ from datum_compute.planning.rollout.gates import FIRST_SYNC_S
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
 
 CELL = cell_plane("dfw")
-HOME = ClaimHome(project_plane("shop"), "default", "shop", "dfw")
-SMALL, LARGE = Size(1000, 2048), Size(2000, 4096)
+LOCATION = ClaimLocation(project_plane("shop"), "default", "shop", "dfw")
+SMALL, LARGE = InstanceSize(1000, 2048), InstanceSize(2000, 4096)
 
 
 def a_claim(
-    status: ConditionStatus = TRUE, reason: str = "QuotaAvailable", size: Size | None = SMALL
+    status: ConditionStatus = TRUE,
+    reason: str = "QuotaAvailable",
+    size: InstanceSize | None = SMALL,
 ) -> ResourceClaim:
-    claim = new_claim(HOME, an_instance(0), size)
+    claim = new_claim(LOCATION, an_instance(0), size)
     condition = make_condition(
         "Granted", ConditionValue(status, reason, "words"), generation=1, now=NOW
     )
@@ -101,64 +102,67 @@ def a_namespace(**identity: str) -> Namespace:
     return Namespace(metadata=ObjectMeta(name="ns-1", labels=identity))
 
 
-def test_a_claim_lies_in_the_project_that_the_namespace_is_of() -> None:
+def test_a_claim_is_in_the_project_of_its_namespace() -> None:
     identity = {
         labels.UPSTREAM_CLUSTER: "cluster-shop",
         labels.UPSTREAM_NAMESPACE: "default",
     }
-    assert claim_home(CELL, Namespace(metadata=ObjectMeta(name="ns-1", labels=identity))) == HOME
+    assert (
+        find_claim_location(CELL, Namespace(metadata=ObjectMeta(name="ns-1", labels=identity)))
+        == LOCATION
+    )
 
 
-def test_on_a_single_plane_it_lies_beside_its_instance() -> None:
-    home = ClaimHome(project_plane("shop"), "ns-1", "shop", "dfw")
-    assert claim_home(CELL, a_namespace(), "shop") == home
+def test_in_a_single_cluster_a_claim_is_in_the_namespace_of_its_instance() -> None:
+    location = ClaimLocation(project_plane("shop"), "ns-1", "shop", "dfw")
+    assert find_claim_location(CELL, a_namespace(), "shop") == location
 
 
-def test_without_an_identity_nobody_is_charged_by_accident() -> None:
-    assert claim_home(CELL, a_namespace()) is None
+def test_a_namespace_without_labels_has_no_claim_location() -> None:
+    assert find_claim_location(CELL, a_namespace()) is None
     verdict = quota_verdict(None, an_instance(0), None, SMALL)
     assert (verdict.status, verdict.reason) == (FALSE, "QuotaProjectIDUnresolvable")
 
 
-def test_a_claim_leads_back_to_its_instance() -> None:
+def test_a_claim_maps_to_its_instance() -> None:
     claim = a_claim()
     assert claim.metadata.name == "instance-web-dfw-0"
-    assert claim_ref(HOME, "web-dfw-0") == Ref("default", claim.metadata.name)
-    assert instance_of(claim) == (CELL, Ref("default", "web-dfw-0"))
+    assert claim_ref(LOCATION, "web-dfw-0") == Ref("default", claim.metadata.name)
+    assert claimed_instance(claim) == (CELL, Ref("default", "web-dfw-0"))
 
 
 @pytest.mark.parametrize("label", [labels.SOURCE_CLUSTER, labels.INSTANCE_NAMESPACE])
-def test_a_claim_of_somebody_else_leads_nowhere(label: str) -> None:
+def test_a_foreign_claim_maps_to_no_instance(label: str) -> None:
     claim = a_claim()
     kept = {name: value for name, value in claim.metadata.labels.items() if name != label}
     metadata = msgspec.structs.replace(claim.metadata, labels=kept)
-    assert instance_of(msgspec.structs.replace(claim, metadata=metadata)) is None
+    assert claimed_instance(msgspec.structs.replace(claim, metadata=metadata)) is None
     odd = {**claim.metadata.labels, labels.SOURCE_CLUSTER: "No Cell!"}
     metadata = msgspec.structs.replace(claim.metadata, labels=odd)
-    assert instance_of(msgspec.structs.replace(claim, metadata=metadata)) is None
+    assert claimed_instance(msgspec.structs.replace(claim, metadata=metadata)) is None
 
 
 def test_a_claim_is_created_once_and_replaced_when_the_size_changes() -> None:
     waiting = refused_by_quota(an_instance(0))
-    (create,) = plan_claim(HOME, waiting, None, SMALL).actions
+    (create,) = plan_claim(LOCATION, waiting, None, SMALL).actions
     assert isinstance(create, Create)
-    assert plan_claim(HOME, waiting, a_claim(), SMALL).actions == ()
-    (delete,) = plan_claim(HOME, waiting, a_claim(), LARGE).actions
+    assert plan_claim(LOCATION, waiting, a_claim(), SMALL).actions == ()
+    (delete,) = plan_claim(LOCATION, waiting, a_claim(), LARGE).actions
     assert isinstance(delete, Delete)
-    granted = plan_claim(HOME, an_instance(0), a_claim(), LARGE)
+    granted = plan_claim(LOCATION, an_instance(0), a_claim(), LARGE)
     assert granted == Plan(), "without its gate an instance keeps what was granted"
     assert delete.uid == "claim-uid"
-    pending = quota_verdict(HOME, an_instance(0), a_claim(), LARGE)
+    pending = quota_verdict(LOCATION, an_instance(0), a_claim(), LARGE)
     assert pending.status == UNKNOWN
 
 
 def test_two_cells_do_not_share_a_claim() -> None:
-    other = ClaimHome(HOME.plane, "default", "shop", "ord")
+    other = ClaimLocation(LOCATION.plane, "default", "shop", "ord")
     (wait,) = plan_claim(other, an_instance(0), a_claim(), SMALL).actions
     assert isinstance(wait, Wait)
     verdict = quota_verdict(other, an_instance(0), a_claim(), SMALL)
     assert (verdict.status, verdict.reason) == (FALSE, "QuotaMisconfigured")
-    assert "held by dfw" in verdict.message
+    assert "belongs to dfw" in verdict.message
 
 
 @pytest.mark.parametrize(
@@ -172,33 +176,33 @@ def test_two_cells_do_not_share_a_claim() -> None:
         (a_claim(FALSE, "SomethingNew"), FALSE, "QuotaExceeded"),
     ],
 )
-def test_the_instance_says_what_the_claim_says(
+def test_the_instance_reports_the_decision_of_its_claim(
     claim: ResourceClaim | None, status: str, reason: str
 ) -> None:
-    verdict = quota_verdict(HOME, an_instance(0), claim, SMALL)
+    verdict = quota_verdict(LOCATION, an_instance(0), claim, SMALL)
     assert (verdict.status, verdict.reason) == (status, reason)
 
 
-def test_a_claim_stays_while_its_slot_is_wanted_or_filled() -> None:
+def test_a_claim_stays_while_its_slot_is_wanted_or_occupied() -> None:
     wants, leaves = a_deployment(), a_deployment(terminating=True)
-    in_use = plan_release(HOME.plane, a_claim(), an_instance(0), None)
+    in_use = plan_release(LOCATION.plane, a_claim(), an_instance(0), None)
     assert in_use.actions == ()
     assert in_use.requeue_after_s is not None  # the event of its instance's end may not arrive
-    (wait,) = plan_release(HOME.plane, a_claim(), None, wants).actions
+    (wait,) = plan_release(LOCATION.plane, a_claim(), None, wants).actions
     assert isinstance(wait, Wait)
     for deployment in (leaves, None):
-        (delete,) = plan_release(HOME.plane, a_claim(), None, deployment).actions
+        (delete,) = plan_release(LOCATION.plane, a_claim(), None, deployment).actions
         assert isinstance(delete, Delete)
 
 
 @given(st.floats(0, 10**6), st.text(max_size=36))
-def test_who_waits_is_looked_at_in_ever_longer_steps(waited_s: float, uid: str) -> None:
+def test_the_requeue_delay_grows_with_the_waiting_time(waited_s: float, uid: str) -> None:
     tiers = [(60, 1), (300, 15), (600, 60), (10**7, 300)]
     expected = next(delay for until, delay in tiers if waited_s < until)
     assert expected <= pending_requeue_s(waited_s, uid) <= expected * 1.2
 
 
-def test_those_who_began_together_come_back_one_by_one() -> None:
+def test_requeues_of_different_instances_are_spread() -> None:
     delays = {pending_requeue_s(0, f"uid-{number}") for number in range(20)}
     assert len(delays) == 20
 
@@ -253,8 +257,11 @@ def test_a_release_is_confirmed_by_a_live_read(
     assert release_state(claim, instance, deployment, is_live=True) is live
 
 
-def test_a_release_that_has_begun_is_not_taken_back() -> None:
-    assert release_state(a_claim(), an_instance(0), a_deployment(), has_begun=True) is RELEASING
+def test_a_requested_release_is_not_reverted() -> None:
+    assert (
+        release_state(a_claim(), an_instance(0), a_deployment(), release_requested=True)
+        is RELEASING
+    )
 
 
 # --- the Quota gate
@@ -274,10 +281,10 @@ def waiting(reason: str = "", status: ConditionStatus = FALSE) -> Instance:
     )
 
 
-READ = ObservedQuota(HOME, None, SMALL)
-GRANTED_CLAIM = ObservedQuota(HOME, a_claim(), SMALL)
-UNREAD = ObservedQuota(HOME, None, SMALL, is_readable=False)
-RECORDED = ObservedQuota(HOME, None, SMALL, is_readable=False, is_recorded=True)
+READ = ObservedQuota(LOCATION, None, SMALL)
+GRANTED_CLAIM = ObservedQuota(LOCATION, a_claim(), SMALL)
+UNREAD = ObservedQuota(LOCATION, None, SMALL, is_readable=False)
+RECORDED = ObservedQuota(LOCATION, None, SMALL, is_readable=False, is_recorded=True)
 
 
 @pytest.mark.parametrize(
@@ -342,21 +349,21 @@ def test_an_instance_needs_a_claim_while_it_waits_and_while_it_has_quota(
     ("error", "reason", "retry_s"),
     [
         (NotFound("no namespace"), "QuotaNamespaceNotFound", REFUSED_S),
-        (Forbidden("no"), "QuotaMisconfigured", REFUSED_S),
+        (Forbidden("no"), "QuotaMisconfigured", FORBIDDEN_S),
         (AlreadyExists("taken"), "QuotaMisconfigured", 1.0),
     ],
 )
 def test_a_project_that_accepts_no_claim_is_reported(
     error: ApiError, reason: str, retry_s: float
 ) -> None:
-    plan = plan_claim_error(CELL, HOME, waiting(), error, NOW, CREATED_S)
+    plan = plan_claim_error(CELL, LOCATION, waiting(), error, NOW, CREATED_S)
     (report,) = plan.actions
     assert isinstance(report, PatchStatus)
     assert report.reason == reason
     assert report.status["conditions"][0]["reason"] == reason
     assert plan.requeue_after_s is not None
     assert retry_s <= plan.requeue_after_s <= retry_s * 1.2
-    without_gate = plan_claim_error(CELL, HOME, an_instance(0), error, NOW, CREATED_S)
+    without_gate = plan_claim_error(CELL, LOCATION, an_instance(0), error, NOW, CREATED_S)
     assert without_gate.actions == (), "what was granted is not taken back"
 
 
@@ -366,15 +373,15 @@ def test_a_grant_is_recent_for_a_while() -> None:
     assert not is_recent_grant(a_claim(FALSE), CREATED_S)
 
 
-SMALL, LARGE = Size(1000, 2048), Size(2000, 4096)
+SMALL, LARGE = InstanceSize(1000, 2048), InstanceSize(2000, 4096)
 
 
 def granted(number: int) -> Instance:
     instance = an_instance(number)
-    said = make_condition(
+    condition = make_condition(
         QUOTA_GRANTED, ConditionValue(TRUE, "QuotaAvailable", ""), generation=1, now=NOW
     )
-    status = msgspec.structs.replace(instance.status, conditions=[said])
+    status = msgspec.structs.replace(instance.status, conditions=[condition])
     return msgspec.structs.replace(instance, status=status)
 
 
@@ -413,7 +420,7 @@ def test_only_the_slot_and_the_size_on_record_are_granted() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-", "a", "1-b", "9" * 40, "-3"])
-def test_of_an_unreadable_record_nothing_is_granted(text: str) -> None:
+def test_an_invalid_record_grants_nothing(text: str) -> None:
     assert not list(ordinals_of(GrantedSlots(size="any", ordinals=text)))
 
 
@@ -440,18 +447,22 @@ HALF = ResourceAmounts(cpu=4)
 @pytest.mark.parametrize(
     ("asked", "size"),
     [
-        pytest.param(runtime(BOTH, BOTH), Size(500, 1024), id="limits add up"),
+        pytest.param(runtime(BOTH, BOTH), InstanceSize(500, 1024), id="limits add up"),
         pytest.param(
-            runtime(BOTH, HALF, requests=BOTH), Size(250, 512), id="some limits are no limits"
+            runtime(BOTH, HALF, requests=BOTH),
+            InstanceSize(250, 512),
+            id="some limits are no limits",
         ),
-        pytest.param(runtime(requests=HALF), Size(1000, 2048), id="half a request is none"),
-        pytest.param(runtime(), Size(1000, 2048), id="an old name of a type"),
-        pytest.param(runtime(type_="d1-standard-8"), Size(4000, 8192), id="a type"),
-        pytest.param(runtime(type_="huge"), Size(16000, 65536), id="a type of the catalogue"),
-        pytest.param(runtime(type_="unheard-of"), None, id="an unknown type"),
+        pytest.param(runtime(requests=HALF), InstanceSize(1000, 2048), id="half a request is none"),
+        pytest.param(runtime(), InstanceSize(1000, 2048), id="an old name of a type"),
+        pytest.param(runtime(type_="d1-standard-8"), InstanceSize(4000, 8192), id="a type"),
+        pytest.param(
+            runtime(type_="huge"), InstanceSize(16000, 65536), id="a type of the catalogue"
+        ),
+        pytest.param(runtime(type_="unknown-type"), None, id="an unknown type"),
     ],
 )
-def test_the_first_complete_source_counts(asked: Runtime, size: Size | None) -> None:
+def test_the_first_complete_source_counts(asked: Runtime, size: InstanceSize | None) -> None:
     assert size_of(asked, lambda name: HUGE if name == "huge" else None) == size
 
 
@@ -477,7 +488,7 @@ def test_memory_in_mebibytes(text: int | str, amount: int) -> None:
 
 
 @given(st.integers(1, 10**9), st.sampled_from(["", "k", "M", "Ki", "Mi", "Gi"]))
-def test_nobody_gets_more_than_is_counted(number: int, unit: str) -> None:
+def test_rounding_never_exceeds_the_counted_amount(number: int, unit: str) -> None:
     factors = {"": 1, "k": 10**3, "M": 10**6, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
     asked_bytes = number * factors[unit]
     assert (mebibytes(f"{number}{unit}") << 20) - asked_bytes in range(1 << 20)

@@ -17,7 +17,7 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.instance import Instance, InstanceControl, SchedulingGate
 from datum_compute.api.plane import cell_plane
-from datum_compute.planning.plan import PatchStatus, RemoveItems
+from datum_compute.planning.plan import PatchStatus, RemoveListItems
 from datum_compute.planning.rollout import gates
 from datum_compute.planning.rollout.gates import (
     Decision,
@@ -51,7 +51,7 @@ def written(instance: Instance, *decisions: Decision) -> tuple[dict[str, str], l
         if isinstance(action, PatchStatus):
             assert not removed, "the condition is recorded before the gate is removed"
             conditions = {c["type"]: c["reason"] for c in action.status["conditions"]}
-        if isinstance(action, RemoveItems):
+        if isinstance(action, RemoveListItems):
             assert action.uid == instance.metadata.uid
             removed += [f"{item.path} {item.key}={item.value}" for item in action.items]
     return conditions, removed
@@ -74,7 +74,7 @@ def test_all_clear_gates_are_removed_in_one_pass() -> None:
 def test_a_decision_that_is_not_true_keeps_the_gate_and_is_rechecked(status: str) -> None:
     value = ConditionValue(status, "QuotaExceeded", "11 of 10")  # type: ignore[arg-type]
     plan = plan_readiness(CELL, gated("Quota"), [replace(DENIED, value=value)], NOW)
-    assert not [a for a in plan.actions if isinstance(a, RemoveItems)]
+    assert not [a for a in plan.actions if isinstance(a, RemoveListItems)]
     assert plan.requeue_after_s == pytest.approx(15.0, rel=0.1)
 
 

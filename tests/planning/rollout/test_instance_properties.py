@@ -13,7 +13,7 @@ from datum_compute.api.instance import Instance, RuntimeResources
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.plan import Create, Delete, Plan, is_skipped
+from datum_compute.planning.plan import Create, Delete, Plan, is_deferred
 from datum_compute.planning.rollout.instances import (
     can_be_recreated,
     plan_instances,
@@ -104,7 +104,7 @@ def slots(instances: list[Instance]) -> Slots:
 def removed(deployment: WorkloadDeployment, instances: list[Instance]) -> list[int]:
     """Return the ordinals that the plan removes now."""
     actions = plan(deployment, instances).actions
-    deletes = [a for a in actions if isinstance(a, Delete) and not is_skipped(a)]
+    deletes = [a for a in actions if isinstance(a, Delete) and not is_deferred(a)]
     return [int(delete.ref.name.rpartition("-")[2]) for delete in deletes]
 
 
@@ -112,11 +112,11 @@ def after(deployment: WorkloadDeployment, instances: list[Instance]) -> list[Ins
     """Return the instances after the plan: created ones are new, deleted ones are terminating."""
     world = {i.metadata.name: i for i in instances}
     for action in plan(deployment, instances).actions:
-        if isinstance(action, Delete) and not is_skipped(action):
+        if isinstance(action, Delete) and not is_deferred(action):
             leaving = world[action.ref.name]
             metadata = msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026")
             world[action.ref.name] = msgspec.structs.replace(leaving, metadata=metadata)
-        if isinstance(action, Create) and not is_skipped(action):
+        if isinstance(action, Create) and not is_deferred(action):
             name = action.object.metadata.name
             assert name not in world, "two instances have one ordinal"
             world[name] = an_instance(int(name.rpartition("-")[2]), ready=False)
@@ -203,7 +203,7 @@ def test_a_current_instance_is_never_removed(
             found = world[number]
             assert not found.terminating
             assert number >= wanted or found.image == "web:0"
-            if deployment.spec.paused and not is_skipped(action):
+            if deployment.spec.paused and not is_deferred(action):
                 assert number >= wanted, "a paused deployment replaced an instance"
 
 
@@ -213,7 +213,7 @@ def test_ordered_instances_are_created_one_by_one_above_ready_ones(
 ) -> None:
     actions = plan(deployment, instances_of(world)).actions
     creates = [a for a in actions if isinstance(a, Create)]
-    started = [a for a in creates if not is_skipped(a)]
+    started = [a for a in creates if not is_deferred(a)]
     if deployment.spec.scale_settings.instance_management_policy == "Parallel":
         assert started == creates
         return

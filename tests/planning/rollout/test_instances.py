@@ -15,7 +15,7 @@ from datum_compute.api.meta import ref_of
 from datum_compute.api.plane import cell_plane
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.planning.explain.explain import describe_action
-from datum_compute.planning.plan import Action, Create, Delete, Patch, Wait, is_skipped
+from datum_compute.planning.plan import Action, Create, Delete, Patch, Wait, is_deferred
 from datum_compute.planning.rollout.instances import plan_instances
 from datum_compute.planning.rollout.slots import MinReady
 from testkit.builders import NOW, a_deployment, an_instance, without_status
@@ -25,10 +25,10 @@ MIN_READY = MinReady(5, NOW)
 
 
 def summarize(actions: tuple[Action, ...]) -> list[str]:
-    """Render each action as verb and ordinal, with an s if it is skipped."""
+    """Render each action as verb and ordinal, with an s if it is deferred."""
     lines = []
     for action in actions:
-        mark = " s" if is_skipped(action) else ""
+        mark = " s" if is_deferred(action) else ""
         match action:
             case Create(object=obj):
                 lines.append(f"create-{ref_of(obj).name.rpartition('-')[2]}{mark}")
@@ -316,8 +316,8 @@ def test_every_action_of_a_plan_can_be_printed_and_compared() -> None:
     assert first == second
     assert describe_all(first.actions) == [
         "wait: web-dfw-1 is not ready",
-        "skip create Instance default/web-dfw-2: slot 2 is empty",
-        "skip delete Instance default/web-dfw-0: of an older template",
+        "deferred create Instance default/web-dfw-2: slot 2 is empty",
+        "deferred delete Instance default/web-dfw-0: of an older template",
     ]
 
 
@@ -355,7 +355,7 @@ def test_unslotted_instances_are_removed_at_once() -> None:
     actions = plan_instances(CELL, a_deployment(), [an_instance(0), *unslotted]).actions
     deletes = [a for a in actions if isinstance(a, Delete)]
     assert sorted(a.uid for a in deletes) == ["1", "2", "3", "4"]
-    assert not [a for a in actions if is_skipped(a)]
+    assert not [a for a in actions if is_deferred(a)]
 
 
 def test_an_unslotted_instance_without_an_owner_is_not_removed() -> None:

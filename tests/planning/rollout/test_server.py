@@ -36,7 +36,7 @@ from datum_compute.api.server import Phase, Server, ServerSpec, ServerStatus, ma
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.network.addresses import interface_of
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.quota.claims import Size
+from datum_compute.planning.quota.claims import InstanceSize
 from datum_compute.planning.rollout.server import (
     Match,
     accepts_connections,
@@ -338,7 +338,7 @@ def test_an_instance_is_released_only_after_its_server_is_gone() -> None:
 
 def test_a_machine_gets_the_claimed_size_and_keeps_it() -> None:
     """The claimed size may be smaller than the instance type."""
-    small, other = Size(250, 512), Size(4000, 8192)
+    small, other = InstanceSize(250, 512), InstanceSize(4000, 8192)
     (create, *_) = plan_provisioning(CELL, an_instance(0), None, NOW, small).actions
     assert isinstance(create, Create)
     assert isinstance(create.object, Server)
@@ -353,7 +353,9 @@ def test_a_server_without_a_size_gets_one() -> None:
     (create, *_) = plan_provisioning(CELL, an_instance(0), None, NOW).actions
     assert isinstance(create, Create)
     assert isinstance(create.object, Server)
-    planned = plan_provisioning(CELL, an_instance(0), create.object, NOW, Size(1000, 2048)).actions
+    planned = plan_provisioning(
+        CELL, an_instance(0), create.object, NOW, InstanceSize(1000, 2048)
+    ).actions
     (patch,) = [action for action in planned if isinstance(action, Patch)]
     assert patch.patch["spec"] == {"resources": {"cpu": "1000m", "memory": "2048Mi"}}
 

@@ -485,4 +485,4 @@ def test_an_unconfirmed_replacement_is_not_progress() -> None:
 
 
 def removals(plan: Plan) -> list[str]:
-    return [a.ref.name for a in plan.actions if isinstance(a, Delete) and not a.skipped]
+    return [a.ref.name for a in plan.actions if isinstance(a, Delete) and not a.deferred]

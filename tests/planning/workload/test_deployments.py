@@ -29,7 +29,7 @@ from datum_compute.api.workloaddeployment import (
     WorkloadDeploymentStatus,
 )
 from datum_compute.planning.plan import Action, Create, Delete, Patch, PatchStatus, Wait
-from datum_compute.planning.quota.workload_claims import DECIDED_WITHIN_S, plan_workload_claim
+from datum_compute.planning.quota.workload_claims import EXPECTED_DECISION_S, plan_workload_claim
 from datum_compute.planning.workload.deployments import (
     WorkloadObjects,
     desired_deployments,
@@ -389,7 +389,7 @@ def test_a_workload_without_deployments_waits_for_the_claim_that_it_creates() ->
 @pytest.mark.parametrize(
     ("granted", "reason", "age_s", "expected", "requeue_after_s"),
     [
-        pytest.param("", "", 0, [], DECIDED_WITHIN_S, id="new-and-undecided"),
+        pytest.param("", "", 0, [], EXPECTED_DECISION_S, id="new-and-undecided"),
         pytest.param("", "", 5, ["PatchStatus Workload", "Wait"], 60, id="old-and-undecided"),
         pytest.param(
             FALSE, "QuotaExceeded", 0, ["PatchStatus Workload", "Wait"], 60, id="denied-at-once"

@@ -1,6 +1,8 @@
-"""A definition that ends takes its objects with it; one whose name became free is looked at again.
+"""Definitions (CustomResourceDefinitions) of planes without a Kubernetes.
 
-For planes without a Kubernetes beside them. The name of a definition is the resource it defines.
+The objects of a terminating definition are deleted, then the definition. When a definition is gone,
+the others are reconciled, because one of them may have waited for its names. The name of a
+definition is the resource that it defines.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from contextlib import closing
 
 from datum_compute.api.customresourcedefinition import CLEANUP_FINALIZER
 from datum_compute.api.errors import NotFound
-from datum_compute.api.holdings import Held, Wanted
+from datum_compute.api.holdings import StoredObject, Wanted
 from datum_compute.api.kinds import DEFINITION
 from datum_compute.api.meta import Ref
 from datum_compute.api.plane import ROLES
@@ -28,7 +30,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if definition is None:
         return Done()
     if not definition.terminating:
-        # The server writes the status; asking for no change makes it look again.
+        # An empty patch makes the server compute the status again.
         await view.client.patch_status(DEFINITION, key.ref, {}, version=definition.version)
         return Done()
     if CLEANUP_FINALIZER not in definition.finalizers:
@@ -41,7 +43,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return Done()
 
 
-async def _release(view: CachedClient, definition: Held) -> None:
+async def _release(view: CachedClient, definition: StoredObject) -> None:
     kept = [f for f in definition.finalizers if f != CLEANUP_FINALIZER]
     metadata = {"finalizers": kept or None, "resourceVersion": definition.version}
     try:
@@ -50,12 +52,12 @@ async def _release(view: CachedClient, definition: Held) -> None:
         return
 
 
-async def outside(context: Context, view: CachedClient) -> AsyncIterator[Key]:
+async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     holdings = context.holdings(view.plane)
     with closing(holdings.changes(Wanted(resources=(DEFINITION.storage,), gone=True))) as changes:
         async for change in changes:
             if change.resource == DEFINITION.storage:
-                # Whoever goes frees names that others may be waiting for.
+                # A deleted definition releases names that others may wait for.
                 others = holdings.of_resource(DEFINITION.storage) if change.gone else ()
                 for ref in (change.ref, *(held.ref for held in others)):
                     yield Key(view.plane, ref)
@@ -70,7 +72,7 @@ CONTROLLERS = tuple(
         name=f"definition-{role}",
         role=role,
         reconcile=reconcile,
-        external_sources=(outside,),
+        external_sources=(external_keys,),
         workers=1,
     )
     for role in ROLES

@@ -1,6 +1,7 @@
-"""Garbage collection, as in Kubernetes, for planes without a Kubernetes beside them.
+"""Garbage collection, as in Kubernetes, for planes without a Kubernetes.
 
-The rules are in planning. Everything is read from what the plane stores now, so that absence is
+The rules are in planning/cluster/garbage_collector.py. Everything is read from the store of the
+plane, so that absence is
 proven and costs no request. The server removes owners and finalizers itself: a role that lets a
 controller do so on every kind would let it change roles too. An object that the plane refuses to
 delete (the namespace ``default``) stays; the refusal is logged and retried every `REFUSED_S`.
@@ -15,7 +16,7 @@ from typing import Any, assert_never
 
 from datum_compute.api.corefields import ObjectReference
 from datum_compute.api.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound
-from datum_compute.api.holdings import Changed, Held, Holdings, Wanted
+from datum_compute.api.holdings import Changed, Holdings, StoredObject, Wanted
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta import KindInfo, OwnerReference, Ref
 from datum_compute.api.plane import ROLES, PlaneName
@@ -60,7 +61,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 async def _collect_garbage(
-    context: Context, view: CachedClient, holdings: Holdings, held: Held
+    context: Context, view: CachedClient, holdings: Holdings, held: StoredObject
 ) -> None:
     if not held.terminating:
         owners = observe_owners(holdings, held.ref, held.owners)
@@ -71,10 +72,12 @@ async def _collect_garbage(
     elif ORPHAN_FINALIZER in held.finalizers:
         await _apply(view, holdings, plan_orphaning(held, holdings.dependents(held.uid)))
     elif FOREGROUND_FINALIZER in held.finalizers:
-        await _delete_dependents(view, holdings, held)
+        await _delete_in_foreground(view, holdings, held)
 
 
-async def _delete_dependents(view: CachedClient, holdings: Holdings, owner: Held) -> None:
+async def _delete_in_foreground(
+    view: CachedClient, holdings: Holdings, owner: StoredObject
+) -> None:
     """Delete the dependents, then release the owner if the rest does not block it.
 
     The remaining dependents are read after the deletes: most are gone by then.
@@ -112,7 +115,7 @@ def _owner_ref(kind: KindInfo[Any], namespace: str, reference: OwnerReference) -
 
 
 def _plan_collection(
-    holdings: Holdings, held: Held, owners: Sequence[ObservedOwner]
+    holdings: Holdings, held: StoredObject, owners: Sequence[ObservedOwner]
 ) -> list[GarbageAction]:
     """Dependents are only read if they affect the plan: an object may have many."""
     waits = any(owner_state(held.ref.namespace, o) is OwnerState.WAITING for o in owners)
@@ -120,7 +123,7 @@ def _plan_collection(
     return plan_collection(held, owners, has_dependents=has_dependents)
 
 
-def _exists(holdings: Holdings, held: Held) -> bool:
+def _exists(holdings: Holdings, held: StoredObject) -> bool:
     found = holdings.find(held.kind.storage, held.ref)
     return found is not None and found.uid == held.uid
 
@@ -139,7 +142,7 @@ async def _apply(view: CachedClient, holdings: Holdings, actions: Sequence[Garba
                 assert_never(action)
 
 
-def _unreachable_owner(plane: PlaneName, held: Held, owner: OwnerReference) -> EventRequest:
+def _unreachable_owner(plane: PlaneName, held: StoredObject, owner: OwnerReference) -> EventRequest:
     """The event that Kubernetes reports too: the reference can never be resolved."""
     about = ObjectReference(
         api_version=held.kind.api_version, kind=held.kind.kind, name=held.ref.name, uid=held.uid
@@ -152,7 +155,7 @@ def _unreachable_owner(plane: PlaneName, held: Held, owner: OwnerReference) -> E
     return EventRequest(plane, about, "Warning", INVALID_NAMESPACE, note)
 
 
-def wakes(holdings: Holdings, plane: PlaneName, change: Changed) -> Iterable[Key]:
+def affected_keys(holdings: Holdings, plane: PlaneName, change: Changed) -> Iterable[Key]:
     """The objects that a change may make garbage, and the owners that wait for a deleted object.
 
     Nearly every new object has owners that exist and stay: it causes no reconcile.
@@ -170,15 +173,17 @@ def wakes(holdings: Holdings, plane: PlaneName, change: Changed) -> Iterable[Key
         yield Key(plane, change.ref, change.resource)
 
 
-async def outside(context: Context, view: CachedClient) -> AsyncIterator[Key]:
+async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     holdings = context.holdings(view.plane)
     with closing(holdings.changes(Wanted(gone=True, ties=True))) as changes:
         async for change in changes:
-            for key in wakes(holdings, view.plane, change):
+            for key in affected_keys(holdings, view.plane, change):
                 yield key
 
 
 CONTROLLERS = tuple(
-    Controller(name=f"garbage-{role}", role=role, reconcile=reconcile, external_sources=(outside,))
+    Controller(
+        name=f"garbage-{role}", role=role, reconcile=reconcile, external_sources=(external_keys,)
+    )
     for role in ROLES
 )

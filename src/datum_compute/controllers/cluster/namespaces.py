@@ -1,12 +1,11 @@
-"""A terminating namespace is emptied, then removed. For planes without a Kubernetes beside them.
+"""Namespaces of planes without a Kubernetes: deletion of their contents, and their default objects.
 
-While anything holds on, the status of the namespace says what it is and which finalizers keep it.
-Quota claims go last: they stand for machines that are still being stopped while deployments are
-there, and whoever stops a machine releases its claim.
-
-What every namespace holds: the ServiceAccount ``default`` and the certificates to trust.
-
-Clients and test suites wait for both before they use a namespace.
+- The contents of a terminating namespace are deleted, then the namespace. Until then its status
+  lists the remaining objects and finalizers.
+- Quota claims are deleted last. They stand for machines that may still be stopping, and the
+  controller that stops a machine releases its claim.
+- Every namespace has the ServiceAccount ``default`` and a ConfigMap with the trusted certificates.
+  Clients and test suites wait for both before they use a namespace.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from contextlib import closing
 
 from datum_compute.api.codec import plain
 from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.holdings import Held, Holdings, Wanted
+from datum_compute.api.holdings import Holdings, StoredObject, Wanted
 from datum_compute.api.kinds import CLAIM, CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta import ObjectMeta, Ref, ref_of
 from datum_compute.api.namespace import Namespace
@@ -24,12 +23,12 @@ from datum_compute.api.plane import ROLES
 from datum_compute.api.serviceaccount import ServiceAccount
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import delete_objects
-from datum_compute.planning.cluster.namespaces import conditions_of
+from datum_compute.planning.cluster.namespaces import namespace_conditions
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_
 
 RECHECK_S = 10.0
-_LAST = (CLAIM.storage,)
+_DELETED_LAST = (CLAIM.storage,)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -39,30 +38,30 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     holdings = context.holdings(key.plane)
     remaining = holdings.in_namespace(key.ref.name)
-    first = [held for held in remaining if held.kind.storage not in _LAST] or remaining
+    first = [held for held in remaining if held.kind.storage not in _DELETED_LAST] or remaining
     await delete_objects(view, [held for held in first if not held.terminating])
     remaining = holdings.in_namespace(key.ref.name)
     if remaining:
-        await _tell(context, view, namespace, remaining)
+        await _report_remaining(context, view, namespace, remaining)
         return Requeue(RECHECK_S)
     await view.client.finalize_namespace(namespace)
     return Done()
 
 
-async def _tell(
-    context: Context, view: CachedClient, namespace: Namespace, remaining: list[Held]
+async def _report_remaining(
+    context: Context, view: CachedClient, namespace: Namespace, remaining: list[StoredObject]
 ) -> None:
-    """Say what remains; a status that says so already is not written again."""
+    """Write the conditions, unless they are unchanged."""
     before = namespace.status.conditions
-    conditions = conditions_of(before, remaining, context.now())
+    conditions = namespace_conditions(before, remaining, context.now())
     if conditions != before:
         status = {"conditions": [plain(condition) for condition in conditions]}
         version = namespace.metadata.resource_version
         await view.patch_status(NAMESPACE, ref_of(namespace), status, version=version)
 
 
-async def outside(context: Context, view: CachedClient) -> AsyncIterator[Key]:
-    """What goes may have been the last thing that a terminating namespace held."""
+async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:
+    """Yield the terminating namespaces of deleted objects: it may have been the last one."""
     holdings = context.holdings(view.plane)
     with closing(holdings.changes(Wanted(gone=True))) as changes:
         async for change in changes:
@@ -79,52 +78,52 @@ NAMESPACE_CONTROLLERS = tuple(
         role=role,
         reconcile=reconcile,
         edges=(for_(NAMESPACE),),
-        external_sources=(outside,),
+        external_sources=(external_keys,),
         workers=1,
     )
     for role in ROLES
 )
 
 
-ACCOUNT, AUTHORITY, AUTHORITY_KEY = "default", "kube-root-ca.crt", "ca.crt"
-_EXPECTED = ((SERVICE_ACCOUNT.storage, ACCOUNT), (CONFIG_MAP.storage, AUTHORITY))
-_WANTED = Wanted(resources=tuple(resource for resource, _ in _EXPECTED))
+ACCOUNT, CA_CONFIG_MAP, CA_KEY = "default", "kube-root-ca.crt", "ca.crt"
+_CONTENTS = ((SERVICE_ACCOUNT.storage, ACCOUNT), (CONFIG_MAP.storage, CA_CONFIG_MAP))
+_CHANGES = Wanted(resources=tuple(resource for resource, _ in _CONTENTS))
 
 
 async def reconcile_contents(context: Context, key: Key) -> Outcome:
     view, holdings = context.planes.require(key.plane), context.holdings(key.plane)
-    inside = key.ref.name
-    if not _is_open(holdings, inside):
+    namespace = key.ref.name
+    if not _is_active(holdings, namespace):
         return Done()
-    if holdings.find(SERVICE_ACCOUNT.storage, Ref(inside, ACCOUNT)) is None:
-        account = ServiceAccount(metadata=ObjectMeta(name=ACCOUNT, namespace=inside))
+    if holdings.find(SERVICE_ACCOUNT.storage, Ref(namespace, ACCOUNT)) is None:
+        account = ServiceAccount(metadata=ObjectMeta(name=ACCOUNT, namespace=namespace))
         await view.client.create(SERVICE_ACCOUNT, account)
-    if _is_open(holdings, inside):  # it may have begun to end meanwhile
-        await _ensure_authority(context, view, inside)
+    if _is_active(holdings, namespace):  # the create call may have taken long
+        await _ensure_ca_config_map(context, view, namespace)
     return Done()
 
 
-def _is_open(holdings: Holdings, name: str) -> bool:
+def _is_active(holdings: Holdings, name: str) -> bool:
     namespace = holdings.find(NAMESPACE.storage, Ref("", name))
     return namespace is not None and not namespace.terminating
 
 
-async def _ensure_authority(context: Context, view: CachedClient, namespace: str) -> None:
-    data = {AUTHORITY_KEY: context.authority}
-    ref = Ref(namespace, AUTHORITY)
+async def _ensure_ca_config_map(context: Context, view: CachedClient, namespace: str) -> None:
+    data = {CA_KEY: context.authority}
+    ref = Ref(namespace, CA_CONFIG_MAP)
     present = context.holdings(view.plane).content(CONFIG_MAP.storage, ref)
     if present is None:
-        metadata = ObjectMeta(name=AUTHORITY, namespace=namespace)
+        metadata = ObjectMeta(name=CA_CONFIG_MAP, namespace=namespace)
         await view.client.create(CONFIG_MAP, ConfigMap(metadata=metadata, data=data))
-    elif present.get("data", {}).get(AUTHORITY_KEY) != context.authority:
+    elif present.get("data", {}).get(CA_KEY) != context.authority:
         await view.client.patch(CONFIG_MAP, ref, {"data": data})
 
 
-async def content_sources(context: Context, view: CachedClient) -> AsyncIterator[Key]:
-    """Both come back when somebody deletes or changes them."""
-    with closing(context.holdings(view.plane).changes(_WANTED)) as changes:
+async def changed_contents(context: Context, view: CachedClient) -> AsyncIterator[Key]:
+    """Yield the namespaces of default objects that changed, so that edits are reverted."""
+    with closing(context.holdings(view.plane).changes(_CHANGES)) as changes:
         async for change in changes:
-            if (change.resource, change.ref.name) in _EXPECTED:
+            if (change.resource, change.ref.name) in _CONTENTS:
                 yield Key(view.plane, Ref("", change.ref.namespace))
 
 
@@ -134,7 +133,7 @@ CONTENT_CONTROLLERS = tuple(
         role=role,
         reconcile=reconcile_contents,
         edges=(for_(NAMESPACE),),
-        external_sources=(content_sources,),
+        external_sources=(changed_contents,),
         workers=1,
     )
     for role in ROLES

@@ -1,4 +1,7 @@
-"""Project WorkloadDeployment -> hub, and the hub's status back."""
+"""Copies deployments of projects to the hub, and the hub's status to the projects.
+
+The rules are in planning/federation/deployment.py.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,19 @@ from datum_compute.api.workname import work_names
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.planes import upstream_key
-from datum_compute.planning.federation.cells import refused
+from datum_compute.planning.federation.cells import unschedulable_reason
 from datum_compute.planning.federation.deployment import (
     HubState,
     hub_namespace_of,
-    placed_and_heard,
+    placement_and_report_state,
     plan_federation,
-    plan_orphan,
+    plan_orphan_deletion,
 )
-from datum_compute.planning.federation.unreachable import Silence, are_equally_heard, silence_of
+from datum_compute.planning.federation.unreachable import (
+    UnreachableCell,
+    find_unreachable,
+    same_reachability,
+)
 from datum_compute.planning.karmada.bindings import binding_name
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
@@ -52,23 +59,29 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         namespace=hub.read(NAMESPACE).get(Ref("", target.namespace)),
         deployment=hub.read(DEPLOYMENT).get(target),
         binding=binding,
-        awaited=_awaited(hub, target) if deployment.is_terminating else (),
-        unheard=_unheard(hub, target) if deployment.is_terminating else (),
-        silence=_silence(hub, binding),
-        refused=refused(_cells_of(hub, deployment.spec.city_code)),
+        cells_pending_deletion=_ready_cells_with_work(hub, target)
+        if deployment.is_terminating
+        else (),
+        unreachable_cells=_unready_cells_with_work(hub, target)
+        if deployment.is_terminating
+        else (),
+        unreachable=_find_unreachable(hub, binding),
+        placement_error=unschedulable_reason(_cells_of(hub, deployment.spec.city_code)),
     )
     plan = plan_federation(key.plane, deployment, namespace, state, context.now())
     return await carry_out(context.planes, plan)
 
 
 async def _remove_orphan(context: Context, view: CachedClient, key: Key) -> Outcome:
-    """A hub that was restored from a backup may hold what its project has let go since. The project
-    is asked itself: a deployment that only our view lacks is no reason to remove anything."""
+    """Delete a hub deployment that the project does not have, after a live read from the project.
+
+    A hub that was restored from a backup may have deployments that were deleted since.
+    """
     namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
     if namespace is None:
         return Done()
     target = Ref(federation_namespace(namespace.metadata.uid), key.ref.name)
-    plan = plan_orphan(context.planes.hub.read(DEPLOYMENT).get(target))
+    plan = plan_orphan_deletion(context.planes.hub.read(DEPLOYMENT).get(target))
     if plan.actions and await view.get_uncached(DEPLOYMENT, key.ref) is None:
         return await carry_out(context.planes, plan)
     return Done()
@@ -79,28 +92,28 @@ def _cells_of(hub: CachedClient, city: str) -> list[Cluster]:
     return sorted((c for c in found if not c.is_terminating), key=ref_of)
 
 
-def _silence(hub: CachedClient, binding: ResourceBinding | None) -> Silence | None:
-    """Of the first cell it is placed on that does not answer."""
+def _find_unreachable(hub: CachedClient, binding: ResourceBinding | None) -> UnreachableCell | None:
+    """Return the first unreachable cell that the deployment is scheduled to."""
     clusters = hub.read(CLUSTER)
     targets = binding.spec.clusters if binding is not None else ()
-    found = (silence_of(clusters.get(Ref("", target.name))) for target in targets)
+    found = (find_unreachable(clusters.get(Ref("", target.name))) for target in targets)
     return next(filter(None, found), None)
 
 
-def _awaited(hub: CachedClient, target: Ref) -> tuple[str, ...]:
-    """The cells that answer and for which the hub still holds a Work of the deployment."""
-    return tuple(c.metadata.name for c in _holders(hub, target) if _answers(c))
+def _ready_cells_with_work(hub: CachedClient, target: Ref) -> tuple[str, ...]:
+    """Return the reachable cells for which the hub has a Work of the deployment."""
+    return tuple(c.metadata.name for c in _cells_with_work(hub, target) if _is_ready(c))
 
 
-def _unheard(hub: CachedClient, target: Ref) -> tuple[str, ...]:
-    return tuple(c.metadata.name for c in _holders(hub, target) if not _answers(c))
+def _unready_cells_with_work(hub: CachedClient, target: Ref) -> tuple[str, ...]:
+    return tuple(c.metadata.name for c in _cells_with_work(hub, target) if not _is_ready(c))
 
 
-def _answers(cell: Cluster) -> bool:
+def _is_ready(cell: Cluster) -> bool:
     return is_true(cell.status.conditions, "Ready")
 
 
-def _holders(hub: CachedClient, target: Ref) -> list[Cluster]:
+def _cells_with_work(hub: CachedClient, target: Ref) -> list[Cluster]:
     works, names = hub.read(WORK), work_names(DEPLOYMENT, target)
 
     def is_held(cell: Cluster) -> bool:
@@ -111,29 +124,29 @@ def _holders(hub: CachedClient, target: Ref) -> list[Cluster]:
 
 
 def from_hub_work(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """A Work that goes is a cell's word that its copy is gone."""
+    """Map the deletion of a Work, by which a cell confirms that its copy is gone."""
     metadata = change.latest.spec.workload.manifests[0]["metadata"]
     key = upstream_key(metadata.get("labels", {}), metadata["name"])
     return [key] if key and change.new is None else []
 
 
 def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """A cell that stops answering is no longer waited for, nor believed."""
-    if are_equally_heard(change.old, change.new):
+    """Map a Cluster whose reachability changed to the deployments of its Works."""
+    if same_reachability(change.old, change.new):
         return
     for work in view.cached(WORK).in_namespace(execution_namespace(change.latest.metadata.name)):
         yield from from_hub_work(view, ObjectChange(work, None))
 
 
 def from_hub_deployment(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """The project's deployment that a hub deployment stands for."""
+    """Map a hub deployment to its source in the project."""
     metadata = change.latest.metadata
     key = upstream_key(metadata.labels, metadata.name)
     return [key] if key else []
 
 
 def from_hub_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """What a home says of itself is put right by the deployments in it: others believe it."""
+    """Map a hub namespace whose labels changed to its deployments, which restore them."""
     old, new = change.old, change.new
     if old is None or new is None or old.metadata.labels == new.metadata.labels:
         return
@@ -142,7 +155,7 @@ def from_hub_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterabl
 
 
 def from_hub_binding(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """By the hub namespace's identity: the hub deployment may be gone already."""
+    """Map by the labels of the hub namespace, because the hub deployment may be gone already."""
     binding = change.latest
     namespace = view.cached(NAMESPACE).get(Ref("", binding.metadata.namespace))
     if namespace is None or binding.spec.resource.kind != DEPLOYMENT.kind:
@@ -151,9 +164,11 @@ def from_hub_binding(view: CachedClient, change: ObjectChange[Any]) -> Iterable[
     return [key] if key else []
 
 
-def concerns_project(old: ResourceBinding, new: ResourceBinding) -> bool:
-    """Where it is placed, and whose word the hub's status is; the word itself is there."""
-    return placed_and_heard(old) != placed_and_heard(new) or spec_or_metadata_changed(old, new)
+def placement_or_report_changed(old: ResourceBinding, new: ResourceBinding) -> bool:
+    """Return False if only the reported status changed, which the hub deployment shows as well."""
+    return placement_and_report_state(old) != placement_and_report_state(
+        new
+    ) or spec_or_metadata_changed(old, new)
 
 
 CONTROLLER = Controller(
@@ -165,7 +180,7 @@ CONTROLLER = Controller(
         reads(NAMESPACE),
         watches(NAMESPACE, from_hub_namespace, on="hub"),
         watches(DEPLOYMENT, from_hub_deployment, on="hub"),
-        watches(BINDING, from_hub_binding, on="hub", update_filter=concerns_project),
+        watches(BINDING, from_hub_binding, on="hub", update_filter=placement_or_report_changed),
         watches(WORK, from_hub_work, on="hub"),
         watches(CLUSTER, from_cluster, on="hub"),
     ),

@@ -1,10 +1,9 @@
-"""Restores the labels of hub namespaces, and deletes a hub namespace whose source is gone.
+"""Hub namespaces of projects: their labels, their policies, and their deletion.
 
-The rules are in planning/federation/hub_namespaces.py. Before it deletes, the controller confirms
-what its caches show:
-it lists the namespaces of the project and the contents of the hub namespace.
-
-Hub namespace of a project -> the policies that route what lies in it to its cities.
+The rules are in planning/federation/hub_namespaces.py. One controller restores the labels and
+deletes a hub namespace whose source is gone. Before it deletes, it confirms its caches by live
+reads: it lists the namespaces of the project and the contents of the hub namespace. The other
+controller writes the policies that propagate the contents to their cities.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from datum_compute.api.plane import HUB, PlaneName, plane_role
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.federation.hub_namespaces import (
-    Home,
+    HubNamespace,
     namespaces_of_contents,
     plan_hub_namespace,
     plan_policies,
@@ -60,7 +59,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     uid = source_uid(name)
     if not uid:
         return Done()
-    home = Home(hub.read(NAMESPACE).get(key.ref), hub.read(CLUSTER_POLICY).get(key.ref))
+    home = HubNamespace(hub.read(NAMESPACE).get(key.ref), hub.read(CLUSTER_POLICY).get(key.ref))
     project = context.planes.project(home.project) if home.project else None
     # Caches of other processes may still contain the namespaces of a project that was removed.
     source = None if home.is_project_removed else _find_source(context, project, home, uid)
@@ -72,7 +71,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def _find_source(
-    context: Context, project: CachedClient | None, home: Home, uid: str
+    context: Context, project: CachedClient | None, home: HubNamespace, uid: str
 ) -> tuple[PlaneName, Namespace] | None:
     """Find the source by the labels, which costs one lookup.
 
@@ -95,7 +94,9 @@ def _find_source(
     )
 
 
-async def _find_use(hub: CachedClient, project: CachedClient | None, home: Home, name: str) -> str:
+async def _find_use(
+    hub: CachedClient, project: CachedClient | None, home: HubNamespace, name: str
+) -> str:
     """Return what still needs the namespace; empty if nothing does. Caches are read first."""
     if _has_cached_contents(hub, name):
         return f"{name} is not empty"
@@ -185,7 +186,7 @@ async def reconcile_policy(context: Context, key: Key) -> Outcome:
 
 
 def to_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """The hub namespace that a deployment or policy lies in."""
+    """Map a deployment or a policy to its hub namespace."""
     yield Key(view.plane, Ref("", change.latest.metadata.namespace))
 
 

@@ -1,12 +1,12 @@
-"""Copies the Instances of the hub to their projects. The rules are in
-planning/federation/instances.py.
+"""Copies Instances from their cell to the hub, and from the hub to their project.
 
-Copies the Instances of a cell to the hub. The rules are in planning/federation/instances.py.
+The rules are in planning/federation/instances.py. There are three controllers:
 
-A copy on the hub that names this cell is deleted if the cell does not have the instance. The
-instance may have been deleted while the hub was unreachable, or the cell may have lost its store.
-
-Hub Instance whose labels identify no project -> quarantined; see planning/federation/instances.py.
+- `HUB_COPY_CONTROLLER` copies the Instances of a cell to the hub. A copy that names this cell is
+  deleted if the cell does not have the instance: it may have been deleted while the hub was
+  unreachable, or the cell may have lost its store.
+- `PROJECT_COPY_CONTROLLER` copies the Instances of the hub to their projects.
+- `QUARANTINE_CONTROLLER` quarantines hub Instances whose labels identify no project.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from datum_compute.controllers.instance_quarantine import quarantine, release_fr
 from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.federation.instances import (
     NO_DEPLOYMENT,
-    OWNER_S,
+    OWNER_RECHECK_S,
     REASONS,
     DeleteCopy,
     KeepCopy,
@@ -36,18 +36,22 @@ from datum_compute.planning.federation.instances import (
     PublishCopy,
     Quarantine,
     ReleaseFromQuarantine,
-    cells_of_copy,
     decide_project_copy,
     identity_problem,
     is_quarantined,
-    is_worth_telling,
-    plan_projection,
-    plan_unprojection,
-    plan_withdrawal,
-    plan_writeback,
+    plan_hub_copy,
+    plan_hub_copy_deletion,
+    plan_project_copy,
+    plan_project_copy_deletion,
     quarantine_reason,
+    should_publish,
+    source_cells,
 )
-from datum_compute.planning.federation.unreachable import Silence, are_equally_heard, silence_of
+from datum_compute.planning.federation.unreachable import (
+    UnreachableCell,
+    find_unreachable,
+    same_reachability,
+)
 from datum_compute.planning.initial_status import INITIAL_STATUS_S, age_s
 from datum_compute.planning.rollout.gates import all_gates_cleared
 from datum_compute.runtime.cache import Index
@@ -66,7 +70,7 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.metrics import ComputedGauge, GaugeSample
 
-NOTED = "noted-elsewhere"
+BY_ANNOTATED_CELL = "noted-elsewhere"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -74,8 +78,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
     if namespace is None:
         return Done()
-    home = federation_namespace(namespace.metadata.uid)
-    hub_instance = hub.read(INSTANCE).get(Ref(home, key.ref.name))
+    target = federation_namespace(namespace.metadata.uid)
+    hub_instance = hub.read(INSTANCE).get(Ref(target, key.ref.name))
     is_identified = hub_instance is not None and _identifies(hub_instance, key)
     deployment = None
     if hub_instance is not None and is_identified:
@@ -105,13 +109,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 async def _publish(
     context: Context, key: Key, hub_instance: Instance, deployment: WorkloadDeployment
 ) -> Outcome:
-    plan = plan_projection(
+    plan = plan_project_copy(
         key.plane,
         key.ref.namespace,
         hub_instance,
         deployment,
         context.planes.require(key.plane).read(INSTANCE).get(key.ref),
-        _silence(context.planes.hub, hub_instance),
+        _find_unreachable(context.planes.hub, hub_instance),
         context.now(),
     )
     return await carry_out(context.planes, plan)
@@ -119,7 +123,7 @@ async def _publish(
 
 async def _delete_project_copy(context: Context, key: Key) -> Outcome:
     projection = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
-    return await carry_out(context.planes, plan_unprojection(key.plane, projection))
+    return await carry_out(context.planes, plan_project_copy_deletion(key.plane, projection))
 
 
 async def _quarantine(
@@ -127,7 +131,7 @@ async def _quarantine(
 ) -> Outcome:
     outcome = await quarantine(context, hub_instance, problem)
     if not is_quarantined(hub_instance):
-        return Requeue(OWNER_S)
+        return Requeue(OWNER_RECHECK_S)
     await _delete_project_copy(context, key)
     return outcome
 
@@ -137,34 +141,39 @@ def _identifies(hub_instance: Instance, key: Key) -> bool:
     return upstream_key(hub_instance.metadata.labels, key.ref.name) == key
 
 
-def _silence(hub: CachedClient, instance: Instance) -> Silence | None:
+def _find_unreachable(hub: CachedClient, instance: Instance) -> UnreachableCell | None:
     """Return the state of the first unreachable cell that the copy names."""
     clusters = hub.read(CLUSTER)
-    found = (silence_of(clusters.get(Ref("", cell))) for cell in cells_of_copy(instance))
+    found = (find_unreachable(clusters.get(Ref("", cell))) for cell in source_cells(instance))
     return next(filter(None, found), None)
 
 
-def noted_elsewhere(copy: Instance) -> Iterable[str]:
+def annotated_cell(copy: Instance) -> Iterable[str]:
     """Return the cell that the copy's annotation names, if its label names another one."""
     labelled = copy.metadata.labels.get(labels.CELL)
-    return (cell for cell in cells_of_copy(copy) if cell != labelled)
+    return (cell for cell in source_cells(copy) if cell != labelled)
 
 
 def from_hub_instance(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map by the copy's own labels and by its namespace's labels: labels on the copy may have been
     edited."""
     metadata = change.latest.metadata
-    home = view.cached(NAMESPACE).get(Ref("", metadata.namespace))
-    told = [metadata.labels] if home is None else [metadata.labels, home.metadata.labels]
-    return filter(None, dict.fromkeys(upstream_key(said, metadata.name) for said in told))
+    hub_namespace = view.cached(NAMESPACE).get(Ref("", metadata.namespace))
+    labels_read = [metadata.labels]
+    if hub_namespace is not None:
+        labels_read.append(hub_namespace.metadata.labels)
+    return filter(None, dict.fromkeys(upstream_key(found, metadata.name) for found in labels_read))
 
 
 def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a Cluster whose reachability changed to the copies of its instances."""
-    if are_equally_heard(change.old, change.new):
+    if same_reachability(change.old, change.new):
         return
     copies, cell = view.cached(INSTANCE), change.latest.metadata.name
-    for instance in (*copies.with_label(labels.CELL, cell), *copies.indexed(NOTED, cell)):
+    for instance in (
+        *copies.with_label(labels.CELL, cell),
+        *copies.indexed(BY_ANNOTATED_CELL, cell),
+    ):
         yield from from_hub_instance(view, ObjectChange(None, instance))
 
 
@@ -189,7 +198,7 @@ PROJECT_COPY_CONTROLLER = Controller(
         watches(INSTANCE, from_hub_instance, on="hub"),
         watches(CLUSTER, from_cluster, on="hub"),
     ),
-    indexes=(Index(INSTANCE, NOTED, noted_elsewhere, on="hub"),),
+    indexes=(Index(INSTANCE, BY_ANNOTATED_CELL, annotated_cell, on="hub"),),
     workers=MANY_WORKERS,
     entitled_only=True,
     modes=(FEDERATED,),
@@ -204,26 +213,26 @@ async def reconcile_hub_copy(context: Context, key: Key) -> Outcome:
     owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     deployment = hub.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
     copy = hub.read(INSTANCE).get(key.ref)
-    if copy is None and not is_worth_telling(instance, context.now()):
+    if copy is None and not should_publish(instance, context.now()):
         return Requeue(INITIAL_STATUS_S)
-    if copy is None and deployment is not None and age_s(instance, context.now()) > OWNER_S:
+    if copy is None and deployment is not None and age_s(instance, context.now()) > OWNER_RECHECK_S:
         # An instance of this age had a copy. After a disconnect the cached deployments of the hub
         # may be older than the cached copies. A copy whose owner is gone would be collected and
         # created again without end.
         deployment = await hub.get_uncached(DEPLOYMENT, ref_of(deployment))
     try:
-        plan = plan_writeback(key.plane, instance, deployment, copy)
+        plan = plan_hub_copy(key.plane, instance, deployment, copy)
         return await carry_out(context.planes, plan)
     except AlreadyExists:
         # The cell label of the copy was edited. This cell watches only copies with its label.
         copy = await hub.get_uncached(INSTANCE, key.ref)
-        plan = plan_writeback(key.plane, instance, deployment, copy)
+        plan = plan_hub_copy(key.plane, instance, deployment, copy)
         return await carry_out(context.planes, plan)
 
 
 async def _withdraw(context: Context, view: CachedClient, key: Key) -> Outcome:
     """Delete a copy only after a live read from the cell confirms that the original is gone."""
-    plan = plan_withdrawal(key.plane, context.planes.hub.read(INSTANCE).get(key.ref))
+    plan = plan_hub_copy_deletion(key.plane, context.planes.hub.read(INSTANCE).get(key.ref))
     if plan.actions and await view.get_uncached(INSTANCE, key.ref) is not None:
         return Requeue(1)
     return await carry_out(context.planes, plan)
@@ -237,7 +246,7 @@ def concerns_copy(_old: Instance, new: Instance) -> bool:
 def from_hub_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a copy to the cells that it names and named, so that its cell restores edited fields."""
     seen = [copy for copy in (change.old, change.new) if copy is not None]
-    for cell in dict.fromkeys(name for copy in seen for name in cells_of_copy(copy)):
+    for cell in dict.fromkeys(name for copy in seen for name in source_cells(copy)):
         try:
             plane = cell_plane(cell)
         except ValueError:  # an edited label may be no name of a cell
@@ -266,17 +275,17 @@ async def reconcile_quarantine(context: Context, key: Key) -> Outcome:
     if instance is None:
         context.state.unresolved_since_s.pop(key, None)
         return Done()
-    home = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
-    problem = identity_problem(instance, home)
+    hub_namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
+    problem = identity_problem(instance, hub_namespace)
     if problem is not None:
         return await quarantine(context, instance, problem)
     if quarantine_reason(instance) == NO_DEPLOYMENT and is_quarantined(instance):
-        return Done()  # the projector looks for its deployment
+        return Done()  # the controller of project copies looks for its deployment
     return await release_from_quarantine(context, instance)
 
 
-def from_home(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """What a home says of itself decides on the copies in it."""
+def from_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a hub namespace whose labels changed to the copies in it."""
     old, new = change.old, change.new
     if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
         return
@@ -284,7 +293,7 @@ def from_home(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         yield Key(view.plane, ref_of(instance))
 
 
-def concerns_identity(old: Instance, new: Instance) -> bool:
+def identity_changed(old: Instance, new: Instance) -> bool:
     before, after = old.metadata, new.metadata
     return before.labels != after.labels or before.annotations != after.annotations
 
@@ -295,7 +304,7 @@ def _by_reason(instance: Instance) -> Iterable[str]:
 
 
 def quarantine_gauge(view_of: Callable[[PlaneName], CachedClient | None]) -> ComputedGauge:
-    """How many are set apart now, by reason; reasons of which there are none are said as well."""
+    """Return a gauge of quarantined copies by reason, including reasons without any."""
 
     def readings() -> Iterable[GaugeSample]:
         hub = view_of(HUB)
@@ -303,7 +312,7 @@ def quarantine_gauge(view_of: Callable[[PlaneName], CachedClient | None]) -> Com
         counts = informer.cache.counts(QUARANTINED.name) if informer is not None else {}
         return [((reason,), float(counts.get(reason, 0))) for reason in REASONS]
 
-    text = "Copies of instances on the hub that lead to nobody, by reason."
+    text = "Copies of instances on the hub that belong to no project or deployment, by reason."
     return ComputedGauge("compute_federation_quarantined_objects", text, ("reason",), readings)
 
 
@@ -313,7 +322,7 @@ QUARANTINE_CONTROLLER = Controller(
     name="quarantine",
     role="hub",
     reconcile=reconcile_quarantine,
-    edges=(for_(INSTANCE, update_filter=concerns_identity), watches(NAMESPACE, from_home)),
+    edges=(for_(INSTANCE, update_filter=identity_changed), watches(NAMESPACE, from_namespace)),
     indexes=(QUARANTINED,),
     modes=(FEDERATED,),
 )

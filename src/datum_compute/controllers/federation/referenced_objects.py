@@ -1,10 +1,9 @@
-"""ConfigMap or Secret of a project -> its companion on the hub, and the policy that takes that to
-the cells of the deployments that refer to it.
+"""Copies ConfigMaps and Secrets that deployments refer to, and records their versions.
 
-Project deployment -> what was found of the ConfigMaps and Secrets it refers to, on record.
-
-Before anything new is recorded the project itself is asked, not a cache: whoever edits a source and
-then restarts gets what was edited.
+The rules are in planning/federation/referenced_objects.py. One controller per kind writes the copy
+on the hub and the policy that propagates it. Another one resolves the references of a deployment
+and annotates the result. It reads the sources live before it records something new, so that a
+restart directly after an edit receives the edit.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.identity import (
-    companion_policy_name,
     encoded_cluster,
     federation_namespace,
+    source_copy_policy_name,
 )
 from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POLICY, SECRET
 from datum_compute.api.meta import KindInfo, Ref, ref_of
@@ -30,23 +29,23 @@ from datum_compute.controllers.referenced_data import (
     KINDS,
     observe_sources,
     read_sources,
+    source_edges,
     unreadable_kinds,
-    wakes,
 )
 from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.federation.deployment import hub_namespace_of
 from datum_compute.planning.federation.referenced_objects import (
-    CompanionState,
-    Resolved,
-    is_settled,
-    plan_companion,
+    SourceCopyState,
+    SourceResolution,
+    is_same_resolution,
     plan_release,
     plan_resolution,
+    plan_source_copy,
+    recorded_resolution,
     referenced_by,
-    resolve,
-    resolved,
+    resolve_sources,
 )
-from datum_compute.planning.rollout.referenced_data import SourceObject, is_object_copy
+from datum_compute.planning.rollout.referenced_data import SourceObject, has_copy_label
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
@@ -61,7 +60,7 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.informer import ObjectChange
 
-COMPANIONS = "companions"
+SOURCE_COPIES = "source-copies"
 
 
 def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
@@ -69,7 +68,7 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
         view, hub = context.planes.require(key.plane), context.planes.hub
         namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
         value = f"{key.ref.namespace}/{kind.kind}/{key.ref.name}"
-        plan = plan_companion(
+        plan = plan_source_copy(
             kind,
             (key.plane, key.ref),
             namespace,
@@ -82,52 +81,52 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
     return reconcile
 
 
-def _observe_hub(hub: CachedClient, kind: KindInfo[Any], key: Key, uid: str) -> CompanionState:
-    companions = _companions_of(hub, kind, key)
-    if not uid and companions:  # the namespace is gone: its copies say where it went
-        target = companions[0].metadata.namespace
-    else:
-        target = federation_namespace(uid)
-    policy = Ref(target, companion_policy_name(kind.kind, key.ref.name))
-    return CompanionState(
+def _observe_hub(hub: CachedClient, kind: KindInfo[Any], key: Key, uid: str) -> SourceCopyState:
+    copies = _find_copies(hub, kind, key)
+    target = federation_namespace(uid)
+    if not uid and copies:
+        # The namespace is gone: its copies are still in its hub namespace.
+        target = copies[0].metadata.namespace
+    policy = Ref(target, source_copy_policy_name(kind.kind, key.ref.name))
+    return SourceCopyState(
         namespace=hub.read(NAMESPACE).get(Ref("", target)),
-        companions=companions,
-        taken=hub.read(kind).get(Ref(target, key.ref.name)),
+        copies=copies,
+        existing_at_target=hub.read(kind).get(Ref(target, key.ref.name)),
         policy=hub.read(POLICY).get(policy),
     )
 
 
-def _companions_of(hub: CachedClient, kind: KindInfo[Any], key: Key) -> list[SourceObject]:
-    """By the identity that they carry, in whichever hub namespace they are."""
+def _find_copies(hub: CachedClient, kind: KindInfo[Any], key: Key) -> list[SourceObject]:
+    """Find the copies by the identity in their labels, in any hub namespace."""
     cluster = encoded_cluster(member_name(key.plane))
     return [
-        companion
-        for companion in hub.read(kind).indexed(COMPANIONS, f"{cluster}/{key.ref}")
-        if is_object_copy(companion)
+        copy
+        for copy in hub.read(kind).indexed(SOURCE_COPIES, f"{cluster}/{key.ref}")
+        if has_copy_label(copy)
     ]
 
 
-def identity_of(companion: SourceObject) -> Iterable[str]:
-    """Where a copy is found: under the source that it says it is of."""
-    marks = companion.metadata.labels
-    if is_object_copy(companion):
-        source = Ref(marks.get(labels.UPSTREAM_NAMESPACE, ""), companion.metadata.name)
+def labeled_source(copy: SourceObject) -> Iterable[str]:
+    """Return the source that the labels of a copy name."""
+    marks = copy.metadata.labels
+    if has_copy_label(copy):
+        source = Ref(marks.get(labels.UPSTREAM_NAMESPACE, ""), copy.metadata.name)
         yield f"{marks.get(labels.UPSTREAM_CLUSTER, '')}/{source}"
 
 
-def _from_companion(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def _from_source_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     metadata = change.latest.metadata
-    key = upstream_key(metadata.labels, metadata.name) if is_object_copy(change.latest) else None
+    key = upstream_key(metadata.labels, metadata.name) if has_copy_label(change.latest) else None
     return [key] if key else []
 
 
 def _from_deployment(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """What it refers to, and what it referred to before."""
+    """Map a deployment to the sources that it refers to, now and before the change."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-        if change.old is not None and change.new is not None and _counts_alike(change):
+        if change.old is not None and change.new is not None and _same_references(change):
             return
         for deployment in filter(None, (change.old, change.new)):
             for source in sources(references(deployment.spec.template)):
@@ -140,8 +139,8 @@ def _from_deployment(
 def _from_hub_deployment(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """A deployment that comes to the hub needs its sources there; they may have gone with the hub
-    namespace, when nothing could be made in it."""
+    """Map a new hub deployment to its sources: their copies may have been deleted with the hub
+    namespace."""
 
     def to_keys(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if change.old is not None:
@@ -155,10 +154,10 @@ def _from_hub_deployment(
     return to_keys
 
 
-def _counts_alike(change: ObjectChange[Any]) -> bool:
+def _same_references(change: ObjectChange[Any]) -> bool:
     old, new = change.old, change.new
-    assert old is not None, "compared with what was there before"
-    assert new is not None, "compared with what is there now"
+    assert old is not None
+    assert new is not None
     return bool(
         (old.spec.template, old.metadata.finalizers, old.is_terminating)
         == (new.spec.template, new.metadata.finalizers, new.is_terminating)
@@ -166,14 +165,14 @@ def _counts_alike(change: ObjectChange[Any]) -> bool:
 
 
 def _from_policy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """A policy of ours that somebody changed is put right."""
+    """Map a policy of a copy to its source, so that edits are reverted."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         policy = change.latest
         if policy.metadata.labels.get(labels.REFERENCED_DATA) != "true":
             return
-        home = view.cached(NAMESPACE).get(Ref("", policy.metadata.namespace))
-        identity = home.metadata.labels if home is not None else {}
+        hub_namespace_object = view.cached(NAMESPACE).get(Ref("", policy.metadata.namespace))
+        identity = hub_namespace_object.metadata.labels if hub_namespace_object is not None else {}
         for selector in policy.spec.resource_selectors:
             key = upstream_key(identity, selector.name)
             if key is not None and selector.kind == kind.kind:
@@ -191,17 +190,17 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
             for_(kind),
             reads(NAMESPACE),
             watches(DEPLOYMENT, _from_deployment(kind)),
-            watches(kind, _from_companion, on="hub"),
+            watches(kind, _from_source_copy, on="hub"),
             watches(DEPLOYMENT, _from_hub_deployment(kind), on="hub"),
             watches(POLICY, _from_policy(kind), on="hub"),
             reads(NAMESPACE, on="hub"),
         ),
-        indexes=(DEPLOYMENTS_BY_SOURCE, Index(kind, COMPANIONS, identity_of, on="hub")),
+        indexes=(DEPLOYMENTS_BY_SOURCE, Index(kind, SOURCE_COPIES, labeled_source, on="hub")),
         modes=(FEDERATED,),
     )
 
 
-COPY_CONTROLLERS = tuple(_controller(kind) for kind in (CONFIG_MAP, SECRET))
+SOURCE_COPY_CONTROLLERS = tuple(_controller(kind) for kind in (CONFIG_MAP, SECRET))
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -210,44 +209,44 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if deployment is None or not _has_data(deployment):
         return Done()
     if deployment.is_terminating:
-        plan = plan_release(key.plane, deployment, _held_back_by(context, view, deployment))
+        plan = plan_release(key.plane, deployment, _remaining_copies(context, view, deployment))
     else:
-        plan = plan_resolution(key.plane, deployment, await _looked_up(view, deployment))
+        plan = plan_resolution(key.plane, deployment, await _resolve(view, deployment))
     return await carry_out(context.planes, plan)
 
 
-async def _looked_up(view: CachedClient, deployment: WorkloadDeployment) -> Resolved:
+async def _resolve(view: CachedClient, deployment: WorkloadDeployment) -> SourceResolution:
     namespace, wanted = deployment.metadata.namespace, references(deployment.spec.template)
     if not unreadable_kinds(view, wanted):
-        found = resolve(deployment, observe_sources(view, namespace, wanted))
-        if is_settled(deployment, found):
+        found = resolve_sources(deployment, observe_sources(view, namespace, wanted))
+        if is_same_resolution(deployment, found):
             return found
-    return resolve(deployment, await read_sources(view, namespace, wanted))
+    return resolve_sources(deployment, await read_sources(view, namespace, wanted))
 
 
 def _has_data(deployment: WorkloadDeployment) -> bool:
-    """It refers to some, or did."""
+    """Return True if the deployment refers to sources, or did."""
     held = labels.REFERENCED_DATA_FINALIZER in deployment.metadata.finalizers
-    used = held or resolved(deployment) is not None
-    return used or bool(references(deployment.spec.template))
+    is_used = held or recorded_resolution(deployment) is not None
+    return is_used or bool(references(deployment.spec.template))
 
 
-def _held_back_by(
+def _remaining_copies(
     context: Context, view: CachedClient, deployment: WorkloadDeployment
 ) -> list[str]:
     namespace = view.read(NAMESPACE).get(Ref("", deployment.metadata.namespace))
     target, name = hub_namespace_of(deployment, namespace), str(ref_of(deployment))
     return [
-        f"{kind.kind}/{companion.metadata.name}"
+        f"{kind.kind}/{copy.metadata.name}"
         for kind in KINDS.values()
-        for companion in context.planes.hub.read(kind).in_namespace(target)
-        if is_object_copy(companion) and name in referenced_by(companion)
+        for copy in context.planes.hub.read(kind).in_namespace(target)
+        if has_copy_label(copy) and name in referenced_by(copy)
     ]
 
 
-def from_companion(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """The deployments that a copy was there for, and is not any more."""
-    if change.old is None or not is_object_copy(change.old):
+def from_source_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a copy to the deployments that it listed and does not list any more."""
+    if change.old is None or not has_copy_label(change.old):
         return
     kept = referenced_by(change.new) if change.new is not None else []
     for released in referenced_by(change.old):
@@ -257,15 +256,15 @@ def from_companion(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[K
             yield key
 
 
-REFERENCE_CONTROLLER = Controller(
+SOURCE_RESOLUTION_CONTROLLER = Controller(
     name="referenceddata",
     role="project",
     reconcile=reconcile,
     edges=(
         for_(DEPLOYMENT, update_filter=spec_or_metadata_changed),
         reads(NAMESPACE),
-        *wakes(DEPLOYMENTS_BY_SOURCE),
-        *(watches(kind, from_companion, on="hub") for kind in KINDS.values()),
+        *source_edges(DEPLOYMENTS_BY_SOURCE),
+        *(watches(kind, from_source_copy, on="hub") for kind in KINDS.values()),
     ),
     indexes=(DEPLOYMENTS_BY_SOURCE,),
     finalizers=(labels.REFERENCED_DATA_FINALIZER,),

@@ -1,4 +1,6 @@
-"""Hub object + policies + clusters -> binding: to which cells it goes.
+"""Schedules the objects of the hub: writes the binding of an object from policies and clusters.
+
+The rules are in planning/karmada/bindings.py.
 
 A binding is created only after a live read of its object. A cache that missed the deletion of the
 object would otherwise create the binding again and again, while garbage collection deletes it.
@@ -48,7 +50,7 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.informer import ObjectChange
 
-# The kinds that travel from the hub to cells; of some only those that are marked for it.
+# Kinds that are propagated from the hub to cells; those in MARKED only with a label.
 PROPAGATED: tuple[KindInfo[Any], ...] = (NAMESPACE, DEPLOYMENT, CONFIG_MAP, SECRET)
 MARKED: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
 # Retry after a live read has contradicted the cache.
@@ -87,18 +89,20 @@ def _in_order_of_precedence(hub: CachedClient, namespace: str) -> list[Policy]:
     return [*near, *far]
 
 
-def _all_of(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """A cluster may concern every object."""
+def _map_cluster_to_all(
+    kind: KindInfo[Any],
+) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+    """Map a Cluster to every object, unless only its status changed."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if not _only_status_changed(change):
-            for obj in _travelling(view, kind):
+            for obj in _propagated_objects(view, kind):
                 yield Key(view.plane, ref_of(obj))
 
     return to_keys
 
 
-def _travelling(view: CachedClient, kind: KindInfo[Any]) -> list[ApiObject]:
+def _propagated_objects(view: CachedClient, kind: KindInfo[Any]) -> list[ApiObject]:
     cached = view.cached(kind)
     return cached.with_label(labels.REFERENCED_DATA, "true") if kind in MARKED else cached.all()
 
@@ -111,15 +115,19 @@ def _marked_key(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
 def _selected_by_policy(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """What the policy selects, or did: of the others none is placed by it. One of a namespace
-    places what is there, one of the whole hub all of the kind."""
+    """Map a policy to the objects that it selects, or selected before the change. A policy in a
+    namespace selects only objects of that namespace."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if _only_status_changed(change):
             return
         policies = [policy for policy in (change.old, change.new) if policy is not None]
         namespace = change.latest.metadata.namespace
-        found = view.cached(kind).in_namespace(namespace) if namespace else _travelling(view, kind)
+        found = (
+            view.cached(kind).in_namespace(namespace)
+            if namespace
+            else _propagated_objects(view, kind)
+        )
         for obj in found:
             if any(selects(policy, kind, obj) for policy in policies):
                 yield Key(view.plane, ref_of(obj))
@@ -138,14 +146,14 @@ def _only_status_changed(change: ObjectChange[Any]) -> bool:
     )
 
 
-def concerns_placing(old: AnyBinding, new: AnyBinding) -> bool:
-    """Of its status only whether it is placed; the rest is what cells report."""
+def scheduling_changed(old: AnyBinding, new: AnyBinding) -> bool:
+    """Return False if only the status that cells report changed."""
     placed = [find_condition(b.status.conditions, SCHEDULED) for b in (old, new)]
     return placed[0] != placed[1] or spec_or_metadata_changed(old, new)
 
 
-def _own(kind: KindInfo[Any]) -> Edge:
-    """Nothing is placed by its status."""
+def _primary_edge(kind: KindInfo[Any]) -> Edge:
+    """Return the edge of the scheduled kind. Its status does not affect scheduling."""
     if kind in MARKED:
         return Edge(kind, _marked_key, is_primary=True, update_filter=spec_or_metadata_changed)
     return for_(kind, update_filter=spec_or_metadata_changed)
@@ -158,10 +166,10 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
         role="hub",
         reconcile=_reconcile(kind),
         edges=(
-            _own(kind),
-            owns(binding_kind(kind), update_filter=concerns_placing),
-            watches(CLUSTER, _all_of(kind)),
-            # What is marked is placed by a policy of its own namespace.
+            _primary_edge(kind),
+            owns(binding_kind(kind), update_filter=scheduling_changed),
+            watches(CLUSTER, _map_cluster_to_all(kind)),
+            # Marked objects are scheduled by a policy of their namespace.
             reads(CLUSTER_POLICY) if kind in MARKED else watches(CLUSTER_POLICY, placed),
             watches(POLICY, placed),
         ),

@@ -1,10 +1,8 @@
-"""Probes the cells, and sets the Ready and Serving conditions of their Clusters.
+"""Probes the cells, and deletes the objects of a cell that leaves.
 
-The rules are in planning/federation/cells.py. A disconnected cell sends no events, so the
-controller
-probes periodically.
-
-Deletes what the hub has of a cell that leaves. The rules are in planning/federation/cells.py.
+The rules are in planning/federation/cells.py. One controller sets the Ready and Serving conditions
+of a Cluster. A disconnected cell sends no events, so it probes periodically. The other controller
+deletes the objects that the hub has for a terminating Cluster.
 """
 
 from __future__ import annotations
@@ -32,13 +30,13 @@ from datum_compute.api.namespace import Namespace
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.federation.cells import (
-    REACHABLE,
-    Belongings,
+    REACHABLE_RESULT,
+    CellObjects,
     CellProbe,
     infrastructure_refs,
+    not_reachable_result,
     plan_cell_health,
-    plan_leaving,
-    unreachable,
+    plan_cluster_removal,
 )
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
@@ -98,16 +96,16 @@ def _unreachable_s(
 
 async def probe_cell(cell: CachedClient | None, timeout_s: float) -> ConditionValue:
     if cell is None:
-        return unreachable("the cell is not connected")
+        return not_reachable_result("the cell is not connected")
     try:
         async with asyncio.timeout(timeout_s):
             found = await cell.client.get(NAMESPACE, _DEFAULT_NAMESPACE)
     except (ApiError, Unreachable) as error:
-        return unreachable(str(error))
+        return not_reachable_result(str(error))
     except TimeoutError:
-        return unreachable(f"no answer within {timeout_s:g} s")
+        return not_reachable_result(f"no answer within {timeout_s:g} s")
     relist_if_replaced(cell, found)
-    return REACHABLE
+    return REACHABLE_RESULT
 
 
 def relist_if_replaced(cell: CachedClient, found: Namespace) -> None:
@@ -138,22 +136,22 @@ CLUSTER_CONTROLLER = Controller(
 )
 
 
-async def reconcile_leaving(context: Context, key: Key) -> Outcome:
+async def reconcile_cluster_removal(context: Context, key: Key) -> Outcome:
     hub = context.planes.require(key.plane)
     cluster = hub.read(CLUSTER).get(key.ref)
     if cluster is None or not cluster.is_terminating:
         return Done()
     cell = cluster.metadata.name
-    found = Belongings(
+    found = CellObjects(
         works=hub.read(WORK).in_namespace(execution_namespace(cell)),
         bindings=frozenset(
             binding.metadata.uid
             for binding in (*hub.read(BINDING).all(), *hub.read(CLUSTER_BINDING).all())
         ),
         copies=hub.read(INSTANCE).with_label(labels.CELL, cell),
-        kept=await _read_infrastructure(hub, cell),
+        infrastructure=await _read_infrastructure(hub, cell),
     )
-    return await carry_out(context.planes, plan_leaving(cluster, found))
+    return await carry_out(context.planes, plan_cluster_removal(cluster, found))
 
 
 async def _read_infrastructure(
@@ -171,10 +169,10 @@ def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         yield Key(view.plane, Ref("", space.removeprefix(execution_namespace(""))))
 
 
-LEAVING_CONTROLLER = Controller(
+CLUSTER_REMOVAL_CONTROLLER = Controller(
     name="leaving",
     role="hub",
-    reconcile=reconcile_leaving,
+    reconcile=reconcile_cluster_removal,
     edges=(
         for_(CLUSTER),
         watches(WORK, from_work),

@@ -1,6 +1,9 @@
-"""Binding -> one Work for each target cell, and what the cells report back to the object.
+"""Works of the embedded hub: from binding to Work, and from Work to the copy on its cell.
 
-Work -> its copy on the cell, and the copy's status back. Removal is released only with proof.
+The rules are in planning/karmada/bindings.py and planning/karmada/works.py. One controller per kind
+writes a Work for each cluster of a binding, and aggregates the status of the Works. The execution
+controller writes the copy on the cell and reports its status. It releases a deleted Work only after
+a live read from the cell confirms that the copy is gone.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from datum_compute.api.work import Work
 from datum_compute.api.workname import work_name
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.federation.unreachable import are_equally_heard
+from datum_compute.planning.federation.unreachable import same_reachability
 from datum_compute.planning.karmada.bindings import (
     binding_kind,
     binding_name,
@@ -37,8 +40,8 @@ from datum_compute.planning.karmada.works import (
     RECHECK_S,
     is_copy_of,
     plan_execution,
-    plan_orphans,
-    plan_unreachable,
+    plan_orphaned_copies,
+    plan_unreachable_cell,
 )
 from datum_compute.planning.plan import Delete, Plan, drop_finalizer
 from datum_compute.runtime.cache import Index
@@ -58,7 +61,7 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 
 # Retry after a live read has contradicted the cache.
-RECHECK_S_of_works = 1.0
+UNBOUND_RECHECK_S = 1.0
 
 
 def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
@@ -91,12 +94,12 @@ async def _remove_unbound_works(context: Context, kind: KindInfo[Any], key: Key)
         await hub.get_uncached(kind, resource),
     ]
     if any(found):
-        return Requeue(RECHECK_S_of_works)
+        return Requeue(UNBOUND_RECHECK_S)
     return await carry_out(context.planes, plan)
 
 
 def _works_of(hub: CachedClient, kind: KindInfo[Any], binding_uid: str, ref: Ref) -> list[Work]:
-    """By label and by name: a Work that lost its label is still the only one of that name."""
+    """Find the Works by label, and by name in case a label was removed."""
     labelled = hub.read(WORK).with_label(labels.BINDING_ID, binding_uid)
     by_ref = {ref_of(work): work for work in (*labelled, *_works_named(hub, kind, ref))}
     return [by_ref[ref] for ref in sorted(by_ref)]
@@ -132,8 +135,10 @@ def _from_work(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]
     return to_keys
 
 
-def _own_binding(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """Those of other kinds are other controllers' business."""
+def _map_binding_of_kind(
+    kind: KindInfo[Any],
+) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+    """Map a binding of this kind. Controllers of other kinds handle the others."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if change.latest.spec.resource.kind == kind.kind:
@@ -148,7 +153,7 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
         role="hub",
         reconcile=_reconcile(kind),
         edges=(
-            Edge(binding_kind(kind), _own_binding(kind), is_primary=True),
+            Edge(binding_kind(kind), _map_binding_of_kind(kind), is_primary=True),
             watches(kind, _from_template(kind)),
             watches(WORK, _from_work(kind)),
             reads(CLUSTER),
@@ -160,7 +165,7 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
 WORK_CONTROLLERS = tuple(_controller(kind) for kind in (NAMESPACE, DEPLOYMENT, CONFIG_MAP, SECRET))
 
 
-MET_S = 2.0
+ENGAGE_RECHECK_S = 2.0
 # Kinds that a cell receives, except namespaces.
 _COPIED: tuple[KindInfo[Any], ...] = (DEPLOYMENT, CONFIG_MAP, SECRET)
 
@@ -173,13 +178,15 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     manifest = work.spec.workload.manifests[0]
     kind = kind_of(manifest["apiVersion"], manifest["kind"])
     if kind is None:
-        return Terminal(f"{manifest['apiVersion']} {manifest['kind']} is not a kind cells serve")
+        return Terminal(
+            f"{manifest['apiVersion']} {manifest['kind']} is not a kind that cells serve"
+        )
     cell = _cell_of(key)
     view = context.planes.get(cell)
-    if view is None and _is_heard(hub, cell):
-        return Requeue(MET_S)
+    if view is None and _is_cell_ready(hub, cell):
+        return Requeue(ENGAGE_RECHECK_S)
     if view is None:
-        return await carry_out(context.planes, plan_unreachable(work, cell, context.now()))
+        return await carry_out(context.planes, plan_unreachable_cell(work, cell, context.now()))
     ref = Ref(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
     copy = await _copy_of(work, view, kind, ref)
     if work.is_terminating and (copy is None or not is_copy_of(copy, kind, work)):
@@ -192,8 +199,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 async def _copy_of(
     work: Work, view: CachedClient, kind: KindInfo[Any], ref: Ref
 ) -> ApiObject | None:
-    """What the cell holds in its place. Of a copy that has spoken the cell is asked itself before
-    its word is taken back: our view may have been listed anew from an old cache."""
+    """Return the cell's object. If it is missing in the cache but has reported a status, read it
+    live before the status is cleared: the cache may be stale after a relist."""
     copy: ApiObject | None = view.read(kind).get(ref)
     if copy is None and work.status.manifest_statuses and not work.is_terminating:
         return await view.get_uncached(kind, ref)
@@ -201,14 +208,14 @@ async def _copy_of(
 
 
 def _missing_namespace(view: CachedClient, name: str) -> str:
-    """The name of a namespace that the cell does not have; empty if it has it, or needs none."""
+    """Return the name of the namespace if the cell does not have it, otherwise an empty string."""
     is_there = not name or view.read(NAMESPACE).get(Ref("", name)) is not None
     return "" if is_there else name
 
 
-def _is_heard(hub: CachedClient, cell: PlaneName) -> bool:
-    """Whether it answered when it was last asked. A process that has just started meets its cells
-    one by one; that it has not met this one yet says nothing of the cell."""
+def _is_cell_ready(hub: CachedClient, cell: PlaneName) -> bool:
+    """Return True if the last probe of the cell succeeded. A new process engages its cells one by
+    one, so a cell without a client may be reachable."""
     cluster = hub.read(CLUSTER).get(Ref("", member_name(cell)))
     return cluster is not None and is_true(cluster.status.conditions, "Ready")
 
@@ -216,8 +223,8 @@ def _is_heard(hub: CachedClient, cell: PlaneName) -> bool:
 async def _release(
     context: Context, work: Work, view: CachedClient, kind: KindInfo[Any], ref: Ref
 ) -> Outcome:
-    """Let the tombstone go once the cell itself says that the copy is gone. What somebody else
-    put in its place stays."""
+    """Release the Work once a live read confirms that the copy is gone. Another object of the same
+    name stays."""
     found = await view.get_uncached(kind, ref)
     if found is not None and is_copy_of(found, kind, work):
         return Requeue(1)
@@ -226,19 +233,21 @@ async def _release(
 
 
 async def _remove_orphans(context: Context, key: Key) -> Outcome:
-    """A create that was under way when the Work went may have landed after it. The hub is asked
-    itself: a Work that only our view lacks is no reason to remove anything."""
+    """Delete copies whose Work is gone, which a live read from the hub confirms.
+
+    A create request may arrive at the cell after its Work was released.
+    """
     view = context.planes.get(_cell_of(key))
     if view is None:
         return Done()
     orphans = [
         action
         for kind in _COPIED
-        for action in plan_orphans(
+        for action in plan_orphaned_copies(
             view.plane, key.ref, kind, view.read(kind).with_label(labels.MANAGED, "true")
         ).actions
     ]
-    namespaces = plan_orphans(
+    namespaces = plan_orphaned_copies(
         view.plane, key.ref, NAMESPACE, view.read(NAMESPACE).with_label(labels.MANAGED, "true")
     ).actions
     if (
@@ -265,8 +274,8 @@ def _cell_of(key: Key) -> PlaneName:
 
 
 def from_copy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """By the copy's own name, which leads to its Work whatever its annotations say; and to the
-    Work that they name, if somebody wrote one under another name."""
+    """Map a copy to the Work that its name leads to, and to the Work that its annotations name:
+    a Work that was written by hand may have another name."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if not any(_is_marked(seen) for seen in (change.old, change.new) if seen is not None):
@@ -282,8 +291,8 @@ def from_copy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]]
 
 
 def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """A cell that answers again gets at once what it has missed, however long it was away."""
-    if change.old is None or are_equally_heard(change.old, change.new) or change.new is None:
+    """Map a Cluster that became Ready to its Works, so that they are retried at once."""
+    if change.old is None or same_reachability(change.old, change.new) or change.new is None:
         return
     if is_true(change.new.status.conditions, "Ready"):
         namespace = execution_namespace(change.new.metadata.name)
@@ -322,5 +331,5 @@ EXECUTION_CONTROLLER = Controller(
     indexes=(_BY_SOURCE,),
     finalizers=(labels.EXECUTION_FINALIZER,),
     flow_index=_BY_SOURCE.name,
-    lane=_by_cell,  # one cell that never answers holds up no other
+    lane=_by_cell,  # one unreachable cell does not delay the others
 )

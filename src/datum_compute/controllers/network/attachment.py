@@ -1,4 +1,4 @@
-"""Project WorkloadDeployment -> its NetworkBinding, and the prefixes of it in its spec."""
+"""Controller of network attachments: the NetworkBinding of a deployment, and its prefixes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.network.attachment import (
-    Presence,
-    Wanted,
+    ContextWithSubnets,
+    DesiredNetwork,
     binding_ref,
     city_of,
-    is_rolled,
+    is_rollout_complete,
     location_for,
     network_of,
     plan_attachment,
@@ -51,36 +51,40 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     location = location_for(deployment.spec.city_code, view.read(LOCATION_BINDING).all())
     bindings = view.read(NETWORK_BINDING)
-    presence = None
+    bound_context = None
     if location is not None:
         network = network_of(deployment.spec.template, key.ref.namespace)
-        wanted = Wanted(network, location.spec.location_ref.name)
-        presence = _presence(view, bindings.get(binding_ref(deployment, wanted)))
+        desired = DesiredNetwork(network, location.spec.location_ref.name)
+        bound_context = _observe_context(view, bindings.get(binding_ref(deployment, desired)))
     owned = bindings.owned_by(deployment.metadata.uid)
-    plan = plan_attachment(key.plane, deployment, location, owned, presence)
+    plan = plan_attachment(key.plane, deployment, location, owned, bound_context)
     return await carry_out(context.planes, plan)
 
 
-def _presence(view: CachedClient, binding: NetworkBinding | None) -> Presence | None:
-    named = binding and binding.status.network_context_ref
-    found = named and view.read(NETWORK_CONTEXT).get(Ref(named.namespace, named.name))
+def _observe_context(
+    view: CachedClient, binding: NetworkBinding | None
+) -> ContextWithSubnets | None:
+    reference = binding and binding.status.network_context_ref
+    found = reference and view.read(NETWORK_CONTEXT).get(Ref(reference.namespace, reference.name))
     if not found:
         return None
     subnets = view.read(SUBNET)
     names = [subnet_name(found, family) for family in found.spec.ip_families]
     namespace = found.metadata.namespace
-    return Presence(
+    return ContextWithSubnets(
         found, {n: s for n in names if (s := subnets.get(Ref(namespace, n))) is not None}
     )
 
 
-def concerns_network(old: WorkloadDeployment, new: WorkloadDeployment) -> bool:
-    """Of its status only whether anything old still runs."""
-    return is_rolled(old) != is_rolled(new) or spec_or_metadata_changed(old, new)
+def affects_attachment(old: WorkloadDeployment, new: WorkloadDeployment) -> bool:
+    """Return True for updates of spec or metadata, and when a rollout starts or completes."""
+    return is_rollout_complete(old) != is_rollout_complete(new) or spec_or_metadata_changed(
+        old, new
+    )
 
 
 def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Its numbers; whether it is ready, its bindings say."""
+    """Map spec changes of a context to the deployments. Its readiness arrives with the bindings."""
     old, new = change.old, change.new
     if old is None or new is None or old.spec == new.spec:
         return
@@ -105,7 +109,7 @@ CONTROLLER = Controller(
     role="project",
     reconcile=reconcile,
     edges=(
-        for_(DEPLOYMENT, update_filter=concerns_network),
+        for_(DEPLOYMENT, update_filter=affects_attachment),
         owns(NETWORK_BINDING),
         watches(NETWORK_CONTEXT, from_context),
         watches(LOCATION_BINDING, from_location),

@@ -1,8 +1,8 @@
-"""IPAllocation -> gone, if whoever holds it is, and nobody uses the prefix any more.
+"""Controller of IPAllocations: delete the allocation of an unused prefix whose holder is gone.
 
-Holders give back what they hold. This is for those that could not: the prefix was still in use
-when they had to go, somebody took their finalizer away, or a crash came between. That a holder is
-gone is asked of its plane, not read from a cache.
+Holders release their allocations themselves, unless the prefix was in use when they were deleted,
+a user removed their finalizer, or a crash interrupted them. A live read confirms that the holder is
+gone.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.errors import NotFound
 from datum_compute.api.ipallocation import IPAllocation
-from datum_compute.api.kinds import DEPLOYMENT, IP_ALLOCATION, NETWORK, SUBNET, WORK
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, IP_ALLOCATION, NETWORK, SUBNET, WORK
 from datum_compute.api.meta import KindInfo, Ref
 from datum_compute.api.plane import PLATFORM
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.prefix_ledger import USER_EDGES, USER_INDEXES, observe_user
+from datum_compute.controllers.prefix_ledger import USER_EDGES, USER_INDEXES, observe_prefix_user
 from datum_compute.planning.network.prefixes import (
+    addressed_prefixes,
     allocation_name,
     attached_prefixes,
     carried_prefixes,
-    plan_giving_back,
+    plan_allocation_release,
     pool_label,
 )
 from datum_compute.planning.network.subnets import prefix_of
@@ -32,10 +33,10 @@ from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
 from datum_compute.runtime.informer import ObjectChange
 
-# A record that is right is looked at again so rarely that it costs nothing.
-RECHECK_S = 600.0
-IN_USE_S = 60.0
-_KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (NETWORK, SUBNET)}
+# Interval of checks that the holder still exists.
+HOLDER_RECHECK_S = 600.0
+USE_RECHECK_S = 60.0
+_HOLDER_KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (NETWORK, SUBNET)}
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -45,30 +46,30 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     project = None
     if labels.PROJECT_REMOVED not in found.metadata.labels:
         project = context.planes.project(found.spec.project)
-        kind = _KINDS.get(found.spec.holder.kind)
-        if project is None or kind is None or await _is_held(project, kind, found):
-            return Requeue(RECHECK_S)
+        kind = _HOLDER_KINDS.get(found.spec.holder.kind)
+        if project is None or kind is None or await _holder_exists(project, kind, found):
+            return Requeue(HOLDER_RECHECK_S)
     if _is_used(context, project, found):
-        return Requeue(IN_USE_S)
-    return await carry_out(context.planes, Plan(tuple(plan_giving_back([found]))))
+        return Requeue(USE_RECHECK_S)
+    return await carry_out(context.planes, Plan(tuple(plan_allocation_release([found]))))
 
 
-async def _is_held(project: CachedClient, kind: KindInfo[Any], found: IPAllocation) -> bool:
-    named = found.spec.holder
+async def _holder_exists(project: CachedClient, kind: KindInfo[Any], found: IPAllocation) -> bool:
+    reference = found.spec.holder
     try:
-        holder = await project.client.get(kind, Ref(named.namespace, named.name))
+        holder = await project.client.get(kind, Ref(reference.namespace, reference.name))
     except NotFound:
         return False
     return bool(holder.metadata.uid == found.spec.holder_uid)
 
 
 def _is_used(context: Context, project: CachedClient | None, found: IPAllocation) -> bool:
-    """By somebody with an address of it, or by prefixes that were cut from it."""
+    """Return True if an object uses the prefix, or prefixes were cut from it."""
     cidr = found.spec.cidr
     recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
     if recorded.with_label(labels.POOL, pool_label(cidr)):
         return True
-    return bool(observe_user(context, project, cidr))
+    return bool(observe_prefix_user(context, project, cidr))
 
 
 def from_subnet(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
@@ -77,13 +78,18 @@ def from_subnet(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
 
 
 def from_work(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """A cell has nothing of it any more."""
+    """Map a deleted Work: its cell no longer uses the prefixes."""
     return map(_key, carried_prefixes(change.latest)) if change.new is None else []
 
 
 def from_deployment(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """The project has let go of it, which comes last."""
+    """Map a deleted deployment: its project no longer uses the prefixes."""
     return map(_key, attached_prefixes(change.latest)) if change.new is None else []
+
+
+def from_instance(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map the removal of an instance: with slow watches it is the last use that the cache loses."""
+    return map(_key, addressed_prefixes(change.latest)) if change.new is None else []
 
 
 def _key(cidr: str) -> Key:
@@ -99,6 +105,7 @@ CONTROLLER = Controller(
         watches(SUBNET, from_subnet, on="project"),
         watches(WORK, from_work, on="hub"),
         watches(DEPLOYMENT, from_deployment, on="project"),
+        watches(INSTANCE, from_instance, on="hub"),
         *USER_EDGES,
     ),
     indexes=USER_INDEXES,

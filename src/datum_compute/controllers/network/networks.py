@@ -1,10 +1,10 @@
-"""Network -> its prefix on record, and its release when nobody uses it any more.
+"""Controllers of networks in a project.
 
-NetworkBinding -> the NetworkContext it needs, and whether that is ready.
-
-NetworkContext -> a SubnetClaim for each address family; removed after its last binding.
-
-Create the default network in the namespace ``default`` of each project.
+- ``network``: the prefix of a Network, and its release.
+- ``network-binding``: the NetworkContext of a NetworkBinding, and whether the context is ready.
+- ``network-context``: a SubnetClaim for each address family; the context is deleted after its last
+  binding.
+- ``default-network``: the default network in the namespace ``default`` of each project.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from datum_compute.api.networkcontext import NetworkContext
 from datum_compute.api.plane import PLATFORM
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.prefix_ledger import observe_ledger, to_holder
+from datum_compute.controllers.prefix_ledger import map_to_holder, observe_ledger
 from datum_compute.planes.catalogue import default_network
 from datum_compute.planning.network.networks import (
-    Surroundings,
+    BindingInputs,
     binding_labels,
     context_ref,
     holders_of,
@@ -57,28 +57,30 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     ledger = observe_ledger(context, key.plane, network, IPV6_NETWORKS)
     prefix = network.status.ipam.ipv6_prefix
     recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
-    inside = len(recorded.with_label(labels.POOL, pool_label(prefix))) if prefix else 0
-    plan = plan_network(key.plane, network, contexts, ledger, inside, context.now())
+    prefixes_in_use = len(recorded.with_label(labels.POOL, pool_label(prefix))) if prefix else 0
+    plan = plan_network(key.plane, network, contexts, ledger, prefixes_in_use, context.now())
     return await carry_out(context.planes, plan)
 
 
 def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """A network that is going waits for its last context."""
+    """Map a deleted context: a terminating network waits for its last context."""
     found = change.latest
     if change.new is None:
         yield Key(view.plane, Ref(found.metadata.namespace, found.spec.network.name))
 
 
-def from_inside(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """A network that is going waits for the last prefix that was cut from its own. Who holds its
-    own is on record beside it."""
+def from_inner_allocation(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a deleted allocation to the network whose prefix it was cut from.
+
+    A terminating network waits for the last of them. The allocation of its own prefix names it.
+    """
     if change.new is None:
         pool = view.cached(IP_ALLOCATION).get(Ref("", allocation_name(change.latest.spec.pool)))
         if pool is not None:
             yield from _to_network(view, ObjectChange(None, pool))
 
 
-_to_network = to_holder(NETWORK)
+_to_network = map_to_holder(NETWORK)
 
 NETWORK_CONTROLLER = Controller(
     name="network",
@@ -88,10 +90,13 @@ NETWORK_CONTROLLER = Controller(
         for_(NETWORK),
         watches(NETWORK_CONTEXT, from_context),
         watches(IP_ALLOCATION, _to_network, on="platform"),
-        watches(IP_ALLOCATION, from_inside, on="platform"),
+        watches(IP_ALLOCATION, from_inner_allocation, on="platform"),
     ),
     finalizers=(labels.NETWORK_FINALIZER,),
 )
+
+
+# --- bindings
 
 
 async def reconcile_binding(context: Context, key: Key) -> Outcome:
@@ -100,25 +105,25 @@ async def reconcile_binding(context: Context, key: Key) -> Outcome:
     if binding is None:
         return Done()
     network, location = network_ref(binding), binding.spec.location.name
-    around = Surroundings(
+    inputs = BindingInputs(
         network=view.read(NETWORK).get(network),
         location=view.read(LOCATION_BINDING).get(Ref("", location)),
         context=view.read(NETWORK_CONTEXT).get(context_ref(network, location)),
     )
-    return await carry_out(context.planes, plan_binding(key.plane, binding, around, context.now()))
+    return await carry_out(context.planes, plan_binding(key.plane, binding, inputs, context.now()))
 
 
-def _labelled(view: CachedClient, label: str, value: str) -> Iterable[Key]:
+def _bindings_with_label(view: CachedClient, label: str, value: str) -> Iterable[Key]:
     for binding in view.cached(NETWORK_BINDING).with_label(label, value):
         yield Key(view.plane, ref_of(binding))
 
 
 def from_binding_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    return _labelled(view, labels.NETWORK_CONTEXT, change.latest.metadata.name)
+    return _bindings_with_label(view, labels.NETWORK_CONTEXT, change.latest.metadata.name)
 
 
-def concerns_bindings(old: NetworkContext, new: NetworkContext) -> bool:
-    """Not who took hold of it last."""
+def affects_bindings(old: NetworkContext, new: NetworkContext) -> bool:
+    """Return True unless only the holder annotation changed."""
     before, after = old.metadata, new.metadata
     return (
         (old.spec, old.status) != (new.spec, new.status)
@@ -128,19 +133,19 @@ def concerns_bindings(old: NetworkContext, new: NetworkContext) -> bool:
 
 
 def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Its numbers, its coming and its going; not its status."""
+    """Map every change except status updates."""
     old, new = change.old, change.new
     if old is not None and new is not None and old.metadata.generation == new.metadata.generation:
         return []
-    named = binding_labels(ref_of(change.latest), "")[labels.NETWORK]
-    return _labelled(view, labels.NETWORK, named)
+    value = binding_labels(ref_of(change.latest), "")[labels.NETWORK]
+    return _bindings_with_label(view, labels.NETWORK, value)
 
 
 def from_location(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.old is not None and change.new is not None:
         return []
-    named = binding_labels(Ref("", ""), change.latest.metadata.name)[labels.LOCATION]
-    return _labelled(view, labels.LOCATION, named)
+    value = binding_labels(Ref("", ""), change.latest.metadata.name)[labels.LOCATION]
+    return _bindings_with_label(view, labels.LOCATION, value)
 
 
 BINDING_CONTROLLER = Controller(
@@ -149,11 +154,14 @@ BINDING_CONTROLLER = Controller(
     reconcile=reconcile_binding,
     edges=(
         for_(NETWORK_BINDING),
-        watches(NETWORK_CONTEXT, from_binding_context, update_filter=concerns_bindings),
+        watches(NETWORK_CONTEXT, from_binding_context, update_filter=affects_bindings),
         watches(NETWORK, from_network),
         watches(LOCATION_BINDING, from_location),
     ),
 )
+
+
+# --- contexts
 
 
 async def reconcile_context(context: Context, key: Key) -> Outcome:
@@ -163,8 +171,8 @@ async def reconcile_context(context: Context, key: Key) -> Outcome:
         return Done()
     network = view.read(NETWORK).get(Ref(key.ref.namespace, found.spec.network.name))
     if network is None:
-        return Done()  # the collector takes what a network leaves behind
-    if not await _is_held(view, found):
+        return Done()  # the garbage collector deletes the context
+    if not await _has_bindings(view, found):
         return await carry_out(context.planes, plan_context_removal(key.plane, found))
     names = [subnet_name(found, family) for family in found.spec.ip_families]
     claims, subnets = view.read(SUBNET_CLAIM), view.read(SUBNET)
@@ -179,8 +187,8 @@ async def reconcile_context(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-async def _is_held(view: CachedClient, context: NetworkContext) -> bool:
-    """The cache is enough to see a holder; that there is none only the plane itself can say."""
+async def _has_bindings(view: CachedClient, context: NetworkContext) -> bool:
+    """Return True if a binding uses the context. A live list confirms that there is none."""
     name = context.metadata.name
     cached = view.read(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name)
     if holders_of(context, cached):
@@ -190,7 +198,7 @@ async def _is_held(view: CachedClient, context: NetworkContext) -> bool:
 
 
 def from_binding(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Its coming and its going."""
+    """Map a created or deleted binding to its context."""
     if change.old is None or change.new is None:
         binding = change.latest
         yield Key(view.plane, context_ref(network_ref(binding), binding.spec.location.name))
@@ -209,6 +217,8 @@ CONTEXT_CONTROLLER = Controller(
 )
 
 
+# --- default network
+
 _DESIRED = default_network()
 _NAMESPACE = Ref("", _DESIRED.metadata.namespace)
 
@@ -224,7 +234,7 @@ async def reconcile_default_network(context: Context, key: Key) -> Outcome:
 
 
 def from_default_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """The namespace of a default network that was deleted."""
+    """Map a deleted default network to its namespace."""
     if change.new is None and ref_of(change.latest) == ref_of(_DESIRED):
         yield Key(view.plane, _NAMESPACE)
 

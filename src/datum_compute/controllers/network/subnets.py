@@ -1,7 +1,4 @@
-"""Subnet -> its prefix on record with the platform; given back when the subnet goes.
-
-SubnetClaim -> the Subnet of its name, and what came of it.
-"""
+"""Controllers of subnets: the prefix of a Subnet, and the Subnet of a SubnetClaim."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.prefix_ledger import (
     USER_EDGES,
     USER_INDEXES,
+    map_to_holder,
     observe_ledger,
-    observe_user,
-    to_holder,
+    observe_prefix_user,
 )
 from datum_compute.planning.network.subnets import (
     plan_claim,
@@ -50,7 +47,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     network = _network_of(view, subnet)
     ledger = observe_ledger(context, key.plane, subnet, pool_of(subnet, network))
     if subnet.is_terminating:
-        users = {a.spec.cidr: observe_user(context, view, a.spec.cidr) for a in ledger.own}
+        users = {a.spec.cidr: observe_prefix_user(context, view, a.spec.cidr) for a in ledger.own}
         plan = plan_subnet_removal(key.plane, subnet, ledger, users)
     else:
         plan = plan_subnet(key.plane, subnet, network, ledger, context.now())
@@ -66,7 +63,7 @@ def _network_of(view: CachedClient, subnet: Subnet) -> Network | None:
 
 
 def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """IPv6 subnets wait for the prefix that theirs is cut from."""
+    """Map a network to its subnets: an IPv6 subnet waits for the prefix of its network."""
     old, new = change.old, change.new
     if old is not None and new is not None and old.status.ipam == new.status.ipam:
         return
@@ -83,7 +80,7 @@ SUBNET_CONTROLLER = Controller(
         for_(SUBNET),
         reads(NETWORK_CONTEXT),
         watches(NETWORK, from_network),
-        watches(IP_ALLOCATION, to_holder(SUBNET), on="platform"),
+        watches(IP_ALLOCATION, map_to_holder(SUBNET), on="platform"),
         *USER_EDGES,
     ),
     indexes=USER_INDEXES,
@@ -91,16 +88,19 @@ SUBNET_CONTROLLER = Controller(
 )
 
 
+# --- claims
+
+
 async def reconcile_subnet_claim(context: Context, key: Key) -> Outcome:
     view = context.planes.require(key.plane)
     claim = view.read(SUBNET_CLAIM).get(key.ref)
     if claim is None:
         return Done()
-    around = Ref(key.ref.namespace, claim.spec.network_context.name)
+    context_ref = Ref(key.ref.namespace, claim.spec.network_context.name)
     plan = plan_claim(
         key.plane,
         claim,
-        view.read(NETWORK_CONTEXT).get(around),
+        view.read(NETWORK_CONTEXT).get(context_ref),
         view.read(SUBNET).get(key.ref),
         context.now(),
     )

@@ -1,4 +1,4 @@
-"""ServiceEntitlement of a project -> its consumer on the platform, and what the project gets."""
+"""Controller of ServiceEntitlements: their consumers on the platform, their objects in projects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from datum_compute.api.serviceconfiguration import ServiceConfiguration
 from datum_compute.api.serviceconsumer import ServiceConsumer
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.planning.platform.entitlements import Requested, plan_entitlement
+from datum_compute.planning.platform.entitlements import EntitlementInputs, plan_entitlement
 from datum_compute.planning.platform.services import BY_SERVICE, DRAFT, index_service, is_published
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
@@ -37,9 +37,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     name = entitlement.spec.service_ref.name
     service = platform.read(SERVICE).get(Ref("", name))
-    known_as = service.spec.service_name if service else entitlement.status.service_name
-    consumer = Ref("", consumer_name(known_as, member_name(key.plane)))
-    requested = Requested(
+    service_name = service.spec.service_name if service else entitlement.status.service_name
+    consumer = Ref("", consumer_name(service_name, member_name(key.plane)))
+    inputs = EntitlementInputs(
         plane=key.plane,
         entitlement=entitlement,
         service=service,
@@ -49,11 +49,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         grants=view.read(GRANT).all(),
         bindings=view.read(LOCATION_BINDING).all(),
         entitlements=view.read(ENTITLEMENT).all(),
-        offered=frozenset(
-            one.metadata.name for one in platform.read(SERVICE).all() if is_published(one)
-        ),
+        offered=frozenset(s.metadata.name for s in platform.read(SERVICE).all() if is_published(s)),
     )
-    return await carry_out(context.planes, plan_entitlement(requested, context.now()))
+    return await carry_out(context.planes, plan_entitlement(inputs, context.now()))
 
 
 def _configuration(platform: CachedClient, service: str) -> ServiceConfiguration | None:
@@ -62,29 +60,29 @@ def _configuration(platform: CachedClient, service: str) -> ServiceConfiguration
         for configuration in platform.read(SERVICE_CONFIGURATION).indexed(BY_SERVICE, service)
         if configuration.spec.phase != DRAFT
     ]
-    return min(found, key=lambda one: one.metadata.name, default=None)
+    return min(found, key=lambda c: c.metadata.name, default=None)
 
 
 def from_consumer(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    return _requests([change.latest])
+    return _entitlement_keys([change.latest])
 
 
 def from_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    return _requests(view.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name))
+    return _entitlement_keys(view.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name))
 
 
 def from_configuration(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     name = change.latest.spec.service_ref.name
-    return _requests(view.cached(CONSUMER).indexed(BY_SERVICE, name))
+    return _entitlement_keys(view.cached(CONSUMER).indexed(BY_SERVICE, name))
 
 
 def from_location(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
-    """Every consumer: a location is offered to all of them."""
-    return _requests(view.cached(CONSUMER).all())
+    """Map a location to all entitlements, because it is offered to every consumer."""
+    return _entitlement_keys(view.cached(CONSUMER).all())
 
 
-def _requests(consumers: Iterable[ServiceConsumer]) -> Iterator[Key]:
-    """An entitlement has the name of its service."""
+def _entitlement_keys(consumers: Iterable[ServiceConsumer]) -> Iterator[Key]:
+    """Return the keys of the entitlements, which are named after their service."""
     for consumer in consumers:
         plane = project_plane(consumer.spec.consumer_project_ref.name)
         yield Key(plane, Ref("", consumer.spec.service_ref.name))

@@ -1,9 +1,6 @@
-"""Report the status of an InstanceType on the platform plane.
+"""Controllers of InstanceTypes on the platform plane: status, and copies on projects and cells.
 
-Copies on other planes have no status of their own.
-
-Copies InstanceTypes of the platform plane to projects and cells; see
-planning/platform/instance_types.py.
+Copies have no status of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.plane import PLATFORM, PlaneName
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out, for_each_plane
-from datum_compute.planning.jitter import spread
+from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.plan import Plan
 from datum_compute.planning.platform.instance_types import (
     plan_copy,
@@ -43,7 +40,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def from_replacement(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """The instance types that name the changed one as their replacement."""
+    """Map an instance type to the types that name it as their replacement."""
     name = change.latest.metadata.name
     for found in view.cached(INSTANCE_TYPE).indexed(BY_REPLACEMENT, name):
         yield Key(view.plane, ref_of(found))
@@ -66,8 +63,10 @@ INSTANCE_TYPE_CONTROLLER = Controller(
 )
 
 
+# --- copies
+
 COPIED_TO = ("project", "cell")
-# A plane that joins has the built-in types at once, and the others after this time at most.
+# A new plane has the built-in types at once, and receives the others within this time.
 RESYNC_S = 300.0
 
 
@@ -82,7 +81,7 @@ async def reconcile_copies(context: Context, key: Key) -> Outcome:
         await carry_out(context.planes, Plan(tuple(actions)))
 
     await for_each_plane(context.planes, COPIED_TO, mirror)
-    return Done() if original is None else Requeue(spread(RESYNC_S, key.ref))
+    return Done() if original is None else Requeue(with_jitter(RESYNC_S, key.ref))
 
 
 def to_original(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

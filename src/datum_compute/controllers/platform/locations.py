@@ -1,8 +1,6 @@
-"""Location -> Ready, as the cells of its city answer.
+"""Controllers of Ready of Locations and of Available of the LocationBindings that users create.
 
-Sets the Available condition of the LocationBindings in projects that name a Location.
-
-Only for LocationBindings that people write. Entitlements set the condition of those they create.
+The bindings of an entitlement are reconciled with it.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out, for_each_plane
 from datum_compute.planning.plan import Plan
 from datum_compute.planning.platform.locations import (
-    are_equally_open,
     city_of_cell,
     location_of,
     plan_availability,
     plan_location,
+    same_availability,
 )
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
@@ -38,10 +36,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def from_cluster(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """A cell that comes, goes, falls silent, answers again, is drained or given to another city."""
-    seen = [cluster for cluster in (change.old, change.new) if cluster is not None]
-    cities = dict.fromkeys(city_of_cell(cluster) for cluster in seen)
-    if len(cities) > 1 or not are_equally_open(change.old, change.new):
+    """Map a cell whose reachability, drain state or city changed to the locations of its cities."""
+    versions = [cluster for cluster in (change.old, change.new) if cluster is not None]
+    cities = dict.fromkeys(city_of_cell(cluster) for cluster in versions)
+    if len(cities) > 1 or not same_availability(change.old, change.new):
         yield from (Key(PLATFORM, Ref("", location_of(city))) for city in cities)
 
 
@@ -55,13 +53,18 @@ LOCATION_CONTROLLER = Controller(
 )
 
 
-async def reconcile_binding(context: Context, key: Key, *, alone: bool) -> Outcome:
+# --- bindings
+
+
+async def reconcile_binding(context: Context, key: Key, *, single_cluster: bool) -> Outcome:
     location = context.planes.require(key.plane).read(LOCATION).get(key.ref)
 
     async def report(plane: PlaneName) -> None:
         for binding in context.planes.require(plane).read(LOCATION_BINDING).all():
             if binding.spec.location_ref.name == key.ref.name:
-                actions = plan_availability(plane, binding, location, context.now(), alone=alone)
+                actions = plan_availability(
+                    plane, binding, location, context.now(), single_cluster=single_cluster
+                )
                 await carry_out(context.planes, Plan(tuple(actions)))
 
     await for_each_plane(context.planes, ("project",), report)
@@ -72,15 +75,15 @@ def to_location(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
     yield Key(PLATFORM, Ref("", change.latest.spec.location_ref.name))
 
 
-def controller(*, alone: bool) -> Controller[Context]:
-    """``alone``: all planes are one API server."""
+def controller(*, single_cluster: bool) -> Controller[Context]:
+    """``single_cluster``: all planes are one API server."""
     return Controller(
         name="locationbinding",
         role="platform",
-        reconcile=partial(reconcile_binding, alone=alone),
+        reconcile=partial(reconcile_binding, single_cluster=single_cluster),
         edges=(for_(LOCATION), watches(LOCATION_BINDING, to_location, on="project")),
         workers=1,
     )
 
 
-BINDING_CONTROLLER = controller(alone=False)
+BINDING_CONTROLLER = controller(single_cluster=False)

@@ -1,12 +1,12 @@
-"""Projects and their consumers -> which projects the controllers of this process work on.
+"""Controllers of membership: on which projects the controllers of this process work.
 
-A project that is no longer entitled is drained first: its workloads are asked to go, and the
-controllers are at work until they have left hub and cells. Then its consumer is let go. A workload
-that slipped in while access ended is drained in the same way.
+A process with the platform plane follows projects and their consumers. A project that loses access
+is drained first: its workloads are deleted, and its controllers run until the workloads have left
+hub and cells. Then the finalizer of its consumer is removed. A workload that was created while
+access ended is drained in the same way.
 
-Namespaces of the hub -> which projects a cell works on: those that have a home there.
-
-A cell knows of no platform, and needs a project only for the quota claims of its instances.
+A cell without the platform plane follows the hub namespaces: it works on the projects that have
+one, because it needs a project only for the quota claims of its instances.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.informer import ObjectChange
 
-# How often a project that is being drained is looked at; its last workload wakes at once.
+# Interval of checks while a project is drained. Its last workload triggers a reconcile at once.
 DRAIN_S = 0.5
-_RUN: tuple[KindInfo[Any], ...] = (WORKLOAD, DEPLOYMENT)
+_DRAINED_KINDS: tuple[KindInfo[Any], ...] = (WORKLOAD, DEPLOYMENT)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
     membership, platform = context.membership, context.planes.require(PLATFORM)
-    assert membership is not None, "projects come and go only where planes are many"
+    assert membership is not None, "only a platform with many planes has membership"
     plane = project_plane(key.ref.name)
     consumer = platform.read(CONSUMER).get(Ref("", consumer_name(SERVICE_NAME, key.ref.name)))
     project = platform.read(PROJECT).get(key.ref)
     if project is None:
         membership.disengage(plane)
-        return await _let_go(context, consumer)
-    is_there = project.is_terminating or is_true(project.status.conditions, READY)
-    if not membership.is_engaged(plane) and not is_there:
+        return await _release_consumer(context, consumer)
+    has_plane = project.is_terminating or is_true(project.status.conditions, READY)
+    if not membership.is_engaged(plane) and not has_plane:
         return Done()
     if not membership.uses_entitlement:
         await membership.engage(plane, entitled=False)
@@ -69,9 +69,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 async def _entitle(
     context: Context, membership: ProjectMembership, plane: PlaneName, consumer: ServiceConsumer
 ) -> Outcome:
-    """From now on its consumer stays until the project is drained."""
-    guard = add_finalizer(PLATFORM, CONSUMER, consumer, labels.CONSUMER_FINALIZER)
-    await carry_out(context.planes, Plan(tuple(guard)))
+    """Engage the project. A finalizer keeps its consumer until the project is drained."""
+    missing = add_finalizer(PLATFORM, CONSUMER, consumer, labels.CONSUMER_FINALIZER)
+    await carry_out(context.planes, Plan(tuple(missing)))
     await membership.engage(plane, entitled=True)
     return Done()
 
@@ -84,24 +84,24 @@ async def _withdraw(
 ) -> Outcome:
     if not membership.is_engaged(plane):
         await membership.engage(plane, entitled=False)
-    if not _runs_anything(context.planes.require(plane)):
-        if not await _is_shut(context.planes.require(plane)):
+    if not _has_workloads(context.planes.require(plane)):
+        if not await _is_drained(context.planes.require(plane)):
             return Requeue(DRAIN_S)
         await membership.engage(plane, entitled=False)
-        return await _let_go(context, consumer)
+        return await _release_consumer(context, consumer)
     await membership.engage(plane, entitled=True)
     client = context.planes.require(plane).client
-    running = await list_objects(client, _RUN)
+    remaining = await list_objects(client, _DRAINED_KINDS)
     # Check access after the list, so that nothing that was created with access is deleted.
     if await _is_current(context.planes.require(PLATFORM), plane, consumer):
-        await delete_objects(client, running)
+        await delete_objects(client, remaining)
     return Requeue(DRAIN_S)
 
 
 async def _is_current(
     platform: CachedClient, plane: PlaneName, cached: ServiceConsumer | None
 ) -> bool:
-    """Whether the platform, read live, has the consumer that the cache has, or none either.
+    """Return True if a live read of the consumer returns the cached version, or none for none.
 
     The watch of consumers may be behind that of projects: then a project that was created again
     has no consumer yet, or that of its predecessor. If so, reads wait until it has caught up.
@@ -119,24 +119,24 @@ def _version_of(consumer: ServiceConsumer | None) -> int:
     return consumer.version if consumer is not None else 0
 
 
-async def _let_go(context: Context, consumer: ServiceConsumer | None) -> Outcome:
+async def _release_consumer(context: Context, consumer: ServiceConsumer | None) -> Outcome:
     if consumer is None or not consumer.is_terminating:
         return Done()
     released = drop_finalizer(PLATFORM, CONSUMER, consumer, labels.CONSUMER_FINALIZER)
     return await carry_out(context.planes, Plan(tuple(released)))
 
 
-def _runs_anything(project: CachedClient) -> bool:
-    return any(project.read(kind).refs() for kind in _RUN)
+def _has_workloads(project: CachedClient) -> bool:
+    return any(project.read(kind).refs() for kind in _DRAINED_KINDS)
 
 
-async def _is_shut(project: CachedClient) -> bool:
-    """Whether nothing can come any more, and nothing has come: asked of the project itself."""
+async def _is_drained(project: CachedClient) -> bool:
+    """Return True if live reads find no access and no workloads in the project."""
     entitlement = await project.get_uncached(ENTITLEMENT, Ref("", SERVICE))
-    asked = entitlement is not None and not entitlement.is_terminating
-    if entitlement is not None and asked and entitlement.status.phase == ACTIVE:
+    is_requested = entitlement is not None and not entitlement.is_terminating
+    if entitlement is not None and is_requested and entitlement.status.phase == ACTIVE:
         return False
-    return not any([(await project.client.list(kind)).items for kind in _RUN])
+    return not any([(await project.client.list(kind)).items for kind in _DRAINED_KINDS])
 
 
 def from_consumer(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
@@ -147,7 +147,7 @@ def from_project(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key
     yield Key(PLATFORM, Ref("", member_name(view.plane)))
 
 
-def _only_coming_and_going(_old: Any, _new: Any) -> bool:
+def _ignore_updates(_old: Any, _new: Any) -> bool:
     return False
 
 
@@ -158,8 +158,8 @@ PROJECT_CONTROLLER = Controller(
     edges=(
         for_(PROJECT),
         watches(CONSUMER, from_consumer),
-        watches(WORKLOAD, from_project, on="project", update_filter=_only_coming_and_going),
-        watches(DEPLOYMENT, from_project, on="project", update_filter=_only_coming_and_going),
+        watches(WORKLOAD, from_project, on="project", update_filter=_ignore_updates),
+        watches(DEPLOYMENT, from_project, on="project", update_filter=_ignore_updates),
         reads(ENTITLEMENT, on="project"),
     ),
     finalizers=(labels.CONSUMER_FINALIZER,),
@@ -167,14 +167,17 @@ PROJECT_CONTROLLER = Controller(
 )
 
 
+# --- cells without the platform plane
+
+
 async def reconcile_hub_namespaces(context: Context, key: Key) -> Outcome:
-    """The key is a project."""
+    """Engage the project (the key) while it has a hub namespace."""
     membership = context.membership
-    assert membership is not None, "projects come and go only where planes are many"
+    assert membership is not None, "only a platform with many planes has membership"
     plane = project_plane(key.ref.name)
     cluster = encoded_cluster(key.ref.name)
-    homes = context.planes.hub.read(NAMESPACE).with_label(labels.UPSTREAM_CLUSTER, cluster)
-    if homes:
+    namespaces = context.planes.hub.read(NAMESPACE).with_label(labels.UPSTREAM_CLUSTER, cluster)
+    if namespaces:
         await membership.engage(plane, entitled=True)
     else:
         membership.disengage(plane)
@@ -182,9 +185,9 @@ async def reconcile_hub_namespaces(context: Context, key: Key) -> Outcome:
 
 
 def to_project(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Also the one that a home said before."""
-    for home in filter(None, (change.new, change.old)):
-        name = decoded_project(home.metadata.labels.get(labels.UPSTREAM_CLUSTER, ""))
+    """Map a hub namespace to its project, and to the project of its old labels."""
+    for namespace in filter(None, (change.new, change.old)):
+        name = decoded_project(namespace.metadata.labels.get(labels.UPSTREAM_CLUSTER, ""))
         if name:
             yield Key(HUB, Ref("", name))
 

@@ -1,9 +1,8 @@
-"""Project -> its plane, and gone with it.
+"""Controllers of Projects and Organizations: the plane of a project, an organization's namespace.
 
-Deleted, it first asks everything in its plane to go that stands for something elsewhere; the
-controllers are at work there until that is done. Then the plane goes, and the project last.
-
-Organization -> its namespace, and that it is ready.
+A deleted project is drained first: the objects that stand for something elsewhere are deleted, and
+the controllers work on the project until they are gone. Then the plane is deleted, and at last the
+project.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from datum_compute.planning.platform.projects import (
     organization_namespace,
     plan_cleanup,
     plan_failed,
-    plan_guard,
     plan_organization,
+    plan_project_metadata,
     plan_ready,
     plan_release,
 )
@@ -42,39 +41,39 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if project is None:
         return Done()
     if project.is_terminating:
-        return await _remove(context, project)
+        return await _delete_plane(context, project)
     owner = view.read(ORGANIZATION).get(Ref("", project.spec.owner_ref.name))
-    guard = plan_guard(project, owner)
-    if guard.actions:
-        return await carry_out(context.planes, guard)
-    return await _make(context, project)
+    metadata = plan_project_metadata(project, owner)
+    if metadata.actions:
+        return await carry_out(context.planes, metadata)
+    return await _create_plane(context, project)
 
 
-async def _make(context: Context, project: Project) -> Outcome:
-    maker, metadata = context.plane_lifecycle, project.metadata
-    assert maker is not None, "projects are made beside the server of their planes"
+async def _create_plane(context: Context, project: Project) -> Outcome:
+    lifecycle, metadata = context.plane_lifecycle, project.metadata
+    assert lifecycle is not None, "projects are created by the process of the embedded server"
     owner = metadata.annotations.get(labels.CREATED_BY, "")
     try:
-        await maker.create(project_plane(metadata.name), owner)
+        await lifecycle.create(project_plane(metadata.name), owner)
     except ApiError as error:
         await carry_out(context.planes, plan_failed(project, str(error), context.now()))
         raise
     return await carry_out(context.planes, plan_ready(project, context.now()))
 
 
-async def _remove(context: Context, project: Project) -> Outcome:
-    maker, plane = context.plane_lifecycle, project_plane(project.metadata.name)
-    assert maker is not None, "projects are removed beside the server of their planes"
+async def _delete_plane(context: Context, project: Project) -> Outcome:
+    lifecycle, plane = context.plane_lifecycle, project_plane(project.metadata.name)
+    assert lifecycle is not None, "projects are deleted by the process of the embedded server"
     if labels.PROJECT_FINALIZER not in project.metadata.finalizers:
         return Done()
-    if left := await maker.drain(plane):
+    if left := await lifecycle.drain(plane):
         return await carry_out(context.planes, plan_cleanup(project, left, context.now()))
-    await maker.delete(plane)
+    await lifecycle.delete(plane)
     return await carry_out(context.planes, plan_release(project))
 
 
 def from_organization(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """The projects of a new organization, which may exist before it."""
+    """Map a new organization to its projects, which may exist before it."""
     if change.old is not None:
         return
     for project in view.cached(PROJECT).indexed(BY_OWNER, change.latest.metadata.name):
@@ -90,6 +89,9 @@ PROJECT_CONTROLLER = Controller(
     finalizers=(labels.PROJECT_FINALIZER,),
     workers=4,
 )
+
+
+# --- organizations
 
 
 async def reconcile_organization(context: Context, key: Key) -> Outcome:

@@ -1,6 +1,7 @@
-"""Service and ServiceConfiguration -> what they say of themselves, and what is counted for them.
+"""Controllers of Services, their configurations, and their consumers.
 
-ServiceConsumer -> whether its project may use the service.
+A configuration registers the resources of its service; a consumer records whether its project may
+use the service.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return await carry_out(context.planes, plan_service(service, context.now()))
 
 
-async def configure(context: Context, key: Key) -> Outcome:
+async def reconcile_configuration(context: Context, key: Key) -> Outcome:
     view = context.planes.require(key.plane)
     configuration = view.read(SERVICE_CONFIGURATION).get(key.ref)
     if configuration is None:
@@ -50,7 +51,7 @@ def from_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
 
 
 def from_registration(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """A registration that was deleted is created again."""
+    """Map a deleted registration to all configurations; one of them creates it again."""
     if change.new is None:
         for configuration in view.cached(SERVICE_CONFIGURATION).all():
             yield Key(view.plane, ref_of(configuration))
@@ -60,10 +61,10 @@ SERVICES_CONTROLLER = Controller(
     name="service", role="platform", reconcile=reconcile, edges=(for_(SERVICE),), workers=1
 )
 
-CONFIGURATION = Controller(
+CONFIGURATION_CONTROLLER = Controller(
     name="service-configuration",
     role="platform",
-    reconcile=configure,
+    reconcile=reconcile_configuration,
     edges=(
         for_(SERVICE_CONFIGURATION),
         watches(SERVICE, from_service),
@@ -73,7 +74,10 @@ CONFIGURATION = Controller(
     workers=1,
 )
 
-SERVICE_CONTROLLERS = (SERVICES_CONTROLLER, CONFIGURATION)
+SERVICE_CONTROLLERS = (SERVICES_CONTROLLER, CONFIGURATION_CONTROLLER)
+
+
+# --- consumers
 
 
 async def reconcile_consumer(context: Context, key: Key) -> Outcome:

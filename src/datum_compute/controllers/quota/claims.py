@@ -1,21 +1,20 @@
-"""Instance -> the quota claim of its slot, in its project.
+"""Controllers of quota claims of instances: creation, release, and claims that no cell releases.
 
-ResourceClaim of a slot -> released, when its slot is empty and no longer wanted, or when a user
-has deleted the claim and nothing runs in the slot.
+``claim`` creates the claim of an instance in its project.
 
-A live read of the cell confirms that the slot is empty. From that read until the claim is gone, the
-quota gate clears no gate by the claim (``ProcessState.claims_being_released``). An instance that is
-created in the slot meanwhile waits for a new claim.
+``claim-release`` releases the claim of a slot that is empty and no longer wanted, and a claim that
+a user deleted and whose slot is empty. A live read of the cell confirms that the slot is empty.
+From that read until the claim is gone, the quota gate ignores the claim
+(``ProcessState.claims_being_released``); a new instance in the slot waits for a new claim.
 
-Deletes quota claims that no cell will release, in every project.
-
-A cell releases the claims of its instances. It cannot if it has left the federation, or if its copy
-of the namespace is gone: the labels of that namespace name the project.
+``left-claim`` and ``orphaned-claim`` delete claims that no cell will release. A cell cannot release
+its claims if it has left the federation, or if its copy of the namespace is gone: the labels of
+that namespace contain the project.
 
 - ``left-claim`` is keyed by the name of a Cluster. It acts if the hub has no such Cluster.
 - ``orphaned-claim`` is keyed by the name of a hub namespace. It acts if the hub has neither the
   namespace nor a Work that carries it or an object in it. A Work stays until its cell has confirmed
-  the removal, so the claims of a cell that does not answer stay too.
+  the removal, so the claims of an unreachable cell stay too.
 
 Both read the hub live: quota is never released because an object is missing from a cache.
 """
@@ -46,15 +45,15 @@ from datum_compute.api.work import Work
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.instance_quota import from_claim, home_of, size_on
-from datum_compute.planning.federation.cells import plan_left_claims
+from datum_compute.controllers.instance_quota import from_claim, observe_claim_location, size_on
+from datum_compute.planning.federation.cells import plan_orphaned_claims
 from datum_compute.planning.plan import Plan
 from datum_compute.planning.quota.claims import (
     REFUSED_S,
     ReleaseState,
-    claim_home,
     claim_ref,
-    instance_of,
+    claimed_instance,
+    find_claim_location,
     needs_claim,
     plan_claim,
     plan_claim_error,
@@ -82,18 +81,20 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     instance = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
     if instance is None or instance.is_terminating or not needs_claim(instance):
         return Done()
-    home = home_of(context, key)
-    if home is None:
+    location = observe_claim_location(context, key)
+    if location is None:
         return Requeue(REFUSED_S)
-    claim = context.planes.require(home.plane).read(CLAIM).get(claim_ref(home, key.ref.name))
-    plan = plan_claim(home, instance, claim, size_on(context, key, instance))
+    claim = (
+        context.planes.require(location.plane).read(CLAIM).get(claim_ref(location, key.ref.name))
+    )
+    plan = plan_claim(location, instance, claim, size_on(context, key, instance))
     try:
         return await carry_out(context.planes, plan)
     except (AlreadyExists, Forbidden, Invalid, NotFound) as error:
         if claim is not None:
             raise
         now, unix_s = context.now(), context.unix_s()
-        report = plan_claim_error(key.plane, home, instance, error, now, unix_s)
+        report = plan_claim_error(key.plane, location, instance, error, now, unix_s)
         return await carry_out(context.planes, report)
 
 
@@ -124,15 +125,17 @@ CLAIM_CONTROLLER = Controller(
 )
 
 
+# --- release
+
 T = TypeVar("T", bound=ApiObject)
 
 # How soon the cache is checked for a claim that was deleted.
-LEAVING_S = 0.2
+RELEASE_RECHECK_S = 0.2
 
 
 async def reconcile_release(context: Context, key: Key) -> Outcome:
     claim = context.planes.require(key.plane).read(CLAIM).get(key.ref)
-    slot = instance_of(claim) if claim is not None else None
+    slot = claimed_instance(claim) if claim is not None else None
     cell = context.planes.get(slot[0]) if slot is not None else None
     releasing = context.state.claims_being_released
     if claim is None or releasing.get(key) != claim.metadata.uid:
@@ -141,7 +144,7 @@ async def reconcile_release(context: Context, key: Key) -> Outcome:
         return Done()
     ref, owner = slot[1], _owner(claim, slot[1])
     instance, deployment = cell.read(INSTANCE).get(ref), cell.read(DEPLOYMENT).get(owner)
-    state = release_state(claim, instance, deployment, has_begun=key in releasing)
+    state = release_state(claim, instance, deployment, release_requested=key in releasing)
     if state is ReleaseState.CONFIRM:
         # Before the read, so that no gate is cleared between the read and the deletion.
         releasing[key] = claim.metadata.uid
@@ -155,7 +158,7 @@ async def reconcile_release(context: Context, key: Key) -> Outcome:
     if state is ReleaseState.RELEASING:
         # An earlier request may have arrived, so the release is completed whatever the slot holds.
         await carry_out(context.planes, plan_release(key.plane, claim, None, None))
-        return Requeue(LEAVING_S)
+        return Requeue(RELEASE_RECHECK_S)
     return await carry_out(context.planes, plan_release(key.plane, claim, instance, deployment))
 
 
@@ -214,9 +217,9 @@ def _claims(
     single_project: str, view: CachedClient, namespace: str, names: Iterable[str]
 ) -> Iterable[Key]:
     found = view.cached(NAMESPACE).get(Ref("", namespace))
-    home = claim_home(view.plane, found, single_project)
-    if home is not None:
-        yield from (Key(home.plane, claim_ref(home, name)) for name in names)
+    location = find_claim_location(view.plane, found, single_project)
+    if location is not None:
+        yield from (Key(location.plane, claim_ref(location, name)) for name in names)
 
 
 def controller(single_project: str = "") -> Controller[Context]:
@@ -239,7 +242,9 @@ def controller(single_project: str = "") -> Controller[Context]:
 RELEASE_CONTROLLER = controller()
 
 
-RECHECK_S = 60.0
+# --- claims that no cell releases
+
+WORK_RECHECK_S = 60.0
 
 
 async def reconcile_cluster(context: Context, key: Key) -> Outcome:
@@ -265,7 +270,7 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
     if await hub.get_uncached(NAMESPACE, key.ref) is not None:
         return Done()
     if any(carries(work, name) for work in (await hub.client.list(WORK)).items):
-        return Requeue(RECHECK_S)
+        return Requeue(WORK_RECHECK_S)
     return await carry_out(context.planes, plan)
 
 
@@ -276,7 +281,7 @@ def _plan_claims(context: Context, label: str, value: str, reason: str) -> Plan:
         tuple(
             action
             for project in projects
-            for action in plan_left_claims(
+            for action in plan_orphaned_claims(
                 project,
                 context.planes.require(project).read(CLAIM).with_label(label, value),
                 reason,

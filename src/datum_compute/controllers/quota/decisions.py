@@ -1,10 +1,7 @@
-"""Claims and grants of a project -> who gets what, and what its buckets show.
+"""Controllers of quota decisions: claims and grants of a project, its buckets, and registrations.
 
-One key for each project, so that its claims are decided one pass after the other and never two
-passes at once. Granted claims are counted by an index and not looked at: what a decision costs
-depends on who waits, not on who has.
-
-Report whether a ResourceRegistration is active.
+A project has one key, so its claims are never decided by two passes at once. An index counts the
+granted claims, so the cost of a decision depends on the waiting claims only.
 """
 
 from __future__ import annotations
@@ -23,9 +20,9 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.quota.buckets import (
     WAITING,
-    Books,
+    QuotaState,
     active_registrations,
-    filed_under,
+    claim_group_key,
     plan_buckets,
     plan_decisions,
     plan_registration,
@@ -44,32 +41,32 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.informer import ObjectChange
 
-THE_PROJECT = Ref("", "quota")
+PROJECT_REF = Ref("", "quota")
 BY_STATE = "quota-state"
-# Claims come in crowds: one decision for many of them, and the buckets when the crowd is through.
-DECIDED = Debounce(idle_s=0.002, max_s=0.05)
-SHOWN = Debounce(idle_s=0.1, max_s=1.0)
+# Claims arrive in bursts: decide many of them at once, and update the buckets after the burst.
+DECISION_DEBOUNCE = Debounce(idle_s=0.002, max_s=0.05)
+BUCKET_DEBOUNCE = Debounce(idle_s=0.1, max_s=1.0)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
     view = context.planes.require(key.plane)
-    plan = plan_decisions(key.plane, _books(context, view), context.now())
-    return replace(await carry_out(context.planes, plan), debounce=DECIDED)
+    plan = plan_decisions(key.plane, _observe_quota(context, view), context.now())
+    return replace(await carry_out(context.planes, plan), debounce=DECISION_DEBOUNCE)
 
 
-async def show(context: Context, key: Key) -> Outcome:
+async def reconcile_buckets(context: Context, key: Key) -> Outcome:
     view = context.planes.require(key.plane)
     buckets = {b.metadata.name: b for b in view.read(BUCKET).in_namespace(QUOTA_NAMESPACE)}
-    plan = plan_buckets(key.plane, _books(context, view), buckets, context.now())
-    return replace(await carry_out(context.planes, plan), debounce=SHOWN)
+    plan = plan_buckets(key.plane, _observe_quota(context, view), buckets, context.now())
+    return replace(await carry_out(context.planes, plan), debounce=BUCKET_DEBOUNCE)
 
 
-def _books(context: Context, view: CachedClient) -> Books:
+def _observe_quota(context: Context, view: CachedClient) -> QuotaState:
     registrations = context.planes.require(PLATFORM).read(REGISTRATION).all()
     claims = view.read(CLAIM)
     counts = claims.counts(BY_STATE)
     counts.pop(WAITING, None)
-    return Books(
+    return QuotaState(
         consumer=consumer_of(member_name(view.plane)),
         registered=active_registrations(registrations),
         grants=view.read(GRANT).all(),
@@ -78,25 +75,25 @@ def _books(context: Context, view: CachedClient) -> Books:
     )
 
 
-def by_state(claim: ResourceClaim) -> Iterable[str]:
-    return (filed_under(claim),)
+def _index_state(claim: ResourceClaim) -> Iterable[str]:
+    return (claim_group_key(claim),)
 
 
 def to_project(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Everything but a new status: that is our own, or changes nothing."""
+    """Map every change except status updates, which have no effect on decisions."""
     old, new = change.old, change.new
     if old is None or new is None or old.metadata.generation != new.metadata.generation:
-        yield Key(view.plane, THE_PROJECT)
+        yield Key(view.plane, PROJECT_REF)
 
 
 def any_change(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
-    """Buckets show what is on record, so a status that says granted is news to them."""
-    yield Key(view.plane, THE_PROJECT)
+    """Map every change: buckets report the status of claims and grants."""
+    yield Key(view.plane, PROJECT_REF)
 
 
-INDEX = Index(CLAIM, BY_STATE, by_state)
+INDEX = Index(CLAIM, BY_STATE, _index_state)
 
-DECIDER = Controller(
+CLAIM_DECISION_CONTROLLER = Controller(
     name="quota",
     role="project",
     reconcile=reconcile,
@@ -108,10 +105,10 @@ DECIDER = Controller(
     indexes=(INDEX,),
 )
 
-BUCKETS = Controller(
+BUCKET_CONTROLLER = Controller(
     name="bucket",
     role="project",
-    reconcile=show,
+    reconcile=reconcile_buckets,
     edges=(
         watches(CLAIM, any_change),
         watches(GRANT, any_change),
@@ -121,8 +118,10 @@ BUCKETS = Controller(
     indexes=(INDEX,),
 )
 
-DECISION_CONTROLLERS = (DECIDER, BUCKETS)
+DECISION_CONTROLLERS = (CLAIM_DECISION_CONTROLLER, BUCKET_CONTROLLER)
 
+
+# --- registrations
 
 BY_RESOURCE_TYPE = "resource-type"
 

@@ -26,7 +26,7 @@ from datum_compute.drivers.driver import (
     NotObserved,
     Observation,
 )
-from datum_compute.planning.quota.claims import Size, size_of
+from datum_compute.planning.quota.claims import InstanceSize, size_of
 from datum_compute.planning.rollout.machine import (
     confirms_not_ready,
     machine_id_of,
@@ -73,7 +73,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     instances = _instances_of(view, deployment)
     types = view.read(INSTANCE_TYPE)
 
-    def size(instance: Instance) -> Size | None:
+    def size(instance: Instance) -> InstanceSize | None:
         return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
 
     driver = context.drivers.get(key.plane)

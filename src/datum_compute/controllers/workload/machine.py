@@ -20,7 +20,11 @@ from datum_compute.api.server import Server, ServerStatus
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.machine_data import machine_data
-from datum_compute.controllers.referenced_data import index_values, read_sources, wakes
+from datum_compute.controllers.referenced_data import (
+    read_sources,
+    source_edges,
+    source_index_values,
+)
 from datum_compute.drivers.driver import (
     NO_DATA,
     Driver,
@@ -172,7 +176,7 @@ def concerns_driver(old: Server, new: Server) -> bool:
 def index_sources(server: Server) -> Iterable[str]:
     """The sources of a Server without a machine. A running machine keeps the data it has."""
     if server.status.phase == "Pending":
-        yield from index_values(server.metadata.namespace, references_of_server(server.spec))
+        yield from source_index_values(server.metadata.namespace, references_of_server(server.spec))
 
 
 WAITING_FOR_DATA = Index(SERVER, "waits-for-data", index_sources)
@@ -264,7 +268,7 @@ CONTROLLER = Controller(
     name="machine",
     role="cell",
     reconcile=reconcile,
-    edges=(for_(SERVER, update_filter=concerns_driver), *wakes(WAITING_FOR_DATA)),
+    edges=(for_(SERVER, update_filter=concerns_driver), *source_edges(WAITING_FOR_DATA)),
     indexes=(WAITING_FOR_DATA, MAY_SERVE_SERVERS),
     finalizers=(labels.DRIVER_FINALIZER,),
     external_sources=(driver_changes, servers_without_machine, find_lost_machines),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from datum_compute.api.holdings import Held
+from datum_compute.api.holdings import StoredObject
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta import KindInfo, OwnerReference
 
@@ -30,10 +30,10 @@ class ObservedOwner:
 
     reference: OwnerReference
     kind: KindInfo[Any] | None
-    found: Held | None
+    found: StoredObject | None
 
     @property
-    def object(self) -> Held | None:
+    def object(self) -> StoredObject | None:
         """The owner itself: an object of the same name with another uid is not the owner."""
         return self.found if self.found and self.found.uid == self.reference.uid else None
 
@@ -48,7 +48,7 @@ class OwnerState(Enum):
 class RemoveOwners:
     """Remove the references to owners with these uids from an object."""
 
-    object: Held
+    object: StoredObject
     uids: frozenset[str]
 
 
@@ -56,7 +56,7 @@ class RemoveOwners:
 class DeleteDependent:
     """Delete an object. ``policy`` states what happens to its own dependents."""
 
-    object: Held
+    object: StoredObject
     policy: str
 
 
@@ -64,7 +64,7 @@ class DeleteDependent:
 class ReleaseOwner:
     """Remove the finalizer of a foreground or orphan deletion from an owner."""
 
-    object: Held
+    object: StoredObject
     finalizer: str
 
 
@@ -87,7 +87,7 @@ def is_unreachable(namespace: str, owner: ObservedOwner) -> bool:
 
 
 def plan_collection(
-    held: Held, owners: Sequence[ObservedOwner], *, has_dependents: bool
+    held: StoredObject, owners: Sequence[ObservedOwner], *, has_dependents: bool
 ) -> list[GarbageAction]:
     """Delete an object whose owners are all gone or wait for it.
 
@@ -104,18 +104,20 @@ def plan_collection(
     return [DeleteDependent(held, policy)]
 
 
-def plan_orphaning(owner: Held, dependents: Sequence[Held]) -> list[GarbageAction]:
+def plan_orphaning(owner: StoredObject, dependents: Sequence[StoredObject]) -> list[GarbageAction]:
     """Remove the owner from its dependents, then release it."""
     removals = [RemoveOwners(dependent, frozenset({owner.uid})) for dependent in dependents]
     return [*removals, ReleaseOwner(owner, ORPHAN_FINALIZER)]
 
 
-def is_dependent(owner: Held, owners: Sequence[ObservedOwner]) -> bool:
+def is_dependent(owner: StoredObject, owners: Sequence[ObservedOwner]) -> bool:
     """True if one of the references leads to the owner, which may be in another namespace."""
     return any(o.reference.uid == owner.uid and o.object is not None for o in owners)
 
 
-def plan_foreground_release(owner: Held, dependents: Sequence[Held]) -> list[GarbageAction]:
+def plan_foreground_release(
+    owner: StoredObject, dependents: Sequence[StoredObject]
+) -> list[GarbageAction]:
     """Release the owner when none of its remaining dependents blocks its deletion."""
     for dependent in dependents:
         if any(o.uid == owner.uid and o.block_owner_deletion for o in dependent.owners):
@@ -123,7 +125,7 @@ def plan_foreground_release(owner: Held, dependents: Sequence[Held]) -> list[Gar
     return [ReleaseOwner(owner, FOREGROUND_FINALIZER)]
 
 
-def _requested_policy(held: Held) -> str:
+def _requested_policy(held: StoredObject) -> str:
     """The policy of an earlier deletion request, which the finalizers of the object record."""
     if ORPHAN_FINALIZER in held.finalizers:
         return "Orphan"

@@ -1,7 +1,7 @@
-"""What a terminating namespace says of that which still holds it, in the words of Kubernetes.
+"""Conditions of a terminating namespace: the objects that remain in it, as Kubernetes reports them.
 
-Pure: what remains in, conditions out. Equal contents give equal conditions, in whatever order they
-come, so that a status is written only when something has changed.
+Equal contents give equal conditions, independently of their order, so that the status is written
+only after a change.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from datum_compute.api.conditions import FALSE, TRUE
-from datum_compute.api.holdings import Held
+from datum_compute.api.holdings import StoredObject
 from datum_compute.api.namespace import NamespaceCondition
 
 CONTENT, FINALIZERS = "NamespaceContentRemaining", "NamespaceFinalizersRemaining"
 
 
-def conditions_of(
-    before: Sequence[NamespaceCondition], remaining: Sequence[Held], now: str
+def namespace_conditions(
+    before: Sequence[NamespaceCondition], remaining: Sequence[StoredObject], now: str
 ) -> list[NamespaceCondition]:
     kinds = Counter(held.kind.resource for held in remaining)
     finalizers = Counter(name for held in remaining for name in held.finalizers)
@@ -42,7 +42,7 @@ def conditions_of(
 def _condition(
     type_: str, reasons: tuple[str, str], messages: tuple[str, str], found: list[str]
 ) -> NamespaceCondition:
-    """The first reason and message for what was found, the second where nothing was."""
+    """Use the first reason and message if ``found`` is not empty, the second otherwise."""
     if not found:
         return NamespaceCondition(type=type_, status=FALSE, reason=reasons[1], message=messages[1])
     message = messages[0] + ", ".join(found)

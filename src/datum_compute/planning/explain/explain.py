@@ -1,8 +1,8 @@
-"""Why something is as it is: the chain of causes from what the user wrote to what holds it back.
+"""Explain why an object is not ready: a chain of conditions from the object to the root cause.
 
-Pure, over whatever objects the caller could see: the project's own, or those of a cell with its
-Servers. The first link is the object that was asked about, the last is the root cause as far as it
-can be seen. Links never guess: each is a condition of an object, in its own words.
+The chain is computed from the objects that the caller can read: those of a project, or those of a
+cell with its Servers. The first link is the requested object, the last one is the root cause as far
+as it is visible. Each link is a condition of an object with its own message.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
 from datum_compute.api.server import Server
 from datum_compute.api.workload import PROGRESSING, Workload
 from datum_compute.api.workloaddeployment import REPLICAS_READY, WorkloadDeployment
-from datum_compute.planning.explain.advice import Move, advice_on
-from datum_compute.planning.plan import Create, Delete, Wait, is_skipped
+from datum_compute.planning.explain.advice import Actor, advice_on
+from datum_compute.planning.plan import Create, Delete, Wait, is_deferred
 from datum_compute.planning.rollout.instances import plan_instances
 from datum_compute.planning.rollout.slots import WITHOUT_DELAY, MinReady, min_ready_seconds, ordinal
 
@@ -33,14 +33,14 @@ T = TypeVar("T", bound=ApiObject)
 # Planners need a plane. The description of a step does not contain it.
 _CELL = PlaneName("cell")
 # Phases of a Server that explain why its Instance is not ready.
-_TROUBLED_PHASES = ("Failed", "Pending", "Unknown")
-# Reasons of Ready that are not taken over from another condition.
+_UNREADY_PHASES = ("Failed", "Pending", "Unknown")
+# Reasons of Ready that are not copied from another condition.
 _NO_CAUSE = (Reason.PENDING, Reason.PENDING_PROGRAMMING)
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One object, what it says, since when, and what that means for the reader."""
+    """A condition of an object, since when it holds, and the advice for it."""
 
     kind: str
     ref: Ref
@@ -49,15 +49,15 @@ class Link:
     reason: str
     message: str
     since: str
-    move: Move
-    awaited: str
+    actor: Actor
+    waiting_for: str
     command: str
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``links`` from the object asked about to the cause; ``steps`` are what the platform plans
-    for the deployment that holds things up, the waiting and skipped ones included."""
+    """``links`` from the requested object to the cause; ``steps`` are the planned actions for the
+    deployment that is not ready, including waits and deferred actions."""
 
     links: tuple[Link, ...]
     steps: tuple[str, ...] = ()
@@ -73,32 +73,32 @@ def explain_workload(
     instances: Sequence[Instance],
     servers: Sequence[Server] = (),
 ) -> Explanation:
-    """``deployments`` and ``instances`` may hold those of other workloads too."""
+    """``deployments`` and ``instances`` may contain those of other workloads too."""
     first = _link(WORKLOAD, workload, _workload_condition(workload), workload.metadata.name)
     own = [d for d in deployments if d.spec.workload_ref.uid == workload.metadata.uid]
-    troubled = [d for d in own if _is_troubled(d)]
+    unready = [d for d in own if _is_unready(d)]
     if first.condition == "Observed":
         return Explanation((first,))
-    if not troubled:
-        return Explanation((first, *_asleep(first, own, instances)))
-    worst = min(troubled, key=lambda d: (-_deployment_rank(d), d.metadata.name))
+    if not unready:
+        return Explanation((first, *_sleeping_link(first, own, instances)))
+    worst = min(unready, key=lambda d: (-_deployment_rank(d), d.metadata.name))
     below = explain_deployment(worst, instances, servers)
     return Explanation((first, *below.links), below.steps)
 
 
-def _asleep(
+def _sleeping_link(
     first: Link, own: Sequence[WorkloadDeployment], instances: Sequence[Instance]
 ) -> Iterator[Link]:
-    """All is well; that an instance sleeps is worth a word, because nothing executes there."""
+    """Add a sleeping instance of an available workload, because no process runs there."""
     sleeping = [
         i
         for i in instances
-        if any(_is_of(i, deployment) for deployment in own)
+        if any(_belongs_to(i, deployment) for deployment in own)
         and _instance_condition(i).reason == Reason.ASLEEP
     ]
     if first.status == TRUE and sleeping:
-        one = min(sleeping, key=lambda i: i.metadata.name)
-        yield explain_instance(one, workload=first.ref.name).cause
+        first_sleeping = min(sleeping, key=lambda i: i.metadata.name)
+        yield explain_instance(first_sleeping, workload=first.ref.name).cause
 
 
 def explain_deployment(
@@ -108,21 +108,24 @@ def explain_deployment(
 ) -> Explanation:
     workload = deployment.spec.workload_ref.name
     first = _link(DEPLOYMENT, deployment, _deployment_condition(deployment), workload)
-    own = [i for i in instances if _is_of(i, deployment)]
+    own = [i for i in instances if _belongs_to(i, deployment)]
     planned = plan_instances(_CELL, deployment, own, _min_ready(deployment, own)).actions
-    # Repairs of labels are no step of a rollout, and copies carry labels of another plane.
+    # Label repairs are not steps of a rollout, and copies have the labels of another plane.
     steps = tuple(describe_action(a) for a in planned if isinstance(a, Create | Delete | Wait))
-    troubled = [i for i in own if _instance_condition(i).status != TRUE]
-    if not troubled:
+    unready = [i for i in own if _instance_condition(i).status != TRUE]
+    if not unready:
         return Explanation((first,), steps)
-    worst = min(troubled, key=lambda i: (-_instance_rank(i), ordinal(i), i.metadata.name))
+    worst = min(unready, key=lambda i: (-_instance_rank(i), ordinal(i), i.metadata.name))
     below = explain_instance(worst, servers, workload, deployment)
     return Explanation((first, *below.links), steps)
 
 
 def _min_ready(deployment: WorkloadDeployment, instances: Sequence[Instance]) -> MinReady:
-    """Neither the driver nor the time of the cell is known here, so the status decides whether an
-    instance is not available yet. That is the one that became ready last."""
+    """Return the min-ready rule that matches the status.
+
+    The driver and the time of the cell are unknown here. If the status counts an instance as not
+    available yet, it is the one that became ready last.
+    """
     if deployment.status.available_or_ready >= deployment.status.ready_replicas:
         return WITHOUT_DELAY
     found = [find_condition(i.status.conditions, READY) for i in instances]
@@ -136,8 +139,8 @@ def explain_instance(
     workload: str = "",
     deployment: WorkloadDeployment | None = None,
 ) -> Explanation:
-    """``workload`` is its name, where the caller knows it better than the labels. ``deployment``
-    is that of the instance: it records why a network cannot be set up."""
+    """``workload`` is its name, if the labels may lack it. ``deployment`` is that of the instance:
+    it records why a network cannot be attached."""
     workload = workload or instance.metadata.labels.get(labels.WORKLOAD_NAME, "")
     problem = _network_problem(deployment)
     ready = _instance_condition(instance)
@@ -148,14 +151,14 @@ def explain_instance(
     links += [
         _link(SERVER, server, _server_condition(server), workload)
         for server in servers
-        if ref_of(server) == ref_of(instance) and server.status.phase in _TROUBLED_PHASES
+        if ref_of(server) == ref_of(instance) and server.status.phase in _UNREADY_PHASES
     ]
     return Explanation(tuple(links))
 
 
 def describe_action(action: Create | Delete | Wait) -> str:
-    """One line for people."""
-    mark = "skip " if is_skipped(action) else ""
+    """Return one line of text for users."""
+    mark = "deferred " if is_deferred(action) else ""
     match action:
         case Wait(reason):
             return f"{mark}wait: {reason}"
@@ -166,42 +169,42 @@ def describe_action(action: Create | Delete | Wait) -> str:
 
 
 def render_link(link: Link) -> str:
-    """One line for people; the callers that know the time add how long ago it was."""
+    """Return one line of text for users, without times."""
     text = f"{link.kind} {link.ref}: {link.condition}={link.status} ({link.reason})"
     text += f": {link.message}" if link.message else ""
-    return f"{text}; next: {link.awaited} [{link.move}]"
+    return f"{text}; waiting for: {link.waiting_for} [{link.actor}]"
 
 
-# --- which condition speaks for an object
+# --- the condition that represents an object
 
 
 def _workload_condition(workload: Workload) -> Condition:
     if workload.is_terminating:
-        return _leaving(workload)
+        return _deletion_condition(workload)
     if workload.status.observed_generation < workload.metadata.generation:
-        return _unobserved(workload)
-    return _first_bad(workload, workload.status.conditions, (AVAILABLE, PROGRESSING))
+        return _unobserved_condition(workload)
+    return _first_problem(workload, workload.status.conditions, (AVAILABLE, PROGRESSING))
 
 
 def _deployment_condition(deployment: WorkloadDeployment) -> Condition:
     conditions = deployment.status.conditions
     available = find_condition(conditions, AVAILABLE)
     if deployment.is_terminating and not (available and available.reason == Reason.REMOVING):
-        return _leaving(deployment)
-    return _first_bad(deployment, conditions, (AVAILABLE, REPLICAS_READY, PROGRESSING))
+        return _deletion_condition(deployment)
+    return _first_problem(deployment, conditions, (AVAILABLE, REPLICAS_READY, PROGRESSING))
 
 
 def _instance_condition(instance: Instance) -> Condition:
     if instance.is_terminating:
-        return _leaving(instance)
-    said = _first_bad(instance, instance.status.conditions, (READY,))
+        return _deletion_condition(instance)
+    condition = _first_problem(instance, instance.status.conditions, (READY,))
     available = find_condition(instance.status.conditions, AVAILABLE)
     asleep = available is not None and available.reason == Reason.ASLEEP
-    return available if available and asleep and said.status == TRUE else said
+    return available if available and asleep and condition.status == TRUE else condition
 
 
 def _condition_behind(ready: Condition, conditions: Iterable[Condition]) -> Condition | None:
-    """The condition whose reason Ready has taken over; among equals the first, as Ready does.
+    """Return the condition whose reason Ready has copied; the first one if there are several.
 
     A denied quota has a reason of its own on Ready. Programmed and Available are part of Ready.
     """
@@ -224,11 +227,13 @@ def _network_problem(deployment: WorkloadDeployment | None) -> str:
     return problem.reason if problem is not None else ""
 
 
-def _first_bad(obj: ApiObject, conditions: Iterable[Condition], types: Sequence[str]) -> Condition:
-    """The first that is not as it should be; else the first at all."""
+def _first_problem(
+    obj: ApiObject, conditions: Iterable[Condition], types: Sequence[str]
+) -> Condition:
+    """Return the first condition that reports a problem, otherwise the first one."""
     found = [c for type_ in types if (c := find_condition(conditions, type_)) is not None]
-    bad = (c for c in found if c.status != TRUE or c.reason == Reason.ROLLING_OUT)
-    return next(bad, None) or (found[0] if found else _unobserved(obj))
+    problems = (c for c in found if c.status != TRUE or c.reason == Reason.ROLLING_OUT)
+    return next(problems, None) or (found[0] if found else _unobserved_condition(obj))
 
 
 def _server_condition(server: Server) -> Condition:
@@ -242,43 +247,43 @@ def _server_condition(server: Server) -> Condition:
     )
 
 
-def _leaving(obj: ApiObject) -> Condition:
-    """The platform's move while one of its own finalizers is there; else that of others."""
-    held = ", ".join(obj.metadata.finalizers) or "nothing"
+def _deletion_condition(obj: ApiObject) -> Condition:
+    """The platform has to act while one of its finalizers remains, otherwise their owners."""
+    finalizers = ", ".join(obj.metadata.finalizers) or "none"
     return Condition(
         type="Deletion",
         status=UNKNOWN,
         reason=Reason.HELD_BY_FINALIZER if held_by_others(obj) else Reason.STOPPING,
-        message=f"Being removed; held by {held}",
+        message=f"Being deleted; finalizers: {finalizers}",
         last_transition_time=obj.metadata.deletion_timestamp or "",
     )
 
 
-def _unobserved(obj: ApiObject) -> Condition:
+def _unobserved_condition(obj: ApiObject) -> Condition:
     return Condition(
         type="Observed",
         status=UNKNOWN,
         reason=Reason.PENDING,
-        message=f"The platform has not taken up generation {obj.metadata.generation} yet",
+        message=f"Generation {obj.metadata.generation} is not observed yet",
         last_transition_time=obj.metadata.creation_timestamp or "",
     )
 
 
-# --- which child is to blame
+# --- selection of the cause
 
 
-def _is_troubled(deployment: WorkloadDeployment) -> bool:
+def _is_unready(deployment: WorkloadDeployment) -> bool:
     condition = _deployment_condition(deployment)
     return condition.status != TRUE or condition.reason == Reason.ROLLING_OUT
 
 
 def deployment_ref(instance: Instance) -> Ref:
-    """The deployment of an instance, by name: uids differ on every plane."""
+    """Return the deployment of an instance by name, because uids differ between planes."""
     metadata = instance.metadata
     return Ref(metadata.namespace, deployment_of(metadata.name, metadata.labels))
 
 
-def _is_of(instance: Instance, deployment: WorkloadDeployment) -> bool:
+def _belongs_to(instance: Instance, deployment: WorkloadDeployment) -> bool:
     return deployment_ref(instance) == ref_of(deployment)
 
 
@@ -292,20 +297,24 @@ def _instance_rank(instance: Instance) -> int:
 
 
 def _link(
-    kind: KindInfo[T], obj: ApiObject, said: Condition, workload: str, network_problem: str = ""
+    kind: KindInfo[T],
+    obj: ApiObject,
+    condition: Condition,
+    workload: str,
+    network_problem: str = "",
 ) -> Link:
-    advice = advice_on(said.reason, network_problem)
+    advice = advice_on(condition.reason, network_problem)
     metadata = obj.metadata
     return Link(
         kind=kind.kind,
         ref=ref_of(obj),
-        condition=said.type,
-        status=said.status,
-        reason=str(said.reason),
-        message=said.message,
-        since=said.last_transition_time,
-        move=advice.move,
-        awaited=advice.awaited,
+        condition=condition.type,
+        status=condition.status,
+        reason=str(condition.reason),
+        message=condition.message,
+        since=condition.last_transition_time,
+        actor=advice.actor,
+        waiting_for=advice.waiting_for,
         command=advice.command.format(
             workload=workload,
             namespace=metadata.namespace,

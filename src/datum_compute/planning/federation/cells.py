@@ -1,28 +1,31 @@
-"""Which cell a deployment of a city goes to: one, or none and the reason why.
+"""Cells of the hub: scheduling of deployments, health, removal of a cell, and orphaned claims.
 
-Karmada would put it on every cluster that matches (planning/federation/hub_namespaces.py asks it
-for one). Here a
-city has one cell: where two match nothing is doubled. What is placed stays where it is; what is not
-is held back and says so. A cell that is drained (a taint that says NoSchedule, as with Karmada)
-gets nothing new.
+Scheduling:
 
-Conditions of a Cluster: Ready from probes of its cell, Serving from its city and its taints.
+- A city has one cell. If two cells match, nothing new is scheduled, so that no deployment runs
+  twice. Karmada would schedule to every matching cluster; the policies of
+  planning/federation/hub_namespaces.py limit it to one.
+- An object that is scheduled stays on its cell. The condition of an object that cannot be scheduled
+  states the reason.
+- A drained cell (a NoSchedule taint, as in Karmada) receives nothing new.
+
+Conditions of a Cluster (Ready results from probes of its cell, Serving from its city and taints):
 
 - A cell that answers is Ready. A cell that was Ready becomes not ready only after it has been
   unreachable for `grace_s`. The transition time is then the start of the first failed probe.
 - A cell that never answered is not ready from its first failed probe.
 - Serving is omitted while it is true and was never set, so that most Clusters do not have it.
 
-How a cell leaves the hub: first what was placed on it, then what was kept for it, then itself.
+Removal of a cell:
 
-A Work is the hub's note that its cell has a copy, so a cell is empty when it has no Works. One that
-answers confirms each removal. One that does not is waited for, unless it was told to leave by
-force: then its tombstones are given up, because nobody will ever confirm them.
+- The hub deletes the Works of the cell, then the objects that it needs to reach the cell, then the
+  Cluster. A Work records that the cell has a copy, so a cell without Works is empty.
+- A reachable cell confirms each deletion. The hub waits for an unreachable cell, unless the cell
+  leaves by force: then the hub releases its Works, because no confirmation will arrive.
 
-Quota claims that no cell will release, because the cell or its namespace is gone.
-
-While the cell is a member and has the namespace, its claims are its own, whether it answers or not:
-the instances they were granted for may run.
+Orphaned claims: a quota claim that no cell will release, because the cell or its namespace is gone,
+is deleted. While the cell is a member and has the namespace, its claims stay, even if the cell is
+unreachable: the instances that they were granted for may run.
 """
 
 from __future__ import annotations
@@ -55,87 +58,100 @@ from datum_compute.api.resourceclaim import ResourceClaim
 from datum_compute.api.timestamps import timestamp
 from datum_compute.api.work import Work
 from datum_compute.planning.apply import plan_status
-from datum_compute.planning.federation.unreachable import silence_of
+from datum_compute.planning.federation.unreachable import find_unreachable
 from datum_compute.planning.plan import Action, Delete, Plan, Wait, drop_finalizer
 
 _OF_KARMADA = "cluster.karmada.io/"
-_PLACED = ConditionValue(TRUE, "Success", "Binding has been scheduled successfully")
-_NOWHERE = ConditionValue(FALSE, "NoClusterFit", "No cluster matches the policy")
+_SCHEDULED = ConditionValue(TRUE, "Success", "Binding has been scheduled successfully")
+_NO_CLUSTER = ConditionValue(FALSE, "NoClusterFit", "No cluster matches the policy")
 
 
 @dataclass(frozen=True, slots=True)
-class Placing:
-    """The clusters, and what the binding says of it."""
+class SchedulingResult:
+    """The selected clusters, and the value of the binding's Scheduled condition."""
 
     targets: tuple[str, ...]
     verdict: ConditionValue
 
 
 def is_drained(cluster: Cluster) -> bool:
-    """By an operator. Karmada marks those that do not answer in the same way, in its own words."""
+    """Return True if an operator drained the cell. Karmada taints unreachable clusters with its own
+    keys, which do not count."""
     return any(
         taint.effect == NO_SCHEDULE and not taint.key.startswith(_OF_KARMADA)
         for taint in cluster.spec.taints
     )
 
 
-def refused(cells: Sequence[Cluster]) -> ConditionValue | None:
-    """Why none of the cells of a city takes what is new, where the scheduler says no more than that
-    none fits; None if there are none, or one that would."""
-    if not cells or any(silence_of(c) is None and not is_drained(c) for c in cells):
+def unschedulable_reason(cells: Sequence[Cluster]) -> ConditionValue | None:
+    """Return why no cell of a city accepts new deployments. Karmada only reports that none fits.
+
+    Return None if the city has no cell, or has one that accepts them.
+    """
+    if not cells or any(find_unreachable(c) is None and not is_drained(c) for c in cells):
         return None
-    silences = (silence_of(cell) for cell in cells if not is_drained(cell))
-    silence = next(filter(None, silences), None)
-    return silence.verdict if silence is not None else drained(cells[0].metadata.name)
+    unreachable_cells = (find_unreachable(cell) for cell in cells if not is_drained(cell))
+    unreachable = next(filter(None, unreachable_cells), None)
+    return (
+        unreachable.verdict
+        if unreachable is not None
+        else drained_condition(cells[0].metadata.name)
+    )
 
 
-def drained(cell: str) -> ConditionValue:
+def drained_condition(cell: str) -> ConditionValue:
     message = f"Cell {cell} is drained: nothing new is placed there"
     return ConditionValue(FALSE, Reason.CELL_DRAINED, message)
 
 
-def placed_on_all(matching: Sequence[Cluster]) -> Placing:
-    """For what goes along with deployments, wherever those are: namespaces, ConfigMaps, Secrets."""
+def schedule_to_all(matching: Sequence[Cluster]) -> SchedulingResult:
+    """Schedule objects that deployments need in each of their cells: namespaces, ConfigMaps and
+    Secrets."""
     names = tuple(sorted(cluster.metadata.name for cluster in matching))
-    return Placing(names, _PLACED if names else _NOWHERE)
+    return SchedulingResult(names, _SCHEDULED if names else _NO_CLUSTER)
 
 
-def placed_on_one(matching: Sequence[Cluster], bound: Collection[str]) -> Placing:
-    """``bound`` are the clusters it is placed on already: those keep it, drained or not."""
+def schedule_to_one(matching: Sequence[Cluster], bound: Collection[str]) -> SchedulingResult:
+    """Schedule a deployment to one cell. A cell in ``bound`` has it already and keeps it, even if
+    it is drained."""
     names = sorted(cluster.metadata.name for cluster in matching)
-    kept = [name for name in names if name in bound]
-    if kept:
-        return Placing((kept[0],), _PLACED)
+    current = [name for name in names if name in bound]
+    if current:
+        return SchedulingResult((current[0],), _SCHEDULED)
     open_ = sorted(c.metadata.name for c in matching if not is_drained(c))
     if len(open_) == 1 and len(names) == 1:
-        return Placing((open_[0],), _PLACED)
+        return SchedulingResult((open_[0],), _SCHEDULED)
     if len(names) > 1:
         message = f"Cells {' and '.join(names)} serve the same city; only one of them may"
-        return Placing((), ConditionValue(FALSE, Reason.AMBIGUOUS_SERVING_LOCATION, message))
+        return SchedulingResult(
+            (), ConditionValue(FALSE, Reason.AMBIGUOUS_SERVING_LOCATION, message)
+        )
     if names:
-        return Placing((), drained(names[0]))
-    return Placing((), _NOWHERE)
+        return SchedulingResult((), drained_condition(names[0]))
+    return SchedulingResult((), _NO_CLUSTER)
 
 
-def serving(cluster: Cluster, others: Sequence[Cluster]) -> ConditionValue:
-    """What is to be said of a cluster; ``others`` are those of its city."""
+def serving_condition(cluster: Cluster, others: Sequence[Cluster]) -> ConditionValue:
+    """Return the value of Serving. ``others`` are the other clusters of the city."""
     if others:
         names = ", ".join(sorted(other.metadata.name for other in others))
         message = f"The city is also served by {names}: nothing new is placed until one has left"
         return ConditionValue(FALSE, Reason.AMBIGUOUS_SERVING_LOCATION, message)
     if is_drained(cluster):
-        message = "Nothing new is placed on this cell; what runs there stays"
+        message = "Nothing new is placed on this cell; running instances stay"
         return ConditionValue(FALSE, Reason.CELL_DRAINED, message)
-    return ConditionValue(TRUE, "ServesCity", "The cell takes what is placed in its city")
+    return ConditionValue(TRUE, "ServesCity", "The cell receives the deployments of its city")
 
+
+# ---- Health
 
 READY = "Ready"
 SERVING = "Serving"
 
-REACHABLE = ConditionValue(TRUE, "ClusterReady", "the cell answers")
+REACHABLE_RESULT = ConditionValue(TRUE, "ClusterReady", "the cell is reachable")
 
 
-def unreachable(message: str) -> ConditionValue:
+def not_reachable_result(message: str) -> ConditionValue:
     return ConditionValue(FALSE, "ClusterNotReachable", message)
 
 
@@ -174,25 +190,29 @@ def plan_cell_health(
 def _with_serving(
     cluster: Cluster, same_city: Sequence[Cluster], conditions: Sequence[Condition], now: str
 ) -> list[Condition]:
-    verdict = serving(cluster, same_city)
+    verdict = serving_condition(cluster, same_city)
     if verdict.status == TRUE and find_condition(conditions, SERVING) is None:
         return list(conditions)
     condition = make_condition(SERVING, verdict, generation=cluster.metadata.generation, now=now)
     return with_condition(conditions, condition)
 
 
+# ---- Removal of a cell
+
 RECHECK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Belongings:
-    """What the hub holds of a cell. ``kept`` is what it needs to work with it: execution namespace,
-    credentials, Lease."""
+class CellObjects:
+    """Objects of a cell on the hub. ``infrastructure`` are the execution namespace, the credentials
+    and the Lease of the cell."""
 
     works: Sequence[Work]
     copies: Sequence[Instance]
-    kept: Sequence[tuple[KindInfo[Any], ApiObject]]
-    bindings: frozenset[str] = frozenset()  # uids of those on the hub; each removes its own Works
+    infrastructure: Sequence[tuple[KindInfo[Any], ApiObject]]
+    bindings: frozenset[str] = (
+        frozenset()
+    )  # uids of the bindings on the hub; each deletes its own Works
 
 
 def infrastructure_refs(cell: str) -> list[tuple[KindInfo[Any], Ref]]:
@@ -204,16 +224,21 @@ def infrastructure_refs(cell: str) -> list[tuple[KindInfo[Any], Ref]]:
     ]
 
 
-def plan_leaving(cluster: Cluster, belongings: Belongings) -> Plan:
+def plan_cluster_removal(cluster: Cluster, cell_objects: CellObjects) -> Plan:
     if not cluster.is_terminating or labels.CLUSTER_FINALIZER not in cluster.metadata.finalizers:
         return Plan()
-    if belongings.works:
-        waiting = Wait(f"{len(belongings.works)} Works of the cell are left")
-        removed = _given_up(cluster, belongings.works) or _unbound(belongings)
+    if cell_objects.works:
+        waiting = Wait(f"the cell still has {len(cell_objects.works)} Works")
+        removed = _force_release_works(cluster, cell_objects.works) or _delete_unbound_works(
+            cell_objects
+        )
         return Plan((*removed, waiting), requeue_after_s=RECHECK_S)
     left: list[Action] = [
         _delete(kind, obj, "its cell has left")
-        for kind, obj in (*((INSTANCE, copy) for copy in belongings.copies), *belongings.kept)
+        for kind, obj in (
+            *((INSTANCE, copy) for copy in cell_objects.copies),
+            *cell_objects.infrastructure,
+        )
         if not obj.is_terminating
     ]
     if left:
@@ -221,7 +246,7 @@ def plan_leaving(cluster: Cluster, belongings: Belongings) -> Plan:
     return Plan(tuple(drop_finalizer(HUB, CLUSTER, cluster, labels.CLUSTER_FINALIZER)))
 
 
-def _given_up(cluster: Cluster, works: Sequence[Work]) -> list[Action]:
+def _force_release_works(cluster: Cluster, works: Sequence[Work]) -> list[Action]:
     forced = labels.FORCED_LEAVE in cluster.metadata.annotations
     if not forced or is_true(cluster.status.conditions, "Ready"):
         return []
@@ -234,13 +259,13 @@ def _given_up(cluster: Cluster, works: Sequence[Work]) -> list[Action]:
     return gone
 
 
-def _unbound(belongings: Belongings) -> list[Action]:
-    """Works that no binding removes: those written by hand, or left by a binding that is gone."""
+def _delete_unbound_works(cell_objects: CellObjects) -> list[Action]:
+    """Delete Works that no binding deletes: written by hand, or left by a binding that is gone."""
     return [
         _delete(WORK, work, "its cell leaves")
-        for work in belongings.works
+        for work in cell_objects.works
         if not work.is_terminating
-        and work.metadata.labels.get(labels.BINDING_ID) not in belongings.bindings
+        and work.metadata.labels.get(labels.BINDING_ID) not in cell_objects.bindings
     ]
 
 
@@ -248,7 +273,10 @@ def _delete(kind: KindInfo[Any], obj: ApiObject, reason: str) -> Delete:
     return Delete(HUB, kind, ref_of(obj), obj.metadata.uid, reason)
 
 
-def plan_left_claims(project: PlaneName, claims: Sequence[ResourceClaim], reason: str) -> Plan:
+# ---- Orphaned claims
+
+
+def plan_orphaned_claims(project: PlaneName, claims: Sequence[ResourceClaim], reason: str) -> Plan:
     """Delete the claims, then remove their finalizer, as the cell would.
 
     The caller has proven that no instance can run on them.

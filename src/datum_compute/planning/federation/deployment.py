@@ -1,7 +1,11 @@
-"""How a project's deployment gets to the hub, and how the hub's answer gets back.
+"""Copies of a project's deployments on the hub, and the status that returns to the project.
 
-Where it goes is recorded on the project's deployment before anything is written to the hub, so
-that its removal needs to know nothing else.
+- The hub namespace is annotated on the project's deployment before anything is written to the hub,
+  so that the copy can be deleted after the project namespace is gone.
+- A status counts only if it was reported for a generation that was sent, by a cell that the binding
+  lists. Otherwise the project's status states why there is no report.
+- A deployment is released when the hub has deleted the copy and its binding, and every reachable
+  cell has confirmed the deletion.
 """
 
 from __future__ import annotations
@@ -37,8 +41,8 @@ from datum_compute.planning.federation.mirror import (
     plan_copy_deletion,
     plan_mirror,
 )
-from datum_compute.planning.federation.referenced_objects import carried
-from datum_compute.planning.federation.unreachable import Silence, unheard_deployment
+from datum_compute.planning.federation.referenced_objects import propagated_annotations
+from datum_compute.planning.federation.unreachable import UnreachableCell, mark_deployment_unknown
 from datum_compute.planning.initial_status import INITIAL_STATUS_S, should_defer
 from datum_compute.planning.plan import (
     Action,
@@ -53,34 +57,37 @@ from datum_compute.planning.workload.templates import template_hash
 
 # A missed event costs at most this long.
 RECHECK_S = 60.0
-# Nothing tells a deployment that the home it lay in is gone: nobody on the hub names it any more.
-LEAVING_S = 5.0
-# What every deployment waits for.
-_ON_THE_WAY = (Reason.NETWORK_PROVISIONING, Reason.AWAITING_PROPAGATION)
+# No event maps the deletion of a hub namespace to a deployment: its labels are gone with it.
+NAMESPACE_REMOVAL_RECHECK_S = 5.0
+# Every deployment has these reasons for a short time.
+_NORMAL_PROGRESS_REASONS = (Reason.NETWORK_PROVISIONING, Reason.AWAITING_PROPAGATION)
 
 
 @dataclass(frozen=True, slots=True)
 class HubState:
-    """What the hub holds for one project deployment.
+    """Objects of the hub that belong to one project deployment.
 
-    ``awaited`` are the cells that answer and have not yet confirmed that their copy is gone,
-    ``unheard`` those that do not answer and may have a copy;
-    ``silence`` is that of the cell it is placed on; ``refused`` is why no cell of its city would
-    take it, if that is so.
+    ``cells_pending_deletion`` are reachable cells that have not confirmed that their copy is gone.
+    ``unreachable_cells`` are unreachable cells that may have a copy. ``unreachable`` is the cell
+    that it is scheduled to, if that is unreachable. ``placement_error`` states why no cell of the
+    city accepts it.
     """
 
     namespace: Namespace | None
     deployment: WorkloadDeployment | None
     binding: ResourceBinding | None
-    awaited: tuple[str, ...] = ()
-    unheard: tuple[str, ...] = ()
-    silence: Silence | None = None
-    refused: ConditionValue | None = None
+    cells_pending_deletion: tuple[str, ...] = ()
+    unreachable_cells: tuple[str, ...] = ()
+    unreachable: UnreachableCell | None = None
+    placement_error: ConditionValue | None = None
 
 
 def hub_namespace_of(deployment: WorkloadDeployment, namespace: Namespace | None) -> str:
-    """The hub namespace of the project namespace. What is recorded counts only when the
-    namespace itself is gone: users can write annotations, but not the uid of a namespace."""
+    """Return the hub namespace of the project namespace.
+
+    The annotation counts only if the namespace is gone: users can write annotations, but not the
+    uid of a namespace.
+    """
     if namespace is not None:
         return federation_namespace(namespace.metadata.uid)
     return deployment.metadata.annotations.get(labels.FEDERATION_NAMESPACE, "")
@@ -96,34 +103,39 @@ def plan_federation(
     if deployment.is_terminating:
         return _plan_removal(project, deployment, hub, now)
     if namespace is None:
-        return Plan((Wait(f"namespace {deployment.metadata.namespace} is not known yet"),), 5)
-    first = add_finalizer(project, DEPLOYMENT, deployment, labels.FEDERATOR_FINALIZER)
-    first += _record_target(project, deployment, namespace)
-    if first:
-        return Plan((first[0],))
-    held = deployment.spec.network_attachment is None and hub.deployment is None
-    actions = [] if held else _plan_hub(project, deployment, namespace, hub)
-    if _is_on_its_way(deployment, hub, now):
+        return Plan(
+            (Wait(f"namespace {deployment.metadata.namespace} is not in the cache yet"),), 5
+        )
+    preparations = add_finalizer(project, DEPLOYMENT, deployment, labels.FEDERATOR_FINALIZER)
+    preparations += _annotate_hub_namespace(project, deployment, namespace)
+    if preparations:
+        return Plan((preparations[0],))
+    needs_network = deployment.spec.network_attachment is None and hub.deployment is None
+    actions = [] if needs_network else _plan_hub(project, deployment, namespace, hub)
+    if _should_defer_status(deployment, hub, now):
         return Plan(tuple(actions), requeue_after_s=INITIAL_STATUS_S)
-    status = mirrored_status(deployment, hub, now)
+    status = project_status_from_hub(deployment, hub, now)
     actions += plan_status(project, DEPLOYMENT, deployment, status)
     waits = any(isinstance(action, Wait) for action in actions)
     if waits:
-        return Plan(tuple(actions), requeue_after_s=LEAVING_S)
+        return Plan(tuple(actions), requeue_after_s=NAMESPACE_REMOVAL_RECHECK_S)
     settled = status.observed_generation == deployment.metadata.generation
     return Plan(tuple(actions), requeue_after_s=None if settled else RECHECK_S)
 
 
-def _is_on_its_way(deployment: WorkloadDeployment, hub: HubState, now: str) -> bool:
-    """A new one of which nothing was said yet, and nothing is in its way."""
+def _should_defer_status(deployment: WorkloadDeployment, hub: HubState, now: str) -> bool:
+    """Return True for a new deployment without a status that has no problem."""
     if deployment.status != WorkloadDeploymentStatus() or not should_defer(deployment, (), now):
         return False
-    blocker = _blocker(deployment, hub)
-    return blocker is not None and blocker.reason in _ON_THE_WAY
+    missing = _missing_report_reason(deployment, hub)
+    return missing is not None and missing.reason in _NORMAL_PROGRESS_REASONS
 
 
-def plan_orphan(hub_deployment: WorkloadDeployment | None) -> Plan:
-    """The hub's deployment of which the project has none; only as federators write them."""
+def plan_orphan_deletion(hub_deployment: WorkloadDeployment | None) -> Plan:
+    """Plan the deletion of a hub deployment that the project does not have.
+
+    A deployment without the annotation of the federator is not a copy and stays.
+    """
     if hub_deployment is None:
         return Plan()
     if labels.SOURCE_GENERATION not in hub_deployment.metadata.annotations:
@@ -132,80 +144,83 @@ def plan_orphan(hub_deployment: WorkloadDeployment | None) -> Plan:
     return Plan(tuple(plan_copy_deletion(HUB, DEPLOYMENT, hub_deployment, reason, unchanged=True)))
 
 
-def mirrored_status(
+def project_status_from_hub(
     deployment: WorkloadDeployment, hub: HubState, now: str
 ) -> WorkloadDeploymentStatus:
-    """The hub's status as news of the generation it echoes. Where there is no news the blocker
-    is named and nothing is counted: old counts would be a claim that nobody makes any more."""
-    blocker = _blocker(deployment, hub)
-    if blocker is None:
+    """Return the hub's status, for the generation that the cell reports.
+
+    If there is no report, the status states the reason and contains no counts: old counts are
+    no longer confirmed by a cell.
+    """
+    missing = _missing_report_reason(deployment, hub)
+    if missing is None:
         assert hub.deployment is not None
         status = hub.deployment.status
-        # A recreated copy may echo less than was seen before; what was observed stays observed.
+        # A recreated copy may report an older generation than was observed before.
         observed = max(deployment.status.observed_generation, status.observed_source.generation)
         status = msgspec.structs.replace(status, observed_generation=observed)
-        if hub.silence is not None:
-            return unheard_deployment(status, deployment.status, hub.silence, now)
+        if hub.unreachable is not None:
+            return mark_deployment_unknown(status, deployment.status, hub.unreachable, now)
         return status
     generation = deployment.metadata.generation
-    available = make_condition("Available", blocker, generation=generation, now=now)
-    # Only what the project itself knows: what the cell said earlier is nobody's claim any more.
+    available = make_condition("Available", missing, generation=generation, now=now)
+    # Other conditions came from a cell, and no cell reports them now.
     known = [c for c in deployment.status.conditions if c.type == available.type]
     wanted = deployment.spec.scale_settings.min_replicas
     return WorkloadDeploymentStatus(
         conditions=with_condition(known, available),
         desired_replicas=wanted,
-        blocked=[BlockedReplicas(reason=blocker.reason, replicas=wanted, message=blocker.message)],
+        blocked=[BlockedReplicas(reason=missing.reason, replicas=wanted, message=missing.message)],
         observed_generation=deployment.status.observed_generation,
         selector=deployment.status.selector,
     )
 
 
-def _blocker(deployment: WorkloadDeployment, hub: HubState) -> ConditionValue | None:
-    """Why there is no news from the cell, if there is none."""
+def _missing_report_reason(deployment: WorkloadDeployment, hub: HubState) -> ConditionValue | None:
+    """Return why there is no report of a cell; None if there is one."""
     city = deployment.spec.city_code
     scheduled = hub.binding and find_condition(hub.binding.status.conditions, "Scheduled")
     if scheduled and scheduled.status == FALSE:
         if scheduled.reason in (Reason.AMBIGUOUS_SERVING_LOCATION, Reason.CELL_DRAINED):
             return ConditionValue(FALSE, scheduled.reason, scheduled.message)
-        nobody = ConditionValue(FALSE, Reason.NO_MATCHING_LOCATION, f"No cell serves city {city}")
-        return hub.refused or nobody
+        no_cell = ConditionValue(FALSE, Reason.NO_MATCHING_LOCATION, f"No cell serves city {city}")
+        return hub.placement_error or no_cell
     if deployment.spec.network_attachment is None and hub.deployment is None:
         message = f"The network is being set up in {city}"
         return ConditionValue(FALSE, Reason.NETWORK_PROVISIONING, message)
-    told = hub.deployment is not None and hub.deployment.status.observed_source.generation
-    if not told or not _is_spoken_for(hub.binding):
-        if hub.silence is not None:
-            return hub.silence.verdict
+    has_generation = hub.deployment is not None and hub.deployment.status.observed_source.generation
+    if not has_generation or not _has_report_from_bound_cell(hub.binding):
+        if hub.unreachable is not None:
+            return hub.unreachable.verdict
         message = f"Waiting for the cell of {city} to report"
         return ConditionValue(FALSE, Reason.AWAITING_PROPAGATION, message)
     return None
 
 
-def placed_and_heard(binding: ResourceBinding) -> tuple[Condition | None, bool]:
-    """All of a binding's status that a project is told."""
+def placement_and_report_state(binding: ResourceBinding) -> tuple[Condition | None, bool]:
+    """Return the part of a binding's status that affects the project's status."""
     scheduled = find_condition(binding.status.conditions, "Scheduled")
-    return scheduled, _is_spoken_for(binding)
+    return scheduled, _has_report_from_bound_cell(binding)
 
 
-def _is_spoken_for(binding: ResourceBinding | None) -> bool:
-    """Whether the hub's status is the word of a cell that it is bound to: that of one which it has
-    left may still be there."""
+def _has_report_from_bound_cell(binding: ResourceBinding | None) -> bool:
+    """Return True if a cell in ``spec.clusters`` has reported. Status of a cell that was unbound
+    does not count, although the hub may still show it."""
     if binding is None:
         return True
     bound = [target.name for target in binding.spec.clusters]
     items = binding.status.aggregated_status
-    return any(_has_spoken(item) and item.cluster_name in bound for item in items)
+    return any(_has_reported(item) and item.cluster_name in bound for item in items)
 
 
-def _has_spoken(item: AggregatedStatusItem) -> bool:
-    """A copy that was made anew says nothing at first; Karmada keeps on the object what the one
-    before it has said."""
+def _has_reported(item: AggregatedStatusItem) -> bool:
+    """Return True if the item has a generation. A recreated copy has no status at first, while
+    Karmada keeps the status of its predecessor on the object."""
     source = (item.status or {}).get("observedSource")
     return isinstance(source, dict) and bool(source.get("generation"))
 
 
-def _record_target(
+def _annotate_hub_namespace(
     project: PlaneName, deployment: WorkloadDeployment, namespace: Namespace
 ) -> list[Action]:
     target = federation_namespace(namespace.metadata.uid)
@@ -236,19 +251,20 @@ def _plan_hub(
     if is_waiting(mirror):
         return mirror
     desired = hub_namespace(project, namespace)
-    reason = "home of the project namespace"
+    reason = "hub namespace of the project namespace"
     return [*plan_object(HUB, NAMESPACE, desired, hub.namespace, reason), *mirror]
 
 
 def _hub_deployment(
     project: PlaneName, deployment: WorkloadDeployment, namespace: Namespace
 ) -> WorkloadDeployment:
-    """No finalizer: the hub acts on a removal only when the object is really gone."""
+    """Return the hub's copy. It has no finalizer: the hub acts on a deletion only when the object
+    is gone."""
     metadata = deployment.metadata
     return desired_copy(
         deployment,
         federation_namespace(namespace.metadata.uid),
-        carry=Marks(metadata.labels, carried(deployment)),
+        carry=Marks(metadata.labels, propagated_annotations(deployment)),
         mark=Marks(
             {
                 **identity_labels(project, namespace),
@@ -265,9 +281,12 @@ def _hub_deployment(
 def _plan_removal(
     project: PlaneName, deployment: WorkloadDeployment, hub: HubState, now: str
 ) -> Plan:
-    """Released when the hub holds neither the deployment nor its binding, and every cell that
-    answers has confirmed. Nothing waits for a cell that does not answer: the hub's terminating
-    Work is the tombstone of what may still be there."""
+    """Release the deployment when the hub has neither the copy nor its binding, and every reachable
+    cell has confirmed the deletion.
+
+    An unreachable cell delays nothing: the terminating Work on the hub is the tombstone of the copy
+    that the cell may still have.
+    """
     if hub.deployment is not None:
         reason = "the project removed it"
         uid = hub.deployment.metadata.uid
@@ -275,8 +294,8 @@ def _plan_removal(
         return Plan((delete, Wait("the hub is removing it")), requeue_after_s=RECHECK_S)
     if hub.binding is not None:
         return Plan((Wait("the hub is releasing its binding"),), requeue_after_s=RECHECK_S)
-    if hub.awaited:
-        message = f"Waiting for {', '.join(hub.awaited)} to confirm the removal"
+    if hub.cells_pending_deletion:
+        message = f"Waiting for {', '.join(hub.cells_pending_deletion)} to confirm the removal"
         verdict = ConditionValue(FALSE, Reason.REMOVING, message)
         generation = deployment.metadata.generation
         removing = make_condition("Available", verdict, generation=generation, now=now)
@@ -285,12 +304,15 @@ def _plan_removal(
         report = plan_status(project, DEPLOYMENT, deployment, status)
         return Plan((*report, Wait(message)), requeue_after_s=RECHECK_S)
     release = drop_finalizer(project, DEPLOYMENT, deployment, labels.FEDERATOR_FINALIZER)
-    return Plan(tuple(_unconfirmed(action, hub.unheard) for action in release))
+    return Plan(
+        tuple(_with_unconfirmed_warning(action, hub.unreachable_cells) for action in release)
+    )
 
 
-def _unconfirmed(release: Action, unheard: tuple[str, ...]) -> Action:
-    """With a word for those who look: what is deleted here may still run there."""
-    if not unheard or not isinstance(release, Patch):
+def _with_unconfirmed_warning(release: Action, unreachable_cells: tuple[str, ...]) -> Action:
+    """Add a warning for users: instances of a deleted deployment may still run there."""
+    if not unreachable_cells or not isinstance(release, Patch):
         return release
-    told = f"{', '.join(unheard)} does not answer: what runs there is stopped when it is back"
-    return replace(release, unconfirmed=told)
+    cells = ", ".join(unreachable_cells)
+    warning = f"{cells} does not answer: what runs there is stopped when it is back"
+    return replace(release, unconfirmed_warning=warning)

@@ -51,7 +51,7 @@ RECHECK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class HubNamespace:
     """The hub namespace and its policy, either of which may be gone already."""
 
     namespace: Namespace | None
@@ -78,25 +78,25 @@ class Home:
 
 
 def plan_hub_namespace(
-    home: Home, source: tuple[PlaneName, Namespace] | None, *, is_project_readable: bool
+    home: HubNamespace, source: tuple[PlaneName, Namespace] | None, *, is_project_readable: bool
 ) -> Plan | None:
     """Plan from caches. Return None if the namespace may be deleted after live reads confirm it.
 
     ``source`` is the project namespace with the uid that the hub namespace is named after.
     """
     if source is not None:
-        return plan_identity(home, *source)
+        return plan_identity_labels(home, *source)
     if not is_project_readable and not home.is_project_removed:
         return Plan()
     return None
 
 
-def plan_removal(home: Home, use: str) -> Plan:
+def plan_removal(home: HubNamespace, use: str) -> Plan:
     """Plan after the live reads. ``use`` states what still needs the namespace, empty if nothing
     does."""
     if use:
         return Plan((Wait(use),), requeue_after_s=RECHECK_S)
-    return plan_home(home)
+    return plan_namespace_deletion(home)
 
 
 def namespaces_of_contents(work: Work) -> list[str]:
@@ -106,7 +106,7 @@ def namespaces_of_contents(work: Work) -> list[str]:
     return [name for name in found if name and isinstance(name, str)]
 
 
-def plan_home(home: Home) -> Plan:
+def plan_namespace_deletion(home: HubNamespace) -> Plan:
     """Plan the deletion of an unused hub namespace. The policy is deleted first; its deletion
     wakes the controller, which then deletes the namespace."""
     policy, namespace = home.policy, home.namespace
@@ -121,7 +121,7 @@ def plan_home(home: Home) -> Plan:
     return Plan((Delete(HUB, NAMESPACE, ref_of(namespace), uid, REASON, version),))
 
 
-def plan_identity(home: Home, project: PlaneName, source: Namespace) -> Plan:
+def plan_identity_labels(home: HubNamespace, project: PlaneName, source: Namespace) -> Plan:
     """Restore the labels of the hub namespace that name its source."""
     if home.namespace is None or home.namespace.is_terminating or home.names(project, source):
         return Plan()

@@ -8,7 +8,7 @@
 - A copy is owned by the deployment of its plane. Without that deployment no copy is created.
 - A copy in a project whose cell is unreachable has Unknown conditions.
 
-Quarantine of Instances on the hub that cannot be attributed to a slot of a deployment.
+Quarantine of Instances on the hub that belong to no replica slot of a deployment:
 
 A copy is quarantined if its labels name no project, another project than the one its namespace
 stands for, or a deployment that the project does not have, or if its name does not end in an
@@ -43,112 +43,21 @@ from datum_compute.planning.federation.mirror import (
     plan_copy_deletion,
     plan_mirror,
 )
-from datum_compute.planning.federation.unreachable import Silence, unheard_instance
+from datum_compute.planning.federation.unreachable import UnreachableCell, mark_instance_unknown
 from datum_compute.planning.initial_status import should_defer
 from datum_compute.planning.plan import Delete, Patch, Plan, Wait, drop_finalizer
 from datum_compute.planning.rollout.slots import is_slot_name
 
-# How long others have to put a copy right.
-GRACE_S = 60.0
-# One that is set apart is looked at again after so long, should an event be missed.
-RECHECK_S = 60.0
-
-NO_IDENTITY = "IdentityMissing"
-BAD_IDENTITY = "IdentityUndecodable"
-NO_DEPLOYMENT = "DeploymentNotFound"
-FOREIGN_IDENTITY = "IdentityForeign"
-NO_ORDINAL = "OrdinalInvalid"
-REASONS = (NO_IDENTITY, BAD_IDENTITY, FOREIGN_IDENTITY, NO_ORDINAL, NO_DEPLOYMENT)
-
-_IDENTITY_QUARANTINE = (labels.UPSTREAM_CLUSTER, labels.UPSTREAM_NAMESPACE, labels.DEPLOYMENT_NAME)
-
 Problem = tuple[str, str]  # reason and message
 
+# ---- Copies
 
-def fingerprint_of(instance: Instance) -> str:
-    """Of all that says whose it is."""
-    said = "\0".join(instance.metadata.labels.get(label, "") for label in _IDENTITY_QUARANTINE)
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
-
-
-def identity_problem(instance: Instance, home: Namespace | None) -> Problem | None:
-    """What is wrong with a copy whatever else there is. ``home`` is the hub namespace it is in, if
-    that is known: what a copy says of itself is only a label."""
-    told = instance.metadata.labels
-    project, namespace = told.get(labels.UPSTREAM_CLUSTER), told.get(labels.UPSTREAM_NAMESPACE)
-    if not project or not namespace:
-        missing = labels.UPSTREAM_NAMESPACE if project else labels.UPSTREAM_CLUSTER
-        return NO_IDENTITY, f"Label {missing} is missing: nobody knows which project it is of"
-    if decoded_project(project) is None:
-        return BAD_IDENTITY, f"Label {labels.UPSTREAM_CLUSTER} is {project!r}, which is no project"
-    said = home.metadata.labels if home is not None else told
-    if _source_quarantine(said) != _source_quarantine(told):
-        name = instance.metadata.namespace
-        return FOREIGN_IDENTITY, f"{project}/{namespace} is not what namespace {name} stands for"
-    return slot_name_problem(instance)
-
-
-def slot_name_problem(instance: Instance) -> Problem | None:
-    """Return a problem if the name is not ``<deployment>-<ordinal>``."""
-    name = instance.metadata.name
-    deployment = deployment_of(name, instance.metadata.labels)
-    if is_slot_name(deployment, name):
-        return None
-    return NO_ORDINAL, f"Name {name} does not end in an ordinal of deployment {deployment!r}"
-
-
-def _source_quarantine(told: Mapping[str, str]) -> tuple[str | None, str]:
-    project = decoded_project(told.get(labels.UPSTREAM_CLUSTER, ""))
-    return project, told.get(labels.UPSTREAM_NAMESPACE, "")
-
-
-def deployment_problem(project: str, namespace: str, name: str) -> Problem:
-    return NO_DEPLOYMENT, f"Project {project} has no WorkloadDeployment {namespace}/{name}"
-
-
-def is_quarantined(instance: Instance) -> bool:
-    """As what it says of itself now."""
-    noted = instance.metadata.annotations.get(labels.QUARANTINE_FINGERPRINT)
-    return noted == fingerprint_of(instance)
-
-
-def quarantine_reason(instance: Instance) -> str:
-    return instance.metadata.annotations.get(labels.QUARANTINE_REASON, "")
-
-
-def plan_quarantine(instance: Instance, problem: Problem, waited_s: float, now: str) -> Plan:
-    """``waited_s`` is for how long the problem has been known."""
-    if instance.is_terminating or is_quarantined(instance):
-        return Plan(requeue_after_s=RECHECK_S)
-    if waited_s < GRACE_S:
-        return Plan(requeue_after_s=GRACE_S - waited_s)
-    reason, message = problem
-    marks = dict(
-        zip(labels.QUARANTINE, (reason, message, fingerprint_of(instance), now), strict=True)
-    )
-    return Plan((_marked(instance, marks, reason),), requeue_after_s=RECHECK_S)
-
-
-def plan_readmission(instance: Instance) -> Plan:
-    """Without the marks, for one that has no problem (any more), or not the one it was marked
-    for."""
-    marked = [mark for mark in labels.QUARANTINE if mark in instance.metadata.annotations]
-    if instance.is_terminating or not marked:
-        return Plan()
-    return Plan((_marked(instance, dict.fromkeys(marked), "says something else now"),))
-
-
-def _marked(instance: Instance, marks: dict[str, str] | dict[str, None], reason: str) -> Patch:
-    metadata = {"resourceVersion": instance.metadata.resource_version, "annotations": marks}
-    return Patch(HUB, INSTANCE, ref_of(instance), {"metadata": metadata}, reason)
-
-
-OWNER_S = 5.0
+OWNER_RECHECK_S = 5.0
 
 _IDENTITY = (labels.UPSTREAM_NAMESPACE, labels.UPSTREAM_CLUSTER)
 
 
-def plan_writeback(
+def plan_hub_copy(
     cell: PlaneName,
     instance: Instance,
     hub_deployment: WorkloadDeployment | None,
@@ -166,45 +75,53 @@ def plan_writeback(
             return Plan(tuple(released))
     if hub_deployment is None or hub_deployment.is_terminating:
         # The cell's process may see the deployment on the cell before the one on the hub.
-        return Plan(requeue_after_s=OWNER_S)
-    said = hub_deployment.metadata.labels
-    identity = {label: said[label] for label in _IDENTITY if label in said}
+        return Plan(requeue_after_s=OWNER_RECHECK_S)
+    known = hub_deployment.metadata.labels
+    identity = {label: known[label] for label in _IDENTITY if label in known}
     if len(identity) < len(_IDENTITY):
         # The labels were edited. The federator restores them, which wakes this controller.
-        return Plan((Wait("the labels of the hub's deployment name no project"),), OWNER_S)
+        return Plan((Wait("the labels of the hub's deployment name no project"),), OWNER_RECHECK_S)
     identity[labels.CELL] = member_name(cell)
-    if copy is not None and not copy.is_terminating and _is_of_another(copy, cell, instance):
-        uid, reason = copy.metadata.uid, "another instance has taken its place"
+    if (
+        copy is not None
+        and not copy.is_terminating
+        and _is_copy_of_other_instance(copy, cell, instance)
+    ):
+        uid, reason = copy.metadata.uid, "another instance has its name"
         delete = Delete(HUB, INSTANCE, ref_of(copy), uid, reason, copy.metadata.resource_version)
-        return Plan((delete, Wait("an earlier copy is being removed")), requeue_after_s=OWNER_S)
+        return Plan(
+            (delete, Wait("an earlier copy is being removed")), requeue_after_s=OWNER_RECHECK_S
+        )
     mark = Marks(identity, {labels.COPY_OF: _source(cell, instance)})
     return _plan_copy(HUB, instance, hub_deployment, copy, mark)
 
 
-def is_worth_telling(instance: Instance, now: str) -> bool:
-    """An instance that has just been made says nothing yet of its gates, nor of its machine: its
-    copy comes with the first word, and needs no correction then."""
+def should_publish(instance: Instance, now: str) -> bool:
+    """Return False for a new instance without a decided gate or a machine status.
+
+    Its copy is created together with its first status, which saves a write.
+    """
     conditions = instance.status.conditions
     due = [c for c in conditions if c.type == PROGRAMMED and c.reason != Reason.PENDING]
     due += [c for c in conditions if c.status == FALSE and c.type != READY]
     return instance.is_terminating or not should_defer(instance, due, now)
 
 
-def cells_of_copy(copy: Instance) -> list[str]:
+def source_cells(copy: Instance) -> list[str]:
     """Return the cells that a copy on the hub names: one, unless the copy was edited.
 
     The last one is from the annotation that also names the instance, and takes precedence.
     """
     metadata = copy.metadata
-    noted = metadata.annotations.get(labels.COPY_OF, "").rpartition("/")[0]
-    return [n for n in dict.fromkeys((metadata.labels.get(labels.CELL, ""), noted)) if n]
+    annotated = metadata.annotations.get(labels.COPY_OF, "").rpartition("/")[0]
+    return [n for n in dict.fromkeys((metadata.labels.get(labels.CELL, ""), annotated)) if n]
 
 
 def _source(cell: PlaneName, instance: Instance) -> str:
     return f"{member_name(cell)}/{instance.metadata.uid}"
 
 
-def _is_of_another(copy: Instance, cell: PlaneName, instance: Instance) -> bool:
+def _is_copy_of_other_instance(copy: Instance, cell: PlaneName, instance: Instance) -> bool:
     """Return True if the copy is of an earlier instance of this cell with the same name.
 
     A copy without the annotation is patched instead.
@@ -213,9 +130,9 @@ def _is_of_another(copy: Instance, cell: PlaneName, instance: Instance) -> bool:
     return named == member_name(cell) and uid != instance.metadata.uid
 
 
-def plan_withdrawal(cell: PlaneName, copy: Instance | None) -> Plan:
+def plan_hub_copy_deletion(cell: PlaneName, copy: Instance | None) -> Plan:
     """Plan the deletion of a hub copy whose cell does not have the instance."""
-    if copy is None or cells_of_copy(copy)[-1:] != [member_name(cell)]:
+    if copy is None or source_cells(copy)[-1:] != [member_name(cell)]:
         return Plan()
     reason = f"{member_name(cell)} has no such instance"
     return Plan(tuple(plan_copy_deletion(HUB, INSTANCE, copy, reason, unchanged=True)))
@@ -283,32 +200,32 @@ def decide_project_copy(
     return PublishCopy(hub_instance, deployment)
 
 
-def plan_projection(
+def plan_project_copy(
     project: PlaneName,
     namespace: str,
     hub_instance: Instance,
     deployment: WorkloadDeployment | None,
-    projection: Instance | None,
-    silence: Silence | None,
+    copy: Instance | None,
+    unreachable: UnreachableCell | None,
     now: str,
 ) -> Plan:
     """Plan the project's copy. It is owned by ``deployment``, the project's object of the name that
-    the hub instance gives. ``silence`` is set if the cell of the instance is unreachable."""
+    the hub instance gives. ``unreachable`` is set if the cell of the instance is unreachable."""
     if hub_instance.is_terminating:
-        return plan_unprojection(project, projection)
+        return plan_project_copy_deletion(project, copy)
     if deployment is None or deployment.is_terminating:
-        return Plan((Wait("the project has no such deployment"),), requeue_after_s=OWNER_S)
+        return Plan((Wait("the project has no such deployment"),), requeue_after_s=OWNER_RECHECK_S)
     metadata = msgspec.structs.replace(hub_instance.metadata, namespace=namespace)
-    told = hub_instance.status
-    if silence is not None:
-        shown = projection.status if projection is not None else told
-        told = unheard_instance(told, shown, silence, now)
-    moved = msgspec.structs.replace(hub_instance, metadata=metadata, status=told)
-    return _plan_copy(project, moved, deployment, projection, Marks())
+    status = hub_instance.status
+    if unreachable is not None:
+        current = copy.status if copy is not None else status
+        status = mark_instance_unknown(status, current, unreachable, now)
+    source = msgspec.structs.replace(hub_instance, metadata=metadata, status=status)
+    return _plan_copy(project, source, deployment, copy, Marks())
 
 
-def plan_unprojection(project: PlaneName, projection: Instance | None) -> Plan:
-    return Plan(tuple(plan_copy_deletion(project, INSTANCE, projection, "gone from its cell")))
+def plan_project_copy_deletion(project: PlaneName, copy: Instance | None) -> Plan:
+    return Plan(tuple(plan_copy_deletion(project, INSTANCE, copy, "its cell has no such instance")))
 
 
 def _annotations_to_copy(source: Instance) -> dict[str, str]:
@@ -332,4 +249,104 @@ def _plan_copy(
         owner=owner_reference(owner, DEPLOYMENT),
     )
     actions = plan_mirror(plane, INSTANCE, desired, copy, "as on the cell", with_status=True)
-    return Plan(tuple(actions), requeue_after_s=OWNER_S if is_waiting(actions) else None)
+    return Plan(tuple(actions), requeue_after_s=OWNER_RECHECK_S if is_waiting(actions) else None)
+
+
+# ---- Quarantine
+
+# Time for other controllers to restore the labels of a copy.
+GRACE_S = 60.0
+# Limits the delay after a missed event.
+RECHECK_S = 60.0
+
+NO_IDENTITY = "IdentityMissing"
+BAD_IDENTITY = "IdentityUndecodable"
+NO_DEPLOYMENT = "DeploymentNotFound"
+FOREIGN_IDENTITY = "IdentityForeign"
+NO_ORDINAL = "OrdinalInvalid"
+REASONS = (NO_IDENTITY, BAD_IDENTITY, FOREIGN_IDENTITY, NO_ORDINAL, NO_DEPLOYMENT)
+
+_FINGERPRINT_LABELS = (labels.UPSTREAM_CLUSTER, labels.UPSTREAM_NAMESPACE, labels.DEPLOYMENT_NAME)
+
+
+def identity_fingerprint(instance: Instance) -> str:
+    """Return a hash of the labels that name the project, the namespace and the deployment."""
+    identity = "\0".join(instance.metadata.labels.get(label, "") for label in _FINGERPRINT_LABELS)
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+def identity_problem(instance: Instance, hub_namespace: Namespace | None) -> Problem | None:
+    """Return what is wrong with the identity labels of a copy, or with its name.
+
+    They must match the labels of its hub namespace, because labels of a copy can be edited.
+    """
+    own = instance.metadata.labels
+    project, namespace = own.get(labels.UPSTREAM_CLUSTER), own.get(labels.UPSTREAM_NAMESPACE)
+    if not project or not namespace:
+        missing = labels.UPSTREAM_NAMESPACE if project else labels.UPSTREAM_CLUSTER
+        return NO_IDENTITY, f"Label {missing} is missing, so its project is unknown"
+    if decoded_project(project) is None:
+        return (
+            BAD_IDENTITY,
+            f"Label {labels.UPSTREAM_CLUSTER} is {project!r}, which names no project",
+        )
+    expected = hub_namespace.metadata.labels if hub_namespace is not None else own
+    if _named_source(expected) != _named_source(own):
+        name = instance.metadata.namespace
+        return FOREIGN_IDENTITY, f"{project}/{namespace} is not the source of namespace {name}"
+    return slot_name_problem(instance)
+
+
+def slot_name_problem(instance: Instance) -> Problem | None:
+    """Return a problem if the name is not ``<deployment>-<ordinal>``."""
+    name = instance.metadata.name
+    deployment = deployment_of(name, instance.metadata.labels)
+    if is_slot_name(deployment, name):
+        return None
+    return NO_ORDINAL, f"Name {name} does not end in an ordinal of deployment {deployment!r}"
+
+
+def _named_source(identity: Mapping[str, str]) -> tuple[str | None, str]:
+    project = decoded_project(identity.get(labels.UPSTREAM_CLUSTER, ""))
+    return project, identity.get(labels.UPSTREAM_NAMESPACE, "")
+
+
+def deployment_problem(project: str, namespace: str, name: str) -> Problem:
+    return NO_DEPLOYMENT, f"Project {project} has no WorkloadDeployment {namespace}/{name}"
+
+
+def is_quarantined(instance: Instance) -> bool:
+    """Return True if the copy was quarantined with its present identity labels."""
+    recorded = instance.metadata.annotations.get(labels.QUARANTINE_FINGERPRINT)
+    return recorded == identity_fingerprint(instance)
+
+
+def quarantine_reason(instance: Instance) -> str:
+    return instance.metadata.annotations.get(labels.QUARANTINE_REASON, "")
+
+
+def plan_quarantine(instance: Instance, problem: Problem, waited_s: float, now: str) -> Plan:
+    """Plan the marks. ``waited_s`` is the time since the problem was found."""
+    if instance.is_terminating or is_quarantined(instance):
+        return Plan(requeue_after_s=RECHECK_S)
+    if waited_s < GRACE_S:
+        return Plan(requeue_after_s=GRACE_S - waited_s)
+    reason, message = problem
+    marks = dict(
+        zip(labels.QUARANTINE, (reason, message, identity_fingerprint(instance), now), strict=True)
+    )
+    return Plan((_patch_marks(instance, marks, reason),), requeue_after_s=RECHECK_S)
+
+
+def plan_release_from_quarantine(instance: Instance) -> Plan:
+    """Plan to remove the marks of a copy that has no problem, or has another one than the marks
+    state."""
+    marked = [mark for mark in labels.QUARANTINE if mark in instance.metadata.annotations]
+    if instance.is_terminating or not marked:
+        return Plan()
+    return Plan((_patch_marks(instance, dict.fromkeys(marked), "its identity labels changed"),))
+
+
+def _patch_marks(instance: Instance, marks: dict[str, str] | dict[str, None], reason: str) -> Patch:
+    metadata = {"resourceVersion": instance.metadata.resource_version, "annotations": marks}
+    return Patch(HUB, INSTANCE, ref_of(instance), {"metadata": metadata}, reason)

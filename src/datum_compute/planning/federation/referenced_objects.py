@@ -1,24 +1,22 @@
-"""Companions: the copies of a project's ConfigMaps and Secrets on the hub, and where they go.
+"""ConfigMaps and Secrets that deployments refer to (sources): their copies, and their resolution.
 
-Rules kept here:
-- One companion for each source that some deployment refers to, of the same name, in the hub
-  namespace of its namespace; and one policy that takes it to the cities of those deployments and
-  to no others.
-- The references are counted from the deployments that are there, not from a number that is kept;
-  ``referenced-by`` shows the count and is what the deployments wait for when they go.
-- A source that goes leaves its companion where it is while somebody refers to it: what runs can
-  start again. It goes with the last reference.
-- Nothing that is not marked as a companion is ever touched.
+Copies on the hub:
 
-What a project found of the ConfigMaps and Secrets of a deployment, on record for its cells.
+- Each source that a deployment refers to has one copy of the same name in the hub namespace, and
+  one policy that propagates it to the cities of those deployments.
+- References are computed from the existing deployments. The annotation ``referenced-by`` lists
+  them; a deployment that is being deleted waits until it is no longer listed.
+- When a source is deleted, its copy stays until the last reference is gone, so that running
+  instances can restart.
+- An object without the label of a copy is not changed.
 
-The record travels with the deployment as annotations. It speaks about one template, so a cell can
-tell whether the project has looked since the template changed: only then does it say which
-versions are to be waited for (a restart right after an edit gets the edit), or what is missing.
-For one template it is written again only when what is there or missing changes; a source that is
-edited changes nothing here.
+Resolution, which the project annotates on the deployment for its cells:
 
-A deployment with data is kept (finalizer) until no copy of a source is there for its sake.
+- It belongs to one template. A cell compares the template hash, and waits for the versions that
+  the project found: a restart directly after an edit receives the edit.
+- It is written again only if the template or the set of available sources changes, not for a new
+  version of a source.
+- A finalizer keeps the deployment until no copy lists it.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.codec import ApiStruct, DecodeError, decode, decode_as, plain, sorted_bytes
 from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue
-from datum_compute.api.identity import companion_policy_name, federation_namespace
+from datum_compute.api.identity import federation_namespace, source_copy_policy_name
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, POLICY
 from datum_compute.api.meta import KindInfo, ObjectMeta, Ref, ref_of
 from datum_compute.api.namespace import Namespace
@@ -71,216 +69,99 @@ from datum_compute.planning.rollout.referenced_data import (
     SourceObject,
     check_sources,
     delivered_sources,
-    is_object_copy,
+    has_copy_label,
     size_bytes,
     version_of,
 )
 from datum_compute.planning.workload.templates import template_hash
 
-# Names end at 253. A Work of the hub is named <name>-<ten characters>.
+# Kubernetes limits names to 253 characters. A Work is named <name>-<ten characters>.
 NAME_MAX = 242
-# Every plane has one of its own in each namespace, which is no copy of anything.
+# Every plane creates its own object of this name in each namespace.
 RESERVED = frozenset({"ConfigMap/kube-root-ca.crt"})
-# A missed event costs at most this long.
+# Limits the delay after a missed event.
+RECHECK_S = 60.0
 
-
-_NOT_LOOKED = ConditionValue(
+_UNRESOLVED = ConditionValue(
     UNKNOWN, Reason.RESOLVING, "The ConfigMaps and Secrets are being looked up in the project"
 )
 
 
-class Resolved(ApiStruct, frozen=True, kw_only=True):
-    """``versions`` by Kind/name; empty while ``reason`` says what is wrong with the sources."""
+# ---- Copies
 
-    template_hash: str = ""
-    versions: dict[str, str] = {}
-    reason: str = ""
-    message: str = ""
-
-
-def resolved(deployment: WorkloadDeployment) -> Resolved | None:
-    """What is on record; None if nothing is, or nothing that can be read."""
-    text = deployment.metadata.annotations.get(labels.RESOLVED_DATA, "")
-    try:
-        return decode_as(text.encode(), Resolved) if text else None
-    except DecodeError:
-        return None
-
-
-def resolve(deployment: WorkloadDeployment, observed: ObservedSources) -> Resolved:
-    wanted, current = references(deployment.spec.template), template_hash(deployment.spec.template)
-    verdict = _name_verdict(wanted) or check_sources(wanted, observed)
-    if verdict.status != TRUE:
-        return Resolved(template_hash=current, reason=str(verdict.reason), message=verdict.message)
-    held = delivered_sources(wanted, observed)
-    versions = {str(source): obj.metadata.resource_version for source, obj in held.items()}
-    return Resolved(template_hash=current, versions=versions)
-
-
-def _name_verdict(wanted: Sequence[Reference]) -> ConditionValue | None:
-    long = [str(source) for source in sources(wanted) if len(source.name) > NAME_MAX]
-    if long:
-        message = f"Longer than {NAME_MAX} characters: {', '.join(long)}"
-        return ConditionValue(FALSE, Reason.SOURCE_NAME_TOO_LONG, message[:1024])
-    own = [str(source) for source in sources(wanted) if str(source) in RESERVED]
-    if own:
-        message = f"{own[0]} is not delivered: cells have one of their own; copy it to another name"
-        return ConditionValue(FALSE, Reason.SOURCE_NAME_RESERVED, message)
-    return None
-
-
-def is_settled(deployment: WorkloadDeployment, found: Resolved) -> bool:
-    """Whether what is on record still holds; other versions of the same sources are no news."""
-    old = resolved(deployment)
-    if old is None:
-        return not references(deployment.spec.template)
-    return (
-        old.template_hash == found.template_hash
-        and (old.reason, old.message) == (found.reason, found.message)
-        and set(old.versions) == set(found.versions)
-    )
-
-
-def plan_release(
-    project: PlaneName, deployment: WorkloadDeployment, held_back_by: Sequence[str]
-) -> Plan:
-    """``held_back_by`` are the copies that are still on the hub for its sake."""
-    mark = labels.REFERENCED_DATA_FINALIZER
-    release = drop_finalizer(project, DEPLOYMENT, deployment, mark, unfinished=held_back_by)
-    return Plan(tuple(release), requeue_after_s=RECHECK_S if held_back_by else None)
-
-
-def plan_resolution(project: PlaneName, deployment: WorkloadDeployment, found: Resolved) -> Plan:
-    mark = labels.REFERENCED_DATA_FINALIZER
-    if references(deployment.spec.template):
-        guard = add_finalizer(project, DEPLOYMENT, deployment, mark)
-        if guard:
-            return Plan(tuple(guard))
-    requeue_s = RECHECK_S if found.reason else None
-    if is_settled(deployment, found):
-        return Plan(requeue_after_s=requeue_s)
-    metadata = {
-        "resourceVersion": deployment.metadata.resource_version,
-        "annotations": {
-            labels.EXPECTED_DATA: sorted_bytes(sorted(found.versions)).decode(),
-            labels.RESOLVED_DATA: sorted_bytes(plain(found)).decode(),
-        },
-    }
-    reason = found.reason or "its data is looked up"
-    patch = Patch(project, DEPLOYMENT, ref_of(deployment), {"metadata": metadata}, reason)
-    return Plan((patch,), requeue_after_s=requeue_s)
-
-
-def carried(deployment: WorkloadDeployment) -> dict[str, str]:
-    """The annotations that go to the hub with the deployment."""
-    annotations = deployment.metadata.annotations
-    names = (labels.EXPECTED_DATA, labels.RESOLVED_DATA)
-    return {name: annotations[name] for name in names if name in annotations}
-
-
-def arrival_verdict(
-    deployment: WorkloadDeployment | None,
-    template: str,
-    wanted: Sequence[Reference],
-    observed: ObservedSources,
-) -> ConditionValue:
-    """Whether an instance made from ``template`` (its hash) has its data on its plane. A deployment
-    that comes from a project must have the project's word first; any other finds its sources
-    beside it."""
-    if deployment is None:
-        return _NOT_LOOKED
-    if labels.SOURCE_GENERATION not in deployment.metadata.annotations:
-        return check_sources(wanted, observed)
-    found = resolved(deployment)
-    if found is None or found.template_hash != template:
-        return _NOT_LOOKED
-    if found.reason:
-        return ConditionValue(FALSE, found.reason, found.message)
-    missing = [
-        str(source)
-        for source in sources(wanted)
-        if (version := found.versions.get(str(source)))
-        and not _is_as_new(observed.present.get(source), version)
-    ]
-    if missing:
-        message = f"Waiting for the cell to get {', '.join(missing)}"
-        return ConditionValue(FALSE, Reason.AWAITING_PROPAGATION, message[:1024])
-    return check_sources(wanted, observed)
-
-
-def _is_as_new(held: SourceObject | None, version: str) -> bool:
-    if held is None:
-        return False
-    arrived = version_of(held)
-    if arrived.isdecimal() and version.isdecimal():
-        return int(arrived) >= int(version)
-    return arrived == version
-
-
-RECHECK_S = 60.0
 _UNUSED = "no deployment refers to the source"
 
 
 @dataclass(frozen=True, slots=True)
-class CompanionState:
-    """What the hub holds for one source. ``companions`` are those that say they are its copies, in
-    whichever namespace; ``taken`` is whatever has the companion's name where it belongs."""
+class SourceCopyState:
+    """Objects of the hub for one source.
+
+    ``copies`` are labeled as its copies, in any namespace. ``existing_at_target`` has the name of
+    the copy in the right namespace.
+    """
 
     namespace: Namespace | None
-    companions: Sequence[SourceObject]
-    taken: SourceObject | None
+    copies: Sequence[SourceObject]
+    existing_at_target: SourceObject | None
     policy: PropagationPolicy | None
 
 
-def referrers(deployments: Sequence[WorkloadDeployment]) -> list[WorkloadDeployment]:
-    """Those that count: they stay, and have said that they wait for the copies when they go."""
+def active_references(deployments: Sequence[WorkloadDeployment]) -> list[WorkloadDeployment]:
+    """Return the deployments that are not terminating and have the finalizer of this controller."""
     mark = labels.REFERENCED_DATA_FINALIZER
     return [d for d in deployments if mark in d.metadata.finalizers and not d.is_terminating]
 
 
-def referenced_by(companion: SourceObject) -> list[str]:
-    """The deployments, as namespace/name in the project."""
+def referenced_by(copy: SourceObject) -> list[str]:
+    """Return the deployments that a copy lists, as namespace/name in the project."""
     try:
-        found = decode(companion.metadata.annotations.get(labels.REFERENCED_BY, "").encode())
+        found = decode(copy.metadata.annotations.get(labels.REFERENCED_BY, "").encode())
     except DecodeError:
         return []
     return [str(name) for name in found] if isinstance(found, list) else []
 
 
-def plan_companion(
+def plan_source_copy(
     kind: KindInfo[Any],
     key: tuple[PlaneName, Ref],
     namespace: Namespace | None,
     source: SourceObject | None,
     deployments: Sequence[WorkloadDeployment],
-    hub: CompanionState,
+    hub: SourceCopyState,
 ) -> Plan:
-    """``key`` and ``namespace`` are those of the source; ``deployments`` refer to it."""
+    """Plan the copy of a source and its policy.
+
+    ``key`` and ``namespace`` belong to the source; ``deployments`` refer to it.
+    """
     project, ref = key
-    counted = referrers(deployments)
+    active = active_references(deployments)
     target = federation_namespace(namespace.metadata.uid) if namespace is not None else ""
-    strays = [c for c in hub.companions if c.metadata.namespace != target or not counted]
-    actions = [a for stray in strays for a in plan_copy_deletion(HUB, kind, stray, _UNUSED)]
-    if not counted or namespace is None:
+    unused = [c for c in hub.copies if c.metadata.namespace != target or not active]
+    actions = [a for copy in unused for a in plan_copy_deletion(HUB, kind, copy, _UNUSED)]
+    if not active or namespace is None:
         return Plan((*actions, *_policy_removal(hub.policy)))
     if hub.namespace is not None and hub.namespace.is_terminating:
         return Plan((*actions, Wait(f"hub namespace {target} is being removed")), RECHECK_S)
-    if hub.taken is not None and not is_object_copy(hub.taken):
-        waiting = Wait(f"the hub has a {kind.kind} {ref.name} of its own")
+    if hub.existing_at_target is not None and not has_copy_label(hub.existing_at_target):
+        waiting = Wait(f"the hub has another {kind.kind} {ref.name}")
         return Plan((*actions, waiting), RECHECK_S)
-    home = hub_namespace(project, namespace)
-    actions += plan_object(HUB, NAMESPACE, home, hub.namespace, "home of the project namespace")
-    actions += _upsert(kind, home, source, counted, hub.taken)
-    policy = _policy(kind, Ref(target, ref.name), counted)
-    actions += plan_object(HUB, POLICY, policy, hub.policy, "where its deployments are")
+    desired_namespace = hub_namespace(project, namespace)
+    actions += plan_object(
+        HUB, NAMESPACE, desired_namespace, hub.namespace, "hub namespace of the project namespace"
+    )
+    actions += _plan_copy_of_source(kind, desired_namespace, source, active, hub.existing_at_target)
+    policy = _policy(kind, Ref(target, ref.name), active)
+    actions += plan_object(
+        HUB, POLICY, policy, hub.policy, "propagates to the cities of its deployments"
+    )
     return Plan(tuple(actions))
 
 
-def _upsert(
+def _plan_copy_of_source(
     kind: KindInfo[Any],
-    home: Namespace,
+    target: Namespace,
     source: SourceObject | None,
-    counted: Sequence[WorkloadDeployment],
+    active: Sequence[WorkloadDeployment],
     observed: SourceObject | None,
 ) -> list[Action]:
     if source is not None and _is_deliverable(source):
@@ -289,42 +170,47 @@ def _upsert(
         content, version = observed, version_of(observed)
     else:
         return []
-    desired = _companion(home, content, version, counted)
+    desired = _desired_source_copy(target, content, version, active)
     retyped = observed is not None and _type(observed) != _type(content)
     recreate = "the type of a Secret cannot be changed" if retyped else ""
-    return plan_mirror(HUB, kind, desired, observed, "copy of the project's", recreate=recreate)
+    return plan_mirror(
+        HUB, kind, desired, observed, "copy of the project's object", recreate=recreate
+    )
 
 
 def _is_deliverable(source: SourceObject) -> bool:
-    small = size_bytes(source) <= SOURCE_BYTES_MAX and len(source.metadata.name) <= NAME_MAX
-    return small and not source.is_terminating
+    fits = size_bytes(source) <= SOURCE_BYTES_MAX and len(source.metadata.name) <= NAME_MAX
+    return fits and not source.is_terminating
 
 
 def _type(held: SourceObject) -> str:
     return held.type if isinstance(held, Secret) else ""
 
 
-def _companion(
-    home: Namespace, content: SourceObject, version: str, counted: Sequence[WorkloadDeployment]
+def _desired_source_copy(
+    target: Namespace,
+    content: SourceObject,
+    version: str,
+    active: Sequence[WorkloadDeployment],
 ) -> SourceObject:
-    names = sorted(str(ref_of(deployment)) for deployment in counted)
+    names = sorted(str(ref_of(deployment)) for deployment in active)
     mark = Marks(
-        {**home.metadata.labels, labels.REFERENCED_DATA: "true"},
+        {**target.metadata.labels, labels.REFERENCED_DATA: "true"},
         {labels.SOURCE_VERSION: version, labels.REFERENCED_BY: sorted_bytes(names).decode()},
     )
-    return desired_copy(content, home.metadata.name, carry=Marks(), mark=mark)
+    return desired_copy(content, target.metadata.name, carry=Marks(), mark=mark)
 
 
 def _policy(
-    kind: KindInfo[Any], ref: Ref, counted: Sequence[WorkloadDeployment]
+    kind: KindInfo[Any], ref: Ref, active: Sequence[WorkloadDeployment]
 ) -> PropagationPolicy:
-    cities = sorted({d.spec.city_code for d in counted})
+    cities = sorted({d.spec.city_code for d in active})
     served = LabelRequirement(key=labels.TOPOLOGY_CITY, operator="In", values=cities)
     in_cities = LabelSelector(match_expressions=[served])
     selector = ResourceSelector(api_version=kind.api_version, kind=kind.kind, name=ref.name)
     return PropagationPolicy(
         metadata=ObjectMeta(
-            name=companion_policy_name(kind.kind, ref.name),
+            name=source_copy_policy_name(kind.kind, ref.name),
             namespace=ref.namespace,
             labels={labels.REFERENCED_DATA: "true"},
         ),
@@ -342,3 +228,141 @@ def _policy_removal(policy: PropagationPolicy | None) -> list[Action]:
         return []
     uid = policy.metadata.uid
     return [Delete(HUB, POLICY, ref_of(policy), uid, _UNUSED)]
+
+
+# ---- Resolution
+
+
+class SourceResolution(ApiStruct, frozen=True, kw_only=True):
+    """What the project found. ``versions`` are by Kind/name, and empty if ``reason`` states a
+    problem."""
+
+    template_hash: str = ""
+    versions: dict[str, str] = {}
+    reason: str = ""
+    message: str = ""
+
+
+def recorded_resolution(deployment: WorkloadDeployment) -> SourceResolution | None:
+    """Return the resolution in the annotations; None if missing or malformed."""
+    text = deployment.metadata.annotations.get(labels.RESOLVED_DATA, "")
+    try:
+        return decode_as(text.encode(), SourceResolution) if text else None
+    except DecodeError:
+        return None
+
+
+def resolve_sources(deployment: WorkloadDeployment, observed: ObservedSources) -> SourceResolution:
+    wanted, current = references(deployment.spec.template), template_hash(deployment.spec.template)
+    verdict = _name_verdict(wanted) or check_sources(wanted, observed)
+    if verdict.status != TRUE:
+        return SourceResolution(
+            template_hash=current, reason=str(verdict.reason), message=verdict.message
+        )
+    held = delivered_sources(wanted, observed)
+    versions = {str(source): obj.metadata.resource_version for source, obj in held.items()}
+    return SourceResolution(template_hash=current, versions=versions)
+
+
+def _name_verdict(wanted: Sequence[Reference]) -> ConditionValue | None:
+    too_long = [str(source) for source in sources(wanted) if len(source.name) > NAME_MAX]
+    if too_long:
+        message = f"Longer than {NAME_MAX} characters: {', '.join(too_long)}"
+        return ConditionValue(FALSE, Reason.SOURCE_NAME_TOO_LONG, message[:1024])
+    reserved = [str(source) for source in sources(wanted) if str(source) in RESERVED]
+    if reserved:
+        message = f"{reserved[0]} is not delivered: cells create their own; copy it to another name"
+        return ConditionValue(FALSE, Reason.SOURCE_NAME_RESERVED, message)
+    return None
+
+
+def is_same_resolution(deployment: WorkloadDeployment, found: SourceResolution) -> bool:
+    """Return True if the recorded resolution is valid. Versions are not compared."""
+    old = recorded_resolution(deployment)
+    if old is None:
+        return not references(deployment.spec.template)
+    return (
+        old.template_hash == found.template_hash
+        and (old.reason, old.message) == (found.reason, found.message)
+        and set(old.versions) == set(found.versions)
+    )
+
+
+def plan_release(
+    project: PlaneName, deployment: WorkloadDeployment, remaining_copies: Sequence[str]
+) -> Plan:
+    """Release the deployment when ``remaining_copies``, the copies that list it, is empty."""
+    mark = labels.REFERENCED_DATA_FINALIZER
+    release = drop_finalizer(project, DEPLOYMENT, deployment, mark, waiting_for=remaining_copies)
+    return Plan(tuple(release), requeue_after_s=RECHECK_S if remaining_copies else None)
+
+
+def plan_resolution(
+    project: PlaneName, deployment: WorkloadDeployment, found: SourceResolution
+) -> Plan:
+    mark = labels.REFERENCED_DATA_FINALIZER
+    if references(deployment.spec.template):
+        guard = add_finalizer(project, DEPLOYMENT, deployment, mark)
+        if guard:
+            return Plan(tuple(guard))
+    requeue_s = RECHECK_S if found.reason else None
+    if is_same_resolution(deployment, found):
+        return Plan(requeue_after_s=requeue_s)
+    metadata = {
+        "resourceVersion": deployment.metadata.resource_version,
+        "annotations": {
+            labels.EXPECTED_DATA: sorted_bytes(sorted(found.versions)).decode(),
+            labels.RESOLVED_DATA: sorted_bytes(plain(found)).decode(),
+        },
+    }
+    reason = found.reason or "its ConfigMaps and Secrets were looked up"
+    patch = Patch(project, DEPLOYMENT, ref_of(deployment), {"metadata": metadata}, reason)
+    return Plan((patch,), requeue_after_s=requeue_s)
+
+
+def propagated_annotations(deployment: WorkloadDeployment) -> dict[str, str]:
+    """Return the annotations that the hub's copy of the deployment receives."""
+    annotations = deployment.metadata.annotations
+    names = (labels.EXPECTED_DATA, labels.RESOLVED_DATA)
+    return {name: annotations[name] for name in names if name in annotations}
+
+
+def data_ready_condition(
+    deployment: WorkloadDeployment | None,
+    template: str,
+    wanted: Sequence[Reference],
+    observed: ObservedSources,
+) -> ConditionValue:
+    """Return whether the sources of an instance with this template hash are on its plane.
+
+    A deployment that was copied from a project must have a resolution for this template. Any other
+    deployment finds its sources on its own plane.
+    """
+    if deployment is None:
+        return _UNRESOLVED
+    if labels.SOURCE_GENERATION not in deployment.metadata.annotations:
+        return check_sources(wanted, observed)
+    found = recorded_resolution(deployment)
+    if found is None or found.template_hash != template:
+        return _UNRESOLVED
+    if found.reason:
+        return ConditionValue(FALSE, found.reason, found.message)
+    missing = [
+        str(source)
+        for source in sources(wanted)
+        if (version := found.versions.get(str(source)))
+        and not _is_current_version(observed.present.get(source), version)
+    ]
+    if missing:
+        message = f"Waiting for the cell to get {', '.join(missing)}"
+        return ConditionValue(FALSE, Reason.AWAITING_PROPAGATION, message[:1024])
+    return check_sources(wanted, observed)
+
+
+def _is_current_version(held: SourceObject | None, version: str) -> bool:
+    if held is None:
+        return False
+    arrived = version_of(held)
+    if arrived.isdecimal() and version.isdecimal():
+        return int(arrived) >= int(version)
+    return arrived == version

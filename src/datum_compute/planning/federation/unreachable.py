@@ -1,8 +1,11 @@
-"""What is known of a cell that does not answer: nothing, since a moment that can be named.
+"""Status of deployments and instances whose cell is unreachable.
 
-The hub keeps the last word of every cell. Here it becomes Unknown on its way to the project, so
-that nothing is called ready which nobody can see; when the cell answers again its own word returns.
-The message holds nothing that changes while the silence lasts, so it is written once.
+The hub keeps the last status that a cell reported. While the Cluster of the cell is not Ready, the
+project shows that status with Unknown conditions and no ready replicas, and keeps the last known
+counts in `lastKnown`. The cell's own status returns with its next report.
+
+The message contains only the time since which the cell is unreachable, so that the status is
+written once.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from datum_compute.api.workloaddeployment import LastKnown, WorkloadDeploymentSt
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class UnreachableCell:
     cell: str
     since: str
 
@@ -40,66 +43,76 @@ class Silence:
         return ConditionValue(UNKNOWN, Reason.CELL_UNREACHABLE, message)
 
 
-def silence_of(cluster: Cluster | None) -> Silence | None:
-    """None for a cell that answers, and for one that nobody has asked yet."""
+def find_unreachable(cluster: Cluster | None) -> UnreachableCell | None:
+    """Return None if the cell is Ready or was never probed."""
     ready = find_condition(cluster.status.conditions, "Ready") if cluster is not None else None
     if cluster is None or ready is None or ready.status == TRUE:
         return None
-    return Silence(cluster.metadata.name, ready.last_transition_time)
+    return UnreachableCell(cluster.metadata.name, ready.last_transition_time)
 
 
-def are_equally_heard(old: Cluster | None, new: Cluster | None) -> bool:
-    """Whether a change of a Cluster leaves it as silent as it was, or as ready."""
+def same_reachability(old: Cluster | None, new: Cluster | None) -> bool:
+    """Return True if an update of a Cluster changes neither Ready nor the time since which the cell
+    is unreachable."""
     if old is None or new is None:
         return False
-    was, now = (is_true(cluster.status.conditions, "Ready") for cluster in (old, new))
-    return was == now and silence_of(old) == silence_of(new)
+    old_ready, new_ready = (is_true(cluster.status.conditions, "Ready") for cluster in (old, new))
+    return old_ready == new_ready and find_unreachable(old) == find_unreachable(new)
 
 
-def unheard_deployment(
-    told: WorkloadDeploymentStatus,
-    shown: WorkloadDeploymentStatus,
-    silence: Silence,
+def mark_deployment_unknown(
+    last_report: WorkloadDeploymentStatus,
+    current: WorkloadDeploymentStatus,
+    unreachable: UnreachableCell,
     now: str,
 ) -> WorkloadDeploymentStatus:
-    """``told`` is the cell's last word, ``shown`` what the project says now. Whatever was there may
-    still be there, but none of it counts as ready."""
-    types = tuple(condition.type for condition in told.conditions)
-    reason, message = silence.verdict.reason, silence.verdict.message
-    blocked = BlockedReplicas(reason=reason, replicas=told.desired_replicas, message=message)
+    """Return the last report of the cell with Unknown conditions and no ready replicas.
+
+    Transition times are kept from `current`, the status that the project shows.
+    """
+    types = tuple(condition.type for condition in last_report.conditions)
+    replicas = last_report.desired_replicas
+    verdict = unreachable.verdict
+    blocked = BlockedReplicas(reason=verdict.reason, replicas=replicas, message=verdict.message)
     return msgspec.structs.replace(
-        told,
-        conditions=_unknown(told.conditions, shown.conditions, types, silence, now),
+        last_report,
+        conditions=_with_unknown(
+            last_report.conditions, current.conditions, types, unreachable, now
+        ),
         ready_replicas=0,
         available_replicas=0,
-        last_known=LastKnown(as_of=silence.since, ready_replicas=told.ready_replicas),
-        blocked=[blocked] if told.desired_replicas else [],
+        last_known=LastKnown(as_of=unreachable.since, ready_replicas=last_report.ready_replicas),
+        blocked=[blocked] if replicas else [],
     )
 
 
-def unheard_instance(
-    told: InstanceStatus, shown: InstanceStatus, silence: Silence, now: str
+def mark_instance_unknown(
+    last_report: InstanceStatus, current: InstanceStatus, unreachable: UnreachableCell, now: str
 ) -> InstanceStatus:
-    """How it was set up and what was granted to it stays true; whether it serves nobody knows."""
+    """Return the last report of the cell with Ready and Available Unknown.
+
+    Other conditions stay: a granted quota or a programmed machine does not depend on reachability.
+    """
     types = (READY, AVAILABLE)
-    conditions = _unknown(told.conditions, shown.conditions, types, silence, now)
-    return msgspec.structs.replace(told, conditions=conditions)
+    conditions = _with_unknown(last_report.conditions, current.conditions, types, unreachable, now)
+    return msgspec.structs.replace(last_report, conditions=conditions)
 
 
-def _unknown(
-    told: Sequence[Condition],
-    shown: Sequence[Condition],
+def _with_unknown(
+    last_report: Sequence[Condition],
+    current: Sequence[Condition],
     types: Sequence[str],
-    silence: Silence,
+    unreachable: UnreachableCell,
     now: str,
 ) -> list[Condition]:
-    """``told`` with the given types Unknown; the time of a transition is kept from ``shown``."""
-    found = []
-    for condition in told:
+    conditions = []
+    for condition in last_report:
         if condition.type in types:
             generation = condition.observed_generation
-            new = make_condition(condition.type, silence.verdict, generation=generation, now=now)
-            old = find_condition(shown, condition.type)
-            (condition,) = with_condition([old] if old is not None else [], new)
-        found.append(condition)
-    return found
+            unknown = make_condition(
+                condition.type, unreachable.verdict, generation=generation, now=now
+            )
+            old = find_condition(current, condition.type)
+            (condition,) = with_condition([old] if old is not None else [], unknown)
+        conditions.append(condition)
+    return conditions

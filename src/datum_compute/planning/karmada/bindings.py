@@ -1,14 +1,16 @@
-"""What the embedded hub does in Karmada's place: policy + cluster -> binding -> work.
+"""Bindings and Works of the embedded hub, which replaces Karmada.
 
-A binding says to which clusters an object goes; a work is the object for one cluster.
+A binding results from a policy and the clusters, and leads to Works.
 
-Which objects and clusters a policy means.
 
-What is not sent to cells: held by its policy, or by a hold of its own.
-
-Both are operators' to set and to lift, and both are said in one field of the binding, as with
-Karmada. A note on the binding says what the policy has added, so that a policy that is resumed
-takes its own hold along and no other; with Karmada it takes both.
+- A policy selects objects and clusters. A binding lists the clusters that an object is scheduled
+  to. A Work contains the object for one cluster.
+- Policies schedule; only the deletion of an object removes it from cells.
+- The status that cells report is aggregated on the binding. For a deployment on one cell it is also
+  written to the object.
+- Dispatching is suspended by the policy or on the binding. Both are merged into one field of the
+  binding, as in Karmada. An annotation lists the clusters that only the policy suspended, so that
+  resuming the policy does not resume the others. Karmada would resume both.
 """
 
 from __future__ import annotations
@@ -57,7 +59,11 @@ from datum_compute.api.secret import Secret
 from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
 from datum_compute.api.workname import work_name
 from datum_compute.planning.apply import plan_object, plan_status
-from datum_compute.planning.federation.cells import Placing, placed_on_all, placed_on_one
+from datum_compute.planning.federation.cells import (
+    SchedulingResult,
+    schedule_to_all,
+    schedule_to_one,
+)
 from datum_compute.planning.plan import Action, Delete, PatchStatus, Plan, Wait, drop_finalizer
 
 
@@ -99,38 +105,38 @@ def _requirement_holds(requirement: LabelRequirement, labels: Mapping[str, str])
             return value is None
 
 
-Hold = frozenset[str]  # names of clusters
-EVERYWHERE = "*"
+ClusterNames = frozenset[str]
+ALL_CLUSTERS = "*"
 
 
-def plan_hold(
+def merge_suspension(
     binding: ResourceBinding | ClusterResourceBinding | None, policy: Suspension | None
 ) -> tuple[Suspension | None, dict[str, str]]:
-    """What the binding shall say, and its note of what comes from the policy."""
+    """Return the suspension of the binding, and its annotation with the part of the policy."""
     present = binding.spec.suspension if binding is not None else None
     note = binding.metadata.annotations.get(labels.HELD_BY_POLICY) if binding is not None else None
-    said, theirs = _hold(present), _hold(policy)
-    own = said - frozenset((note or "").split(","))
+    reported, theirs = _suspended_clusters(present), _suspended_clusters(policy)
+    own = reported - frozenset((note or "").split(","))
     added = ",".join(sorted(theirs - own))
-    # As it was written, if it says the same.
-    wanted = present if said == own | theirs else _suspension(own | theirs)
+    # Keep the present value if it has the same meaning.
+    wanted = present if reported == own | theirs else _suspension(own | theirs)
     return wanted, {labels.HELD_BY_POLICY: added} if added or note else {}
 
 
-def _hold(suspension: Suspension | None) -> Hold:
+def _suspended_clusters(suspension: Suspension | None) -> ClusterNames:
     if suspension is None:
         return frozenset()
     named = suspension.dispatching_on_clusters
     clusters = named.cluster_names if named is not None else []
-    return frozenset([*clusters, *([EVERYWHERE] if suspension.dispatching else [])])
+    return frozenset([*clusters, *([ALL_CLUSTERS] if suspension.dispatching else [])])
 
 
-def _suspension(hold: Hold) -> Suspension | None:
+def _suspension(hold: ClusterNames) -> Suspension | None:
     if not hold:
         return None
-    clusters = sorted(hold - {EVERYWHERE})
+    clusters = sorted(hold - {ALL_CLUSTERS})
     return Suspension(
-        dispatching=True if EVERYWHERE in hold else None,
+        dispatching=True if ALL_CLUSTERS in hold else None,
         dispatching_on_clusters=SuspendClusters(cluster_names=clusters) if clusters else None,
     )
 
@@ -159,8 +165,10 @@ def plan_binding(
     binding: AnyBinding | None,
     now: str,
 ) -> Plan:
-    """``policies`` in order of precedence. An object that no policy selects (any more) keeps its
-    binding, as with Karmada: policies place, only deletion removes."""
+    """Plan the binding of an object. ``policies`` are in order of precedence.
+
+    An object that no policy selects keeps its binding, as in Karmada.
+    """
     if template.is_terminating or (binding is not None and binding.is_terminating):
         return Plan()
     policy = next((p for p in policies if selects(p, kind, template)), None)
@@ -172,10 +180,12 @@ def plan_binding(
         for c in clusters
         if not c.is_terminating and cluster_selected(affinity, c.metadata.name, c.metadata.labels)
     ]
-    placing = _placing(kind, matching, binding)
-    desired = _binding(kind, template, placing.targets, plan_hold(binding, policy.spec.suspension))
+    placing = _schedule(kind, matching, binding)
+    desired = _binding(
+        kind, template, placing.targets, merge_suspension(binding, policy.spec.suspension)
+    )
     listed = ", ".join(placing.targets) or "no cluster"
-    actions = plan_object(HUB, binding_kind(kind), desired, binding, f"goes to {listed}")
+    actions = plan_object(HUB, binding_kind(kind), desired, binding, f"scheduled to {listed}")
     if binding is not None:
         status = _scheduled_status(binding, placing.verdict, now)
         actions += plan_status(HUB, binding_kind(kind), binding, status) if not actions else []
@@ -189,13 +199,17 @@ def plan_works(
     works: Sequence[Work],
     now: str,
 ) -> Plan:
-    """One Work for every target. A binding lets go as soon as its Works are told to go: a
-    terminating Work is the tombstone of a copy that may still be on its cell. A deployment that
-    goes to another cell arrives there only when the first has confirmed that it is gone."""
+    """Plan one Work for each cluster of the binding, and the aggregated status.
+
+    - A terminating binding is released as soon as its Works are deleted. A terminating Work is the
+      tombstone of a copy that its cell may still have.
+    - A deployment that moves to another cell gets its Work there only after the first cell has
+      confirmed that its copy is gone.
+    """
     if binding.is_terminating:
         release = drop_finalizer(HUB, binding_kind(kind), binding, labels.BINDING_FINALIZER)
-        return Plan((*_removals(works), *release))
-    if template is None or not _binds(kind, binding, template):
+        return Plan((*_delete_works(works), *release))
+    if template is None or not _is_binding_of(kind, binding, template):
         return Plan()
     wanted = [execution_namespace(target.name) for target in binding.spec.clusters]
     left = [work for work in works if work.metadata.namespace not in wanted]
@@ -208,10 +222,10 @@ def plan_works(
             actions.append(Wait(f"{_cell_of(left[0])} has not confirmed that its copy is gone"))
         elif present is None or not present.is_terminating:
             actions += plan_object(HUB, WORK, desired, present, f"copy for {target.name}")
-    actions += _removals(left)
-    speaking = [work for work in works if _speaks_for(binding, work)]
-    actions += _plan_report(kind, binding, template, speaking, now)
-    if _is_on_its_way(binding, works):
+    actions += _delete_works(left)
+    reporting = [work for work in works if _belongs_to_binding(binding, work)]
+    actions += _plan_status_aggregation(kind, binding, template, reporting, now)
+    if _should_defer_status(binding, works):
         actions = [a for a in actions if not isinstance(a, PatchStatus) or a.kind is kind]
     return Plan(tuple(actions))
 
@@ -221,18 +235,17 @@ def plan_unbound_works(works: Sequence[Work]) -> Plan:
     request can arrive after the binding that needed the Work is gone. Works that were written by
     hand have no binding label and stay."""
     bound = [work for work in works if work.metadata.labels.get(labels.BINDING_ID)]
-    return Plan(tuple(_removals(bound)))
+    return Plan(tuple(_delete_works(bound)))
 
 
-def _speaks_for(binding: AnyBinding, work: Work) -> bool:
-    """Whether what a Work says is about this object: not one that is on its way out, nor one that
-    an object of that name has left behind."""
+def _belongs_to_binding(binding: AnyBinding, work: Work) -> bool:
+    """Return False for a terminating Work and for a Work of an earlier object of the same name."""
     own = work.metadata.labels.get(labels.BINDING_ID) == binding.metadata.uid
     return own and not work.is_terminating
 
 
 def selects(policy: Policy, kind: KindInfo[Any], template: ApiObject) -> bool:
-    """Whether it places the object, if no policy comes before it."""
+    """Return True if the policy selects the object."""
     return any(object_selected(s, kind, template) for s in policy.spec.resource_selectors)
 
 
@@ -268,19 +281,20 @@ def _binding(
     return binding
 
 
-def _binds(kind: KindInfo[Any], binding: AnyBinding, template: ApiObject) -> bool:
-    """Two bindings of one object would take its Work from each other: only ours speaks for it."""
+def _is_binding_of(kind: KindInfo[Any], binding: AnyBinding, template: ApiObject) -> bool:
+    """Return True for the one binding of an object. Two bindings would overwrite each other's
+    Works."""
     ours = binding.metadata.name == binding_name(kind, template.metadata.name)
     return ours and binding.spec.resource.uid == template.metadata.uid
 
 
-def _placing(
+def _schedule(
     kind: KindInfo[Any], matching: Sequence[Cluster], binding: AnyBinding | None
-) -> Placing:
+) -> SchedulingResult:
     if kind is not DEPLOYMENT:
-        return placed_on_all(matching)
+        return schedule_to_all(matching)
     bound = binding.spec.clusters if binding is not None else ()
-    return placed_on_one(matching, [target.name for target in bound])
+    return schedule_to_one(matching, [target.name for target in bound])
 
 
 def _scheduled_status(
@@ -312,7 +326,7 @@ def _work(kind: KindInfo[Any], binding: AnyBinding, template: ApiObject, cluster
 
 
 def _manifest(kind: KindInfo[Any], template: ApiObject) -> JsonObject:
-    """The object as a cell gets it: nothing that only has a meaning on the hub."""
+    """Return the object as a cell receives it, without metadata that only the hub needs."""
     metadata = template.metadata
     manifest: JsonObject = {
         "apiVersion": kind.api_version,
@@ -334,7 +348,7 @@ def _manifest(kind: KindInfo[Any], template: ApiObject) -> JsonObject:
     return manifest
 
 
-def _removals(works: Sequence[Work]) -> list[Action]:
+def _delete_works(works: Sequence[Work]) -> list[Action]:
     return [
         Delete(HUB, WORK, ref_of(work), work.metadata.uid, "no longer bound to this cluster")
         for work in works
@@ -342,35 +356,33 @@ def _removals(works: Sequence[Work]) -> list[Action]:
     ]
 
 
-def _plan_report(
+def _plan_status_aggregation(
     kind: KindInfo[Any], binding: AnyBinding, template: ApiObject, works: Sequence[Work], now: str
 ) -> list[Action]:
-    """What the cells say, from the single member on the object itself, and on the binding. The
-    object comes first: who is on record on the binding has spoken there. When nobody speaks for it
-    any more, because it leaves its cell or its cell has lost it, what was said of it is nobody's
-    word."""
-    items = [_reported(work) for work in sorted(works, key=lambda w: w.metadata.namespace)]
+    """Write the object's status before the binding's: the federator trusts a cell that the binding
+    lists. Clear the object's status when no Work reports."""
+    items = [_aggregated_item(work) for work in sorted(works, key=lambda w: w.metadata.namespace)]
     applied = _fully_applied(binding, items, now)
     status = ResourceBindingStatus(
         conditions=with_condition(binding.status.conditions, applied), aggregated_status=items
     )
-    said = items[0].status if len(items) == 1 else None
+    reported = items[0].status if len(items) == 1 else None
     actions: list[Action] = []
     if kind is DEPLOYMENT and len(items) <= 1:
         observed = getattr(template, "status")  # noqa: B009
-        wanted = canonical(type(observed)()) if said is None else said
+        wanted = canonical(type(observed)()) if reported is None else reported
         patch = merge_patch(canonical(observed), wanted)
-        reason = "as the cell reports" if said is not None else "no cell has it"
+        reason = "reported by the cell" if reported is not None else "no cell reports a status"
         if patch:
             version = template.metadata.resource_version
             actions.append(PatchStatus(HUB, kind, ref_of(template), version, patch, reason))
     return [*actions, *plan_status(HUB, binding_kind(kind), binding, status)]
 
 
-def _is_on_its_way(binding: AnyBinding, works: Sequence[Work]) -> bool:
-    """Placed, and no cell has said anything yet, nor has anybody of them here."""
-    heard = any(w.status.conditions or not _speaks_for(binding, w) for w in works)
-    if heard or not binding.spec.clusters:
+def _should_defer_status(binding: AnyBinding, works: Sequence[Work]) -> bool:
+    """Return True if the binding is scheduled, no cell has reported and no status was written."""
+    has_report = any(w.status.conditions or not _belongs_to_binding(binding, w) for w in works)
+    if has_report or not binding.spec.clusters:
         return False
     return find_condition(binding.status.conditions, FULLY_APPLIED) is None
 
@@ -379,7 +391,7 @@ def _cell_of(work: Work) -> str:
     return work.metadata.namespace.removeprefix(execution_namespace(""))
 
 
-def _reported(work: Work) -> AggregatedStatusItem:
+def _aggregated_item(work: Work) -> AggregatedStatusItem:
     applied = find_condition(work.status.conditions, APPLIED)
     statuses = work.status.manifest_statuses
     return AggregatedStatusItem(
@@ -391,7 +403,7 @@ def _reported(work: Work) -> AggregatedStatusItem:
 
 
 def _is_applied(work: Work, applied: Condition | None) -> bool:
-    """As the Work is now: what was applied of an earlier one says nothing of it."""
+    """Return True if the present generation of the Work was applied."""
     if applied is None or applied.status != TRUE:
         return False
     return applied.observed_generation >= work.metadata.generation

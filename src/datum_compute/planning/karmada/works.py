@@ -1,4 +1,12 @@
-"""One Work on its cell: the copy comes, is kept as the hub wants it, reports, and goes."""
+"""Execution of a Work: the copy of its object on a cell, and the status that the Work reports.
+
+- Changes to the copy on the cell are overwritten. Labels, finalizers and owners that the cell added
+  stay.
+- An object of the same name that is not a copy of the Work is not changed; the Work reports it.
+- The Work is released only after a live read confirms that the copy is gone, which is up to the
+  caller.
+- A suspended Work writes nothing to the cell, and still reports the status of the copy.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +35,7 @@ from datum_compute.planning.karmada.bindings import APPLIED
 from datum_compute.planning.plan import Action, Delete, Plan, Wait
 
 RECHECK_S = 30.0
-# A namespace travels on its own, and may arrive a moment later than what lies in it.
+# A namespace has its own Work and may arrive shortly after the objects in it.
 NAMESPACE_S = 0.02
 MISSING_NAMESPACE_S = 2.0
 DISPATCHING = "Dispatching"
@@ -42,9 +50,11 @@ def plan_execution(
     *,
     missing_namespace: str = "",
 ) -> Plan:
-    """``copy`` is what the cell holds under the manifest's name, ``missing_namespace`` what it
-    lies in if that is not there. Drift on the cell is overwritten; labels, finalizers and owners
-    that the cell added stay."""
+    """Plan the copy and the report of a Work.
+
+    ``copy`` is the cell's object of the manifest's name. ``missing_namespace`` is the name of its
+    namespace, if the cell does not have it.
+    """
     if work.is_terminating:
         return _plan_removal(cell, work, kind, copy)
     if copy is not None and not is_copy_of(copy, kind, work):
@@ -53,29 +63,29 @@ def plan_execution(
     if work.spec.suspend_dispatching:
         return Plan(tuple(_report_suspended(work, kind, copy, now)))
     if copy is not None and copy.is_terminating:
-        return _plan_leaving(work, kind, copy, now)
+        return _plan_terminating_copy(work, kind, copy, now)
     if missing_namespace:
-        return _plan_homeless(cell, work, kind, missing_namespace, now)
-    actions = plan_object(cell, kind, desired_copy(work, kind), copy, "as the hub wants it")
-    if copy is not None and _is_on_its_way(work, copy, now):
+        return _plan_missing_namespace(cell, work, kind, missing_namespace, now)
+    actions = plan_object(cell, kind, desired_copy(work, kind), copy, "as in the Work of the hub")
+    if copy is not None and _should_defer_status(work, copy, now):
         return Plan(tuple(actions), requeue_after_s=INITIAL_STATUS_S)
     if copy is not None:
         actions += _report(work, kind, copy, "", now)
     elif work.status.manifest_statuses:
-        gone = f"{cell} has lost its copy, which is made anew"
+        gone = f"{cell} has lost its copy, which is created again"
         actions = [*_report(work, kind, None, gone, now), *actions]
     return Plan(tuple(actions))
 
 
-def _plan_leaving(work: Work, kind: KindInfo[Any], copy: ApiObject, now: str) -> Plan:
-    """Somebody removes it on the cell. It is heard to its end, but only by a Work that has heard of
-    it before: what an earlier one has left says nothing of the object that is to come."""
+def _plan_terminating_copy(work: Work, kind: KindInfo[Any], copy: ApiObject, now: str) -> Plan:
+    """Report the terminating copy's status only if this Work reported it before. Otherwise the copy
+    belongs to an earlier object of the same name."""
     problem = "an earlier copy is being removed"
     reported = _report(work, kind, copy, problem, now) if work.status.manifest_statuses else []
     return Plan((*reported, Wait(problem)), requeue_after_s=RECHECK_S)
 
 
-def _plan_homeless(
+def _plan_missing_namespace(
     cell: PlaneName, work: Work, kind: KindInfo[Any], namespace: str, now: str
 ) -> Plan:
     problem = f"namespace {namespace} is not on {cell} yet"
@@ -85,15 +95,16 @@ def _plan_homeless(
     return Plan(tuple(reported), requeue_after_s=MISSING_NAMESPACE_S)
 
 
-def _is_on_its_way(work: Work, copy: ApiObject, now: str) -> bool:
-    """A new copy that has yet to say something: that it arrived is told with its first word."""
+def _should_defer_status(work: Work, copy: ApiObject, now: str) -> bool:
+    """Return True for a new copy without a status: `Applied` is reported together with the first
+    status."""
     if not isinstance(copy, WorkloadDeployment) or copy.status != WorkloadDeploymentStatus():
         return False
     return should_defer(work, work.status.conditions, now)
 
 
-def plan_unreachable(work: Work, cell: PlaneName, now: str) -> Plan:
-    """The cell cannot be reached: say so, keep its last report, look again."""
+def plan_unreachable_cell(work: Work, cell: PlaneName, now: str) -> Plan:
+    """Report that the cell is unreachable. The last report of the copy stays."""
     verdict = ConditionValue(FALSE, "AppliedFailed", f"{cell} is not reachable")
     applied = make_condition(APPLIED, verdict, generation=work.metadata.generation, now=now)
     status = WorkStatus(
@@ -103,20 +114,20 @@ def plan_unreachable(work: Work, cell: PlaneName, now: str) -> Plan:
     return Plan(tuple(plan_status(HUB, WORK, work, status)), requeue_after_s=RECHECK_S)
 
 
-def plan_orphans(
+def plan_orphaned_copies(
     cell: PlaneName, work: Ref, kind: KindInfo[Any], copies: Sequence[ApiObject]
 ) -> Plan:
-    """``copies`` are those of the cell that the hub manages; the Work is proven not to be there.
+    """Plan the deletion of copies whose Work is proven to be gone. ``copies`` have the hub's label.
 
-    A copy outlives its Work only if its creation was under way for longer than the Work lived. One
-    whose note of its Work was edited is told by its name, but never one that had no note at all.
+    A copy outlives its Work if its create request arrives after the Work is gone. The name leads
+    to the Work, because the annotations may have been edited. A copy without them stays.
     """
     return Plan(
         tuple(
             Delete(cell, kind, ref_of(copy), copy.metadata.uid, "its Work is gone")
             for copy in copies
             if work_name(kind, ref_of(copy)) == work.name
-            and _names(copy) != (None, None)
+            and _annotated_work(copy) != (None, None)
             and not copy.is_terminating
         )
     )
@@ -139,9 +150,12 @@ def desired_copy(work: Work, kind: KindInfo[Any]) -> ApiObject:
 
 
 def is_copy_of(copy: ApiObject, kind: KindInfo[Any], work: Work) -> bool:
-    """By the annotations that name the Work. Those are notes that anybody may edit, so what bears
-    the hub's mark and lacks one, or whose own name leads to the Work, is its copy all the same."""
-    named = _names(copy)
+    """Return True if the annotations name the Work.
+
+    They may have been edited. So an object with the hub's label is a copy too if it lacks one of
+    them, or if its own name leads to the Work.
+    """
+    named = _annotated_work(copy)
     if named == (work.metadata.namespace, work.metadata.name):
         return True
     if labels.MANAGED not in copy.metadata.labels:
@@ -149,14 +163,14 @@ def is_copy_of(copy: ApiObject, kind: KindInfo[Any], work: Work) -> bool:
     return None in named or work.metadata.name == work_name(kind, ref_of(copy))
 
 
-def _names(copy: ApiObject) -> tuple[str | None, str | None]:
-    """The Work that the copy says it is of."""
+def _annotated_work(copy: ApiObject) -> tuple[str | None, str | None]:
+    """Return the namespace and name of the Work in the annotations."""
     annotations = copy.metadata.annotations
     return annotations.get(labels.WORK_NAMESPACE), annotations.get(labels.WORK_NAME)
 
 
 def _plan_removal(cell: PlaneName, work: Work, kind: KindInfo[Any], copy: ApiObject | None) -> Plan:
-    """Removal ends with the copy gone; releasing the Work is for whoever has proof of that."""
+    """Delete the copy. The caller releases the Work when the copy is proven to be gone."""
     if copy is None or not is_copy_of(copy, kind, work):
         return Plan()
     waiting = Wait(f"{cell} is removing its copy")
@@ -185,7 +199,7 @@ def _report(
 
 
 def _statuses(kind: KindInfo[Any], copy: ApiObject | None) -> list[ManifestStatus]:
-    """The copy's own word. One that is gone has none: what it said last is no longer so."""
+    """Return the status of the copy; empty if the copy is gone."""
     if copy is None or not kind.has_status:
         return []
     return [ManifestStatus(status=canonical(getattr(copy, "status")))]  # noqa: B009
@@ -194,8 +208,7 @@ def _statuses(kind: KindInfo[Any], copy: ApiObject | None) -> list[ManifestStatu
 def _report_suspended(
     work: Work, kind: KindInfo[Any], copy: ApiObject | None, now: str
 ) -> list[Action]:
-    """What is on the cell is reported all the same. Whether it is as the hub wants it now nobody
-    says: the word of an earlier generation stays what it is."""
+    """Report the status of the copy. `Applied` keeps the value of an earlier generation."""
     verdict = ConditionValue(
         FALSE, "SuspendDispatching", "Work dispatching is in a suspended state."
     )

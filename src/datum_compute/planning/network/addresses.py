@@ -1,8 +1,9 @@
-"""Which address of a prefix an instance gets.
+"""Choose the addresses of instances from the prefixes of their network.
 
-The first address is the prefix itself, the second the gateway's, and the last of an IPv4 prefix its
-broadcast: nobody gets those. The search begins where the name of the instance says, so an instance
-that comes back has its old address if nobody took it meanwhile.
+- Three addresses are reserved: the first of a prefix, the second, which is the gateway, and the
+  last of an IPv4 prefix, which is the broadcast address.
+- The search starts at an index computed from the name of the instance, so an instance that is
+  created again gets its previous address if it is still free.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from datum_compute.api.instance import (
 from datum_compute.api.reasons import Reason
 from datum_compute.api.workloaddeployment import NetworkAttachment
 
-# An IPv6 prefix has more addresses than anybody can look through; so many tries are enough.
+# An IPv6 prefix has too many addresses to try all of them.
 _TRIES_MAX = 1 << 16
 INTERFACE = "eth0"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The addresses of a prefix that instances can have: ``count`` of them after the gateway."""
+    """The addresses of a prefix that instances can have: ``count`` addresses from ``first``."""
 
     prefix: str
     length: int
@@ -53,7 +54,7 @@ def block_of(prefix: str) -> Block:
 
 
 def plan_address(prefix: str, name: str, is_taken: Callable[[str], bool]) -> str | None:
-    """A free address for the instance of that name; None if all are taken."""
+    """Return a free address for the instance with this name; None if none is found."""
     block = block_of(prefix)
     start = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) % max(block.count, 1)
     for address in _candidates(block, start):
@@ -74,9 +75,9 @@ def addresses_of(interfaces: Sequence[NetworkInterfaceStatus]) -> list[str]:
 def interface_of(
     instance: Instance, attachment: NetworkAttachment, addresses: Sequence[str]
 ) -> NetworkInterfaceStatus:
-    """The interface with an address of each prefix of the attachment."""
-    wished = instance.spec.network_interfaces
-    found = [
+    """Return the interface with an address of each prefix of the attachment."""
+    requested = instance.spec.network_interfaces
+    assigned = [
         InterfaceAddress(
             family=attached.family,
             address=address,
@@ -86,39 +87,45 @@ def interface_of(
         for attached, address in zip(attachment.prefixes, addresses, strict=True)
     ]
     return NetworkInterfaceStatus(
-        name=wished[0].name if wished else INTERFACE,
-        assignments=NetworkAssignments(network_ip=found[0].address),
-        addresses=found,
+        name=requested[0].name if requested else INTERFACE,
+        assignments=NetworkAssignments(network_ip=assigned[0].address),
+        addresses=assigned,
         mtu=attachment.mtu,
     )
 
 
-def held_interfaces(interfaces: Sequence[NetworkInterfaceStatus]) -> list[NetworkInterfaceStatus]:
-    """As the network gave them, whatever the machine made of it."""
-    return [_reached_at(i, i.addresses[0].address) if i.addresses else i for i in interfaces]
+def assigned_interfaces(
+    interfaces: Sequence[NetworkInterfaceStatus],
+) -> list[NetworkInterfaceStatus]:
+    """Return the interfaces with the addresses that the network assigned, not those in use."""
+    return [_with_network_ip(i, i.addresses[0].address) if i.addresses else i for i in interfaces]
 
 
-def reached_interfaces(
+def reachable_interfaces(
     interfaces: Sequence[NetworkInterfaceStatus], own: Sequence[str]
 ) -> list[NetworkInterfaceStatus]:
-    """With the address at which the machine is reached. That is what the network gave it, unless
-    its ``own`` addresses are others: a pod has that of its cluster. Before it has any, and after,
-    the last one stays."""
+    """Return the interfaces with the address at which the machine is reachable.
+
+    That is the assigned address, unless the machine has other addresses (``own``): a pod has an
+    address of its cluster. While the machine has no address, the last one is kept.
+    """
     if not interfaces or not own:
         return list(interfaces)
-    held = held_interfaces(interfaces)
-    if any(address in own for address in addresses_of(held)):
-        return held
-    return [_reached_at(held[0], own[0]), *held[1:]]
+    assigned = assigned_interfaces(interfaces)
+    if any(address in own for address in addresses_of(assigned)):
+        return assigned
+    return [_with_network_ip(assigned[0], own[0]), *assigned[1:]]
 
 
-def _reached_at(interface: NetworkInterfaceStatus, address: str) -> NetworkInterfaceStatus:
+def _with_network_ip(interface: NetworkInterfaceStatus, address: str) -> NetworkInterfaceStatus:
     assignments = replace(interface.assignments, network_ip=address)
     return replace(interface, assignments=assignments)
 
 
-def location_fields(instance: Instance, attachment: NetworkAttachment | None) -> dict[str, Any]:
-    """Where it is, for an instance that was made before anybody knew."""
+def missing_location_fields(
+    instance: Instance, attachment: NetworkAttachment | None
+) -> dict[str, Any]:
+    """Return the location for the spec of an instance that was created before it was known."""
     if attachment is None or not attachment.location or instance.spec.location is not None:
         return {}
     return {"location": {"name": attachment.location}}
@@ -127,11 +134,11 @@ def location_fields(instance: Instance, attachment: NetworkAttachment | None) ->
 def network_verdict(
     instance: Instance, attachment: NetworkAttachment | None, interfaces: Sequence[object]
 ) -> ConditionValue:
-    """The instance's NetworkReady; ``interfaces`` are those it has been given."""
-    wished = instance.spec.network_interfaces
-    name = wished[0].name if wished else INTERFACE
+    """Return NetworkReady of the instance; ``interfaces`` are those assigned to it."""
+    requested = instance.spec.network_interfaces
+    name = requested[0].name if requested else INTERFACE
     if interfaces:
-        return ConditionValue(TRUE, Reason.READY, "The instance has its addresses")
+        return ConditionValue(TRUE, Reason.READY, "All addresses are assigned")
     if attachment is None:
         return ConditionValue(UNKNOWN, Reason.NETWORK_PROVISIONING, "The network is being set up")
     if attachment.problem is not None:

@@ -1,9 +1,12 @@
-"""How a project's deployment gets to know its network: a binding, and what came of it in the spec.
+"""Network attachment of a project's deployment: its NetworkBinding, and the prefixes in its spec.
 
-The deployment is held back from the hub until this is decided, so that a cell seldom sees one
-without a network. What cannot be had travels too, with its reason, and is told on every instance.
-Prefixes that were attached are never taken back: machines may have addresses from them. When the
-template changes to another network, the binding of the old one stays until nothing old runs.
+- The deployment is not copied to the hub before its attachment is decided, so that a cell seldom
+  receives a deployment without a network.
+- A network that cannot be attached is recorded too, with its reason, and is reported on every
+  instance.
+- Attached prefixes are never removed, because machines may have addresses from them.
+- When the template changes to another network, the binding of the old network stays until no
+  instance uses the old template.
 """
 
 from __future__ import annotations
@@ -47,32 +50,32 @@ RECHECK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The network of a deployment, and where it wants it."""
+class DesiredNetwork:
+    """The network that a deployment requests, and the location where it needs the network."""
 
     network: Ref
     location: str
 
 
 @dataclass(frozen=True, slots=True)
-class Presence:
-    """The context that the binding was promised, with its subnets by name."""
+class ContextWithSubnets:
+    """The context that the status of the binding names, with its subnets by name."""
 
     context: NetworkContext
     subnets: Mapping[str, Subnet]
 
 
 def network_of(template: InstanceTemplate, namespace: str) -> Ref:
-    """The network of its interface, or the one that every project has."""
+    """Return the network of the first interface, or the default network."""
     interfaces = template.spec.network_interfaces
     if not interfaces:
         return DEFAULT_NETWORK
-    named = interfaces[0].network
-    return Ref(named.namespace or namespace, named.name)
+    reference = interfaces[0].network
+    return Ref(reference.namespace or namespace, reference.name)
 
 
 def location_for(city: str, locations: Sequence[LocationBinding]) -> LocationBinding | None:
-    """The location of a city; of several the first by name."""
+    """Return the location of a city; the first by name if there are several."""
     serving = [b for b in locations if city_of(b) == normalized_city(city)]
     return min(serving, key=lambda b: b.metadata.name, default=None)
 
@@ -81,10 +84,10 @@ def city_of(location: LocationBinding) -> str:
     return normalized_city(location.spec.topology.get(CITY_CODE_KEY, ""))
 
 
-def binding_ref(deployment: WorkloadDeployment, wanted: Wanted) -> Ref:
-    """Another for another network, because a binding is about one network for good."""
-    about = f"{wanted.network}\0{wanted.location}"
-    digest = hashlib.sha256(about.encode()).hexdigest()[:8]
+def binding_ref(deployment: WorkloadDeployment, desired: DesiredNetwork) -> Ref:
+    """Return a name that depends on the network, because a binding cannot change its network."""
+    seed = f"{desired.network}\0{desired.location}"
+    digest = hashlib.sha256(seed.encode()).hexdigest()[:8]
     metadata = deployment.metadata
     return Ref(metadata.namespace, f"{metadata.name}-net-{digest}")
 
@@ -94,48 +97,56 @@ def plan_attachment(
     deployment: WorkloadDeployment,
     location: LocationBinding | None,
     bindings: Sequence[NetworkBinding],
-    presence: Presence | None,
+    context: ContextWithSubnets | None,
 ) -> Plan:
-    """``bindings`` are those the deployment owns; ``presence`` belongs to the one it wants."""
+    """Plan the binding and the attachment of a deployment.
+
+    ``bindings`` are owned by the deployment; ``context`` is that of the binding it needs.
+    """
     if deployment.is_terminating:
-        return Plan()  # the binding goes with the deployment, when nothing is left of it anywhere
+        return Plan()  # the garbage collector deletes the bindings after the deployment
     network = network_of(deployment.spec.template, deployment.metadata.namespace)
     if location is None:
         message = f"The project has no LocationBinding for {deployment.spec.city_code}"
-        return _told(plane, deployment, _problem(network, "", "LocationNotAvailable", message))
-    wanted = Wanted(network, location.spec.location_ref.name)
-    ref = binding_ref(deployment, wanted)
+        return _plan_patch(
+            plane, deployment, _problem(network, "", "LocationNotAvailable", message)
+        )
+    desired = DesiredNetwork(network, location.spec.location_ref.name)
+    ref = binding_ref(deployment, desired)
     binding = next((b for b in bindings if ref_of(b) == ref), None)
     actions = plan_object(
-        plane, NETWORK_BINDING, _binding(deployment, wanted, ref), binding, f"for {network}"
+        plane, NETWORK_BINDING, _binding(deployment, desired, ref), binding, f"for {network}"
     )
-    actions += _leave_old(plane, deployment, network, [b for b in bindings if ref_of(b) != ref])
-    attachment = _attachment(wanted, binding, presence)
+    actions += _plan_old_binding_deletion(
+        plane, deployment, network, [b for b in bindings if ref_of(b) != ref]
+    )
+    attachment = _attachment(desired, binding, context)
     if attachment is None:
-        return Plan((*actions, Wait(f"{network} is not in {wanted.location} yet")), RECHECK_S)
-    told = _told(plane, deployment, attachment)
-    return Plan((*actions, *told.actions), told.requeue_after_s)
+        return Plan(
+            (*actions, Wait(f"network {network} is not set up in {desired.location} yet")),
+            RECHECK_S,
+        )
+    update = _plan_patch(plane, deployment, attachment)
+    return Plan((*actions, *update.actions), update.requeue_after_s)
 
 
 def _attachment(
-    wanted: Wanted, binding: NetworkBinding | None, presence: Presence | None
+    desired: DesiredNetwork, binding: NetworkBinding | None, found: ContextWithSubnets | None
 ) -> NetworkAttachment | None:
-    """None while nothing is decided."""
-    network, location = wanted.network, wanted.location
+    """Return None while the binding is pending."""
+    network, location = desired.network, desired.location
     ready = binding and find_condition(binding.status.conditions, "Ready")
     if not ready:
         return None
     if ready.status == FALSE:
         return _problem(network, location, ready.reason, ready.message)
-    if ready.status != TRUE or presence is None:
+    if ready.status != TRUE or found is None:
         return None
-    context = presence.context
-    found = [
-        presence.subnets.get(subnet_name(context, family)) for family in context.spec.ip_families
-    ]
-    prefixes = [_prefix(subnet) for subnet in found if subnet is not None and prefix_of(subnet)]
+    context = found.context
+    subnets = [found.subnets.get(subnet_name(context, f)) for f in context.spec.ip_families]
+    prefixes = [_prefix(subnet) for subnet in subnets if subnet is not None and prefix_of(subnet)]
     if not prefixes:
-        message = f"Network {network} gives out no addresses: its ipam.mode is Policy"
+        message = f"Network {network} allocates no addresses: its ipam.mode is Policy"
         return _problem(network, location, "NoAddresses", message)
     return NetworkAttachment(
         network=network.name,
@@ -161,13 +172,13 @@ def _problem(network: Ref, location: str, reason: str, message: str) -> NetworkA
     )
 
 
-def _told(plane: PlaneName, deployment: WorkloadDeployment, new: NetworkAttachment) -> Plan:
-    """Written into the spec; a problem never replaces prefixes of the same network."""
+def _plan_patch(plane: PlaneName, deployment: WorkloadDeployment, new: NetworkAttachment) -> Plan:
+    """Write the attachment to the spec. A problem never replaces prefixes of the same network."""
     old = deployment.spec.network_attachment
     recheck_s = RECHECK_S if new.problem is not None else None
-    # Earlier releases did not write the namespace down.
-    same = old and old.network == new.network and old.namespace in ("", new.namespace)
-    if old == new or (old and old.prefixes and new.problem and same):
+    # Earlier releases did not record the namespace.
+    is_same_network = old and old.network == new.network and old.namespace in ("", new.namespace)
+    if old == new or (old and old.prefixes and new.problem and is_same_network):
         return Plan(requeue_after_s=recheck_s)
     patch = {
         "metadata": {"resourceVersion": deployment.metadata.resource_version},
@@ -177,46 +188,48 @@ def _told(plane: PlaneName, deployment: WorkloadDeployment, new: NetworkAttachme
     return Plan((Patch(plane, DEPLOYMENT, ref_of(deployment), patch, reason),), recheck_s)
 
 
-def _leave_old(
+def _plan_old_binding_deletion(
     plane: PlaneName,
     deployment: WorkloadDeployment,
     network: Ref,
     old: Sequence[NetworkBinding],
 ) -> list[Action]:
-    """Only when everything runs on the network that is wanted: what holds the prefixes of the old
-    one must stay while anything may have an address of them."""
+    """Delete bindings of earlier networks when all instances use the desired one.
+
+    Until then instances may have addresses from the prefixes of the old network.
+    """
     attached = deployment.spec.network_attachment
-    if attached is None or attached.problem is not None or not is_rolled(deployment):
+    if attached is None or attached.problem is not None or not is_rollout_complete(deployment):
         return []
     if Ref(attached.namespace, attached.network) != network:
         return []
     return [
-        Delete(plane, NETWORK_BINDING, ref_of(b), b.metadata.uid, "nothing old runs any more")
+        Delete(plane, NETWORK_BINDING, ref_of(b), b.metadata.uid, "no instance uses this network")
         for b in old
         if not b.is_terminating
     ]
 
 
-def is_rolled(deployment: WorkloadDeployment) -> bool:
-    """Whether everything that runs is of the present template."""
+def is_rollout_complete(deployment: WorkloadDeployment) -> bool:
+    """Return True if all instances have the current template."""
     status = deployment.status
     observed = status.observed_generation == deployment.metadata.generation
     return observed and status.replicas == status.updated_replicas == status.desired_replicas
 
 
-def _binding(deployment: WorkloadDeployment, wanted: Wanted, ref: Ref) -> NetworkBinding:
+def _binding(deployment: WorkloadDeployment, desired: DesiredNetwork, ref: Ref) -> NetworkBinding:
     return NetworkBinding(
         metadata=ObjectMeta(
             name=ref.name,
             namespace=ref.namespace,
-            labels=binding_labels(wanted.network, wanted.location),
+            labels=binding_labels(desired.network, desired.location),
             owner_references=[owner_reference(deployment, DEPLOYMENT)],
         ),
         spec=NetworkBindingSpec(
             network=NamespacedReference(
-                name=wanted.network.name, namespace=wanted.network.namespace
+                name=desired.network.name, namespace=desired.network.namespace
             ),
-            location=LocalReference(name=wanted.location),
+            location=LocalReference(name=desired.location),
             consumer=ObjectReference(
                 api_group=DEPLOYMENT.group,
                 kind=DEPLOYMENT.kind,

@@ -1,11 +1,9 @@
-"""A Network: its IPv6 prefix, and what must be gone before it can go.
+"""Networks of a project: prefix, bindings, and the context that the bindings of a location share.
 
-A network in a location: the bindings that want it there, and the context they share.
-
-The context goes with the last binding. A binding that has just been promised a context must not
-lose it to a removal that was decided before the binding existed, so each binding takes hold first:
-it writes its uid on the context, and the context is removed only in the version in which it was
-seen without bindings.
+- A network is deleted after its contexts, and after the prefixes that were cut from its prefix.
+- A context is deleted with its last binding. A binding writes its uid on the context before its
+  status names the context, and the context is deleted only at the version at which it was observed
+  without bindings. Otherwise a deletion decided earlier could remove the context of a new binding.
 """
 
 from __future__ import annotations
@@ -38,11 +36,11 @@ from datum_compute.api.plane import PlaneName
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.network.prefixes import (
     IPV6_NETWORKS,
-    Holder,
     Ledger,
-    Taking,
-    plan_giving_back,
-    plan_taking,
+    PrefixHolder,
+    PrefixPlan,
+    plan_allocation,
+    plan_allocation_release,
 )
 from datum_compute.planning.plan import (
     Action,
@@ -55,24 +53,29 @@ from datum_compute.planning.plan import (
     drop_finalizer,
 )
 
-# Nobody tells a network that a pool has room again.
-RECHECK_S = 30.0
+# No event reports that a pool has free prefixes again.
+POOL_RECHECK_S = 30.0
+BINDING_RECHECK_S = 60.0
 IPAM_ALLOCATED, READY = "IPAMAllocated", "Ready"
+_NAME_MAX = 50  # leaves room for the family in the names of subnets, within a label value
+
+
+# --- the network
 
 
 def plan_default_network(
     plane: PlaneName, namespace: Namespace | None, existing: Network | None, desired: Network
 ) -> Plan:
-    """Create the default network of a project if its namespace is open and has none of that name.
+    """Create the default network of a project if its namespace exists and has no such network.
 
-    A user may delete the network: a new one follows when the old one is gone, as for the default
-    service account of a namespace. A network that a user created under the name is kept.
+    If a user deletes the network, it is created again, like the default service account of a
+    namespace. A network that a user created with this name is kept.
     """
     if namespace is None or namespace.is_terminating or existing is not None:
         return Plan()
     if labels.REVOKED in namespace.metadata.annotations:
         return Plan()
-    return Plan((Create(plane, NETWORK, desired, "every project has one"),))
+    return Plan((Create(plane, NETWORK, desired, "default network of the project"),))
 
 
 def plan_network(
@@ -80,36 +83,38 @@ def plan_network(
     network: Network,
     contexts: Sequence[NetworkContext],
     ledger: Ledger,
-    inside: int,
+    prefixes_in_use: int,
     now: str,
 ) -> Plan:
-    """``contexts`` are all of this network, ``inside`` how many prefixes were cut from its own."""
+    """``contexts`` are all of the network; ``prefixes_in_use`` counts those cut from its prefix."""
     if network.is_terminating:
-        return _plan_removal(plane, network, contexts, ledger, inside, now)
-    guard = add_finalizer(plane, NETWORK, network, labels.NETWORK_FINALIZER)
-    if guard:
-        return Plan(tuple(guard))
+        return _plan_removal(plane, network, contexts, ledger, prefixes_in_use, now)
+    if missing := add_finalizer(plane, NETWORK, network, labels.NETWORK_FINALIZER):
+        return Plan(tuple(missing))
     if network.spec.ipam.mode != "Auto" or "IPv6" not in network.spec.ip_families:
         status = _status(
             network, {READY: ConditionValue(TRUE, "Ready", "Nothing to allocate")}, "", now
         )
         return Plan(tuple(plan_status(plane, NETWORK, network, status)))
-    shown = network.status.ipam.ipv6_prefix
-    taking = plan_taking(
-        Holder(plane, NETWORK, network, network.metadata.uid), IPV6_NETWORKS, ledger, shown=shown
+    recorded = network.status.ipam.ipv6_prefix
+    plan = plan_allocation(
+        PrefixHolder(plane, NETWORK, network, network.metadata.uid),
+        IPV6_NETWORKS,
+        ledger,
+        recorded=recorded,
     )
-    status = _status(network, _verdicts(taking), taking.cidr or shown, now)
+    status = _status(network, _ready_verdicts(plan), plan.cidr or recorded, now)
     return Plan(
-        (*taking.actions, *plan_status(plane, NETWORK, network, status)),
-        requeue_after_s=RECHECK_S if taking.refusal else None,
+        (*plan.actions, *plan_status(plane, NETWORK, network, status)),
+        requeue_after_s=POOL_RECHECK_S if plan.refusal else None,
     )
 
 
-def _verdicts(taking: Taking) -> dict[str, ConditionValue]:
-    if taking.refusal is not None:
-        return {IPAM_ALLOCATED: taking.refusal, READY: taking.refusal}
+def _ready_verdicts(plan: PrefixPlan) -> dict[str, ConditionValue]:
+    if plan.refusal is not None:
+        return {IPAM_ALLOCATED: plan.refusal, READY: plan.refusal}
     return {
-        IPAM_ALLOCATED: ConditionValue(TRUE, "Allocated", f"The network has {taking.cidr}"),
+        IPAM_ALLOCATED: ConditionValue(TRUE, "Allocated", f"The network has {plan.cidr}"),
         READY: ConditionValue(TRUE, "Ready", "The network can be used"),
     }
 
@@ -119,51 +124,49 @@ def _plan_removal(
     network: Network,
     contexts: Sequence[NetworkContext],
     ledger: Ledger,
-    inside: int,
+    prefixes_in_use: int,
     now: str,
 ) -> Plan:
-    """First its presence everywhere, then the prefixes cut from its own, then its own."""
+    """Wait for the contexts, then for the prefixes cut from the network's, then release its own."""
     if contexts:
         places = ", ".join(sorted(c.spec.location.name for c in contexts))
-        verdict = ConditionValue(FALSE, "InUse", f"Instances still use it in {places}")
-    elif inside:
+        verdict = ConditionValue(FALSE, "InUse", f"The network is in use in {places}")
+    elif prefixes_in_use:
         verdict = ConditionValue(
-            FALSE, "RangeOccupied", f"{inside} prefixes cut from it are not back yet"
+            FALSE, "RangeOccupied", f"{prefixes_in_use} prefixes cut from it are in use"
         )
     else:
-        actions: list[Action] = plan_giving_back(ledger.own)
+        actions: list[Action] = plan_allocation_release(ledger.own)
         released = drop_finalizer(plane, NETWORK, network, labels.NETWORK_FINALIZER)
         return Plan((*actions, *released))
     status = _status(network, {READY: verdict}, network.status.ipam.ipv6_prefix, now)
     report = plan_status(plane, NETWORK, network, status)
-    return Plan((*report, Wait(verdict.message)), requeue_after_s=RECHECK_S)
+    return Plan((*report, Wait(verdict.message)), requeue_after_s=POOL_RECHECK_S)
 
 
 def _status(
     network: Network, verdicts: dict[str, ConditionValue], ipv6_prefix: str, now: str
 ) -> NetworkStatus:
     generation = network.metadata.generation
-    told = set_conditions(network.status.conditions, verdicts, generation=generation, now=now)
+    conditions = set_conditions(network.status.conditions, verdicts, generation=generation, now=now)
     return msgspec.structs.replace(
         network.status,
-        conditions=told,
+        conditions=conditions,
         ipam=NetworkIpamStatus(ipv6_prefix=ipv6_prefix),
         observed_generation=generation,
     )
 
 
-RECHECK_S_PRESENCE = 60.0
-READY_PRESENCE = "Ready"
-_NAME_MAX = 50  # leaves room for the family in the names of subnets, within a label value
+# --- bindings and contexts
 
 
 def network_ref(binding: NetworkBinding) -> Ref:
-    named = binding.spec.network
-    return Ref(named.namespace or binding.metadata.namespace, named.name)
+    reference = binding.spec.network
+    return Ref(reference.namespace or binding.metadata.namespace, reference.name)
 
 
 def context_ref(network: Ref, location: str) -> Ref:
-    """``<network>-<location>``; with a digest where that could mean two things, or is too long."""
+    """Return ``<network>-<location>``, with a digest if that is ambiguous or too long."""
     name = f"{network.name}-{location}"
     if "-" in location or "." in location or len(name) > _NAME_MAX:
         digest = hashlib.sha256(f"{network.name}\0{location}".encode()).hexdigest()[:10]
@@ -172,7 +175,7 @@ def context_ref(network: Ref, location: str) -> Ref:
 
 
 def binding_labels(network: Ref, location: str) -> dict[str, str]:
-    """By which a binding is found when its network, location or context changes."""
+    """Return the labels that find a binding when its network, location or context changes."""
     return {
         labels.NETWORK: network.name[:63].rstrip("-."),
         labels.LOCATION: location[:63].rstrip("-."),
@@ -181,36 +184,40 @@ def binding_labels(network: Ref, location: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a binding speaks of, as far as it is there."""
+class BindingInputs:
+    """The objects that a binding refers to, if they exist."""
 
     network: Network | None
     location: LocationBinding | None
     context: NetworkContext | None
 
 
-def plan_binding(plane: PlaneName, binding: NetworkBinding, around: Surroundings, now: str) -> Plan:
+def plan_binding(
+    plane: PlaneName, binding: NetworkBinding, inputs: BindingInputs, now: str
+) -> Plan:
     if binding.is_terminating:
         return Plan()
-    wanted = binding_labels(network_ref(binding), binding.spec.location.name)
-    if any(binding.metadata.labels.get(label) != value for label, value in wanted.items()):
-        metadata = {"uid": binding.metadata.uid, "labels": wanted}
+    desired = binding_labels(network_ref(binding), binding.spec.location.name)
+    if any(binding.metadata.labels.get(label) != value for label, value in desired.items()):
+        metadata = {"uid": binding.metadata.uid, "labels": desired}
         ref = ref_of(binding)
-        return Plan((Patch(plane, NETWORK_BINDING, ref, {"metadata": metadata}, "to be found"),))
-    actions = _plan_context(plane, binding, around)
-    verdict = binding_verdict(binding, around)
-    held = around.context if verdict.status == TRUE else None
-    if held is not None and held.metadata.uid != binding.status.network_context_uid:
-        actions.append(_take_hold(plane, binding, held))
-    status = _binding_status(binding, verdict, held, now)
+        return Plan(
+            (Patch(plane, NETWORK_BINDING, ref, {"metadata": metadata}, "restore the labels"),)
+        )
+    actions = _plan_context(plane, binding, inputs)
+    verdict = binding_verdict(binding, inputs)
+    context = inputs.context if verdict.status == TRUE else None
+    if context is not None and context.metadata.uid != binding.status.network_context_uid:
+        actions.append(_annotate_holder(plane, binding, context))
+    status = _binding_status(binding, verdict, context, now)
     return Plan(
         (*actions, *plan_status(plane, NETWORK_BINDING, binding, status)),
-        requeue_after_s=None if verdict.status == TRUE else RECHECK_S_PRESENCE,
+        requeue_after_s=None if verdict.status == TRUE else BINDING_RECHECK_S,
     )
 
 
-def binding_verdict(binding: NetworkBinding, around: Surroundings) -> ConditionValue:
-    network, location, context = around.network, around.location, around.context
+def binding_verdict(binding: NetworkBinding, inputs: BindingInputs) -> ConditionValue:
+    network, location, context = inputs.network, inputs.location, inputs.context
     if network is None or (network.is_terminating and context is None):
         message = f"Network {network_ref(binding)} does not exist"
         return ConditionValue(FALSE, "NetworkNotFound", message)
@@ -219,23 +226,23 @@ def binding_verdict(binding: NetworkBinding, around: Surroundings) -> ConditionV
         return ConditionValue(FALSE, "LocationNotAvailable", message)
     if context is None:
         return ConditionValue(
-            UNKNOWN, "NetworkContextNotReady", "The network context is being made"
+            UNKNOWN, "NetworkContextNotReady", "The network context is being created"
         )
-    if not _is_about(context, binding):
-        message = f"NetworkContext {context.metadata.name} is about another network or location"
+    if not _is_context_of(context, binding):
+        message = f"NetworkContext {context.metadata.name} belongs to another network or location"
         return ConditionValue(FALSE, "NetworkContextNotReady", message)
-    ready = find_condition(context.status.conditions, READY_PRESENCE)
+    ready = find_condition(context.status.conditions, READY)
     if ready is None or ready.status != TRUE:
-        # Unknown until somebody has looked at it; what is False has a cause worth passing on.
-        told = ready or Condition(type=READY_PRESENCE, status=UNKNOWN, reason="Pending")
-        message = f"NetworkContext {context.metadata.name}: {told.reason}: {told.message}"
-        return ConditionValue(told.status, "NetworkContextNotReady", message)
+        # The reason of a False condition is the cause.
+        reported = ready or Condition(type=READY, status=UNKNOWN, reason="Pending")
+        message = f"NetworkContext {context.metadata.name}: {reported.reason}: {reported.message}"
+        return ConditionValue(reported.status, "NetworkContextNotReady", message)
     return ConditionValue(
         TRUE, "NetworkContextReady", f"NetworkContext {context.metadata.name} is ready"
     )
 
 
-def _is_about(context: NetworkContext, binding: NetworkBinding) -> bool:
+def _is_context_of(context: NetworkContext, binding: NetworkBinding) -> bool:
     spec = context.spec
     return (spec.network.name, spec.location.name) == (
         binding.spec.network.name,
@@ -243,14 +250,14 @@ def _is_about(context: NetworkContext, binding: NetworkBinding) -> bool:
     )
 
 
-def _plan_context(plane: PlaneName, binding: NetworkBinding, around: Surroundings) -> list[Action]:
-    """Made for the first binding, and kept equal to the network's numbers."""
-    network, context = around.network, around.context
-    if network is None or around.location is None:
+def _plan_context(plane: PlaneName, binding: NetworkBinding, inputs: BindingInputs) -> list[Action]:
+    """Create the context for the first binding, and update it when the network changes."""
+    network, context = inputs.network, inputs.context
+    if network is None or inputs.location is None:
         return []
     if network.is_terminating or (context is not None and context.is_terminating):
         return []
-    if context is not None and not _is_about(context, binding):
+    if context is not None and not _is_context_of(context, binding):
         return []
     location = binding.spec.location.name
     ref = context_ref(ref_of(network), location)
@@ -268,47 +275,47 @@ def _plan_context(plane: PlaneName, binding: NetworkBinding, around: Surrounding
             network_generation=network.metadata.generation,
         ),
     )
-    reason = f"{network.metadata.name} is wanted in {location}"
+    reason = f"{network.metadata.name} is used in {location}"
     return plan_object(plane, NETWORK_CONTEXT, desired, context, reason)
 
 
-def _take_hold(plane: PlaneName, binding: NetworkBinding, context: NetworkContext) -> Patch:
+def _annotate_holder(plane: PlaneName, binding: NetworkBinding, context: NetworkContext) -> Patch:
     uid = binding.metadata.uid
     metadata = {"uid": context.metadata.uid, "annotations": {labels.LAST_HOLDER: uid}}
-    return Patch(plane, NETWORK_CONTEXT, ref_of(context), {"metadata": metadata}, "take hold")
+    return Patch(
+        plane, NETWORK_CONTEXT, ref_of(context), {"metadata": metadata}, "record the holder"
+    )
 
 
 def _binding_status(
-    binding: NetworkBinding, verdict: ConditionValue, held: NetworkContext | None, now: str
+    binding: NetworkBinding, verdict: ConditionValue, context: NetworkContext | None, now: str
 ) -> NetworkBindingStatus:
     generation, before = binding.metadata.generation, binding.status
-    told = set_conditions(
-        before.conditions, {READY_PRESENCE: verdict}, generation=generation, now=now
-    )
-    named = (
-        NamespacedReference(name=held.metadata.name, namespace=held.metadata.namespace)
-        if held is not None
+    conditions = set_conditions(before.conditions, {READY: verdict}, generation=generation, now=now)
+    reference = (
+        NamespacedReference(name=context.metadata.name, namespace=context.metadata.namespace)
+        if context is not None
         else None
     )
     return msgspec.structs.replace(
         before,
-        conditions=told,
-        network_context_ref=named,
-        network_context_uid=held.metadata.uid if held is not None else "",
+        conditions=conditions,
+        network_context_ref=reference,
+        network_context_uid=context.metadata.uid if context is not None else "",
         observed_generation=generation,
     )
 
 
 def holders_of(context: NetworkContext, bindings: Sequence[NetworkBinding]) -> list[NetworkBinding]:
-    """The bindings that keep the context; one that is going still does until it is gone."""
+    """Return the bindings that use the context, including terminating ones."""
     ref = ref_of(context)
     return [b for b in bindings if context_ref(network_ref(b), b.spec.location.name) == ref]
 
 
 def plan_context_removal(plane: PlaneName, context: NetworkContext) -> Plan:
-    """Only in the state in which it was seen without holders."""
+    """Delete the context at the version at which it was observed without bindings."""
     metadata = context.metadata
-    reason = "no binding wants it any more"
+    reason = "no binding uses it"
     version = metadata.resource_version
-    gone = Delete(plane, NETWORK_CONTEXT, ref_of(context), metadata.uid, reason, version)
-    return Plan((gone,))
+    deletion = Delete(plane, NETWORK_CONTEXT, ref_of(context), metadata.uid, reason, version)
+    return Plan((deletion,))

@@ -1,21 +1,21 @@
-"""Which prefix of a pool somebody gets, and how it is taken, kept and given back.
+"""Allocate prefixes from pools, and find the objects that use a prefix.
 
-Rules kept here:
+Allocation:
+
 - All prefixes of a pool have one length, and the name of an IPAllocation is made from the prefix.
-  So two allocations never overlap, and the plane itself lets only one of two takers have it.
-- The allocation comes before the status that shows the prefix. After a crash between the two it is
-  found again by the uid of its holder.
-- Where the search begins follows from who asks. Whoever comes back finds the old prefix if it is
-  still free, two who ask at once seldom want the same one, and what was given back rests a while.
+  So two allocations never overlap, and the API server rejects the second create of a prefix.
+- The allocation is written before the status that contains the prefix. After a crash between the
+  two writes it is found again by the uid of its holder.
+- The search starts at an index computed from the holder's seed. A holder that is created again
+  finds its previous prefix if it is free, concurrent holders seldom choose the same prefix, and a
+  released prefix is not reused at once.
 
-Which object uses a prefix. While one does, the prefix is not given to another holder.
-
-A prefix is used by
+A prefix in use is not given to another holder. It is used by
 
 - a deployment of the project that has it in its network attachment;
-- a Work that carries such a deployment to a cell. A Work that is a tombstone counts, because the
-  cell may still have the deployment;
-- an instance with an address of the prefix, also if its deployment uses another network by now.
+- a Work that carries such a deployment to a cell, also if the Work is a tombstone, because the cell
+  may still have the deployment;
+- an instance with an address of the prefix, also if its deployment now uses another network.
 """
 
 from __future__ import annotations
@@ -74,16 +74,17 @@ class Pool:
         return int(inner.network_address) >> shift == int(outer.network_address) >> shift
 
 
-# Of the whole platform: one /20 for each network and location, one /48 for each network.
-# No project may take so many that nothing is left for others.
+# Pools of the whole platform: a /20 for each network and location, a /48 for each network.
+# The limit for a project keeps prefixes free for the others.
 IPV4_SUBNETS = Pool("10.128.0.0/9", 20, project_max=128)
 IPV6_NETWORKS = Pool("fd20::/20", 48, project_max=1024)
 IPV6_SUBNET_LENGTH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """Who asks. ``seed`` says where the search begins; it outlives the holder's uid."""
+class PrefixHolder:
+    """The object that holds a prefix. ``seed`` decides where the search starts; it is the same for
+    an object that is created again."""
 
     plane: PlaneName
     kind: KindInfo[Any]
@@ -93,74 +94,80 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What is on record: the holder's own allocations, every prefix of the pool that is taken, and
-    how many of those are its project's."""
+    """Recorded allocations: those of the holder, all prefixes of the pool that are allocated, and
+    how many of those belong to the holder's project."""
 
     own: Sequence[IPAllocation]
-    taken: Collection[str]
+    allocated: Collection[str]
     of_project: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
-    """How the holder comes to its prefix; with a refusal it has none."""
+class PrefixPlan:
+    """The prefix of a holder, and the actions that allocate it; with a refusal there is none."""
 
     cidr: str = ""
     actions: tuple[Action, ...] = ()
     refusal: ConditionValue | None = None
 
 
-def plan_taking(
-    holder: Holder, pool: Pool, ledger: Ledger, *, shown: str = "", wished: str = ""
-) -> Taking:
-    """``shown`` is the prefix that the holder's status speaks of, ``wished`` one that is asked
-    for."""
+def plan_allocation(
+    holder: PrefixHolder, pool: Pool, ledger: Ledger, *, recorded: str = "", requested: str = ""
+) -> PrefixPlan:
+    """Plan the allocation of a prefix.
+
+    ``recorded`` is the prefix in the holder's status, ``requested`` the prefix in its spec.
+    """
     own = sorted((a for a in ledger.own if not a.is_terminating), key=lambda a: a.spec.cidr)
     if own:
-        kept = next((a for a in own if a.spec.cidr == shown), own[0])
-        spare = tuple(_release(a, "one is enough") for a in own if a is not kept)
-        return Taking(kept.spec.cidr, spare)
+        kept = next((a for a in own if a.spec.cidr == recorded), own[0])
+        spare = tuple(
+            _release(a, "the holder has another allocation") for a in own if a is not kept
+        )
+        return PrefixPlan(kept.spec.cidr, spare)
     if pool.project_max is not None and ledger.of_project >= pool.project_max:
-        return Taking(refusal=_too_many(holder, pool, ledger))
-    exact = shown or wished
+        return PrefixPlan(refusal=_prefix_limit_verdict(holder, pool, ledger))
+    exact = recorded or requested
     if exact and not pool.contains(exact):
-        message = f"{exact} is no /{pool.length} of {pool.cidr}"
-        return Taking(refusal=ConditionValue(FALSE, "RangeUnsupported", message))
-    if exact and exact in ledger.taken:
-        message = f"{exact} is held by somebody else; delete the object to get another prefix"
-        return Taking(refusal=ConditionValue(FALSE, "RetainedAddressConflict", message))
-    cidr = exact or free_prefix(pool, ledger.taken, holder.seed)
+        message = f"{exact} is not a /{pool.length} of {pool.cidr}"
+        return PrefixPlan(refusal=ConditionValue(FALSE, "RangeUnsupported", message))
+    if exact and exact in ledger.allocated:
+        message = (
+            f"{exact} is allocated to another object; delete this object to get another prefix"
+        )
+        return PrefixPlan(refusal=ConditionValue(FALSE, "RetainedAddressConflict", message))
+    cidr = exact or free_prefix(pool, ledger.allocated, holder.seed)
     if cidr is None:
-        message = f"All {pool.count} prefixes of {pool.cidr} (/{pool.length}) are taken"
-        return Taking(refusal=ConditionValue(FALSE, "AddressPoolExhausted", message))
-    taking = Create(PLATFORM, IP_ALLOCATION, _allocation(holder, pool, cidr), "take a prefix")
-    return Taking(cidr, (taking,))
+        message = f"All {pool.count} prefixes of {pool.cidr} (/{pool.length}) are allocated"
+        return PrefixPlan(refusal=ConditionValue(FALSE, "AddressPoolExhausted", message))
+    plan = Create(PLATFORM, IP_ALLOCATION, _allocation(holder, pool, cidr), "allocate a prefix")
+    return PrefixPlan(cidr, (plan,))
 
 
-def _too_many(holder: Holder, pool: Pool, ledger: Ledger) -> ConditionValue:
+def _prefix_limit_verdict(holder: PrefixHolder, pool: Pool, ledger: Ledger) -> ConditionValue:
     message = (
         f"Project {member_name(holder.plane)} holds {ledger.of_project} of at most "
         f"{pool.project_max} prefixes of {pool.cidr} (/{pool.length}); "
-        "delete a network that is not needed"
+        "delete an unused network"
     )
     return ConditionValue(FALSE, "PrefixLimitReached", message)
 
 
-def plan_giving_back(own: Sequence[IPAllocation]) -> list[Action]:
-    return [_release(a, "no longer needed") for a in own if not a.is_terminating]
+def plan_allocation_release(own: Sequence[IPAllocation]) -> list[Action]:
+    return [_release(a, "the prefix is not used") for a in own if not a.is_terminating]
 
 
-def free_prefix(pool: Pool, taken: Collection[str], seed: str) -> str | None:
-    """The first one that is free, in the order that the seed gives; None if there is none."""
-    if len(taken) >= pool.count:
+def free_prefix(pool: Pool, allocated: Collection[str], seed: str) -> str | None:
+    """Return the first free prefix at or after an index computed from the seed, or None."""
+    if len(allocated) >= pool.count:
         return None
     first = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8]) % pool.count
     candidates = (pool.prefix((first + step) % pool.count) for step in range(pool.count))
-    return next((cidr for cidr in candidates if cidr not in taken), None)
+    return next((cidr for cidr in candidates if cidr not in allocated), None)
 
 
 def allocation_name(cidr: str) -> str:
-    """The one name an allocation of the prefix can have."""
+    """Return the name of the prefix's allocation. It is unique for each prefix."""
     network = ip_network(cidr)
     if network.version == 4:
         return f"ipv4-{str(network.network_address).replace('.', '-')}-{network.prefixlen}"
@@ -171,7 +178,7 @@ def pool_label(cidr: str) -> str:
     return allocation_name(cidr)
 
 
-def _allocation(holder: Holder, pool: Pool, cidr: str) -> IPAllocation:
+def _allocation(holder: PrefixHolder, pool: Pool, cidr: str) -> IPAllocation:
     metadata, project = holder.object.metadata, member_name(holder.plane)
     return IPAllocation(
         metadata=ObjectMeta(
@@ -202,7 +209,9 @@ def _release(allocation: IPAllocation, reason: str) -> Delete:
     return Delete(PLATFORM, IP_ALLOCATION, ref_of(allocation), uid, reason)
 
 
-# Lengths of the prefixes that the platform gives out, by IP version.
+# --- use of prefixes
+
+# Lengths of the prefixes that the platform allocates, by IP version.
 _LENGTHS = {
     4: (IPV4_SUBNETS.length,),
     6: (IPV6_NETWORKS.length, IPV6_SUBNET_LENGTH),
@@ -226,13 +235,13 @@ def carried_prefixes(work: Work) -> list[str]:
 
 
 def addressed_prefixes(instance: Instance) -> list[str]:
-    """The prefixes that contain an address of the instance, in every length that is given out."""
+    """The prefixes of all allocated lengths that contain an address of the instance."""
     addresses = (a.address for i in instance.status.network_interfaces for a in i.addresses)
     return list(dict.fromkeys(prefix for a in addresses for prefix in _prefixes_around(a)))
 
 
 def is_indexed(cidr: str) -> bool:
-    """Whether `addressed_prefixes` contains the prefix if an instance has an address of it."""
+    """Return True if `addressed_prefixes` of an instance with an address of it has the prefix."""
     network = ip_network(cidr)
     return network.prefixlen in _LENGTHS[network.version] and str(network) == cidr
 
@@ -248,7 +257,7 @@ def _prefixes_around(address: str) -> tuple[str, ...]:
     )
 
 
-def user_of(
+def find_prefix_user(
     cidr: str,
     deployments: Iterable[WorkloadDeployment],
     works: Iterable[Work],
@@ -287,5 +296,5 @@ def _has_address_in(instance: Instance, cidr: str) -> bool:
                 if ip_address(address.address.partition("/")[0]) in network:
                     return True
             except ValueError:
-                continue  # what is no address is in no prefix
+                continue  # an invalid address is in no prefix
     return False

@@ -1,5 +1,7 @@
-"""Subnets of a network context: one claim for each address family, one subnet for each claim, one
-prefix for each subnet."""
+"""Subnets of a network context: a claim for each address family, a subnet for each claim.
+
+Each subnet has one prefix.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,12 @@ from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.network.prefixes import (
     IPV4_SUBNETS,
     IPV6_SUBNET_LENGTH,
-    Holder,
     Ledger,
     Pool,
-    Taking,
-    plan_giving_back,
-    plan_taking,
+    PrefixHolder,
+    PrefixPlan,
+    plan_allocation,
+    plan_allocation_release,
 )
 from datum_compute.planning.plan import Action, Plan, Wait, add_finalizer, drop_finalizer
 
@@ -52,7 +54,7 @@ def subnet_name(context: NetworkContext, family: IpFamily) -> str:
 
 
 def families_of(context: NetworkContext, network: Network) -> list[IpFamily]:
-    """Those that get a prefix: none if the network gives out none."""
+    """Return the families that get a prefix; none if the network allocates none."""
     return list(context.spec.ip_families) if network.spec.ipam.mode == "Auto" else []
 
 
@@ -67,7 +69,7 @@ def plan_context(
     subnets: Mapping[str, Subnet],
     now: str,
 ) -> Plan:
-    """``claims`` and ``subnets`` by name, those of the context's namespace that it names."""
+    """Plan the claims and the status; ``claims`` and ``subnets`` of the context are by name."""
     actions: list[Action] = []
     families = families_of(context, network)
     for family in families:
@@ -106,7 +108,7 @@ def _context_verdict(subnets: Sequence[tuple[IpFamily, Subnet | None]]) -> Condi
         if allocated.status == FALSE:
             return ConditionValue(FALSE, allocated.reason, allocated.message)
     prefixes = ", ".join(prefix_of(subnet) for _, subnet in subnets if subnet is not None)
-    return ConditionValue(TRUE, "Allocated", f"Present with {prefixes}")
+    return ConditionValue(TRUE, "Allocated", f"Allocated {prefixes}")
 
 
 def _context_status(
@@ -114,17 +116,17 @@ def _context_status(
 ) -> NetworkContextStatus:
     generation = context.metadata.generation
     ready = ConditionValue(TRUE, "Ready", verdict.message) if verdict.status == TRUE else verdict
-    told = set_conditions(
+    conditions = set_conditions(
         context.status.conditions,
         {IPAM_ALLOCATED: verdict, READY: ready},
         generation=generation,
         now=now,
     )
     has_ipv6 = "IPv6" in context.spec.ip_families and verdict.reason == "Allocated"
-    named = LocalReference(name=subnet_name(context, "IPv6")) if has_ipv6 else None
+    ipv6_ref = LocalReference(name=subnet_name(context, "IPv6")) if has_ipv6 else None
     return NetworkContextStatus(
-        conditions=told,
-        ipam=NetworkContextIpamStatus(ipv6_subnet_ref=named),
+        conditions=conditions,
+        ipam=NetworkContextIpamStatus(ipv6_subnet_ref=ipv6_ref),
         observed_generation=generation,
     )
 
@@ -139,7 +141,7 @@ def plan_claim(
     subnet: Subnet | None,
     now: str,
 ) -> Plan:
-    """``subnet`` is the one of the claim's name."""
+    """``subnet`` is the Subnet with the name of the claim, if it exists."""
     if claim.is_terminating or context is None or context.is_terminating:
         return Plan()
     actions: list[Action] = []
@@ -174,14 +176,14 @@ def _claim_status(claim: SubnetClaim, subnet: Subnet | None, now: str) -> Subnet
         if ready
         else ConditionValue(FALSE, "SubnetNotReady", f"Subnet {claim.metadata.name} is not ready")
     )
-    shown = subnet.status if subnet is not None else SubnetStatus()
+    observed = subnet.status if subnet is not None else SubnetStatus()
     return SubnetClaimStatus(
         conditions=set_conditions(
             claim.status.conditions, verdicts, generation=generation, now=now
         ),
         subnet_ref=LocalReference(name=claim.metadata.name) if ready else None,
-        start_address=shown.start_address,
-        prefix_length=shown.prefix_length,
+        start_address=observed.start_address,
+        prefix_length=observed.prefix_length,
         observed_generation=generation,
     )
 
@@ -190,7 +192,7 @@ def _claim_status(claim: SubnetClaim, subnet: Subnet | None, now: str) -> Subnet
 
 
 def pool_of(subnet: Subnet, network: Network | None) -> Pool | None:
-    """Where its prefix comes from; None while an IPv6 network has no prefix of its own."""
+    """Return the pool of the subnet's prefix; None while its network has no IPv6 prefix."""
     if subnet.spec.ip_family == "IPv4":
         return IPV4_SUBNETS
     prefix = network.status.ipam.ipv6_prefix if network is not None else ""
@@ -204,61 +206,64 @@ def plan_subnet(
     ledger: Ledger,
     now: str,
 ) -> Plan:
-    """``ledger`` is about the pool of ``pool_of``."""
+    """``ledger`` contains the allocations from the pool that ``pool_of`` returns."""
     assert not subnet.is_terminating, "see plan_subnet_removal"
-    guard = add_finalizer(plane, SUBNET, subnet, labels.SUBNET_FINALIZER)
-    if guard:
-        return Plan(tuple(guard))
+    if missing := add_finalizer(plane, SUBNET, subnet, labels.SUBNET_FINALIZER):
+        return Plan(tuple(missing))
     pool = pool_of(subnet, network)
     if pool is None:
         return Plan((Wait("the network has no IPv6 prefix yet"),), requeue_after_s=RECHECK_S)
     identity = network.metadata.uid if network is not None else subnet.metadata.uid
     seed = f"{identity}/{subnet.spec.location.name}"
-    holder = Holder(plane, SUBNET, subnet, seed)
-    taking = plan_taking(holder, pool, ledger, shown=prefix_of(subnet), wished=_wished(subnet))
-    status = _subnet_status(subnet, taking, now)
+    holder = PrefixHolder(plane, SUBNET, subnet, seed)
+    plan = plan_allocation(
+        holder, pool, ledger, recorded=prefix_of(subnet), requested=_requested_prefix(subnet)
+    )
+    status = _subnet_status(subnet, plan, now)
     return Plan(
-        (*taking.actions, *plan_status(plane, SUBNET, subnet, status)),
-        requeue_after_s=RECHECK_S if taking.refusal else None,
+        (*plan.actions, *plan_status(plane, SUBNET, subnet, status)),
+        requeue_after_s=RECHECK_S if plan.refusal else None,
     )
 
 
 def plan_subnet_removal(
     plane: PlaneName, subnet: Subnet, ledger: Ledger, users: Mapping[str, str]
 ) -> Plan:
-    """``users`` says of each prefix who uses it. One that somebody uses stays on record when the
-    subnet goes, perhaps for as long as a cell does not answer: whoever looks after the records
-    gives it back then (controllers/network/ip_allocations.py)."""
-    back = plan_giving_back([a for a in ledger.own if not users.get(a.spec.cidr)])
+    """Release the unused prefixes and the finalizer. ``users`` maps each prefix to its user.
+
+    The allocation of a prefix in use stays, for example while a cell is unreachable. The controller
+    of IPAllocations releases it later (controllers/network/ip_allocations.py).
+    """
+    deletions = plan_allocation_release([a for a in ledger.own if not users.get(a.spec.cidr)])
     released = drop_finalizer(plane, SUBNET, subnet, labels.SUBNET_FINALIZER)
-    return Plan((*back, *released))
+    return Plan((*deletions, *released))
 
 
 def prefix_of(subnet: Subnet) -> str:
-    """The prefix that its status speaks of, or the empty string."""
+    """Return the prefix in the status, or the empty string."""
     status = subnet.status
     return f"{status.start_address}/{status.prefix_length}" if status.start_address else ""
 
 
-def _wished(subnet: Subnet) -> str:
+def _requested_prefix(subnet: Subnet) -> str:
     spec = subnet.spec
     default = IPV4_SUBNETS.length if spec.ip_family == "IPv4" else IPV6_SUBNET_LENGTH
     return f"{spec.start_address}/{spec.prefix_length or default}" if spec.start_address else ""
 
 
-def _subnet_status(subnet: Subnet, taking: Taking, now: str) -> SubnetStatus:
+def _subnet_status(subnet: Subnet, plan: PrefixPlan, now: str) -> SubnetStatus:
     generation = subnet.metadata.generation
-    if taking.refusal is not None:
-        # What was shown before stays: machines may have addresses from it.
-        verdicts = {ALLOCATED: taking.refusal, READY: taking.refusal}
+    if plan.refusal is not None:
+        # Keep the previous prefix, because machines may have addresses from it.
+        verdicts = {ALLOCATED: plan.refusal, READY: plan.refusal}
         start, length = subnet.status.start_address, subnet.status.prefix_length
     else:
-        network = ip_network(taking.cidr)
+        network = ip_network(plan.cidr)
         start, length = str(network.network_address), network.prefixlen
         verdicts = {
-            ALLOCATED: ConditionValue(TRUE, "PrefixAllocated", f"The subnet has {taking.cidr}"),
-            PROGRAMMED: ConditionValue(TRUE, "Programmed", "Cells hand out its addresses"),
-            READY: ConditionValue(TRUE, "Ready", "Instances can have its addresses"),
+            ALLOCATED: ConditionValue(TRUE, "PrefixAllocated", f"The subnet has {plan.cidr}"),
+            PROGRAMMED: ConditionValue(TRUE, "Programmed", "Cells assign its addresses"),
+            READY: ConditionValue(TRUE, "Ready", "Instances can use its addresses"),
         }
     return msgspec.structs.replace(
         subnet.status,

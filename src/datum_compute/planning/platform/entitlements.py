@@ -1,13 +1,12 @@
-"""ServiceEntitlement -> whether its project may use the service, and what it gets with it.
+"""Plan a ServiceEntitlement: whether its project may use the service, and what the project gets.
 
-Rules kept here:
-- The provider's side is a ServiceConsumer; what is said there is what counts. It is made once: one
-  that somebody has removed since is access that was taken back, and a new request is needed.
-- An Active entitlement writes grants and location bindings, and entitlements to what the service
-  needs. They are its own (it is their controller); nothing else is ever changed or removed.
-- A grant that an operator has changed stays as it is, also when the entitlement goes.
-- When it is deleted the consumer goes first, because workloads leave before that is gone, then what
-  was written. A provider's word against the project outlives the request (``_is_kept``).
+- The provider's side is a ServiceConsumer, and its decision counts. The consumer is created once: a
+  consumer that was deleted since means that access was withdrawn, and a new request is needed.
+- An Active entitlement creates grants, location bindings, and entitlements to the services that the
+  service depends on. It is their controller; other objects are never changed or deleted.
+- A grant that an operator changed is kept, also when the entitlement is deleted.
+- A deleted entitlement first deletes its consumer, which terminates until the workloads are gone,
+  and then its other objects. A denial or suspension outlives the request (``_is_kept``).
 """
 
 from __future__ import annotations
@@ -67,15 +66,15 @@ from datum_compute.planning.platform.provisioned_objects import (
 )
 from datum_compute.planning.platform.services import is_published, suspension
 
-# Whether all that was written is still there; what goes is seen, so this is for what was missed.
+# Checks again that all objects exist, in case an event was missed.
 RESYNC_S = 300.0
 
 Owned = TypeVar("Owned", bound=ApiObject)
 
 
 @dataclass(frozen=True, slots=True)
-class Requested:
-    """An entitlement and everything around it. ``consumer`` is that of the project."""
+class EntitlementInputs:
+    """An entitlement and the objects that decide it. ``consumer`` is that of the project."""
 
     plane: PlaneName
     entitlement: ServiceEntitlement
@@ -97,79 +96,79 @@ class Requested:
         return [obj for obj in objects if controller_uid(obj) == uid]
 
 
-def plan_entitlement(requested: Requested, now: str) -> Plan:
-    entitlement = requested.entitlement
+def plan_entitlement(inputs: EntitlementInputs, now: str) -> Plan:
+    entitlement = inputs.entitlement
     if entitlement.is_terminating:
-        return _plan_removal(requested)
-    guard = add_finalizer(requested.plane, ENTITLEMENT, entitlement, labels.ENTITLEMENT_FINALIZER)
-    if guard:
-        return Plan(tuple(guard))
+        return _plan_removal(inputs)
+    finalizer = labels.ENTITLEMENT_FINALIZER
+    if missing := add_finalizer(inputs.plane, ENTITLEMENT, entitlement, finalizer):
+        return Plan(tuple(missing))
     entitled = entitlement.status.entitled_at is not None
-    if not is_published(requested.service, entitled=entitled):
+    if not is_published(inputs.service, entitled=entitled):
         name = entitlement.spec.service_ref.name
-        said = f"The platform does not offer a service {name} (any more)"
+        message = f"The platform does not offer service {name}"
         return _report(
-            requested, REJECTED, ConditionValue(FALSE, AccessReason.NOT_PUBLISHED, said), now
+            inputs, REJECTED, ConditionValue(FALSE, AccessReason.NOT_PUBLISHED, message), now
         )
-    consumer = requested.consumer
+    consumer = inputs.consumer
     if consumer is None and not _was_registered(entitlement):
-        return Plan((Create(PLATFORM, CONSUMER, _consumer(requested), "requested"),))
+        return Plan((Create(PLATFORM, CONSUMER, _consumer(inputs), "service requested"),))
     if consumer is not None and consumer.is_terminating and not _was_registered(entitlement):
-        return Plan((Wait("an earlier consumer is leaving"),), requeue_after_s=RESYNC_S)
+        return Plan((Wait("an earlier consumer is terminating"),), requeue_after_s=RESYNC_S)
     if consumer is None or consumer.is_terminating:
-        said = "The provider has ended access"
-        return _report(requested, REJECTED, ConditionValue(FALSE, AccessReason.DENIED, said), now)
+        message = "The provider has ended access"
+        return _report(inputs, REJECTED, ConditionValue(FALSE, AccessReason.DENIED, message), now)
     if consumer.status.phase is None:
-        return Plan((Wait("the request is with the provider"),), requeue_after_s=RESYNC_S)
-    return _follow(requested, consumer, now)
+        return Plan((Wait("waiting for the provider"),), requeue_after_s=RESYNC_S)
+    return _plan_from_consumer(inputs, consumer, now)
 
 
-def _follow(requested: Requested, consumer: ServiceConsumer, now: str) -> Plan:
-    """The entitlement says what the consumer says."""
+def _plan_from_consumer(inputs: EntitlementInputs, consumer: ServiceConsumer, now: str) -> Plan:
+    """Report the state of the consumer, and provision the objects of an active entitlement."""
     ready = find_condition(consumer.status.conditions, READY)
     reason = ready.reason if ready is not None else AccessReason.REJECTED
     message = ready.message if ready is not None else ""
     if consumer.spec.suspended:
-        said = ConditionValue(FALSE, AccessReason.REJECTED, suspension(consumer).message)
-        return _report(requested, REJECTED, said, now)
+        verdict = ConditionValue(FALSE, AccessReason.REJECTED, suspension(consumer).message)
+        return _report(inputs, REJECTED, verdict, now)
     if consumer.status.phase == DENIED:
-        return _report(requested, REJECTED, ConditionValue(FALSE, reason, message), now)
+        return _report(inputs, REJECTED, ConditionValue(FALSE, reason, message), now)
     if consumer.status.phase == PENDING_APPROVAL:
-        return _report(requested, PENDING_APPROVAL, ConditionValue(FALSE, reason, message), now)
-    written = _provisions(requested, now)
-    said = ConditionValue(TRUE, reason, message)
-    report = _report(requested, ACTIVE, said, now, is_written=not written)
-    return Plan((*written, *report.actions), requeue_after_s=RESYNC_S)
+        return _report(inputs, PENDING_APPROVAL, ConditionValue(FALSE, reason, message), now)
+    missing = _plan_provisioning(inputs, now)
+    verdict = ConditionValue(TRUE, reason, message)
+    report = _report(inputs, ACTIVE, verdict, now, is_provisioned=not missing)
+    return Plan((*missing, *report.actions), requeue_after_s=RESYNC_S)
 
 
-def _provisions(requested: Requested, now: str) -> list[Action]:
-    """What is still to be written."""
-    service, configuration = requested.service, requested.configuration
-    owner, plane = requested.entitlement, requested.plane
+def _plan_provisioning(inputs: EntitlementInputs, now: str) -> list[Action]:
+    """Plan the grants, bindings and dependencies that are missing or outdated."""
+    service, configuration = inputs.service, inputs.configuration
+    owner, plane = inputs.entitlement, inputs.plane
     actions: list[Action] = []
     if service is not None:
-        actions += _dependencies(requested, service)
+        actions += _plan_dependencies(inputs, service)
     if configuration is not None:
-        actions += plan_grants(plane, owner, configuration, requested.grants)
+        actions += plan_grants(plane, owner, configuration, inputs.grants)
         actions += plan_bindings(
-            plane, owner, configuration, requested.locations, requested.bindings, now
+            plane, owner, configuration, inputs.locations, inputs.bindings, now
         )
     return actions
 
 
-def _dependencies(requested: Requested, service: Service) -> list[Action]:
-    present = {entitlement.metadata.name for entitlement in requested.entitlements}
-    needed = [dependency.service_ref.name for dependency in service.spec.dependencies]
-    owner = requested.entitlement
+def _plan_dependencies(inputs: EntitlementInputs, service: Service) -> list[Action]:
+    existing = {entitlement.metadata.name for entitlement in inputs.entitlements}
+    required = [dependency.service_ref.name for dependency in service.spec.dependencies]
+    owner = inputs.entitlement
     return [
         Create(
-            requested.plane,
+            inputs.plane,
             ENTITLEMENT,
             _dependency(owner, name),
-            f"{service.metadata.name} needs it",
+            f"{service.metadata.name} depends on it",
         )
-        for name in dict.fromkeys(needed)
-        if name not in present and name in requested.offered
+        for name in dict.fromkeys(required)
+        if name not in existing and name in inputs.offered
     ]
 
 
@@ -185,10 +184,10 @@ def _dependency(owner: ServiceEntitlement, service: str) -> ServiceEntitlement:
     )
 
 
-def _consumer(requested: Requested) -> ServiceConsumer:
-    service = requested.service
-    assert service is not None, "only of a service that is offered"
-    project = requested.project
+def _consumer(inputs: EntitlementInputs) -> ServiceConsumer:
+    service = inputs.service
+    assert service is not None, "only a published service has consumers"
+    project = inputs.project
     return ServiceConsumer(
         metadata=ObjectMeta(name=consumer_name(service.spec.service_name, project)),
         spec=ServiceConsumerSpec(
@@ -199,7 +198,7 @@ def _consumer(requested: Requested) -> ServiceConsumer:
 
 
 def _was_registered(entitlement: ServiceEntitlement) -> bool:
-    """Whether there has been a consumer for it."""
+    """Return True if the entitlement had a consumer before."""
     ready = find_condition(entitlement.status.conditions, READY)
     return ready is not None and ready.reason != AccessReason.NOT_PUBLISHED
 
@@ -208,45 +207,52 @@ def _was_registered(entitlement: ServiceEntitlement) -> bool:
 
 
 def _report(
-    requested: Requested, phase: str, verdict: ConditionValue, now: str, *, is_written: bool = False
+    inputs: EntitlementInputs,
+    phase: str,
+    verdict: ConditionValue,
+    now: str,
+    *,
+    is_provisioned: bool = False,
 ) -> Plan:
-    entitlement, consumer = requested.entitlement, requested.consumer
+    entitlement, consumer = inputs.entitlement, inputs.consumer
     verdicts = {READY: verdict}
     if consumer is not None:
         verdicts[SUSPENDED] = suspension(consumer)
     if phase == ACTIVE:
-        verdicts[PROVISIONED] = _provisioned(is_written=is_written)
-    old, service = entitlement.status, requested.service
-    needed_by = entitlement.metadata.labels.get(labels.DEPENDENCY_OF, "")
+        verdicts[PROVISIONED] = _provisioned_verdict(is_provisioned=is_provisioned)
+    old, service = entitlement.status, inputs.service
+    dependency_of = entitlement.metadata.labels.get(labels.DEPENDENCY_OF, "")
     status = msgspec.structs.replace(
         old,
         phase=phase,
-        origin="Dependency" if needed_by else "Direct",
-        dependency_of=needed_by,
+        origin="Dependency" if dependency_of else "Direct",
+        dependency_of=dependency_of,
         entitled_at=old.entitled_at or (now if phase == ACTIVE else None),
         service_name=service.spec.service_name if service is not None else old.service_name,
-        provisioned_resources=_written(requested),
+        provisioned_resources=_provisioned_resources(inputs),
         conditions=set_conditions(
             old.conditions, verdicts, generation=entitlement.metadata.generation, now=now
         ),
         observed_generation=entitlement.metadata.generation,
     )
-    report = plan_status(requested.plane, ENTITLEMENT, entitlement, status)
+    report = plan_status(inputs.plane, ENTITLEMENT, entitlement, status)
     return Plan(tuple(report), requeue_after_s=RESYNC_S)
 
 
-def _provisioned(*, is_written: bool) -> ConditionValue:
-    if is_written:
-        return ConditionValue(TRUE, "Provisioned", "Quota and locations of the service are there")
+def _provisioned_verdict(*, is_provisioned: bool) -> ConditionValue:
+    if is_provisioned:
+        return ConditionValue(
+            TRUE, "Provisioned", "Quota and locations of the service are provisioned"
+        )
     return ConditionValue(
-        FALSE, "Provisioning", "Quota and locations of the service are being written"
+        FALSE, "Provisioning", "Quota and locations of the service are being provisioned"
     )
 
 
-def _written(requested: Requested) -> list[ObjectReference]:
+def _provisioned_resources(inputs: EntitlementInputs) -> list[ObjectReference]:
     kinds: tuple[tuple[KindInfo[Any], Sequence[ApiObject]], ...] = (
-        (GRANT, requested.grants),
-        (LOCATION_BINDING, requested.bindings),
+        (GRANT, inputs.grants),
+        (LOCATION_BINDING, inputs.bindings),
     )
     return [
         ObjectReference(
@@ -256,45 +262,48 @@ def _written(requested: Requested) -> list[ObjectReference]:
             namespace=obj.metadata.namespace,
         )
         for kind, objects in kinds
-        for obj in sorted(requested.owned(objects), key=ref_of)
+        for obj in sorted(inputs.owned(objects), key=ref_of)
     ]
 
 
 # --- removal
 
 
-def _plan_removal(requested: Requested) -> Plan:
-    plane, entitlement = requested.plane, requested.entitlement
-    consumer = requested.consumer
-    if consumer is not None and not _is_kept(requested, consumer):
-        gone = Delete(
+def _plan_removal(inputs: EntitlementInputs) -> Plan:
+    plane, entitlement = inputs.plane, inputs.entitlement
+    consumer = inputs.consumer
+    if consumer is not None and not _is_kept(inputs, consumer):
+        deletion = Delete(
             PLATFORM, CONSUMER, ref_of(consumer), consumer.metadata.uid, "no longer requested"
         )
-        waits = Wait("workloads leave before access ends")
-        asked: tuple[Action, ...] = () if consumer.is_terminating else (gone,)
-        return Plan((*asked, waits), requeue_after_s=30.0)
-    made: tuple[tuple[KindInfo[Any], Sequence[ApiObject]], ...] = (
-        (ENTITLEMENT, requested.entitlements),
-        (LOCATION_BINDING, requested.bindings),
+        wait = Wait("waiting for the workloads to be deleted before access ends")
+        deletions: tuple[Action, ...] = () if consumer.is_terminating else (deletion,)
+        return Plan((*deletions, wait), requeue_after_s=30.0)
+    controlled: tuple[tuple[KindInfo[Any], Sequence[ApiObject]], ...] = (
+        (ENTITLEMENT, inputs.entitlements),
+        (LOCATION_BINDING, inputs.bindings),
     )
-    grants = [grant for grant in requested.owned(requested.grants) if not grant.is_terminating]
+    grants = [grant for grant in inputs.owned(inputs.grants) if not grant.is_terminating]
     actions: list[Action] = [plan_grant_removal(plane, grant) for grant in grants]
     actions += [
         Delete(plane, kind, ref_of(obj), obj.metadata.uid, "its entitlement is deleted")
-        for kind, objects in made
-        for obj in requested.owned(objects)
+        for kind, objects in controlled
+        for obj in inputs.owned(objects)
         if not obj.is_terminating
     ]
     released = drop_finalizer(plane, ENTITLEMENT, entitlement, labels.ENTITLEMENT_FINALIZER)
     return Plan((*actions, *released))
 
 
-def _is_kept(requested: Requested, consumer: ServiceConsumer) -> bool:
-    """A project cannot shake off a suspension, or a denial where nobody would be asked again, by
-    requesting anew."""
+def _is_kept(inputs: EntitlementInputs, consumer: ServiceConsumer) -> bool:
+    """Return True if a new request must not replace the consumer.
+
+    Otherwise a project could end a suspension by a new request, or a denial of a service that needs
+    no approval.
+    """
     if consumer.is_terminating:
         return False
-    service = requested.service
+    service = inputs.service
     gated = service is not None and service.spec.enablement_policy.mode == GATED
     approval = consumer.spec.approval
     denied = approval is not None and approval.decision == "Denied"

@@ -1,8 +1,8 @@
-"""Status of an InstanceType, and the notice to workloads that use a type no longer offered.
+"""Plan the status and the copies of InstanceTypes, and the condition of workloads that use them.
 
-The status records since when the type is deprecated, and whether its replacement can be used.
+The status of a type contains since when it is deprecated, and whether its replacement can be used.
 
-Copies of the InstanceTypes of the platform plane, on projects and cells.
+Types of the platform plane are copied to projects and cells:
 
 - A copy is created Active and follows its original one step of the lifecycle at a time. The API
   allows no other change of the lifecycle.
@@ -33,10 +33,12 @@ from datum_compute.planning.federation.mirror import (
 from datum_compute.planning.plan import Action, Plan
 
 READY = "Ready"
-_OF_WORKLOADS = {
+# Condition types of workloads by phase of their instance type.
+_WORKLOAD_CONDITIONS = {
     "Deprecated": Reason.INSTANCE_TYPE_DEPRECATED,
     "Disabled": Reason.INSTANCE_TYPE_DISABLED,
 }
+_PHASES = ("Active", "Deprecated", "Disabled")
 _VALID = ConditionValue(TRUE, Reason.VALID, "The instance type can be used")
 
 
@@ -52,16 +54,16 @@ def plan_instance_type(
 def type_status(
     instance_type: InstanceType, replacement: InstanceType | None, now: str
 ) -> InstanceTypeStatus:
-    """``replacement`` is the type that `spec.lifecycle` names, if it exists."""
+    """Return the status; ``replacement`` is the type that `spec.lifecycle` names, if it exists."""
     generation = instance_type.metadata.generation
-    told = set_conditions(
+    conditions = set_conditions(
         instance_type.status.conditions,
-        {READY: _verdict(instance_type, replacement)},
+        {READY: _ready_verdict(instance_type, replacement)},
         generation=generation,
         now=now,
     )
     return InstanceTypeStatus(
-        conditions=told,
+        conditions=conditions,
         deprecated_at=_deprecated_at(instance_type, now),
         observed_generation=generation,
     )
@@ -73,16 +75,16 @@ def _deprecated_at(instance_type: InstanceType, now: str) -> str | None:
     return instance_type.status.deprecated_at or now
 
 
-def _verdict(instance_type: InstanceType, replacement: InstanceType | None) -> ConditionValue:
+def _ready_verdict(instance_type: InstanceType, replacement: InstanceType | None) -> ConditionValue:
     lifecycle = instance_type.spec.lifecycle
     name = lifecycle.replacement_instance_type
     if lifecycle.phase == "Active" or not name:
         return _VALID
     if replacement is None or replacement.is_terminating:
-        message = f"There is no instance type {name}, which should be used instead"
+        message = f"The replacement instance type {name} does not exist"
         return ConditionValue(FALSE, Reason.REPLACEMENT_NOT_FOUND, message)
     if replacement.spec.lifecycle.phase == "Disabled":
-        message = f"Instance type {name}, which should be used instead, is disabled itself"
+        message = f"The replacement instance type {name} is disabled"
         return ConditionValue(FALSE, Reason.REPLACEMENT_DISABLED, message)
     return _VALID
 
@@ -90,27 +92,32 @@ def _verdict(instance_type: InstanceType, replacement: InstanceType | None) -> C
 def with_size_notice(
     conditions: Sequence[Condition], used: InstanceType | None, *, generation: int, now: str
 ) -> list[Condition]:
-    """The conditions of a workload, with one that tells of a type that is no longer offered; it
-    goes when the workload has another. Of a type that is gone the last word stays."""
+    """Return the conditions of a workload, with one if its instance type is not Active.
+
+    The condition is removed when the workload uses another type. If the type is deleted, the
+    conditions stay as they are.
+    """
     if used is None:
         return list(conditions)
     phase = used.spec.lifecycle.phase
-    reason = _OF_WORKLOADS.get(phase)
-    kept = [c for c in conditions if c.type == reason or c.type not in _OF_WORKLOADS.values()]
+    reason = _WORKLOAD_CONDITIONS.get(phase)
+    kept = [
+        c for c in conditions if c.type == reason or c.type not in _WORKLOAD_CONDITIONS.values()
+    ]
     if reason is None:
         return kept
-    instead = used.spec.lifecycle.replacement_instance_type
-    advice = f"; use {instead} instead" if instead else ""
+    replacement = used.spec.lifecycle.replacement_instance_type
+    advice = f"; use {replacement} instead" if replacement else ""
     message = f"Instance type {used.metadata.name} is {phase.lower()}{advice}"
     verdict = ConditionValue(TRUE, reason, message)
     return set_conditions(kept, {reason: verdict}, generation=generation, now=now)
 
 
-_PHASES = ("Active", "Deprecated", "Disabled")
+# --- copies
 
 
 def plan_copy(plane: PlaneName, original: InstanceType, copy: InstanceType | None) -> list[Action]:
-    lifecycle = _next(original.spec.lifecycle, copy.spec.lifecycle if copy else None)
+    lifecycle = _next_lifecycle(original.spec.lifecycle, copy.spec.lifecycle if copy else None)
     spec = msgspec.structs.replace(original.spec, lifecycle=lifecycle)
     desired = msgspec.structs.replace(
         desired_copy(original, "", carry=Marks(), mark=Marks()), spec=spec
@@ -121,8 +128,8 @@ def plan_copy(plane: PlaneName, original: InstanceType, copy: InstanceType | Non
         INSTANCE_TYPE,
         desired,
         copy,
-        "as operators keep it",
-        recreate="its resources are those of an earlier type" if resized else "",
+        "copy of the platform's instance type",
+        recreate="its resources are those of an earlier original" if resized else "",
     )
 
 
@@ -130,15 +137,15 @@ def plan_removal(plane: PlaneName, copy: InstanceType | None) -> list[Action]:
     """Plan the deletion of a copy without an original."""
     if plane_role(plane) == "cell":
         return []
-    return plan_copy_deletion(plane, INSTANCE_TYPE, copy, "it is gone")
+    return plan_copy_deletion(plane, INSTANCE_TYPE, copy, "the original is deleted")
 
 
-def _next(
-    wanted: InstanceTypeLifecycle, present: InstanceTypeLifecycle | None
+def _next_lifecycle(
+    wanted: InstanceTypeLifecycle, current: InstanceTypeLifecycle | None
 ) -> InstanceTypeLifecycle:
-    """Return the next step from the present lifecycle to the wanted one; never a step back."""
-    if present is None:
+    """Return the next step from the current lifecycle to the wanted one; never a step back."""
+    if current is None:
         return InstanceTypeLifecycle()
-    goal, here = _PHASES.index(wanted.phase), _PHASES.index(present.phase)
-    phase = _PHASES[here + 1] if goal > here else _PHASES[here]
+    goal, index = _PHASES.index(wanted.phase), _PHASES.index(current.phase)
+    phase = _PHASES[index + 1] if goal > index else _PHASES[index]
     return msgspec.structs.replace(wanted, phase=phase)

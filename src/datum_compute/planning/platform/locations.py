@@ -1,10 +1,10 @@
-"""A Location is Ready while a cell of its city answers and takes new work; else it says which is
-drained, or does not answer and since when.
+"""Plan Ready of Locations, and Available of LocationBindings.
 
-Whether a project can use a location, where no entitlement keeps its LocationBindings.
+A Location is Ready while a reachable cell of its city accepts new instances. Otherwise the
+condition names a cell that is drained, or unreachable and since when.
 
-What an entitlement has made is told of by that one (``provisions.py``); this is for bindings that
-somebody has written by hand.
+Available is planned here for the LocationBindings that users create. The bindings of an entitlement
+are planned with it (``provisioned_objects.py``).
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from datum_compute.api.meta import controller_uid
 from datum_compute.api.plane import PLATFORM, PlaneName
 from datum_compute.api.reasons import Reason
 from datum_compute.planning.apply import plan_status
-from datum_compute.planning.federation.cells import drained, is_drained
-from datum_compute.planning.federation.unreachable import are_equally_heard, silence_of
+from datum_compute.planning.federation.cells import drained_condition, is_drained
+from datum_compute.planning.federation.unreachable import find_unreachable, same_reachability
 from datum_compute.planning.plan import Action, Plan
 
-READY = "Ready"
-# Cells wake the location that is named for their city; others look by themselves.
+READY, AVAILABLE = "Ready", "Available"
+# A change of a cell reconciles the location named after its city. Other locations poll.
 RECHECK_S = 60.0
 
 
 def plan_location(location: Location, clusters: Iterable[Cluster], now: str) -> Plan:
-    """``clusters`` are all of the hub. Of a cell that nobody has asked yet nothing is said."""
+    """``clusters`` are all of the hub. Nothing is reported before the first probe of a cell."""
     city = normalized_city(location.spec.topology.get(CITY_CODE_KEY, ""))
     cells = [c for c in clusters if city_of_cell(c) == city]
-    verdict = _verdict(city, sorted(cells, key=lambda c: c.metadata.name))
+    verdict = _ready_verdict(city, sorted(cells, key=lambda c: c.metadata.name))
     recheck_s = None if location.metadata.name == location_of(city) else RECHECK_S
     if verdict is None:
         return Plan(requeue_after_s=RECHECK_S)
     generation = location.metadata.generation
-    told = set_conditions(
+    conditions = set_conditions(
         location.status.conditions, {READY: verdict}, generation=generation, now=now
     )
-    status = LocationStatus(conditions=told, observed_generation=generation)
+    status = LocationStatus(conditions=conditions, observed_generation=generation)
     actions = plan_status(PLATFORM, LOCATION, location, status)
     return Plan(tuple(actions), requeue_after_s=recheck_s)
 
@@ -61,70 +61,75 @@ def city_of_cell(cluster: Cluster) -> str:
     return normalized_city(cluster.metadata.labels.get(TOPOLOGY_CITY, ""))
 
 
-def are_equally_open(old: Cluster | None, new: Cluster | None) -> bool:
-    """Whether a change of a Cluster says nothing new of the location of its city."""
-    if not are_equally_heard(old, new) or old is None or new is None:
+def same_availability(old: Cluster | None, new: Cluster | None) -> bool:
+    """Return True if an update of a Cluster does not change the Location of its city."""
+    if not same_reachability(old, new) or old is None or new is None:
         return False
     return is_drained(old) == is_drained(new)
 
 
-def not_ready(said: Condition | None) -> ConditionValue:
-    """What a project is told of a location that is not Ready, by what that says."""
-    if said is not None and said.reason == Reason.CELL_DRAINED:
-        return ConditionValue(FALSE, said.reason, said.message)
-    told = f": {said.message}" if said is not None and said.message else ""
-    return ConditionValue(FALSE, "LocationNotReady", f"The location is not ready{told}")
+def location_not_ready(ready: Condition | None) -> ConditionValue:
+    """Return Available of a binding whose location is not Ready, from its Ready condition."""
+    if ready is not None and ready.reason == Reason.CELL_DRAINED:
+        return ConditionValue(FALSE, ready.reason, ready.message)
+    cause = f": {ready.message}" if ready is not None and ready.message else ""
+    return ConditionValue(FALSE, "LocationNotReady", f"The location is not ready{cause}")
 
 
 def location_of(city: str) -> str:
-    """As the platform itself names the location of a city."""
+    """Return the name of the Location that the platform creates for a city."""
     return city.lower()
 
 
-def _verdict(city: str, cells: list[Cluster]) -> ConditionValue | None:
-    heard = [cell for cell in cells if is_true(cell.status.conditions, "Ready")]
-    if any(not is_drained(cell) for cell in heard):
+def _ready_verdict(city: str, cells: list[Cluster]) -> ConditionValue | None:
+    reachable = [cell for cell in cells if is_true(cell.status.conditions, "Ready")]
+    if any(not is_drained(cell) for cell in reachable):
         return ConditionValue(TRUE, "ServedByCell", "A cell of this platform serves the city")
-    if heard:
-        return drained(heard[0].metadata.name)
-    silences = [silence for cell in cells if (silence := silence_of(cell)) is not None]
-    if silences:
-        return ConditionValue(FALSE, Reason.CELL_UNREACHABLE, silences[0].verdict.message)
+    if reachable:
+        return drained_condition(reachable[0].metadata.name)
+    unreachable = next(filter(None, map(find_unreachable, cells)), None)
+    if unreachable is not None:
+        return ConditionValue(FALSE, Reason.CELL_UNREACHABLE, unreachable.verdict.message)
     return None if cells else ConditionValue(FALSE, "NoCell", f"No cell serves {city}")
 
 
-AVAILABLE = "Available"
+# --- bindings
 
 
 def plan_availability(
-    plane: PlaneName, binding: LocationBinding, location: Location | None, now: str, *, alone: bool
+    plane: PlaneName,
+    binding: LocationBinding,
+    location: Location | None,
+    now: str,
+    *,
+    single_cluster: bool,
 ) -> list[Action]:
-    """``alone``: one cluster serves every city, and says nothing of locations."""
+    """Plan Available of a binding without controller. A single cluster serves every city."""
     if controller_uid(binding) or binding.is_terminating:
         return []
-    verdict = _verdict_locationbindings(binding, location, alone=alone)
+    verdict = _available_verdict(binding, location, single_cluster=single_cluster)
     if verdict is None:
         return []
     generation = binding.metadata.generation
-    told = set_conditions(
+    conditions = set_conditions(
         binding.status.conditions, {AVAILABLE: verdict}, generation=generation, now=now
     )
-    status = LocationBindingStatus(conditions=told, observed_generation=generation)
+    status = LocationBindingStatus(conditions=conditions, observed_generation=generation)
     return plan_status(plane, LOCATION_BINDING, binding, status)
 
 
-def _verdict_locationbindings(
-    binding: LocationBinding, location: Location | None, *, alone: bool
+def _available_verdict(
+    binding: LocationBinding, location: Location | None, *, single_cluster: bool
 ) -> ConditionValue | None:
-    """None while nobody has said anything of the location yet."""
+    """Return None while the Location has no Ready condition."""
     if location is None:
         name = binding.spec.location_ref.name
         return ConditionValue(FALSE, "LocationNotFound", f"The platform has no location {name}")
-    if alone:
+    if single_cluster:
         return ConditionValue(TRUE, "AllGatesOpen", "This cluster serves every city")
     ready = find_condition(location.status.conditions, "Ready")
     if ready is None:
         return None
     if ready.status == TRUE:
         return ConditionValue(TRUE, "AllGatesOpen", "The location is ready")
-    return not_ready(ready)
+    return location_not_ready(ready)

@@ -1,11 +1,12 @@
-"""What a Project says of itself, and what it is given before anything is made for it.
+"""Plan the status and metadata of Projects and Organizations.
 
-The plane is made and removed by whoever keeps planes; here is what that looks like from outside:
-- Nothing is made before the finalizer is there, so nothing is ever left behind.
-- Ready comes after the plane, and goes as soon as the project is being deleted.
-- The finalizer goes last, when the plane is gone with all its data.
+The plane of a project is created and deleted by ``planes.lifecycle``. Here is its order:
 
-Organization -> its namespace on the platform, and that it is ready.
+- The finalizer is added before the plane is created, so nothing is left behind.
+- Ready is set after the plane exists, and removed when the project is deleted.
+- The finalizer is removed after the plane and its data are deleted.
+
+An Organization owns its namespace and its projects; the garbage collector deletes them.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Create, Patch, Plan, Wait, drop_finalizer
 
 CLEANUP = "ResourceCleanup"
-# How soon a project that is being deleted is looked at again; what goes wakes nobody.
+# How soon a project that is being deleted is checked. Deletions in its plane send no event.
 CLEANUP_S = 0.5
 
 
-def plan_guard(project: Project, organization: Organization | None) -> Plan:
-    """The finalizer, and whose the project is; nothing if all of it is there."""
+def plan_project_metadata(project: Project, organization: Organization | None) -> Plan:
+    """Add the finalizer, the owner reference and the label of the organization, if missing."""
     metadata, patch = project.metadata, dict[str, object]()
     if labels.PROJECT_FINALIZER not in metadata.finalizers:
         patch["finalizers"] = [*metadata.finalizers, labels.PROJECT_FINALIZER]
@@ -45,46 +46,50 @@ def plan_guard(project: Project, organization: Organization | None) -> Plan:
     if not patch:
         return Plan()
     merged: JsonObject = {"metadata": {"resourceVersion": metadata.resource_version, **patch}}
-    return Plan((Patch(PLATFORM, PROJECT, ref_of(project), merged, "before anything is made"),))
+    return Plan((Patch(PLATFORM, PROJECT, ref_of(project), merged, "finalizer and owner"),))
 
 
 def plan_ready(project: Project, now: str) -> Plan:
-    """The plane is there."""
-    return _said(project, {READY: ConditionValue(TRUE, "Ready", "The control plane answers")}, now)
-
-
-def plan_failed(project: Project, trouble: str, now: str) -> Plan:
-    verdict = ConditionValue(
-        FALSE, "ControlPlaneNotReady", f"The control plane is not there yet: {trouble}"
+    """Report that the plane exists."""
+    return _plan_status(
+        project, {READY: ConditionValue(TRUE, "Ready", "The control plane is ready")}, now
     )
-    return _said(project, {READY: verdict}, now)
+
+
+def plan_failed(project: Project, error: str, now: str) -> Plan:
+    verdict = ConditionValue(
+        FALSE, "ControlPlaneNotReady", f"The control plane is not ready: {error}"
+    )
+    return _plan_status(project, {READY: verdict}, now)
 
 
 def plan_cleanup(project: Project, left: Sequence[str], now: str) -> Plan:
-    """``left`` names what is still there, as kind and name."""
-    said = {
+    """Report the remaining objects; ``left`` contains kind and name of each."""
+    verdicts = {
         READY: ConditionValue(FALSE, "Deleting", "The project is being deleted"),
-        CLEANUP: ConditionValue(FALSE, "ResourcesRemaining", f"Still there: {told_of(left)}"),
+        CLEANUP: ConditionValue(
+            FALSE, "ResourcesRemaining", f"Remaining: {summarize_objects(left)}"
+        ),
     }
-    return Plan(_said(project, said, now).actions, requeue_after_s=CLEANUP_S)
+    return Plan(_plan_status(project, verdicts, now).actions, requeue_after_s=CLEANUP_S)
 
 
 def plan_release(project: Project) -> Plan:
-    """The plane and all that was in it are gone."""
+    """Remove the finalizer after the plane is deleted."""
     return Plan(tuple(drop_finalizer(PLATFORM, PROJECT, project, labels.PROJECT_FINALIZER)))
 
 
-def told_of(left: Sequence[str]) -> str:
-    """How many there are of each kind, and one of them by name."""
+def summarize_objects(left: Sequence[str]) -> str:
+    """Return the number of objects of each kind, and one of them by name."""
     counted = Counter(name.partition(" ")[0] for name in left)
     listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counted.items()))
     return f"{listed} (such as {min(left)})"
 
 
-def _said(project: Project, verdicts: dict[str, ConditionValue], now: str) -> Plan:
+def _plan_status(project: Project, verdicts: dict[str, ConditionValue], now: str) -> Plan:
     generation = project.metadata.generation
-    told = set_conditions(project.status.conditions, verdicts, generation=generation, now=now)
-    status = ProjectStatus(conditions=told, observed_generation=generation)
+    conditions = set_conditions(project.status.conditions, verdicts, generation=generation, now=now)
+    status = ProjectStatus(conditions=conditions, observed_generation=generation)
     return Plan(tuple(plan_status(PLATFORM, PROJECT, project, status)))
 
 
@@ -103,21 +108,29 @@ def organization_namespace(organization: str) -> str:
 
 
 def plan_organization(organization: Organization, namespace: Namespace | None, now: str) -> Plan:
-    """Its namespace and its projects are owned by it: the garbage collector takes them."""
+    """Plan the namespace and the status of an organization."""
     if organization.is_terminating:
         return Plan()
     if namespace is None:
-        return Plan((Create(PLATFORM, NAMESPACE, _namespace(organization), "of its own"),))
+        return Plan(
+            (
+                Create(
+                    PLATFORM, NAMESPACE, _namespace(organization), "namespace of the organization"
+                ),
+            )
+        )
     if namespace.is_terminating:
-        return Plan((Wait("the namespace of an earlier one is leaving"),), requeue_after_s=30.0)
+        return Plan(
+            (Wait("the namespace of an earlier organization is terminating"),), requeue_after_s=30.0
+        )
     generation = organization.metadata.generation
-    told = set_conditions(
+    conditions = set_conditions(
         organization.status.conditions,
-        {READY: ConditionValue(TRUE, "Ready", f"Namespace {namespace.metadata.name} is there")},
+        {READY: ConditionValue(TRUE, "Ready", f"Namespace {namespace.metadata.name} exists")},
         generation=generation,
         now=now,
     )
-    status = OrganizationStatus(conditions=told, observed_generation=generation)
+    status = OrganizationStatus(conditions=conditions, observed_generation=generation)
     return Plan(tuple(plan_status(PLATFORM, ORGANIZATION, organization, status)))
 
 

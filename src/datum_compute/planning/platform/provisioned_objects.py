@@ -1,4 +1,4 @@
-"""What an entitled project gets: a grant for each limit of the service, and its locations."""
+"""Plan the grants and location bindings that an active entitlement creates in its project."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from datum_compute.api.serviceconfiguration import QuotaLimit, ServiceConfigurat
 from datum_compute.api.serviceentitlement import ServiceEntitlement
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.plan import Action, Create, Delete, Patch
-from datum_compute.planning.platform.locations import not_ready
+from datum_compute.planning.platform.locations import location_not_ready
 
 AVAILABLE = "Available"
 
@@ -42,28 +42,31 @@ def plan_grants(
     configuration: ServiceConfiguration,
     observed: Sequence[ResourceGrant],
 ) -> list[Action]:
-    """One for each limit of projects. One that is as it was made follows a new default."""
-    present = {grant.metadata.name: grant for grant in observed}
+    """Plan a grant for each limit of projects. An unchanged grant follows a new default."""
+    existing = {grant.metadata.name: grant for grant in observed}
     actions: list[Action] = []
     for limit in configuration.spec.quota.limits:
         if limit.consumer_type.kind != PROJECT_KIND:
             continue
         wanted = _grant(member_name(plane), owner, limit)
-        found = present.get(wanted.metadata.name)
-        if found is None or (_is_ours(found, owner) and _is_as_made(found)):
+        found = existing.get(wanted.metadata.name)
+        if found is None or (_is_controlled_by(found, owner) and _is_unchanged(found)):
             actions += plan_object(plane, GRANT, wanted, found, f"limit {limit.name}")
     return actions
 
 
 def plan_grant_removal(plane: PlaneName, grant: ResourceGrant) -> Action:
-    """At the end of the entitlement. One that an operator has changed stays, and is nobody's: a
-    project cannot shake off a lower limit by asking for access anew."""
+    """Delete the grant of a deleted entitlement.
+
+    A grant that an operator changed is kept without owner. Otherwise a project could remove a lower
+    limit by a new request.
+    """
     version = grant.metadata.resource_version
-    if _is_as_made(grant):
+    if _is_unchanged(grant):
         uid, reason = grant.metadata.uid, "its entitlement is deleted"
         return Delete(plane, GRANT, ref_of(grant), uid, reason, version)
     kept = {"metadata": {"resourceVersion": version, "ownerReferences": []}}
-    return Patch(plane, GRANT, ref_of(grant), kept, "an operator has decided on it")
+    return Patch(plane, GRANT, ref_of(grant), kept, "changed by an operator")
 
 
 def plan_bindings(
@@ -74,83 +77,87 @@ def plan_bindings(
     observed: Sequence[LocationBinding],
     now: str,
 ) -> list[Action]:
-    """One for each location of a class that the service supports; those of others are theirs."""
-    present = {binding.metadata.name: binding for binding in observed}
+    """Plan a binding for each location of a supported class; keep bindings of other owners."""
+    existing = {binding.metadata.name: binding for binding in observed}
     classes = configuration.spec.locations.supported_classes
-    actions: list[Action] = _removals(plane, owner, locations, observed)
+    actions: list[Action] = _plan_binding_deletions(plane, owner, locations, observed)
     for location in sorted(locations, key=ref_of):
         if location.is_terminating:
             continue
-        found = present.get(location.metadata.name)
+        found = existing.get(location.metadata.name)
         supported = location.spec.location_class_name in classes
         if found is None:
             if supported:
                 actions.append(
-                    Create(plane, LOCATION_BINDING, _binding(owner, location), "offered")
+                    Create(plane, LOCATION_BINDING, _binding(owner, location), "location offered")
                 )
-        elif _is_ours(found, owner) and not found.is_terminating:
+        elif _is_controlled_by(found, owner) and not found.is_terminating:
             wanted = _binding(owner, location)
-            actions += plan_object(plane, LOCATION_BINDING, wanted, found, "as its location")
-            actions += _availability(plane, found, location, now, supported=supported)
+            actions += plan_object(plane, LOCATION_BINDING, wanted, found, "follow the location")
+            actions += _plan_availability(plane, found, location, now, supported=supported)
     return actions
 
 
-def _removals(
+def _plan_binding_deletions(
     plane: PlaneName,
     owner: ServiceEntitlement,
     locations: Sequence[Location],
     observed: Sequence[LocationBinding],
 ) -> list[Action]:
-    there = {location.metadata.name for location in locations}
+    names = {location.metadata.name for location in locations}
     return [
-        Delete(plane, LOCATION_BINDING, ref_of(b), b.metadata.uid, "its location is gone")
+        Delete(plane, LOCATION_BINDING, ref_of(b), b.metadata.uid, "its location is deleted")
         for b in observed
-        if b.metadata.name not in there and _is_ours(b, owner) and not b.is_terminating
+        if b.metadata.name not in names and _is_controlled_by(b, owner) and not b.is_terminating
     ]
 
 
-def _availability(
+def _plan_availability(
     plane: PlaneName, binding: LocationBinding, location: Location, now: str, *, supported: bool
 ) -> list[Action]:
     generation = binding.metadata.generation
-    told = set_conditions(
+    conditions = set_conditions(
         binding.status.conditions,
-        {AVAILABLE: _gates(location, supported=supported)},
+        {AVAILABLE: _available_verdict(location, supported=supported)},
         generation=generation,
         now=now,
     )
-    status = LocationBindingStatus(conditions=told, observed_generation=generation)
+    status = LocationBindingStatus(conditions=conditions, observed_generation=generation)
     return plan_status(plane, LOCATION_BINDING, binding, status)
 
 
-def _gates(location: Location, *, supported: bool) -> ConditionValue:
+def _available_verdict(location: Location, *, supported: bool) -> ConditionValue:
     if not supported:
-        said = f"The service does not run in locations of class {location.spec.location_class_name}"
-        return ConditionValue(FALSE, "LocationClassNotSupported", said)
+        message = (
+            f"The service does not run in locations of class {location.spec.location_class_name}"
+        )
+        return ConditionValue(FALSE, "LocationClassNotSupported", message)
     ready = find_condition(location.status.conditions, "Ready")
     if ready is None or ready.status != TRUE:
-        return not_ready(ready)
+        return location_not_ready(ready)
     return ConditionValue(TRUE, "AllGatesOpen", "The location is ready and the service runs there")
 
 
-def _is_ours(obj: ResourceGrant | LocationBinding, owner: ServiceEntitlement) -> bool:
+def _is_controlled_by(obj: ResourceGrant | LocationBinding, owner: ServiceEntitlement) -> bool:
     return controller_uid(obj) == owner.metadata.uid
 
 
-def _is_as_made(grant: ResourceGrant) -> bool:
-    made_with = grant.metadata.annotations.get(labels.DEFAULT_LIMIT)
+def _is_unchanged(grant: ResourceGrant) -> bool:
+    default = grant.metadata.annotations.get(labels.DEFAULT_LIMIT)
     amounts = [bucket.amount for allowed in grant.spec.allowances for bucket in allowed.buckets]
-    return [str(amount) for amount in amounts] == [made_with]
+    return [str(amount) for amount in amounts] == [default]
 
 
 def _grant(project: str, owner: ServiceEntitlement, limit: QuotaLimit) -> ResourceGrant:
     amount = limit.default_limit
-    made = _made_by(owner, grant_name(owner.spec.service_ref.name, project, limit.name))
+    metadata = _controlled_metadata(
+        owner, grant_name(owner.spec.service_ref.name, project, limit.name)
+    )
     return ResourceGrant(
         metadata=msgspec.structs.replace(
-            made,
+            metadata,
             namespace=QUOTA_NAMESPACE,
-            labels={**made.labels, **_found_by(limit.name)},
+            labels={**metadata.labels, **_limit_label(limit.name)},
             annotations={labels.DEFAULT_LIMIT: str(amount)},
         ),
         spec=ResourceGrantSpec(
@@ -162,14 +169,14 @@ def _grant(project: str, owner: ServiceEntitlement, limit: QuotaLimit) -> Resour
     )
 
 
-def _found_by(limit: str) -> dict[str, str]:
+def _limit_label(limit: str) -> dict[str, str]:
     return {} if label_value_problem(limit) else {labels.LIMIT: limit}
 
 
 def _binding(owner: ServiceEntitlement, location: Location) -> LocationBinding:
     name = location.metadata.name
     return LocationBinding(
-        metadata=_made_by(owner, name),
+        metadata=_controlled_metadata(owner, name),
         spec=LocationBindingSpec(
             location_ref=LocalReference(name=name),
             location_class_name=location.spec.location_class_name,
@@ -179,7 +186,7 @@ def _binding(owner: ServiceEntitlement, location: Location) -> LocationBinding:
     )
 
 
-def _made_by(owner: ServiceEntitlement, name: str) -> ObjectMeta:
+def _controlled_metadata(owner: ServiceEntitlement, name: str) -> ObjectMeta:
     return ObjectMeta(
         name=name,
         labels={labels.ENTITLEMENT: owner.metadata.name},

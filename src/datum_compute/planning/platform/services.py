@@ -1,12 +1,12 @@
-"""What a Service and its configuration say of themselves, and what a configuration registers.
+"""Plan the status of Services, their configurations and their consumers.
 
-Whether a project may use a service: what its provider has decided, and what else matters.
+A configuration registers the resources that are counted for its service. A consumer records whether
+its project may use the service:
 
-Rules kept here:
-- A denial holds in every mode; an approval is needed only where the provider is asked.
-- Who came in while nobody was asked stays in when the service becomes gated.
-- An approval that is taken back is a denial: it was granted, and is no longer.
-- A service that is not there proves nothing: what was decided stays decided.
+- A denial applies in every mode; an approval is needed only if the service is gated.
+- A project that was enabled without approval stays enabled when the service becomes gated.
+- An approval that is withdrawn counts as a denial.
+- While the service does not exist, the last decision stays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import msgspec
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
-    Condition,
     ConditionValue,
     find_condition,
     set_conditions,
@@ -58,7 +57,7 @@ def index_service(obj: ServiceConsumer | ServiceConfiguration) -> tuple[str]:
 
 
 def is_published(service: Service | None, *, entitled: bool = False) -> bool:
-    """Whether projects may use it. A deprecated one takes no new consumers and keeps the old."""
+    """Return True if projects may use the service; a deprecated one only if ``entitled``."""
     if service is None or service.is_terminating:
         return False
     return service.spec.phase == PUBLISHED or (entitled and service.spec.phase == "Deprecated")
@@ -71,13 +70,15 @@ def plan_service(service: Service, now: str) -> Plan:
     published = ConditionValue(
         TRUE if phase == PUBLISHED else FALSE, phase, f"The service is {phase}"
     )
-    said = {
-        READY: ConditionValue(TRUE, "ServiceReady", "The service is described"),
+    verdicts = {
+        READY: ConditionValue(TRUE, "ServiceReady", "The service is ready"),
         PUBLISHED: published,
     }
     status = msgspec.structs.replace(
         service.status,
-        conditions=_told(service.status.conditions, said, service.metadata.generation, now),
+        conditions=set_conditions(
+            service.status.conditions, verdicts, generation=service.metadata.generation, now=now
+        ),
         published_at=service.status.published_at or (now if phase == PUBLISHED else None),
         observed_generation=service.metadata.generation,
     )
@@ -90,31 +91,35 @@ def plan_configuration(
     registered: Sequence[ResourceRegistration],
     now: str,
 ) -> Plan:
-    """What is counted for the service is registered, unless somebody has registered it."""
+    """Register the resources of the service that are not registered yet."""
     if configuration.is_terminating:
         return Plan()
     name = configuration.spec.service_ref.name
     actions: list[Action] = []
     if service is None:
-        verdict = ConditionValue(FALSE, "ServiceNotFound", f"There is no service {name}")
+        verdict = ConditionValue(FALSE, "ServiceNotFound", f"Service {name} does not exist")
     else:
-        verdict = ConditionValue(TRUE, "ConfigurationReady", "What the service needs is there")
+        verdict = ConditionValue(TRUE, "ConfigurationReady", "The configuration is applied")
         known = {registration.spec.resource_type for registration in registered}
         if configuration.spec.phase != DRAFT:
             actions += [
-                Create(PLATFORM, REGISTRATION, _registration(name, limit), "counted by the service")
+                Create(
+                    PLATFORM, REGISTRATION, _registration(name, limit), "resource of the service"
+                )
                 for limit in configuration.spec.quota.limits
                 if limit.metric not in known
             ]
     generation = configuration.metadata.generation
-    told = _told(configuration.status.conditions, {READY: verdict}, generation, now)
-    status = ServiceConfigurationStatus(conditions=told, observed_generation=generation)
+    conditions = set_conditions(
+        configuration.status.conditions, {READY: verdict}, generation=generation, now=now
+    )
+    status = ServiceConfigurationStatus(conditions=conditions, observed_generation=generation)
     report = plan_status(PLATFORM, SERVICE_CONFIGURATION, configuration, status)
     return Plan((*actions, *report))
 
 
 def _registration(service: str, limit: QuotaLimit) -> ResourceRegistration:
-    """As the public documents have it: counted one by one, claimed by whom it is granted to."""
+    """Return the registration as the public documentation describes it."""
     return ResourceRegistration(
         metadata=ObjectMeta(name=f"{service}-{limit.name}"),
         spec=ResourceRegistrationSpec(
@@ -129,11 +134,7 @@ def _registration(service: str, limit: QuotaLimit) -> ResourceRegistration:
     )
 
 
-def _told(
-    conditions: Sequence[Condition], said: dict[str, ConditionValue], generation: int, now: str
-) -> list[Condition]:
-    return set_conditions(conditions, said, generation=generation, now=now)
-
+# --- consumers
 
 _PHASES = {TRUE: ACTIVE, FALSE: DENIED}
 
@@ -141,11 +142,11 @@ _PHASES = {TRUE: ACTIVE, FALSE: DENIED}
 def plan_consumer(consumer: ServiceConsumer, service: Service | None, now: str) -> Plan:
     if consumer.is_terminating or service is None:
         return Plan()
-    verdict = _decision(consumer, service)
+    verdict = _access_verdict(consumer, service)
     pending = verdict.reason == AccessReason.PENDING_APPROVAL
     phase = PENDING_APPROVAL if pending else _PHASES[verdict.status]
     generation = consumer.metadata.generation
-    told = set_conditions(
+    conditions = set_conditions(
         consumer.status.conditions,
         {READY: verdict, SUSPENDED: suspension(consumer)},
         generation=generation,
@@ -156,7 +157,7 @@ def plan_consumer(consumer: ServiceConsumer, service: Service | None, now: str) 
         phase=phase,
         entitled_at=consumer.status.entitled_at or (now if phase == ACTIVE else None),
         service_name=service.spec.service_name,
-        conditions=told,
+        conditions=conditions,
         observed_generation=generation,
     )
     return Plan(tuple(plan_status(PLATFORM, CONSUMER, consumer, status)))
@@ -170,24 +171,24 @@ def suspension(consumer: ServiceConsumer) -> ConditionValue:
     return ConditionValue(FALSE, AccessReason.NOT_SUSPENDED, "The project is not suspended")
 
 
-def _decision(consumer: ServiceConsumer, service: Service) -> ConditionValue:
+def _access_verdict(consumer: ServiceConsumer, service: Service) -> ConditionValue:
     approval, title = consumer.spec.approval, service.spec.display_name or service.metadata.name
     if service.spec.phase == RETIRED:
         return ConditionValue(FALSE, AccessReason.NOT_PUBLISHED, f"{title} is no longer offered")
     if approval is not None and approval.decision == "Denied":
-        said = approval.message or "The provider has denied access"
-        return ConditionValue(FALSE, AccessReason.DENIED, said)
+        message = approval.message or "The provider has denied access"
+        return ConditionValue(FALSE, AccessReason.DENIED, message)
     if approval is not None:
-        said = approval.message or "The provider has approved access"
-        return ConditionValue(TRUE, AccessReason.APPROVED, said)
-    if service.spec.enablement_policy.mode != GATED or _came_in_freely(consumer):
+        message = approval.message or "The provider has approved access"
+        return ConditionValue(TRUE, AccessReason.APPROVED, message)
+    if service.spec.enablement_policy.mode != GATED or _is_enabled_without_approval(consumer):
         return ConditionValue(TRUE, AccessReason.ACTIVE, f"{title} is enabled")
     if consumer.status.entitled_at is not None:
         return ConditionValue(FALSE, AccessReason.DENIED, "The provider has withdrawn its approval")
-    waiting = f"The provider of {title} has not decided yet"
-    return ConditionValue(FALSE, AccessReason.PENDING_APPROVAL, waiting)
+    message = f"The provider of {title} has not decided yet"
+    return ConditionValue(FALSE, AccessReason.PENDING_APPROVAL, message)
 
 
-def _came_in_freely(consumer: ServiceConsumer) -> bool:
+def _is_enabled_without_approval(consumer: ServiceConsumer) -> bool:
     ready = find_condition(consumer.status.conditions, READY)
     return ready is not None and (ready.status, ready.reason) == (TRUE, AccessReason.ACTIVE)

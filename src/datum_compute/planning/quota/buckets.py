@@ -1,13 +1,12 @@
-"""Who gets which part of a project's quota. One decision at a time for each project.
+"""Quota decisions of a project: which claims are granted, and what buckets and grants report.
 
-Rules kept here:
-- The status of a claim is the only record that something was granted. What is used is always added
-  up from there; buckets only show it.
-- A claim gets all it asks for, or nothing.
-- What is free goes to the oldest claim that it is enough for, whether it is new or was denied
-  before. So after every pass no claim is left that would fit.
-- What was granted stays granted: a lower grant takes nothing away, it only stops new claims.
-- A claim or grant that cannot be understood is refused with the reason, and looked at again.
+- The status of a claim is the only record of a grant. Usage is always computed from it; buckets
+  only report it.
+- A claim is granted all that it requests, or nothing.
+- Free quota goes to the oldest claim that fits, whether the claim is new or was denied before. So
+  no claim that would fit remains after a pass.
+- A granted claim stays granted. A lower limit only prevents new grants.
+- An invalid claim or grant is rejected with the reason, and checked again.
 """
 
 from __future__ import annotations
@@ -50,17 +49,17 @@ from datum_compute.planning.plan import Action, Plan
 from datum_compute.planning.quota.claims import is_granted
 
 ACTIVE = "Active"
-# Nobody tells a project that the platform has registered something.
+# No event reports a new registration of the platform to a project.
 RECHECK_S = 30.0
 WAITING = "waiting"
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """All that a decision needs, for one consumer. ``registered`` are the Active ones by type.
+class QuotaState:
+    """The input of a decision for one consumer. ``registered``: active registrations by type.
 
-    ``waiting`` are the claims that are not granted. Of those that are, only how many of each sort
-    there are counts (a sort is what a claim asks for), so a decision costs nothing for them.
+    ``waiting`` are the claims that are not granted. ``granted`` counts the granted claims by group,
+    which is the list of their requests, so the cost does not depend on their number.
     """
 
     consumer: ObjectReference
@@ -71,62 +70,62 @@ class Books:
 
 
 @dataclass(frozen=True, slots=True)
-class Balance:
-    """How much there is of each resource, and how much of it is used, in base units."""
+class QuotaBalance:
+    """Limit and usage of each resource, in base units."""
 
     limits: Mapping[str, int]
     used: dict[str, int]
 
-    def lacks(self, request: ResourceRequest) -> bool:
+    def is_short_of(self, request: ResourceRequest) -> bool:
         name = request.resource_type
         return request.amount > self.limits.get(name, 0) - self.used.get(name, 0)
 
-    def take(self, requests: Iterable[ResourceRequest], times: int = 1) -> None:
+    def allocate(self, requests: Iterable[ResourceRequest], times: int = 1) -> None:
         for request in requests:
             name = request.resource_type
             self.used[name] = self.used.get(name, 0) + request.amount * times
 
 
 @dataclass(frozen=True, slots=True)
-class Ruling:
+class ClaimDecision:
     claim: ResourceClaim
     verdict: ConditionValue
-    lacking: tuple[str, ...] = ()
+    short_of: tuple[str, ...] = ()
 
 
-def filed_under(claim: ResourceClaim) -> str:
-    """WAITING, or the sort of a claim that is granted."""
+def claim_group_key(claim: ResourceClaim) -> str:
+    """Return WAITING, or the group of a granted claim: its encoded requests."""
     return encode(plain(claim.spec.requests)).decode() if is_granted(claim) else WAITING
 
 
 @lru_cache(maxsize=1024)
-def requests_of_sort(sort: str) -> tuple[ResourceRequest, ...]:
-    return tuple(decode_as(sort.encode(), list[ResourceRequest]))
+def group_requests(group: str) -> tuple[ResourceRequest, ...]:
+    return tuple(decode_as(group.encode(), list[ResourceRequest]))
 
 
-def balance_of(books: Books) -> Balance:
-    """As the records stand: what the grants add up to, and what granted claims use."""
+def compute_balance(state: QuotaState) -> QuotaBalance:
+    """Add up the limits of the active grants, and the usage of the granted claims."""
     limits: dict[str, int] = {}
-    for grant in books.grants:
-        if grant_verdict(books, grant).status == TRUE and not grant.is_terminating:
+    for grant in state.grants:
+        if grant_verdict(state, grant).status == TRUE and not grant.is_terminating:
             for name, amount in _amounts(grant).items():
                 limits[name] = limits.get(name, 0) + amount
-    balance = Balance(limits, {})
-    # One that is being removed still holds what it was given, until it is gone.
-    for sort, claims in books.granted.items():
-        balance.take(requests_of_sort(sort), claims)
+    balance = QuotaBalance(limits, {})
+    # A terminating claim uses its quota until it is deleted.
+    for group, claims in state.granted.items():
+        balance.allocate(group_requests(group), claims)
     return balance
 
 
-def rulings(books: Books) -> list[Ruling]:
-    """About every claim that is not granted, oldest first; later ones get what is left."""
-    balance = balance_of(books)
+def decide_claims(state: QuotaState) -> list[ClaimDecision]:
+    """Decide every claim that is not granted, oldest first."""
+    balance = compute_balance(state)
     found = []
-    for claim in sorted((c for c in books.waiting if not c.is_terminating), key=_age):
-        ruling = _ruling(books, balance, claim)
-        if ruling.verdict.status == TRUE:
-            balance.take(claim.spec.requests)
-        found.append(ruling)
+    for claim in sorted((c for c in state.waiting if not c.is_terminating), key=_age):
+        decision = _decide_claim(state, balance, claim)
+        if decision.verdict.status == TRUE:
+            balance.allocate(claim.spec.requests)
+        found.append(decision)
     return found
 
 
@@ -135,38 +134,40 @@ def _age(claim: ResourceClaim) -> tuple[str, str, str]:
     return metadata.creation_timestamp or "", metadata.namespace, metadata.name
 
 
-def _ruling(books: Books, balance: Balance, claim: ResourceClaim) -> Ruling:
-    problem = claim_problem(books, claim)
+def _decide_claim(state: QuotaState, balance: QuotaBalance, claim: ResourceClaim) -> ClaimDecision:
+    problem = claim_problem(state, claim)
     if problem:
-        return Ruling(claim, ConditionValue(FALSE, "ValidationFailed", problem))
-    lacking = [request for request in claim.spec.requests if balance.lacks(request)]
-    if not lacking:
-        return Ruling(claim, ConditionValue(TRUE, "QuotaAvailable", "The quota is enough for it"))
-    parts = [_shortage(books, balance, request) for request in lacking]
-    names = tuple(request.resource_type for request in lacking)
-    return Ruling(claim, ConditionValue(FALSE, "QuotaExceeded", "; ".join(parts)), names)
+        return ClaimDecision(claim, ConditionValue(FALSE, "ValidationFailed", problem))
+    short_of = [request for request in claim.spec.requests if balance.is_short_of(request)]
+    if not short_of:
+        return ClaimDecision(claim, ConditionValue(TRUE, "QuotaAvailable", "Quota is available"))
+    parts = [_shortage(state, balance, request) for request in short_of]
+    names = tuple(request.resource_type for request in short_of)
+    return ClaimDecision(claim, ConditionValue(FALSE, "QuotaExceeded", "; ".join(parts)), names)
 
 
-def _shortage(books: Books, balance: Balance, request: ResourceRequest) -> str:
-    """Without what is used now: that changes all the time, and the words with it."""
+def _shortage(state: QuotaState, balance: QuotaBalance, request: ResourceRequest) -> str:
+    """Return a message without the current usage, so that it seldom changes."""
     name = request.resource_type
-    spec = books.registered[name].spec
+    spec = state.registered[name].spec
     unit = "" if spec.base_unit == "1" else f" {spec.base_unit}"
     limit = balance.limits.get(name, 0)
     return f"{request.amount}{unit} more of {name} would exceed the limit of {limit}{unit}"
 
 
-def claim_problem(books: Books, claim: ResourceClaim) -> str:
-    """Why the claim can never be granted as it is, or the empty string."""
+def claim_problem(state: QuotaState, claim: ResourceClaim) -> str:
+    """Return why the claim is invalid, or the empty string."""
     spec = claim.spec
-    if not _is_same(spec.consumer_ref, books.consumer):
-        return f"{spec.consumer_ref.kind} {spec.consumer_ref.name} has no quota here"
-    asked = [request.resource_type for request in spec.requests]
-    twice = sorted({name for name in asked if asked.count(name) > 1})
-    if twice:
-        return f"{', '.join(twice)} is asked for twice"
-    for name in asked:
-        registration = books.registered.get(name)
+    if not _is_same(spec.consumer_ref, state.consumer):
+        return (
+            f"{spec.consumer_ref.kind} {spec.consumer_ref.name} is not the consumer of this project"
+        )
+    requested = [request.resource_type for request in spec.requests]
+    duplicates = sorted({name for name in requested if requested.count(name) > 1})
+    if duplicates:
+        return f"{', '.join(duplicates)} is requested more than once"
+    for name in requested:
+        registration = state.registered.get(name)
         if registration is None:
             return f"{name} is not registered; an operator has to create a ResourceRegistration"
         if not _may_claim(registration, spec.resource_ref):
@@ -187,71 +188,75 @@ def _may_claim(registration: ResourceRegistration, resource: ObjectReference) ->
 # --- grants
 
 
-def grant_verdict(books: Books, grant: ResourceGrant) -> ConditionValue:
+def grant_verdict(state: QuotaState, grant: ResourceGrant) -> ConditionValue:
     consumer = grant.spec.consumer_ref
-    if not _is_same(consumer, books.consumer):
+    if not _is_same(consumer, state.consumer):
         return ConditionValue(
-            FALSE, "ValidationFailed", f"{consumer.kind} {consumer.name} is not here"
+            FALSE,
+            "ValidationFailed",
+            f"{consumer.kind} {consumer.name} is not the consumer of this project",
         )
     unknown = [a.resource_type for a in grant.spec.allowances]
-    unknown = [name for name in unknown if name not in books.registered]
+    unknown = [name for name in unknown if name not in state.registered]
     if unknown:
         return ConditionValue(FALSE, "ValidationFailed", f"{', '.join(unknown)} is not registered")
-    return ConditionValue(TRUE, "GrantActive", "The grant counts")
+    return ConditionValue(TRUE, "GrantActive", "The grant is active")
 
 
 def _amounts(grant: ResourceGrant) -> dict[str, int]:
     return {a.resource_type: sum(b.amount for b in a.buckets) for a in grant.spec.allowances}
 
 
-# --- what is written
+# --- claims and grants
 
 
-def plan_decisions(plane: PlaneName, books: Books, now: str) -> Plan:
-    """The statuses of grants and claims. Any subset of the writes stays within the limits."""
+def plan_decisions(plane: PlaneName, state: QuotaState, now: str) -> Plan:
+    """Plan the status of grants and claims. Any subset of these writes stays within the limits."""
     actions: list[Action] = []
-    unsettled = False
-    for grant in books.grants:
-        verdict = grant_verdict(books, grant)
-        unsettled = unsettled or verdict.status != TRUE
+    has_invalid = False
+    for grant in state.grants:
+        verdict = grant_verdict(state, grant)
+        has_invalid = has_invalid or verdict.status != TRUE
         generation = grant.metadata.generation
-        told = set_conditions(
+        conditions = set_conditions(
             grant.status.conditions, {ACTIVE: verdict}, generation=generation, now=now
         )
-        status = ResourceGrantStatus(conditions=told, observed_generation=generation)
+        status = ResourceGrantStatus(conditions=conditions, observed_generation=generation)
         actions += plan_status(plane, GRANT, grant, status)
-    for ruling in rulings(books):
-        unsettled = unsettled or ruling.verdict.reason == "ValidationFailed"
-        status_of_claim = _claim_status(ruling, now)
-        actions += plan_status(plane, CLAIM, ruling.claim, status_of_claim, ruling.verdict.reason)
-    recheck_s = RECHECK_S if unsettled else None
+    for decision in decide_claims(state):
+        has_invalid = has_invalid or decision.verdict.reason == "ValidationFailed"
+        status_of_claim = _claim_status(decision, now)
+        actions += plan_status(
+            plane, CLAIM, decision.claim, status_of_claim, decision.verdict.reason
+        )
+    recheck_s = RECHECK_S if has_invalid else None
     return Plan(tuple(actions), requeue_after_s=recheck_s, independent=True)
 
 
-def _claim_status(ruling: Ruling, now: str) -> ResourceClaimStatus:
-    claim = ruling.claim
+def _claim_status(decision: ClaimDecision, now: str) -> ResourceClaimStatus:
+    claim = decision.claim
     generation, before = claim.metadata.generation, claim.status
-    told = set_conditions(
-        before.conditions, {GRANTED: ruling.verdict}, generation=generation, now=now
+    conditions = set_conditions(
+        before.conditions, {GRANTED: decision.verdict}, generation=generation, now=now
     )
     earlier = {allocation.resource_type: allocation for allocation in before.allocations}
     allocations = []
     for request in claim.spec.requests:
-        new = _allocation(ruling, request, now)
+        new = _allocation(decision, request, now)
         old = earlier.get(new.resource_type)
         if old is not None and old.status == new.status:
             since = old.last_transition_time
             new = msgspec.structs.replace(new, last_transition_time=since)
         allocations.append(new)
     return ResourceClaimStatus(
-        conditions=told, allocations=allocations, observed_generation=generation
+        conditions=conditions, allocations=allocations, observed_generation=generation
     )
 
 
-def _allocation(ruling: Ruling, request: ResourceRequest, now: str) -> RequestAllocation:
+def _allocation(decision: ClaimDecision, request: ResourceRequest, now: str) -> RequestAllocation:
     name = request.resource_type
-    if ruling.verdict.status == TRUE:
-        consumer = ruling.claim.spec.consumer_ref
+    if decision.verdict.status == TRUE:
+        consumer = decision.claim.spec.consumer_ref
         return RequestAllocation(
             resource_type=name,
             status="Granted",
@@ -260,8 +265,8 @@ def _allocation(ruling: Ruling, request: ResourceRequest, now: str) -> RequestAl
             allocating_bucket=bucket_name(consumer, name),
             last_transition_time=now,
         )
-    if name in ruling.lacking or ruling.verdict.reason == "ValidationFailed":
-        reason = ruling.verdict.reason
+    if name in decision.short_of or decision.verdict.reason == "ValidationFailed":
+        reason = decision.verdict.reason
         return RequestAllocation(
             resource_type=name, status="Denied", reason=reason, last_transition_time=now
         )
@@ -269,7 +274,7 @@ def _allocation(ruling: Ruling, request: ResourceRequest, now: str) -> RequestAl
         resource_type=name,
         status="Pending",
         reason="PendingEvaluation",
-        message="Waits for the other requests of the claim",
+        message="Waiting for the other requests of the claim",
         last_transition_time=now,
     )
 
@@ -278,27 +283,29 @@ def _allocation(ruling: Ruling, request: ResourceRequest, now: str) -> RequestAl
 
 
 def bucket_name(consumer: ObjectReference, resource_type: str) -> str:
-    """Milo's recipe."""
+    """Return the name that Milo computes for the bucket."""
     text = f"{resource_type}{consumer.kind}{consumer.name}"
     return f"bucket-{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def plan_buckets(
-    plane: PlaneName, books: Books, buckets: Mapping[str, AllowanceBucket], now: str
+    plane: PlaneName, state: QuotaState, buckets: Mapping[str, AllowanceBucket], now: str
 ) -> Plan:
-    """``buckets`` by name. One for everything that is granted or used, or was once: what has gone
-    with its grant is shown as nothing."""
-    balance = balance_of(books)
+    """Plan a bucket for each resource that is granted or used, or was before.
+
+    ``buckets`` are the existing buckets by name. A resource whose grants are deleted has limit 0.
+    """
+    balance = compute_balance(state)
     actions: list[Action] = []
-    shown = {
-        b.spec.resource_type for b in buckets.values() if b.spec.consumer_ref == books.consumer
+    existing = {
+        b.spec.resource_type for b in buckets.values() if b.spec.consumer_ref == state.consumer
     }
-    for name in sorted({*balance.limits, *balance.used, *shown}):
-        desired = _bucket(books.consumer, name)
+    for name in sorted({*balance.limits, *balance.used, *existing}):
+        desired = _bucket(state.consumer, name)
         found = buckets.get(desired.metadata.name)
         actions += plan_object(plane, BUCKET, desired, found, name)
         if found is not None:
-            status = _bucket_status(books, balance, name, found, now)
+            status = _bucket_status(state, balance, name, found, now)
             actions += plan_status(plane, BUCKET, found, status, name)
     return Plan(tuple(actions))
 
@@ -315,29 +322,31 @@ def _bucket(consumer: ObjectReference, resource_type: str) -> AllowanceBucket:
 
 
 def _bucket_status(
-    books: Books, balance: Balance, name: str, bucket: AllowanceBucket, now: str
+    state: QuotaState, balance: QuotaBalance, name: str, bucket: AllowanceBucket, now: str
 ) -> AllowanceBucketStatus:
     limit, used = balance.limits.get(name, 0), balance.used.get(name, 0)
-    using = sum(claims for sort, claims in books.granted.items() if _asks(sort, name))
-    giving = [
+    claim_count = sum(
+        claims for group, claims in state.granted.items() if _has_request(group, name)
+    )
+    contributing = [
         ContributingGrant(
             name=grant.metadata.name,
             namespace=grant.metadata.namespace,
             amount=_amounts(grant)[name],
             last_observed_generation=grant.metadata.generation,
         )
-        for grant in books.grants
+        for grant in state.grants
         if name in _amounts(grant)
-        and grant_verdict(books, grant).status == TRUE
+        and grant_verdict(state, grant).status == TRUE
         and not grant.is_terminating
     ]
     status = AllowanceBucketStatus(
         limit=limit,
         allocated=used,
         available=max(0, limit - used),
-        claim_count=using,
-        grant_count=len(giving),
-        contributing_grant_refs=sorted(giving, key=lambda g: (g.namespace, g.name)),
+        claim_count=claim_count,
+        grant_count=len(contributing),
+        contributing_grant_refs=sorted(contributing, key=lambda g: (g.namespace, g.name)),
         last_reconciliation=bucket.status.last_reconciliation,
         observed_generation=bucket.metadata.generation,
     )
@@ -346,8 +355,8 @@ def _bucket_status(
     return msgspec.structs.replace(status, last_reconciliation=now)
 
 
-def _asks(sort: str, name: str) -> bool:
-    return any(request.resource_type == name for request in requests_of_sort(sort))
+def _has_request(group: str, name: str) -> bool:
+    return any(request.resource_type == name for request in group_requests(group))
 
 
 # --- registrations
@@ -356,7 +365,7 @@ def _asks(sort: str, name: str) -> bool:
 def active_registrations(
     registrations: Sequence[ResourceRegistration],
 ) -> dict[str, ResourceRegistration]:
-    """By resource type; of several for one type the oldest counts."""
+    """Return registrations by resource type; the oldest one of a type is active."""
     found: dict[str, ResourceRegistration] = {}
     ordered = sorted(
         registrations, key=lambda r: (r.metadata.creation_timestamp or "", r.metadata.name)
@@ -373,7 +382,7 @@ def plan_registration(
     same_type: Sequence[ResourceRegistration],
     now: str,
 ) -> Plan:
-    """Report whether the registration is active. ``same_type`` are all for its resource type."""
+    """Report whether the registration is active. ``same_type`` are all of its resource type."""
     generation = registration.metadata.generation
     conditions = set_conditions(
         registration.status.conditions,
@@ -388,9 +397,11 @@ def plan_registration(
 def registration_verdict(
     registration: ResourceRegistration, registrations: Sequence[ResourceRegistration]
 ) -> ConditionValue:
-    counting = active_registrations(registrations).get(registration.spec.resource_type)
-    if counting is None or counting.metadata.uid == registration.metadata.uid:
-        return ConditionValue(TRUE, "RegistrationActive", "Can be granted and claimed")
-    other = counting.metadata.name
-    message = f"{registration.spec.resource_type} is registered by {other} already"
+    active = active_registrations(registrations).get(registration.spec.resource_type)
+    if active is None or active.metadata.uid == registration.metadata.uid:
+        return ConditionValue(
+            TRUE, "RegistrationActive", "The resource type can be granted and claimed"
+        )
+    other = active.metadata.name
+    message = f"{registration.spec.resource_type} is already registered by {other}"
     return ConditionValue(FALSE, "ValidationFailed", message)

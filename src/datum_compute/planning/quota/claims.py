@@ -1,28 +1,24 @@
-"""The quota claim of an instance's slot: made for the first instance in it, kept while the slot is
-wanted or something runs in it, and replaced when the next instance has another size.
+"""Quota claims of instances: size, claim, release, the Quota gate, and the record of granted slots.
 
-A claim belongs to the slot (deployment and ordinal), so a restart at full quota keeps its place and
-needs nobody's consent. It lies in the project, named for the instance, and carries labels that say
-where the instance is: on which cell, in which namespace.
+- A claim belongs to the slot of an instance (deployment and ordinal). It is created for the first
+  instance of the slot, kept while the slot is wanted or occupied, and replaced when an instance of
+  another size follows. So a restart at full quota needs no new decision.
+- A claim is in the project, is named after the instance, and has labels with the cell and namespace
+  of the instance.
+- A granted claim has a finalizer until its slot is empty. If a user deletes the claim or its
+  namespace, the claim counts until then, and an instance that follows in the slot can use it.
+- A cell records the granted slots of a deployment, with their size, in the deployment's status. The
+  record replaces the claims when the project is unreachable while the cell restarts. While the
+  project can be read, its claims decide.
 
-Whoever deletes a claim, or the namespace it lies in, frees nothing while a machine runs: a granted
-claim is held by a finalizer until its slot is empty, counts until then, and is as good as any other
-to whoever comes into the slot meanwhile.
+The size of an instance is the amount of its claim, and the limit of its machine. The first source
+with both amounts, CPU and memory, is used:
 
-Which slots of a deployment have quota, as the cell keeps it on record in its status.
+1. the sum of the limits of its containers, if all containers have both;
+2. the requests of the instance;
+3. its instance type: an object of the plane, or a built-in type.
 
-A claim lies in the project, which may be away when the cell starts anew. A slot that was granted
-its size needs nobody's consent for the next instance of that size, so what was granted is written
-down where the cell can read it: with the counts, for which it writes anyway. While the project can
-be read its claims decide, and the record is only kept.
-
-How large an instance is: what its quota is claimed for, and the most that its machine may use.
-
-The first source that says both amounts counts:
-1. The limits of its containers, added up, if every one of them has both.
-2. What the instance itself asks for.
-3. Its instance type: an object of the plane, or one of those that always exist.
-Otherwise only the instance is counted. A provider's machine is never asked.
+Without such a source only the number of instances is claimed.
 """
 
 from __future__ import annotations
@@ -44,7 +40,7 @@ from datum_compute.api.conditions import (
     is_true,
     set_conditions,
 )
-from datum_compute.api.errors import AlreadyExists, ApiError, NotFound
+from datum_compute.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from datum_compute.api.identity import decoded_project
 from datum_compute.api.instance import (
     QUOTA_GRANTED,
@@ -86,47 +82,50 @@ from datum_compute.planning.rollout.gates import (
     instance_age_s,
 )
 
+# --- size of an instance
 
-class Size(msgspec.Struct, frozen=True):
+
+class InstanceSize(msgspec.Struct, frozen=True):
     millicores: int
     mebibytes: int
 
 
-TypeNamed = Callable[[str], InstanceType | None]
+InstanceTypeLookup = Callable[[str], InstanceType | None]
 
 
-def size_of(runtime: Runtime, type_named: TypeNamed) -> Size | None:
-    limits = [_both(c.resources.limits) for c in runtime.sandbox.containers]
+def size_of(runtime: Runtime, find_type: InstanceTypeLookup) -> InstanceSize | None:
+    """Return the size of an instance, or None if it is unknown; see the module docstring."""
+    limits = [_size_if_complete(c.resources.limits) for c in runtime.sandbox.containers]
     complete = [size for size in limits if size is not None]
     if len(complete) == len(limits):
-        return Size(sum(s.millicores for s in complete), sum(s.mebibytes for s in complete))
-    asked = _both(runtime.resources.requests)
-    if asked is not None:
-        return asked
+        return InstanceSize(sum(s.millicores for s in complete), sum(s.mebibytes for s in complete))
+    requested = _size_if_complete(runtime.resources.requests)
+    if requested is not None:
+        return requested
     name = size_name(runtime.resources.instance_type)
-    found = type_named(name)
+    found = find_type(name)
     if found is not None:
         resources = found.spec.resources
-        return Size(millicores(resources.cpu), mebibytes(resources.memory))
+        return InstanceSize(millicores(resources.cpu), mebibytes(resources.memory))
     built_in = BUILT_IN_SIZES.get(name)
-    return Size(millicores(built_in[0]), mebibytes(built_in[1])) if built_in else None
+    return InstanceSize(millicores(built_in[0]), mebibytes(built_in[1])) if built_in else None
 
 
-def _both(amounts: ResourceAmounts) -> Size | None:
+def _size_if_complete(amounts: ResourceAmounts) -> InstanceSize | None:
     if amounts.cpu is None or amounts.memory is None:
         return None
-    return Size(millicores(amounts.cpu), mebibytes(amounts.memory))
+    return InstanceSize(millicores(amounts.cpu), mebibytes(amounts.memory))
 
 
-def amounts_of(size: Size | None) -> ResourceAmounts:
-    """The size in the words of the API."""
+def amounts_of(size: InstanceSize | None) -> ResourceAmounts:
+    """Return the size as quantities of the API."""
     if size is None:
         return ResourceAmounts()
     return ResourceAmounts(cpu=f"{size.millicores}m", memory=f"{size.mebibytes}Mi")
 
 
-def requests_of(size: Size | None) -> list[ResourceRequest]:
-    """What an instance of the size claims; one of unknown size counts as an instance only."""
+def requests_of(size: InstanceSize | None) -> list[ResourceRequest]:
+    """Return the requests of a claim; a claim of unknown size requests the instance only."""
     amounts = {INSTANCES.resource_type: 1}
     if size is not None:
         amounts[VCPUS.resource_type] = size.millicores
@@ -134,21 +133,25 @@ def requests_of(size: Size | None) -> list[ResourceRequest]:
     return [ResourceRequest(resource_type=name, amount=amount) for name, amount in amounts.items()]
 
 
+# --- the claim of a slot
+
 _PREFIX = "instance-"
-# As a new instance says itself, so that nothing has to be written before the decision.
+# The message of a new instance, so that no write is needed before the decision.
 _UNDECIDED = QUOTA_UNDECIDED.message
-# While somebody waits: looked at again after so long, by how long the instance has been waiting.
+# Delays between checks of an instance without quota: (waiting for less than, delay) in seconds.
 _TIERS = ((60.0, 1.0), (300.0, 15.0), (600.0, 60.0))
 _LAST_TIER_S = 300.0
 _JITTER = 0.2
-# A claim without an instance is looked at again after so long, should an event be missed.
+# A claim without an instance is checked after this delay, in case an event is missed.
 RECHECK_S = 60.0
 # A claim in use is checked this often. The event that its instance is gone does not lead to the
 # claim while the namespace of the cell has lost the labels that name its project.
 IN_USE_RECHECK_S = 120.0
 # A project that refuses a claim is tried again after this delay.
 REFUSED_S = 60.0
-# A grant this recent needs no live read: a cell that was forced to leave was silent for longer.
+# A cell that has just joined again is forbidden to create claims until the hub has admitted it.
+FORBIDDEN_S = 10.0
+# A grant this recent needs no live read: a cell is unreachable for longer before it is removed.
 RECENT_GRANT_S = 20.0
 
 GRANTED_BY_RECORD = ConditionValue(
@@ -158,8 +161,8 @@ GRANTED_BY_RECORD = ConditionValue(
 CLAIM_ERRORS = (Reason.QUOTA_NAMESPACE_NOT_FOUND, Reason.QUOTA_MISCONFIGURED)
 
 
-class ClaimHome(msgspec.Struct, frozen=True):
-    """Where the claims of a cell's namespace lie, and for whom they are."""
+class ClaimLocation(msgspec.Struct, frozen=True):
+    """Plane, namespace and consumer of the claims of a cell's namespace."""
 
     plane: PlaneName
     namespace: str
@@ -167,28 +170,34 @@ class ClaimHome(msgspec.Struct, frozen=True):
     cell: str
 
 
-def claim_home(cell: PlaneName, namespace: Namespace | None, single: str = "") -> ClaimHome | None:
-    """By the identity of the cell's namespace. Without one, and with the name of the single project
-    of a single cluster, claims lie in the namespace of their instances; otherwise nobody knows
-    whose they are."""
-    identity = namespace.metadata.labels if namespace is not None else {}
-    project = decoded_project(identity.get(labels.UPSTREAM_CLUSTER, ""))
-    upstream = identity.get(labels.UPSTREAM_NAMESPACE, "")
+def find_claim_location(
+    cell: PlaneName, namespace: Namespace | None, single: str = ""
+) -> ClaimLocation | None:
+    """Return where the claims of a cell's namespace are, by the labels of the namespace.
+
+    In a single cluster (``single`` is its project) a namespace without these labels contains the
+    claims of its instances. Otherwise the project is unknown.
+    """
+    namespace_labels = namespace.metadata.labels if namespace is not None else {}
+    project = decoded_project(namespace_labels.get(labels.UPSTREAM_CLUSTER, ""))
+    upstream = namespace_labels.get(labels.UPSTREAM_NAMESPACE, "")
     if project and upstream:
-        return ClaimHome(project_plane(project), upstream, project, member_name(cell))
+        return ClaimLocation(project_plane(project), upstream, project, member_name(cell))
     if single and namespace is not None:
-        return ClaimHome(project_plane(single), namespace.metadata.name, single, member_name(cell))
+        return ClaimLocation(
+            project_plane(single), namespace.metadata.name, single, member_name(cell)
+        )
     return None
 
 
-def claim_ref(home: ClaimHome, instance_name: str) -> Ref:
-    return Ref(home.namespace, f"{_PREFIX}{instance_name}")
+def claim_ref(location: ClaimLocation, instance_name: str) -> Ref:
+    return Ref(location.namespace, f"{_PREFIX}{instance_name}")
 
 
-def instance_of(claim: ResourceClaim) -> tuple[PlaneName, Ref] | None:
-    """The cell and the instance that a claim is for; None if it is not one of ours."""
-    told = claim.metadata.labels
-    cell, namespace = told.get(labels.SOURCE_CLUSTER), told.get(labels.INSTANCE_NAMESPACE)
+def claimed_instance(claim: ResourceClaim) -> tuple[PlaneName, Ref] | None:
+    """Return the cell and the instance of a claim; None if it is not a claim for an instance."""
+    found = claim.metadata.labels
+    cell, namespace = found.get(labels.SOURCE_CLUSTER), found.get(labels.INSTANCE_NAMESPACE)
     name = claim.metadata.name
     if not cell or not namespace or not name.startswith(_PREFIX):
         return None
@@ -198,56 +207,66 @@ def instance_of(claim: ResourceClaim) -> tuple[PlaneName, Ref] | None:
         return None
 
 
-def new_claim(home: ClaimHome, instance: Instance, size: Size | None) -> ResourceClaim:
-    ref, told = claim_ref(home, instance.metadata.name), instance.metadata.labels
-    kept = (labels.DEPLOYMENT_NAME, labels.WORKLOAD_NAME, labels.INSTANCE_INDEX)
+def new_claim(
+    location: ClaimLocation, instance: Instance, size: InstanceSize | None
+) -> ResourceClaim:
+    ref = claim_ref(location, instance.metadata.name)
+    instance_labels = instance.metadata.labels
+    copied = (labels.DEPLOYMENT_NAME, labels.WORKLOAD_NAME, labels.INSTANCE_INDEX)
     return ResourceClaim(
         metadata=ObjectMeta(
             name=ref.name,
             namespace=ref.namespace,
             labels={
-                labels.SOURCE_CLUSTER: home.cell,
+                labels.SOURCE_CLUSTER: location.cell,
                 labels.INSTANCE_NAMESPACE: instance.metadata.namespace,
-                **{label: told[label] for label in kept if label in told},
+                **{name: instance_labels[name] for name in copied if name in instance_labels},
             },
             finalizers=[labels.CLAIM_FINALIZER],
         ),
         spec=ResourceClaimSpec(
-            consumer_ref=consumer_of(home.project),
-            resource_ref=consumer_of(home.project),
+            consumer_ref=consumer_of(location.project),
+            resource_ref=consumer_of(location.project),
             requests=requests_of(size),
         ),
     )
 
 
-def is_for(claim: ResourceClaim, home: ClaimHome, instance: Instance) -> bool:
-    """Two cells with an instance of one name must not share a claim."""
-    told = claim.metadata.labels
-    return (told.get(labels.SOURCE_CLUSTER), told.get(labels.INSTANCE_NAMESPACE)) == (
-        home.cell,
+def is_for(claim: ResourceClaim, location: ClaimLocation, instance: Instance) -> bool:
+    """Return True if the claim is for this cell: another one may have an instance of the name."""
+    found = claim.metadata.labels
+    return (found.get(labels.SOURCE_CLUSTER), found.get(labels.INSTANCE_NAMESPACE)) == (
+        location.cell,
         instance.metadata.namespace,
     )
 
 
 def plan_claim(
-    home: ClaimHome, instance: Instance, claim: ResourceClaim | None, size: Size | None
+    location: ClaimLocation,
+    instance: Instance,
+    claim: ResourceClaim | None,
+    size: InstanceSize | None,
 ) -> Plan:
     """Plan the claim of an instance; ``claim`` is the existing claim of its name.
 
     A claim that was granted to the instance stays, whatever size the instance has now.
     """
-    if claim is not None and QUOTA not in gate_names(instance) and is_for(claim, home, instance):
+    if (
+        claim is not None
+        and QUOTA not in gate_names(instance)
+        and is_for(claim, location, instance)
+    ):
         return Plan()
     if claim is None:
-        made = new_claim(home, instance, size)
-        return Plan((Create(home.plane, CLAIM, made, "an instance needs it"),))
-    if not is_for(claim, home, instance):
-        return Plan((Wait(f"claim {ref_of(claim)} is in the way"),), RECHECK_S)
+        desired = new_claim(location, instance, size)
+        return Plan((Create(location.plane, CLAIM, desired, "claim of an instance"),))
+    if not is_for(claim, location, instance):
+        return Plan((Wait(f"claim {ref_of(claim)} belongs to another cell"),), RECHECK_S)
     if not is_of_size(claim, size):
-        # What was here before is gone, machine and all: nobody uses the old amount any more.
-        return _release(home.plane, claim, "the instance has another size now")
+        # The previous machine of the slot is gone, so its amount is no longer used.
+        return _release(location.plane, claim, "the instance has another size")
     if claim.is_terminating and not is_granted(claim):
-        return Plan((Wait(f"claim {ref_of(claim)} goes and is made again"),), RECHECK_S)
+        return Plan((Wait(f"claim {ref_of(claim)} is being replaced"),), RECHECK_S)
     return Plan()
 
 
@@ -261,15 +280,20 @@ def needs_claim(instance: Instance) -> bool:
 
 
 def plan_claim_error(
-    plane: PlaneName, home: ClaimHome, instance: Instance, error: ApiError, now: str, unix_s: float
+    plane: PlaneName,
+    location: ClaimLocation,
+    instance: Instance,
+    error: ApiError,
+    now: str,
+    unix_s: float,
 ) -> Plan:
     """Report why the project accepts no claim, in QuotaGranted of the instance.
 
     The instance controller is the other writer of QuotaGranted. It only reads claims, so it cannot
     report the error; it keeps these reasons (``CLAIM_ERRORS``) until a claim exists.
     """
-    verdict = _claim_error(home, error)
-    retry_s = REFUSED_S
+    verdict = _claim_error(location, error)
+    retry_s = FORBIDDEN_S if isinstance(error, Forbidden) else REFUSED_S
     if isinstance(error, AlreadyExists):  # usually the claim of the previous cell of the slot
         retry_s = pending_requeue_s(instance_age_s(instance, unix_s), instance.metadata.uid)
     conditions = set_conditions(
@@ -285,15 +309,15 @@ def plan_claim_error(
     return Plan((report,), requeue_after_s=retry_s)
 
 
-def _claim_error(home: ClaimHome, error: ApiError) -> ConditionValue:
+def _claim_error(location: ClaimLocation, error: ApiError) -> ConditionValue:
     if isinstance(error, NotFound):
-        message = f"Project {home.project} has no namespace {home.namespace}: {error}"
+        message = f"Project {location.project} has no namespace {location.namespace}: {error}"
         return ConditionValue(FALSE, Reason.QUOTA_NAMESPACE_NOT_FOUND, message)
-    message = f"Project {home.project} does not take the claim: {error}"
+    message = f"Project {location.project} rejects the claim: {error}"
     return ConditionValue(FALSE, Reason.QUOTA_MISCONFIGURED, message)
 
 
-def is_of_size(claim: ResourceClaim, size: Size | None) -> bool:
+def is_of_size(claim: ResourceClaim, size: InstanceSize | None) -> bool:
     asked = {r.resource_type: r.amount for r in claim.spec.requests}
     return asked == {r.resource_type: r.amount for r in requests_of(size)}
 
@@ -329,14 +353,15 @@ def release_state(
     deployment: WorkloadDeployment | None,
     *,
     is_live: bool = False,
-    has_begun: bool = False,
+    release_requested: bool = False,
 ) -> ReleaseState:
     """Return whether the claim of a slot is released.
 
-    ``is_live``: instance and deployment were read from the cell, not from a cache. ``has_begun``: a
-    request to delete the claim may have been sent, so the release cannot be taken back.
+    ``is_live``: instance and deployment were read from the cell, not from a cache.
+    ``release_requested``: a request to delete the claim may have been sent, so the release cannot
+    be taken back.
     """
-    if has_begun:
+    if release_requested:
         return ReleaseState.RELEASING
     is_held_by_others = claim.is_terminating and (
         labels.CLAIM_FINALIZER not in claim.metadata.finalizers
@@ -351,7 +376,7 @@ def _release_reason(
 ) -> str:
     """Return why the claim is released; empty if it is kept."""
     if claim.is_terminating:
-        return "somebody deleted it" if instance is None or not is_granted(claim) else ""
+        return "a user deleted it" if instance is None or not is_granted(claim) else ""
     number = claim.metadata.labels.get(labels.INSTANCE_INDEX, "")
     if instance is not None or (deployment is not None and is_wanted(deployment, number)):
         return ""
@@ -394,9 +419,9 @@ class ObservedQuota(msgspec.Struct, frozen=True):
     granted this size (``planning/quota/claims.py``).
     """
 
-    home: ClaimHome | None
+    location: ClaimLocation | None
     claim: ResourceClaim | None
-    size: Size | None
+    size: InstanceSize | None
     is_readable: bool = True
     is_recorded: bool = False
 
@@ -406,14 +431,14 @@ def decide_quota_gate(
 ) -> Decision | None:
     """Return the decision of the Quota gate; None while the project may still be synchronizing."""
     waited_s = instance_age_s(instance, unix_s)
-    if observed.home is None or observed.is_readable:
-        verdict = quota_verdict(observed.home, instance, observed.claim, observed.size)
+    if observed.location is None or observed.is_readable:
+        verdict = quota_verdict(observed.location, instance, observed.claim, observed.size)
     elif observed.is_recorded:
         verdict = GRANTED_BY_RECORD
     elif waited_s < FIRST_SYNC_S:
         return None
     else:
-        verdict = _unreadable_quota(observed.home, instance)
+        verdict = _unreadable_quota(observed.location, instance)
     recorded = find_condition(instance.status.conditions, QUOTA_GRANTED)
     if recorded is not None and observed.claim is None and recorded.reason in CLAIM_ERRORS:
         verdict = ConditionValue(recorded.status, recorded.reason, recorded.message)
@@ -422,27 +447,30 @@ def decide_quota_gate(
     return Decision(QUOTA, QUOTA_GRANTED, verdict, requeue_s)
 
 
-def _unreadable_quota(home: ClaimHome, instance: Instance) -> ConditionValue:
+def _unreadable_quota(location: ClaimLocation, instance: Instance) -> ConditionValue:
     """Return the last decision if there is one; it is still the best that is known."""
     recorded = find_condition(instance.status.conditions, QUOTA_GRANTED)
     if recorded is not None and recorded.reason not in (Reason.PENDING, Reason.PENDING_EVALUATION):
         return ConditionValue(recorded.status, recorded.reason, recorded.message)
-    message = f"The quota of project {home.project} cannot be read"
+    message = f"The quota of project {location.project} cannot be read"
     return ConditionValue(UNKNOWN, Reason.QUOTA_BACKEND_UNAVAILABLE, message)
 
 
 def quota_verdict(
-    home: ClaimHome | None, instance: Instance, claim: ResourceClaim | None, size: Size | None
+    location: ClaimLocation | None,
+    instance: Instance,
+    claim: ResourceClaim | None,
+    size: InstanceSize | None,
 ) -> ConditionValue:
-    """The instance's QuotaGranted, from the claim of its name."""
-    if home is None:
-        message = f"Namespace {instance.metadata.namespace} does not say which project it is of"
+    """Return QuotaGranted of the instance, from the claim of its name."""
+    if location is None:
+        message = f"Namespace {instance.metadata.namespace} has no labels of a project"
         return ConditionValue(FALSE, Reason.QUOTA_PROJECT_ID_UNRESOLVABLE, message)
     if claim is None or (claim.is_terminating and not is_granted(claim)):
         return ConditionValue(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
-    if not is_for(claim, home, instance):
-        owner = claim.metadata.labels.get(labels.SOURCE_CLUSTER, "somebody else")
-        message = f"ResourceClaim {ref_of(claim)} is held by {owner}"
+    if not is_for(claim, location, instance):
+        owner = claim.metadata.labels.get(labels.SOURCE_CLUSTER, "another owner")
+        message = f"ResourceClaim {ref_of(claim)} belongs to {owner}"
         return ConditionValue(FALSE, Reason.QUOTA_MISCONFIGURED, message)
     if not is_of_size(claim, size):
         return ConditionValue(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
@@ -466,45 +494,56 @@ def _add_jitter(delay_s: float, uid: str) -> float:
     return delay_s * (1 + _JITTER * share)
 
 
+# --- the record of granted slots
+
 _DIGITS_MAX = 6
-SizeOf = Callable[[Instance], Size | None]
+InstanceSizeLookup = Callable[[Instance], InstanceSize | None]
 
 
-def size_text(size: Size | None) -> str:
-    """One of unknown size counts as an instance only."""
+def size_text(size: InstanceSize | None) -> str:
+    """Return the recorded text of a size; ``any`` if the size is unknown."""
     return f"{size.millicores}m/{size.mebibytes}Mi" if size is not None else "any"
 
 
 def recorded_slots(
-    deployment: WorkloadDeployment, held: Mapping[int, Instance], wanted: int, size_of: SizeOf
+    deployment: WorkloadDeployment,
+    by_ordinal: Mapping[int, Instance],
+    wanted: int,
+    size_of: InstanceSizeLookup,
 ) -> list[GrantedSlots]:
-    """``held`` are the instances by ordinal. A slot that is empty for a while keeps what it had;
-    one that is no longer wanted loses it, as it loses its claim."""
-    before = {n: slots.size for slots in deployment.status.granted for n in ordinals_of(slots)}
+    """Return the record of the slots with quota; ``by_ordinal`` are the instances.
+
+    An empty slot keeps its size. A slot that is no longer wanted loses it, like its claim.
+    """
+    recorded = {n: slots.size for slots in deployment.status.granted for n in ordinals_of(slots)}
     sizes: dict[str, list[int]] = {}
-    known: dict[str, str] = {}  # by template: computed once, not for each of its instances
+    known: dict[str, str] = {}  # size by template hash, computed once
     for number in range(wanted):
-        instance = held.get(number)
-        kept = before.get(number, "")
+        instance = by_ordinal.get(number)
+        granted = recorded.get(number, "")
         if instance is not None:
             template = instance.spec.controller.template_hash
             if template not in known:
                 known[template] = size_text(size_of(instance))
             size = known[template]
-            kept = size if _has_quota(instance) or kept == size else ""
-        if kept:
-            sizes.setdefault(kept, []).append(number)
-    return [GrantedSlots(size=size, ordinals=_text(sizes[size])) for size in sorted(sizes)]
+            granted = size if _has_quota(instance) or granted == size else ""
+        if granted:
+            sizes.setdefault(granted, []).append(number)
+    return [
+        GrantedSlots(size=size, ordinals=_format_ordinals(sizes[size])) for size in sorted(sizes)
+    ]
 
 
-def is_granted_before(deployment: WorkloadDeployment, number: int, size: Size | None) -> bool:
+def is_granted_before(
+    deployment: WorkloadDeployment, number: int, size: InstanceSize | None
+) -> bool:
     wanted = size_text(size)
     found = (slots for slots in deployment.status.granted if slots.size == wanted)
     return any(number in ordinals_of(slots) for slots in found)
 
 
 def ordinals_of(slots: GrantedSlots) -> Iterator[int]:
-    """Of what is no such text nothing is granted."""
+    """Return the ordinals of the record; invalid parts are ignored."""
     for part in slots.ordinals.split(","):
         first, _, last = part.partition("-")
         last = last or first
@@ -517,8 +556,8 @@ def _has_quota(instance: Instance) -> bool:
     return granted and QUOTA not in gate_names(instance)
 
 
-def _text(numbers: list[int]) -> str:
-    """Ascending ordinals, runs of them in short: 0-3,7."""
+def _format_ordinals(numbers: list[int]) -> str:
+    """Return ascending ordinals with runs abbreviated, such as ``0-3,7``."""
     runs: list[tuple[int, int]] = []
     for number in numbers:
         if runs and runs[-1][1] == number - 1:

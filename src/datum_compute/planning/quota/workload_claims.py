@@ -1,9 +1,10 @@
-"""The quota claim of a Workload: one of ``workloads``, made before anything is made of it.
+"""The quota claim of a Workload: one of ``workloads``, created before its deployments.
 
-It lies beside the Workload, is named for it, and goes with it: the finalizer of the Workload takes
-it away, since a deletion with ``Orphan`` leaves garbage collection nothing to go by. What an
-earlier Workload of the name has left is replaced. A Workload that has no deployment yet waits until
-its claim is granted; one that has some is never touched by what becomes of it.
+- The claim is in the namespace of the Workload and is named after it.
+- The finalizer of the Workload deletes the claim, because garbage collection would keep it after a
+  deletion with ``Orphan``. A claim that an earlier Workload of the name left is replaced.
+- A Workload without deployments waits until its claim is granted. The claim does not affect a
+  Workload that has deployments.
 """
 
 from __future__ import annotations
@@ -31,11 +32,9 @@ from datum_compute.planning.quota.claims import is_granted
 
 _PREFIX = "workload-"
 _NAME_MAX = 253
-# Most claims are decided at once: what takes no longer than this is not worth a word.
-DECIDED_WITHIN_S = 2.0
-UNDECIDED = ConditionValue(
-    FALSE, Reason.PENDING_EVALUATION, "The quota of the workload is not decided yet"
-)
+# Most claims are decided at once. A pending decision is not reported before this time.
+EXPECTED_DECISION_S = 2.0
+QUOTA_PENDING = ConditionValue(FALSE, Reason.PENDING_EVALUATION, "Waiting for the quota decision")
 
 
 def workload_claim_ref(workload: Ref) -> Ref:
@@ -47,7 +46,7 @@ def workload_claim_ref(workload: Ref) -> Ref:
 
 
 def workload_of_claim(claim: Ref) -> Ref | None:
-    """The workload that the name of a claim is made of; None for claims of others."""
+    """Return the workload whose claim has this name; None for other claims."""
     if not claim.name.startswith(_PREFIX):
         return None
     return Ref(claim.namespace, claim.name.removeprefix(_PREFIX))
@@ -56,73 +55,79 @@ def workload_of_claim(claim: Ref) -> Ref | None:
 def plan_workload_claim(
     plane: PlaneName, workload: Workload, claim: ResourceClaim | None
 ) -> list[Action]:
-    """Made when it is missing. One that nobody owns is left over from an earlier workload of the
-    name and makes room; one that goes, or that others own, is waited for."""
+    """Create the claim if it is missing.
+
+    A claim without owner was left by an earlier workload of the name and is deleted. A terminating
+    claim, or one with an owner, is not changed.
+    """
     if claim is None:
-        return [Create(plane, CLAIM, _claim(plane, workload), "a workload counts")]
+        return [Create(plane, CLAIM, _claim(plane, workload), "claim of a workload")]
     if claim.metadata.owner_references or claim.is_terminating:
         return []
-    return [_delete(plane, claim, "it was left by an earlier workload of the name")]
+    return [_delete(plane, claim, "left by an earlier workload of the name")]
 
 
 def release_workload_claim(
     plane: PlaneName, workload: Workload, claim: ResourceClaim | None
 ) -> list[Action]:
-    """With the workload, whether or not it still says whose it is."""
+    """Delete the claim with its workload, also if its owner reference was removed."""
     if claim is None or claim.is_terminating:
         return []
     if claim.metadata.owner_references and not _is_of(claim, workload):
         return []
-    return [_delete(plane, claim, "its workload is going")]
+    return [_delete(plane, claim, "its workload is deleted")]
 
 
 def _delete(plane: PlaneName, claim: ResourceClaim, reason: str) -> Delete:
-    """Only as it was seen: by now it may be somebody's."""
+    """Delete the observed version only, because another writer may have become its owner."""
     metadata = claim.metadata
     return Delete(plane, CLAIM, ref_of(claim), metadata.uid, reason, metadata.resource_version)
 
 
-def is_fresh(claim: ResourceClaim | None, now: str) -> bool:
-    """Whether it is too early to say that its decision is late."""
-    made = claim.metadata.creation_timestamp if claim is not None else None
-    return made is not None and parse_timestamp(now) - parse_timestamp(made) < DECIDED_WITHIN_S
+def is_recent_claim(claim: ResourceClaim | None, now: str) -> bool:
+    """Return True if the claim is so new that its decision is not late."""
+    created = claim.metadata.creation_timestamp if claim is not None else None
+    return (
+        created is not None
+        and parse_timestamp(now) - parse_timestamp(created) < EXPECTED_DECISION_S
+    )
 
 
-def quota_hold(
+def quota_block_reason(
     workload: Workload, claim: ResourceClaim | None, deployments: Sequence[WorkloadDeployment]
 ) -> ConditionValue | None:
-    """Why nothing is made of the workload yet; None if nothing holds it."""
+    """Return why no deployment may be created yet, or None."""
     if deployments or workload.status.deployments:
         return None
     if claim is None:
-        return UNDECIDED
+        return QUOTA_PENDING
     if claim.is_terminating or not _is_of(claim, workload):
         return _leftover(claim)
     if is_granted(claim):
         return None
     denied = find_condition(claim.status.conditions, GRANTED)
     if denied is None or denied.reason == Reason.PENDING_EVALUATION:
-        return UNDECIDED
+        return QUOTA_PENDING
     return ConditionValue(FALSE, QUOTA_DENIED_ON_DEPLOYMENT, denied.message)
 
 
 def _is_of(claim: ResourceClaim, workload: Workload) -> bool:
-    """An earlier workload of the name may have left one."""
+    """Return False for a claim that an earlier workload of the name left."""
     return any(o.uid == workload.metadata.uid for o in claim.metadata.owner_references)
 
 
 def _leftover(claim: ResourceClaim) -> ConditionValue:
-    """Why a claim of the workload's own cannot be made."""
+    """Return why the workload cannot create its own claim."""
     name, metadata = f"ResourceClaim {claim.metadata.name}", claim.metadata
     if metadata.finalizers:
-        held = f"{name} is still there, held by {', '.join(metadata.finalizers)}"
-        return ConditionValue(FALSE, Reason.QUOTA_MISCONFIGURED, held)
+        message = f"{name} is waiting for its finalizers: {', '.join(metadata.finalizers)}"
+        return ConditionValue(FALSE, Reason.QUOTA_MISCONFIGURED, message)
     if metadata.owner_references and not claim.is_terminating:
         owner = metadata.owner_references[0]
-        whose = f"{name} belongs to {owner.kind} {owner.name} (uid {owner.uid})"
-        return ConditionValue(FALSE, Reason.QUOTA_MISCONFIGURED, whose)
-    replaced = f"{name} of an earlier workload is being replaced"
-    return ConditionValue(FALSE, Reason.PENDING_EVALUATION, replaced)
+        message = f"{name} belongs to {owner.kind} {owner.name} (uid {owner.uid})"
+        return ConditionValue(FALSE, Reason.QUOTA_MISCONFIGURED, message)
+    message = f"{name} of an earlier workload is being replaced"
+    return ConditionValue(FALSE, Reason.PENDING_EVALUATION, message)
 
 
 def _claim(plane: PlaneName, workload: Workload) -> ResourceClaim:

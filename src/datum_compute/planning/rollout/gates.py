@@ -68,8 +68,8 @@ from datum_compute.api.references import references
 from datum_compute.api.timestamps import parse_timestamp
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.initial_status import should_defer
-from datum_compute.planning.jitter import spread
-from datum_compute.planning.plan import Action, ListItem, PatchStatus, Plan, RemoveItems
+from datum_compute.planning.jitter import with_jitter
+from datum_compute.planning.plan import Action, ListItemRef, PatchStatus, Plan, RemoveListItems
 from datum_compute.planning.rollout.stopping import stopping_value
 
 # Gates that the platform decides.
@@ -178,11 +178,11 @@ def remaining_gates(instance: Instance, decisions: Sequence[Decision]) -> list[s
 
 def plan_gate_removal(
     plane: PlaneName, instance: Instance, decisions: Sequence[Decision]
-) -> list[RemoveItems]:
+) -> list[RemoveListItems]:
     """Remove all gates that have become clear, in one patch."""
     stays = set(remaining_gates(instance, decisions))
     items = tuple(
-        ListItem(f"/spec/controller/schedulingGates/{index}", "name", name)
+        ListItemRef(f"/spec/controller/schedulingGates/{index}", "name", name)
         for index, name in enumerate(gate_names(instance))
         if name not in stays
     )
@@ -190,7 +190,7 @@ def plan_gate_removal(
         return []
     spec_fields = {n: value for d in decisions if d.is_clear for n, value in d.spec_fields.items()}
     ref, uid = ref_of(instance), instance.metadata.uid
-    return [RemoveItems(plane, INSTANCE, ref, uid, items, "gates are clear", spec_fields)]
+    return [RemoveListItems(plane, INSTANCE, ref, uid, items, "gates are clear", spec_fields)]
 
 
 def should_defer_gates(instance: Instance, decision: Decision, now: str) -> bool:
@@ -207,7 +207,7 @@ def recheck_s(instance: Instance, decisions: Sequence[Decision]) -> float | None
     present = gate_names(instance)
     delays = [d.recheck_s for d in decisions if d.gate in present and not d.is_clear]
     soonest = min((seconds for seconds in delays if seconds is not None), default=None)
-    return None if soonest is None else spread(soonest, ref_of(instance))
+    return None if soonest is None else with_jitter(soonest, ref_of(instance))
 
 
 _PENDING_REASONS = (Reason.PENDING, Reason.PENDING_PROGRAMMING)

@@ -15,7 +15,7 @@ Rules of both policies:
 
 ``OrderedReady`` fills slots in ascending order, each when all instances below it are Ready; they
 need not be available. ``Parallel`` fills all at once. Planned steps that have to wait stay in the
-plan as skipped.
+plan as deferred.
 
 Rules of the disruption budget, which limits how many serving instances a rollout may remove now:
 - An outdated instance is in service while it serves (Ready is True or became Unknown). A
@@ -280,11 +280,11 @@ def _wait_for_stop(instance: Instance) -> Wait:
 
 
 def _limit_steps(steps: Sequence[Step], allowed: int | None) -> list[Step]:
-    """Return the steps, all after the first ``allowed`` (None: no limit) marked as skipped."""
+    """Return the steps, all after the first ``allowed`` (None: no limit) marked as deferred."""
     if allowed is None:
         return list(steps)
     allowed = max(0, allowed)
-    return [*steps[:allowed], *(replace(step, skipped=True) for step in steps[allowed:])]
+    return [*steps[:allowed], *(replace(step, deferred=True) for step in steps[allowed:])]
 
 
 def _delete_unslotted(plane: PlaneName, slots: Slots) -> list[Step]:

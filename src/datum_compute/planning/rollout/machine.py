@@ -32,7 +32,7 @@ from datum_compute.api.references import Reference
 from datum_compute.api.scaletozero import Wake
 from datum_compute.api.server import Phase, Server, ServerStatus
 from datum_compute.planning.apply import plan_status
-from datum_compute.planning.jitter import spread
+from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.plan import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.rollout.referenced_data import (
     ObservedSources,
@@ -131,7 +131,7 @@ def plan_server_status(plane: PlaneName, server: Server, status: ServerStatus) -
     recheck_s = SETTLED_S if status.phase in SETTLED else UNSETTLED_S
     return Plan(
         tuple(plan_status(plane, SERVER, server, status)),
-        requeue_after_s=spread(recheck_s, ref_of(server)),
+        requeue_after_s=with_jitter(recheck_s, ref_of(server)),
     )
 
 

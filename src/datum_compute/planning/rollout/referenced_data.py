@@ -82,11 +82,11 @@ def pinned_versions(wanted: Sequence[Reference], observed: ObservedSources) -> l
 def version_of(obj: SourceObject) -> str:
     """Return the version of the source. A copy records it in an annotation."""
     metadata = obj.metadata
-    source = metadata.annotations.get(labels.SOURCE_VERSION, "") if is_object_copy(obj) else ""
+    source = metadata.annotations.get(labels.SOURCE_VERSION, "") if has_copy_label(obj) else ""
     return source if 0 < len(source) <= VERSION_MAX else metadata.resource_version
 
 
-def is_object_copy(obj: SourceObject) -> bool:
+def has_copy_label(obj: SourceObject) -> bool:
     """Return True for a copy on the hub or on a cell.
 
     In a project the label has no meaning, because users can set it.

@@ -51,10 +51,10 @@ from datum_compute.api.reasons import QUOTA_DENIED_ON_INSTANCE, Reason
 from datum_compute.api.server import Server, ServerSpec, runs_other_spec
 from datum_compute.api.workloaddeployment import Endpoint, WorkloadDeployment
 from datum_compute.planning.apply import plan_object, plan_status
-from datum_compute.planning.jitter import spread
-from datum_compute.planning.network.addresses import held_interfaces, reached_interfaces
+from datum_compute.planning.jitter import with_jitter
+from datum_compute.planning.network.addresses import assigned_interfaces, reachable_interfaces
 from datum_compute.planning.plan import Action, Delete, PatchStatus, Plan, Wait, drop_finalizer
-from datum_compute.planning.quota.claims import Size, amounts_of
+from datum_compute.planning.quota.claims import InstanceSize, amounts_of
 from datum_compute.planning.rollout.gates import find_quota_denial, ready_condition
 from datum_compute.planning.rollout.slots import is_ready
 
@@ -208,7 +208,7 @@ def plan_provisioning(
     instance: Instance,
     server: Server | None,
     now: str,
-    size: Size | None = None,
+    size: InstanceSize | None = None,
 ) -> Plan:
     """Plan the Server of an Instance and the Instance status.
 
@@ -230,7 +230,9 @@ def plan_provisioning(
         status = _with_ready(instance, status, now)
     return Plan(
         (*actions, *plan_status(plane, INSTANCE, instance, status)),
-        requeue_after_s=NAME_CONFLICT_RECHECK_S if foreign else spread(RESYNC_S, ref_of(instance)),
+        requeue_after_s=NAME_CONFLICT_RECHECK_S
+        if foreign
+        else with_jitter(RESYNC_S, ref_of(instance)),
     )
 
 
@@ -293,7 +295,7 @@ def _is_same_machine(server: Server) -> bool:
 def _interfaces(instance: Instance, server: Server | None) -> list[NetworkInterfaceStatus]:
     """Return the interfaces assigned by the Network gate with the addresses of the machine."""
     reported = server.status.addresses if server is not None else ()
-    return reached_interfaces(instance.status.network_interfaces, reported)
+    return reachable_interfaces(instance.status.network_interfaces, reported)
 
 
 def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> InstanceStatus:
@@ -385,7 +387,7 @@ def _describe_restarts(times: int) -> str:
 
 
 def _upsert(
-    plane: PlaneName, instance: Instance, server: Server | None, size: Size | None
+    plane: PlaneName, instance: Instance, server: Server | None, size: InstanceSize | None
 ) -> list[Action]:
     if server is not None and server.is_terminating:
         return [Wait(f"server {server.metadata.name} is being replaced")]
@@ -407,7 +409,7 @@ def _upsert(
             termination_grace_period_seconds=runtime.sandbox.termination_grace_period_seconds,
             volumes=instance.spec.volumes,
             scale_to_zero=instance.spec.scale_to_zero,
-            interfaces=held_interfaces(instance.status.network_interfaces),
+            interfaces=assigned_interfaces(instance.status.network_interfaces),
             tags={labels.INSTANCE_TAG: instance_tag(instance)},
         ),
     )
@@ -429,7 +431,9 @@ def _replace_server(plane: PlaneName, server: Server) -> list[Action]:
     return [delete, Wait(f"server {server.metadata.name} is being replaced")]
 
 
-def _resources(instance: Instance, server: Server | None, size: Size | None) -> ResourceAmounts:
+def _resources(
+    instance: Instance, server: Server | None, size: InstanceSize | None
+) -> ResourceAmounts:
     """Return the size of the machine. An existing one keeps its size if the type changes."""
     recorded = server.spec.resources if server is not None else ResourceAmounts()
     if server is None or recorded == ResourceAmounts():

@@ -62,7 +62,7 @@ from datum_compute.api.workloaddeployment import (
 )
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Create, Plan, Wait, add_finalizer, drop_finalizer
-from datum_compute.planning.quota.claims import Size, SizeOf, recorded_slots
+from datum_compute.planning.quota.claims import InstanceSize, InstanceSizeLookup, recorded_slots
 from datum_compute.planning.rollout.gates import NETWORK, gate_names
 from datum_compute.planning.rollout.instances import plan_slots, wanted_replicas
 from datum_compute.planning.rollout.slots import (
@@ -339,7 +339,7 @@ RECHECK_S = 60.0
 OBSERVE_AGAIN_S = 1.0
 
 
-def _of_unknown_size(_instance: Instance) -> Size | None:
+def _of_unknown_size(_instance: Instance) -> InstanceSize | None:
     return None
 
 
@@ -348,7 +348,7 @@ def plan_deployment(
     deployment: WorkloadDeployment,
     instances: Sequence[Instance],
     now: str,
-    size_of: SizeOf = _of_unknown_size,
+    size_of: InstanceSizeLookup = _of_unknown_size,
     *,
     simulated: bool = False,
     unobserved: frozenset[str] = frozenset(),
@@ -398,7 +398,7 @@ def _requeue_s(
 
 
 def _makes_any(steps: Plan) -> bool:
-    return any(isinstance(step, Create) and not step.skipped for step in steps.actions)
+    return any(isinstance(step, Create) and not step.deferred for step in steps.actions)
 
 
 def deployment_status(
@@ -420,7 +420,7 @@ def _status(
     slots: Slots,
     min_ready: MinReady,
     timed: TimedWait,
-    size_of: SizeOf,
+    size_of: InstanceSizeLookup,
 ) -> WorkloadDeploymentStatus:
     """Return counts and conditions.
 

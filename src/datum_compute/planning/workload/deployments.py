@@ -31,11 +31,11 @@ from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.plan import Action, Create, Plan, Wait, add_finalizer
 from datum_compute.planning.quota.workload_claims import (
-    DECIDED_WITHIN_S,
-    UNDECIDED,
-    is_fresh,
+    EXPECTED_DECISION_S,
+    QUOTA_PENDING,
+    is_recent_claim,
     plan_workload_claim,
-    quota_hold,
+    quota_block_reason,
     release_workload_claim,
 )
 from datum_compute.planning.workload.deletion import (
@@ -70,7 +70,7 @@ def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) 
     - The finalizer is added first, because it removes everything that follows.
     - A workload without deployments waits for its claim. The claim does not affect a workload
       that has deployments.
-    - A new claim has `DECIDED_WITHIN_S` before the workload reports that it waits for quota.
+    - A new claim has `EXPECTED_DECISION_S` before the workload reports that it waits for quota.
     """
     workload, claim = found.workload, found.claim
     if workload.is_terminating:
@@ -84,9 +84,9 @@ def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) 
     first = (*finalizer_patches, *claim_actions)
     if finalizer_patches or (claim_actions and not found.deployments):
         return Plan(first)  # the events of these writes start the next reconcile
-    block_reason = quota_hold(workload, claim, found.deployments)
-    if block_reason is UNDECIDED and is_fresh(claim, now):
-        return Plan(first, requeue_after_s=DECIDED_WITHIN_S)
+    block_reason = quota_block_reason(workload, claim, found.deployments)
+    if block_reason is QUOTA_PENDING and is_recent_claim(claim, now):
+        return Plan(first, requeue_after_s=EXPECTED_DECISION_S)
     rest = plan_workload(plane, workload, found.deployments, now, found.instance_type, block_reason)
     return replace(rest, actions=(*first, *rest.actions))
 

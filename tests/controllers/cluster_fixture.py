@@ -20,15 +20,15 @@ from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.planes_in_process import InProcessPlanes
 
 CORE = "/api/v1/namespaces/default"
-SETTLED_S = 5.0
+SETTLE_S = 5.0
 
 
 @dataclass
-class Neighbourhood:
+class ClusterFixture:
     planes: InProcessPlanes
-    told: list[EventRequest] = field(default_factory=list)
+    events: list[EventRequest] = field(default_factory=list)
 
-    async def ask(
+    async def request(
         self, method: str, path: str, body: Any = None, *, plane: PlaneName = HUB, **query: str
     ) -> tuple[int, JsonObject]:
         headers = {"authorization": "Bearer token"}
@@ -40,22 +40,22 @@ class Neighbourhood:
         shown = decode(response.body) if response.body.startswith(b"{") else {}
         return response.status, shown
 
-    async def made(self, path: str, body: JsonObject) -> JsonObject:
-        status, obj = await self.ask("POST", path, body)
+    async def create(self, path: str, body: JsonObject) -> JsonObject:
+        status, obj = await self.request("POST", path, body)
         assert status == 201, obj
         return obj
 
-    async def settled(self) -> None:
-        await asyncio.sleep(SETTLED_S)
+    async def settle(self) -> None:
+        await asyncio.sleep(SETTLE_S)
 
     async def config_map(self, name: str, *owners: JsonObject, **metadata: Any) -> JsonObject:
         about = {"name": name, "ownerReferences": list(owners), **metadata}
         obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about}
-        return await self.made(f"{CORE}/configmaps", obj)
+        return await self.create(f"{CORE}/configmaps", obj)
 
-    async def present(self, *names: str, namespace: str = "default") -> list[str]:
+    async def existing_config_maps(self, *names: str, namespace: str = "default") -> list[str]:
         """Which of the config maps are there."""
-        _, listed = await self.ask("GET", f"/api/v1/namespaces/{namespace}/configmaps")
+        _, listed = await self.request("GET", f"/api/v1/namespaces/{namespace}/configmaps")
         found = {item["metadata"]["name"] for item in listed.get("items", ())}
         return [name for name in names if name in found]
 
@@ -66,14 +66,14 @@ def owner(obj: JsonObject, **more: Any) -> JsonObject:
     return {**named, "uid": metadata["uid"], **more}
 
 
-def in_neighbourhood(test: Callable[[Neighbourhood], Coroutine[Any, Any, None]]) -> None:
-    """Run a test beside a hub whose neighbours are at work."""
+def with_cluster_controllers(test: Callable[[ClusterFixture], Coroutine[Any, Any, None]]) -> None:
+    """Run a test with a hub and its cluster controllers."""
 
     async def main(loop: VirtualLoop) -> None:
         planes = InProcessPlanes(loop)
         client = await planes.create()
         await ensure_plane(client, HUB)
-        here = Neighbourhood(planes)
+        here = ClusterFixture(planes)
         ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
         manager = build_manager(
             registry.CLUSTER_CONTROLLERS,
@@ -81,7 +81,7 @@ def in_neighbourhood(test: Callable[[Neighbourhood], Coroutine[Any, Any, None]])
             ports,
             holdings=planes.server.holdings,
             authority="CERTIFICATE",
-            record_event=here.told.append,
+            record_event=here.events.append,
         )
         manager.engage(HUB, client)
         running = loop.create_task(manager.run())
