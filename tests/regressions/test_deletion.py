@@ -158,7 +158,7 @@ def test_a_workload_that_waits_for_an_earlier_claim_says_so() -> None:
         assert asyncio.get_running_loop().time() - started_s < 10
         return told.message
 
-    assert "held by example.com/hold" in on_platform(story, boot_s=0.0)
+    assert "finalizers: example.com/hold" in on_platform(story, boot_s=0.0)
 
 
 @pytest.mark.parametrize("answering", [True, False])
