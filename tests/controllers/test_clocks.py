@@ -59,7 +59,7 @@ async def running(
     await asyncio.wait([task])
 
 
-def test_a_silent_cell_is_reported_after_the_clock_is_set_back() -> None:
+def test_an_unreachable_cell_is_reported_after_the_clock_is_set_back() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[bool]:
         hub, cell = await planes.create(HUB), await planes.create(CELL)
         await cell.create(NAMESPACE, a_namespace("default"))

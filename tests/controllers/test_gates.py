@@ -38,7 +38,7 @@ NOW_S = 1_000_000.0
 
 
 async def synced_once(loop: VirtualLoop, planes: InProcessPlanes, plane: PlaneName) -> CachedClient:
-    """A view whose watches ended after the first list: it counts as synced and gets no news."""
+    """A cache whose watches ended after the first list: it counts as synced and gets no events."""
     view = CachedClient(plane, planes.client(plane), Random(1))
     kind: KindInfo[Any] = NAMESPACE if plane == CELL else CLAIM
     informer = view.declare(kind)
@@ -77,13 +77,13 @@ async def a_context(loop: VirtualLoop, planes: InProcessPlanes, granted_s: float
 
 
 async def delete_claim(planes: InProcessPlanes) -> None:
-    """As the hub does for a cell that was forced to leave."""
+    """Delete the claim as the hub does for a cell that was forced to leave."""
     project = planes.client(PROJECT)
     await project.patch(CLAIM, CLAIM_REF, {"metadata": {"finalizers": None}})
     await project.delete(CLAIM, CLAIM_REF)
 
 
-def test_a_claim_that_was_deleted_meanwhile_clears_no_gate() -> None:
+def test_a_deleted_claim_clears_no_gate() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         context = await a_context(loop, planes, NOW_S - 60)
         await delete_claim(planes)
@@ -93,12 +93,12 @@ def test_a_claim_that_was_deleted_meanwhile_clears_no_gate() -> None:
         )
         with pytest.raises(NotSynced):
             await confirm_grant(context, KEY, INSTANCE)
-        assert view.read(CLAIM).get(CLAIM_REF) is None, "the cache was listed anew"
+        assert view.read(CLAIM).get(CLAIM_REF) is None, "the cache was listed again"
 
     with_planes(test)
 
 
-def test_a_claim_that_still_stands_clears_the_gate() -> None:
+def test_a_claim_that_still_exists_clears_the_gate() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         context = await a_context(loop, planes, NOW_S - 60)
         await confirm_grant(context, KEY, INSTANCE)
@@ -133,7 +133,7 @@ def test_a_project_that_refuses_the_cell_clears_no_gate() -> None:
     with_planes(test)
 
 
-def test_a_recent_grant_costs_no_request() -> None:
+def test_a_recent_grant_causes_no_request() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         context = await a_context(loop, planes, NOW_S - 1)
 

@@ -1,4 +1,4 @@
-"""The data of a machine: as the spec asks for it, and never shown."""
+"""The data of a machine follows its spec and is never part of a repr."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def delivered(container: dict[str, Any], **spec: Any) -> MachineData:
     return machine_data(server, references_of_server(server.spec), HELD)
 
 
-def test_variables_come_from_words_and_from_keys() -> None:
+def test_variables_come_from_literal_values_and_from_keys() -> None:
     env = [
         {"name": "PLAIN", "value": "as it is"},
         {"name": "COLOUR", "valueFrom": {"configMapKeyRef": {"name": "web", "key": "COLOUR"}}},
@@ -51,17 +51,17 @@ def test_variables_come_from_words_and_from_keys() -> None:
     assert [(p.name, p.resource_version) for p in data.sources] == [("web", "4"), ("db", "5")]
 
 
-def test_a_later_source_wins_over_an_earlier_and_a_variable_over_all() -> None:
+def test_a_later_source_overrides_an_earlier_one_and_a_variable_overrides_both() -> None:
     data = delivered(
         {
             "envFrom": [
                 {"secretRef": {"name": "db"}},
                 {"prefix": "P_", "secretRef": {"name": "db"}},
             ],
-            "env": [{"name": "password", "value": "said"}],
+            "env": [{"name": "password", "value": "literal"}],
         }
     )
-    assert data.variables == {"app": {"password": "said", "P_password": "hunter2"}}
+    assert data.variables == {"app": {"password": "literal", "P_password": "hunter2"}}
 
 
 def test_keys_and_values_that_cannot_be_variables_are_left_out_of_whole_sources() -> None:
@@ -69,13 +69,13 @@ def test_keys_and_values_that_cannot_be_variables_are_left_out_of_whole_sources(
     assert data.variables == {"app": {"COLOUR": "blue", "app.conf": "x=1\n"}}
 
 
-def test_bytes_that_are_no_text_are_refused_as_a_variable_without_being_shown() -> None:
+def test_binary_data_is_rejected_as_a_variable_without_showing_it() -> None:
     env = [{"name": "LOGO", "valueFrom": {"configMapKeyRef": {"name": "web", "key": "logo"}}}]
     with pytest.raises(PermanentError, match="key logo of ConfigMap/web is not text"):
         delivered({"env": env})
 
 
-def test_volumes_are_all_keys_or_those_that_are_named() -> None:
+def test_volumes_contain_all_keys_or_the_selected_ones() -> None:
     items = [{"key": "password", "path": "db/pass", "mode": 0o400}]
     data = delivered(
         {},

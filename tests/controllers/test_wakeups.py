@@ -1,5 +1,4 @@
-"""What wakes the controllers of instances: all that they have something to do about, and not their
-own reports."""
+"""The events that wake the controllers of instances. Their own status writes do not."""
 
 from __future__ import annotations
 
@@ -43,16 +42,16 @@ CLEAR: dict[str, ConditionStatus] = {NETWORK_READY: TRUE, QUOTA_GRANTED: TRUE}
 
 
 def gated(statuses: dict[str, ConditionStatus] | None = None, *others: str) -> Instance:
-    """Behind its gates, with conditions of these statuses."""
+    """Return an instance with gates and conditions of these statuses."""
     bare = an_instance(0, ready=False)
     names = ("Network", "Quota", *others)
     control = replace(
         bare.spec.controller, scheduling_gates=[SchedulingGate(name=name) for name in names]
     )
-    said = {PROGRAMMED: UNKNOWN, READY: UNKNOWN, **(statuses or {})}
+    statuses_by_type = {PROGRAMMED: UNKNOWN, READY: UNKNOWN, **(statuses or {})}
     conditions = [
         make_condition(type_, ConditionValue(status, "Pending", ""), generation=1, now=NOW)
-        for type_, status in said.items()
+        for type_, status in statuses_by_type.items()
     ]
     return replace(
         bare,
@@ -73,7 +72,7 @@ def a_server(phase: str = "", generation: int = 1) -> Server:
     return Server(metadata=metadata, spec=SPEC, status=status)
 
 
-def test_the_record_that_all_gates_are_clear_wakes_nobody_and_one_that_stays_does() -> None:
+def test_recording_that_all_gates_are_clear_causes_no_reconcile() -> None:
     assert not instance.concerns_readiness(gated(), gated(CLEAR))
     assert not writeback.concerns_copy(gated(), gated(CLEAR))
     assert instance.concerns_readiness(gated(), gated({**CLEAR, QUOTA_GRANTED: FALSE}))
@@ -81,17 +80,17 @@ def test_the_record_that_all_gates_are_clear_wakes_nobody_and_one_that_stays_doe
     assert writeback.concerns_copy(gated(), gated(CLEAR, "example.com/unknown"))
 
 
-def test_an_instance_without_gates_is_looked_at_when_ready_does_not_follow_from_the_rest() -> None:
+def test_an_instance_without_gates_is_reconciled_if_ready_is_not_current() -> None:
     made = an_instance(0)
-    told = with_condition(made.status.conditions, observed_ready(made, NOW))
-    ready = replace(made, status=replace(made.status, conditions=told))
+    conditions = with_condition(made.status.conditions, observed_ready(made, NOW))
+    ready = replace(made, status=replace(made.status, conditions=conditions))
     assert not instance.concerns_readiness(gated(CLEAR), ready)
     assert instance.concerns_readiness(ready, without(ready, PROGRAMMED))
     assert instance.concerns_readiness(ready, without(ready, READY))
     assert instance.concerns_readiness(ready, an_instance(0, terminating=True))
 
 
-def test_a_machine_is_wanted_when_the_gates_go_and_not_by_our_own_report() -> None:
+def test_the_provisioner_reconciles_when_gates_are_removed_and_ignores_its_own_status() -> None:
     ready = an_instance(0)
     assert provisioner.concerns_machine(gated(CLEAR), ready)
     assert not provisioner.concerns_machine(an_instance(0, ready=False), ready)
@@ -99,40 +98,40 @@ def test_a_machine_is_wanted_when_the_gates_go_and_not_by_our_own_report() -> No
     assert provisioner.concerns_machine(ready, an_instance(0, terminating=True))
 
 
-def test_a_new_instance_behind_gates_needs_no_machine_unless_something_was_said_of_one() -> None:
+def test_a_new_gated_instance_needs_no_machine_unless_a_problem_was_reported() -> None:
     assert not provisioner.needs_machine(gated())
     assert provisioner.needs_machine(refused_by_quota(an_instance(0)))
     assert provisioner.needs_machine(an_instance(0, ready=False))
-    said = gated({PROGRAMMED: FALSE})
-    told = [replace(c, reason="PendingQuota") for c in said.status.conditions]
-    stale = replace(said, status=replace(said.status, conditions=told))
-    assert provisioner.needs_machine(stale), "it may have to be taken back after a restart"
+    failed = gated({PROGRAMMED: FALSE})
+    conditions = [replace(c, reason="PendingQuota") for c in failed.status.conditions]
+    stale = replace(failed, status=replace(failed.status, conditions=conditions))
+    assert provisioner.needs_machine(stale), "the report may have to be revoked after a restart"
 
 
-def test_claims_are_woken_by_the_change_that_lets_go_of_their_slots_and_by_the_last_word() -> None:
-    let_go = claimrelease.released_slots
+def test_a_change_of_a_deployment_wakes_the_claims_of_released_slots() -> None:
+    released_slots = claimrelease.released_slots
     leaving = a_deployment(replicas=3, terminating=True)
-    assert let_go(a_deployment(replicas=3), a_deployment(replicas=1)) == range(1, 3)
-    assert not let_go(a_deployment(replicas=1), a_deployment(replicas=3))
-    assert let_go(a_deployment(replicas=3), leaving) == range(3)
-    assert let_go(a_deployment(replicas=3), None) == range(3)
-    assert let_go(leaving, None) == range(3)
-    assert not let_go(leaving, leaving), "which reports how many of its instances are gone"
+    assert released_slots(a_deployment(replicas=3), a_deployment(replicas=1)) == range(1, 3)
+    assert not released_slots(a_deployment(replicas=1), a_deployment(replicas=3))
+    assert released_slots(a_deployment(replicas=3), leaving) == range(3)
+    assert released_slots(a_deployment(replicas=3), None) == range(3)
+    assert released_slots(leaving, None) == range(3)
+    assert not released_slots(leaving, leaving), "a status update releases no slot"
 
 
-def test_a_server_is_news_once_a_driver_has_looked_at_it() -> None:
-    assert not provisioner.is_news(a_server())
-    assert provisioner.is_news(a_server("Running"))
+def test_a_server_wakes_its_instance_once_a_driver_has_reported() -> None:
+    assert not provisioner.has_machine_report(a_server())
+    assert provisioner.has_machine_report(a_server("Running"))
 
 
-def test_a_driver_is_asked_again_until_its_machine_is_settled() -> None:
+def test_a_server_is_reconciled_until_its_machine_is_settled() -> None:
     assert not machine.concerns_driver(a_server("Pending"), a_server("Running"))
     assert machine.concerns_driver(a_server(), a_server("Pending"))
     assert machine.concerns_driver(a_server("Running"), a_server("Failed"))
     assert machine.concerns_driver(a_server("Running"), a_server("Running", generation=2))
 
 
-def test_a_copy_of_a_new_instance_is_made_with_its_first_result_or_after_some_seconds() -> None:
+def test_a_copy_of_a_new_instance_is_made_with_its_first_result_or_after_a_delay() -> None:
     def is_published(instance: Instance, age_s: float = 0.0) -> bool:
         metadata = replace(instance.metadata, creation_timestamp=NOW)
         now = timestamp(parse_timestamp(NOW) + age_s)
@@ -147,10 +146,10 @@ def test_a_copy_of_a_new_instance_is_made_with_its_first_result_or_after_some_se
     assert is_published(an_instance(0, ready=False, terminating=True))
 
 
-def test_bindings_are_not_woken_by_who_takes_hold_of_their_context() -> None:
+def test_bindings_are_not_woken_by_holders_of_their_context() -> None:
     spec = NetworkContextSpec(network=LocalReference(name="n"), location=LocalReference(name="l"))
     context = NetworkContext(metadata=ObjectMeta(name="n-l", namespace="default"), spec=spec)
-    held = replace(context.metadata, annotations={labels.LAST_HOLDER: "somebody"})
+    held = replace(context.metadata, annotations={labels.LAST_HOLDER: "web"})
     assert not affects_bindings(context, replace(context, metadata=held))
     assert affects_bindings(context, replace(context, spec=replace(spec, mtu=1400)))
     going = replace(context.metadata, deletion_timestamp=NOW)

@@ -1,4 +1,4 @@
-"""Which steps of a new object are not written."""
+"""The initial steps of a new object are not written."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def after(seconds: float) -> str:
 NEW = created_at_now(an_instance(0))
 
 
-def test_the_status_of_a_new_object_waits_for_some_seconds() -> None:
+def test_the_status_of_a_new_object_is_deferred() -> None:
     assert should_defer(NEW, (), NOW)
     assert should_defer(NEW, (), after(INITIAL_STATUS_S - 1))
     assert not should_defer(NEW, (), after(INITIAL_STATUS_S))
 
 
-def test_what_was_reported_before_and_problems_do_not_wait() -> None:
+def test_earlier_conditions_and_problems_are_not_deferred() -> None:
     assert not should_defer(NEW, REPORTED, NOW)
 
 
-def test_a_creation_time_of_another_clock_defers_nothing() -> None:
+def test_a_creation_time_in_the_future_defers_nothing() -> None:
     assert not should_defer(NEW, (), after(-60))
     assert age_s(NEW, after(-60)) == -60
 

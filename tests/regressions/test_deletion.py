@@ -158,7 +158,7 @@ def test_a_workload_that_waits_for_an_earlier_claim_says_so() -> None:
         assert asyncio.get_running_loop().time() - started_s < 10
         return told.message
 
-    assert "held by example.com/hold" in on_platform(story, boot_s=0.0)
+    assert "finalizers: example.com/hold" in on_platform(story, boot_s=0.0)
 
 
 @pytest.mark.parametrize("answering", [True, False])
@@ -180,7 +180,7 @@ def test_a_workload_that_others_hold_tells_the_truth_while_it_goes(answering: bo
         await platform.project.delete(WORKLOAD, WEB)
         if answering:
             told = await platform.until_reason("Removing")
-            assert "DFW has to confirm" in told.message
+            assert "waiting for DFW to confirm" in told.message
             status = (await platform.workload()).status
             assert (status.replicas, status.ready_replicas) == (1, 0)
         told = await platform.until_reason("HeldByFinalizer")

@@ -54,7 +54,7 @@ CONTROLLERS = tuple(
 
 @pytest.fixture
 def gated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gates, "ON_NEW_INSTANCES", ((GATE, lambda _: True),))
+    monkeypatch.setattr(gates, "INITIAL_GATES", ((GATE, lambda _: True),))
     monkeypatch.setattr(instance_controller, "DECIDERS", (decide,))
 
 

@@ -193,7 +193,7 @@ def test_labels_come_back_without_a_recreate() -> None:
 def test_a_gate_that_nobody_knows_holds_the_instance_until_its_owner_removes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gates, "ON_NEW_INSTANCES", (("Moonphase", lambda _: True),))
+    monkeypatch.setattr(gates, "INITIAL_GATES", (("Moonphase", lambda _: True),))
 
     async def story(platform: Platform) -> str:
         await platform.deploy()

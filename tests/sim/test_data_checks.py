@@ -14,7 +14,7 @@ from datum_compute.planning.federation.referenced_objects import (
     data_ready_condition,
     propagated_annotations,
 )
-from datum_compute.planning.rollout.referenced_data import data_verdict
+from datum_compute.planning.rollout.referenced_data import check_sources
 from testkit.sim.mutants.mutant import function_replaced
 from testkit.sim.run.world import WorldBroken, run_scenario
 from testkit.sim.scenario import faults as f
@@ -58,7 +58,7 @@ def gate_opened_and_nothing_asked() -> Iterator[None]:
     def make(_original: Any) -> Any:
         return lambda *_arguments: ConditionValue(TRUE, "Ready", "")
 
-    with function_replaced(data_verdict, make), function_replaced(data_ready_condition, make):
+    with function_replaced(check_sources, make), function_replaced(data_ready_condition, make):
         yield
 
 

@@ -95,7 +95,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
         tracer=tracer,
         deprecation_grace_s=settings.deprecation_grace_s,
         traffic=machines.traffic,
-        patience=settings.patience,
+        cell_probing=settings.cell_probing,
         flow_limits=settings.flow_limits,
         projects_changed=changed.set,
         reach=reach,

@@ -230,7 +230,7 @@ async def _build_work(world: _World, elections: Sequence[Election], tracer: Trac
         registry=numbers,
         fence=check,
         reach=None if world.single else reach,
-        patience=settings.patience,
+        cell_probing=settings.cell_probing,
     )
     for plane, client in clients.items():
         manager.engage(plane, client)

@@ -6,13 +6,13 @@ from __future__ import annotations
 import argparse
 
 from datum_compute.app.setting_values import duration_value, seconds_value
-from datum_compute.controllers.context import Patience
+from datum_compute.controllers.context import CellProbing
 
 CELL_CREDENTIAL_S = 30 * 24 * 3600.0
 
 
 def add_patience(parser: argparse.ArgumentParser) -> None:
-    usual = Patience()
+    usual = CellProbing()
     for name, default, text in (
         ("cell-probe-seconds", usual.probe_s, "how often the hub asks a cell whether it is there"),
         ("cell-grace-seconds", usual.grace_s, "how long a cell may be silent before that is said"),

@@ -50,7 +50,7 @@ from datum_compute.app.setting_values import (
     plane_value,
     seconds_value,
 )
-from datum_compute.controllers.context import Patience
+from datum_compute.controllers.context import CellProbing
 from datum_compute.server.flowcontrol.control import FlowLimits
 
 
@@ -80,7 +80,7 @@ class LocalSettings:
     cells_inside: bool = True  # else they are processes of their own that join
     listen: str = LOOPBACK
     server_names: tuple[str, ...] = ()  # of its certificate, besides this machine
-    patience: Patience = field(default_factory=Patience)
+    cell_probing: CellProbing = field(default_factory=CellProbing)
     cell_credential_s: float = CELL_CREDENTIAL_S
     flow_limits: FlowLimits = field(default_factory=FlowLimits)
     port_limits: PortLimits = field(default_factory=PortLimits)
@@ -146,7 +146,7 @@ class ManagerSettings:
     federation: FederationSettings | None = None
     discovery: DiscoverySettings = field(default_factory=DiscoverySettings)
     gates: Gates = field(default_factory=dict)
-    patience: Patience = field(default_factory=Patience)
+    cell_probing: CellProbing = field(default_factory=CellProbing)
     webhook: TlsPortSettings | None = None  # what API servers ask about writes
     gateway: TlsPortSettings | None = None  # what people ask about their instances
     heartbeat_s: float = 10.0  # of its cells, where the hub is no Karmada
@@ -173,7 +173,7 @@ def local_settings(
         cells_inside=parsed.cells_inside,
         listen=parsed.listen,
         server_names=parsed.server_names,
-        patience=Patience(parsed.cell_probe_seconds, parsed.cell_grace_seconds),
+        cell_probing=CellProbing(parsed.cell_probe_seconds, parsed.cell_grace_seconds),
         cell_credential_s=parsed.cell_credential_lifetime,
         flow_limits=flow_limits_of(parsed),
         port_limits=port_limits(parsed),
@@ -232,7 +232,7 @@ def manager_settings(
         federation=_federation(parser, parsed),
         discovery=DiscoverySettings(parsed.discovery_mode, parsed.project_kubeconfig),
         gates=parsed.feature_gates,
-        patience=Patience(parsed.cell_probe_seconds, parsed.cell_grace_seconds),
+        cell_probing=CellProbing(parsed.cell_probe_seconds, parsed.cell_grace_seconds),
         webhook=_webhook(parser, parsed),
         gateway=_gateway(parser, parsed),
         heartbeat_s=parsed.heartbeat_seconds,

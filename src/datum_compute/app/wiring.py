@@ -42,7 +42,7 @@ from datum_compute.app.project_planes import untold as untold_projects
 from datum_compute.client.client import Client
 from datum_compute.client.inprocess import InProcessTransport
 from datum_compute.controllers import registry
-from datum_compute.controllers.context import Context, Patience, uncounted
+from datum_compute.controllers.context import CellProbing, Context, ignore_mapping
 from datum_compute.controllers.events import ambiguous_mapping_event
 from datum_compute.controllers.federation.instances import quarantine_gauge
 from datum_compute.drivers.driver import Driver
@@ -142,7 +142,7 @@ def build_manager(
     reach: Reach | None = None,
     plane_lifecycle: PlaneLifecycle | None = None,
     traffic: Traffic | None = None,
-    patience: Patience | None = None,
+    cell_probing: CellProbing | None = None,
 ) -> Manager[Context]:
     """``single_project`` is the only one there is, where one API server is everything; elsewhere
     ``reach`` gives the clients for projects that come later."""
@@ -150,7 +150,7 @@ def build_manager(
     def context(manager: Manager[Context]) -> Context:
         unmanaged_finalizers = FEDERATION_FINALIZERS if single_project else frozenset[str]()
         planes = Planes(manager.cached_client, manager.engaged, record_event, unmanaged_finalizers)
-        mapped = metrics.count_mapping if metrics is not None else uncounted
+        count_mapping = metrics.count_mapping if metrics is not None else ignore_mapping
         return Context(
             planes,
             drivers,
@@ -161,9 +161,9 @@ def build_manager(
             single_project,
             membership=ProjectMembership(manager, reach) if reach is not None else None,
             plane_lifecycle=plane_lifecycle,
-            mapped=mapped,
+            count_mapping=count_mapping,
             traffic=traffic,
-            patience=patience or Patience(),
+            cell_probing=cell_probing or CellProbing(),
         )
 
     metrics = RuntimeMetrics(registry) if registry is not None else None
@@ -227,7 +227,7 @@ class Platform:
         deprecation_grace_s: float = DEPRECATION_GRACE_S,
         projects_changed: Callable[[], None] = untold_projects,
         traffic: Traffic | None = None,
-        patience: Patience | None = None,
+        cell_probing: CellProbing | None = None,
         flow_limits: FlowLimits | None = None,
     ) -> None:
         assert reach is not None or not layout.elsewhere, "nothing leads to the other planes"
@@ -273,7 +273,7 @@ class Platform:
             reach=self._reached,
             plane_lifecycle=self.projects if layout.centre else None,
             traffic=traffic,
-            patience=patience,
+            cell_probing=cell_probing,
         )
 
     @property

@@ -130,7 +130,7 @@ def _slots(
     before = {d.metadata.name: d for d in deployments}
     for wanted in desired_deployments(after):
         name, minimum = wanted.metadata.name, wanted.spec.scale_settings.min_replicas
-        held = slots_of(name, [i for i in instances if _is_named(i, name)]).held
+        held = slots_of(name, [i for i in instances if _is_named(i, name)]).by_ordinal
         kept |= {i.metadata.name for number, i in held.items() if number < minimum}
         created += sum(number not in held for number in range(minimum))
         present = before.get(name)

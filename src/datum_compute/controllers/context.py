@@ -1,7 +1,4 @@
-"""Context: what every controller receives, and the state that the process keeps in memory.
-
-How long the hub waits for a cell before it says that the cell does not answer.
-"""
+"""Context: what every controller receives, and the state that the process keeps in memory."""
 
 from __future__ import annotations
 
@@ -21,9 +18,12 @@ from datum_compute.runtime.controller import Key
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """A cell is asked every ``probe_s``; one that answered before is called silent only when it has
-    not answered for ``grace_s``, and then from the first moment of that."""
+class CellProbing:
+    """How often the hub probes a cell, and when it reports the cell as unreachable.
+
+    Every cell is probed every ``probe_s``. A cell that was Ready becomes not Ready when probes have
+    failed for ``grace_s``. The reported time is that of the first failed probe.
+    """
 
     probe_s: float = 10.0
     grace_s: float = 30.0
@@ -34,7 +34,7 @@ class Patience:
 FEDERATED, SINGLE_CLUSTER = "federated", "single-cluster"
 
 
-def uncounted(_edge: str, _outcome: str) -> None:
+def ignore_mapping(_edge: str, _outcome: str) -> None:
     """Ignore a mapping when no metrics are collected."""
 
 
@@ -92,11 +92,11 @@ class Context:
     # For the controller of projects, which only runs beside the server of their planes.
     plane_lifecycle: PlaneLifecycle | None = None
     # Counts mappings from one object to another, by edge and outcome.
-    mapped: Callable[[str, str], None] = uncounted
+    count_mapping: Callable[[str, str], None] = ignore_mapping
     # How connections from outside reach machines. None if this process publishes no ports.
     traffic: Traffic | None = None
-    # How long the hub waits for a cell.
-    patience: Patience = field(default_factory=Patience)
+    # How the hub probes cells.
+    cell_probing: CellProbing = field(default_factory=CellProbing)
     state: ProcessState = field(default_factory=ProcessState)
 
     def now(self) -> str:

@@ -1,20 +1,21 @@
-"""The Quota gate of an instance: cleared when the claim of its slot is granted.
+"""Decisions of the scheduling gates: what the instance controller reads and watches for each gate.
 
-The claim is read from the cache, also while its project cannot be reached: a slot that has its
-claim needs no new decision for its next instance. A cell that restarts while the project cannot be
-reached uses its own record (``planning/quota/claims.py``).
+Quota is cleared when the claim of the instance's slot is granted:
+- The claim is read from the cache, also while its project cannot be reached: a slot that has its
+  claim needs no new decision for its next instance. A cell that restarts while the project cannot
+  be reached uses its own record (``planning/quota/claims.py``).
+- A live read confirms a claim that was granted a while ago before it clears a gate. The hub
+  releases the claims of a cell that was forced to leave, and the cache and the record of that cell
+  still contain them when it returns.
 
-A live read confirms a claim that was granted a while ago before it clears a gate. The hub releases
-the claims of a cell that was forced to leave, and the cache and the record of that cell still have
-them when it comes back.
+Network is cleared when the instance has addresses from the attachment of its deployment. Addresses,
+condition and gate are written by the same pass.
 
-The Network gate of an instance: cleared with the addresses that it gets from its deployment's
-attachment, in one write with the condition.
+ReferencedData is cleared when the ConfigMaps and Secrets that the instance references are on its
+plane, with every referenced key. Waiting instances are indexed by these sources, so a new source
+wakes only the instances that wait for it.
 
-The ReferencedData gate of an instance: cleared when the ConfigMaps and Secrets that it refers to
-are on its plane, with the keys it asks for.
-
-An instance that waits is found by what it waits for, so a source that appears wakes exactly those.
+This module is no controller.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ from datum_compute.planning.rollout.gates import (
     REFERENCED_DATA,
     Decision,
     gate_names,
-    waiting_s,
+    instance_age_s,
 )
 from datum_compute.planning.rollout.slots import ordinal
 from datum_compute.runtime.cache import Index, NotSynced
@@ -88,7 +89,7 @@ def decide_quota(context: Context, key: Key, instance: Instance) -> Decision | N
     decision = decide_quota_gate(instance, observed, context.unix_s())
     if decision is None:
         plane = observed.location.plane if observed.location is not None else key.plane
-        raise NotSynced(f"{plane} has not been seen yet")
+        raise NotSynced(f"{plane} has not been read yet")
     return decision
 
 
@@ -97,11 +98,11 @@ def _observe_quota(context: Context, key: Key, instance: Instance) -> ObservedQu
     if location is not None and not _is_readable(context, location):
         recorded = _is_recorded(context, key, instance, size)
         return ObservedQuota(location, None, size, is_readable=False, is_recorded=recorded)
-    return ObservedQuota(location, claim_of(context, location, instance), size)
+    return ObservedQuota(location, find_claim(context, location, instance), size)
 
 
-def clears_gate(decision: Decision) -> bool:
-    return decision.gate == QUOTA and decision.verdict.status == TRUE
+def clears_quota_gate(decision: Decision) -> bool:
+    return decision.gate == QUOTA and decision.value.status == TRUE
 
 
 async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
@@ -129,9 +130,7 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
         raise
     if claim is None or not is_granted(claim) or not is_for(claim, location, instance):
         await view.declare(CLAIM).refresh()
-        raise NotSynced(
-            f"{location.plane}: the claim of {key.ref} is gone, and the cache is behind"
-        )
+        raise NotSynced(f"{location.plane}: the claim of {key.ref} is gone, and the cache is stale")
 
 
 def _is_readable(context: Context, location: ClaimLocation) -> bool:
@@ -148,7 +147,7 @@ def _is_recorded(context: Context, key: Key, instance: Instance, size: InstanceS
     return is_granted_before(deployment, ordinal(instance), size)
 
 
-def claim_of(
+def find_claim(
     context: Context, location: ClaimLocation | None, instance: Instance
 ) -> ResourceClaim | None:
     """Return the claim of the instance's name, unless it is being released.
@@ -165,8 +164,8 @@ def claim_of(
         claim = view.cached(CLAIM).get(ref)
         if claim is None or claim.is_terminating or not is_granted(claim):
             raise
-    leaving = context.state.claims_being_released.get(Key(location.plane, ref))
-    return None if claim is not None and claim.metadata.uid == leaving else claim
+    released_uid = context.state.claims_being_released.get(Key(location.plane, ref))
+    return None if claim is not None and claim.metadata.uid == released_uid else claim
 
 
 def from_decided_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
@@ -178,7 +177,7 @@ def from_decided_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterabl
     return from_claim(view, change)
 
 
-EDGES: tuple[Edge, ...] = (
+QUOTA_EDGES: tuple[Edge, ...] = (
     watches(CLAIM, from_decided_claim, on="project"),
     reads(NAMESPACE),
     reads(DEPLOYMENT),
@@ -186,7 +185,7 @@ EDGES: tuple[Edge, ...] = (
 )
 
 
-# Nobody says that an address of a full prefix has become free.
+# No event reports that an address of a full prefix has become free.
 RECHECK_S = 30.0
 
 
@@ -197,20 +196,20 @@ def decide_network(context: Context, key: Key, instance: Instance) -> Decision |
     owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     deployment = view.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
     attachment = deployment.spec.network_attachment if deployment is not None else None
-    interfaces, records = instance.status.network_interfaces, {}
+    interfaces, status_fields = instance.status.network_interfaces, {}
     if not interfaces and attachment is not None and attachment.prefixes:
         addresses = context.state.addresses.allocate(view, attachment, instance)
         if addresses is not None:
             interfaces = [interface_of(instance, attachment, addresses)]
-            records = {"networkInterfaces": plain(interfaces)}
-    verdict = network_verdict(instance, attachment, interfaces)
-    recheck_s = None if verdict.status == TRUE else RECHECK_S
-    fields = missing_location_fields(instance, attachment)
-    return Decision(NETWORK, NETWORK_READY, verdict, recheck_s, records, fields)
+            status_fields = {"networkInterfaces": plain(interfaces)}
+    value = network_verdict(instance, attachment, interfaces)
+    recheck_s = None if value.status == TRUE else RECHECK_S
+    spec_fields = missing_location_fields(instance, attachment)
+    return Decision(NETWORK, NETWORK_READY, value, recheck_s, status_fields, spec_fields)
 
 
-def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Instances that wait for the network of their deployment."""
+def from_network_attachment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a new attachment to the instances that wait for it."""
     old, new = change.old, change.new
     if new is None:
         return
@@ -223,12 +222,9 @@ def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[K
 
 
 NETWORK_EDGES: tuple[Edge, ...] = (
-    watches(DEPLOYMENT, from_deployment),
+    watches(DEPLOYMENT, from_network_attachment),
     reads(SERVER),
 )
-
-
-# The sources' own events come at once; this repairs what was missed.
 
 
 def decide_data(context: Context, key: Key, instance: Instance) -> Decision | None:
@@ -236,16 +232,16 @@ def decide_data(context: Context, key: Key, instance: Instance) -> Decision | No
         return None
     view = context.planes.require(key.plane)
     unread = unreadable_kinds(view, references_of(instance.spec))
-    if unread and waiting_s(instance, context.unix_s()) >= FIRST_SYNC_S:
+    if unread and instance_age_s(instance, context.unix_s()) >= FIRST_SYNC_S:
         message = f"The platform cannot read {' and '.join(unread)} on this plane"
-        verdict = ConditionValue(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
+        value = ConditionValue(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
     else:
-        verdict = _verdict(view, instance)
-    recheck_s = None if verdict.status == TRUE else RECHECK_S
-    return Decision(REFERENCED_DATA, REFERENCED_DATA_READY, verdict, recheck_s)
+        value = _data_value(view, instance)
+    recheck_s = None if value.status == TRUE else RECHECK_S
+    return Decision(REFERENCED_DATA, REFERENCED_DATA_READY, value, recheck_s)
 
 
-def _verdict(view: CachedClient, instance: Instance) -> ConditionValue:
+def _data_value(view: CachedClient, instance: Instance) -> ConditionValue:
     namespace, wanted = instance.metadata.namespace, references_of(instance.spec)
     owner = Ref(namespace, instance.metadata.labels.get(labels.DEPLOYMENT_NAME, ""))
     deployment = view.read(DEPLOYMENT).get(owner)
@@ -254,13 +250,13 @@ def _verdict(view: CachedClient, instance: Instance) -> ConditionValue:
     return data_ready_condition(deployment, template, wanted, observed)
 
 
-def waits_for(instance: Instance) -> Iterable[str]:
+def index_sources(instance: Instance) -> Iterable[str]:
     if REFERENCED_DATA in gate_names(instance):
         yield from source_index_values(instance.metadata.namespace, references_of(instance.spec))
 
 
-def from_deployment_data(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Instances that wait for what their project says about their data."""
+def from_propagated_data(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map new information about the sources to the instances that wait for them."""
     new = change.new
     if new is None or (
         change.old is not None and propagated_annotations(change.old) == propagated_annotations(new)
@@ -272,6 +268,9 @@ def from_deployment_data(view: CachedClient, change: ObjectChange[Any]) -> Itera
             yield Key(view.plane, ref_of(instance))
 
 
-WAITING = Index(INSTANCE, "waits-for-data", waits_for)
+WAITING_FOR_DATA = Index(INSTANCE, "waits-for-data", index_sources)
 
-DATA_EDGES: tuple[Edge, ...] = (*source_edges(WAITING), watches(DEPLOYMENT, from_deployment_data))
+DATA_EDGES: tuple[Edge, ...] = (
+    *source_edges(WAITING_FOR_DATA),
+    watches(DEPLOYMENT, from_propagated_data),
+)

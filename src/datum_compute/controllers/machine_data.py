@@ -1,4 +1,4 @@
-"""The data of a Server's ConfigMaps and Secrets, put together for the start of its machine."""
+"""The data of a Server's ConfigMaps and Secrets, assembled for the start of its machine."""
 
 from __future__ import annotations
 
@@ -26,47 +26,53 @@ from datum_compute.planning.rollout.referenced_data import (
 )
 
 Values = Mapping[str, bytes]
-_Take = Callable[[Source], Values]  # none of one that is not there
+_ReadSource = Callable[[Source], Values]  # empty if the source does not exist
 
 
 def machine_data(
     server: Server, wanted: Sequence[Reference], observed: ObservedSources
 ) -> MachineData:
-    """What was found, as the spec asks for it. What is required has been seen to be there."""
-    values = {source: _values(held) for source, held in delivered_sources(wanted, observed).items()}
+    """Return the data as the spec references it.
 
-    def take(source: Source) -> Values:
+    The caller has checked that all required sources exist.
+    """
+    values = {source: _values(obj) for source, obj in delivered_sources(wanted, observed).items()}
+
+    def read(source: Source) -> Values:
         return values.get(source, {})
 
     spec = server.spec
-    pulls = [take(Source("Secret", pull.name)) for pull in spec.image_pull_secrets]
+    pulls = [read(Source("Secret", pull.name)) for pull in spec.image_pull_secrets]
     return MachineData(
         sources=tuple(pinned_versions(wanted, observed)),
-        variables={c.name: dict(_variables(c, take)) for c in spec.containers},
-        files=dict(_files(spec, take)),
+        variables={c.name: dict(_variables(c, read)) for c in spec.containers},
+        files=dict(_files(spec, read)),
         pull_configs=tuple(p[DOCKER_CONFIG_KEY] for p in pulls if DOCKER_CONFIG_KEY in p),
     )
 
 
-def _values(held: SourceObject) -> Values:
-    if isinstance(held, Secret):
-        return {key: _decoded(value) for key, value in held.data.items()}
-    texts = {key: text.encode() for key, text in held.data.items()}
-    return {**texts, **{key: _decoded(value) for key, value in held.binary_data.items()}}
+def _values(obj: SourceObject) -> Values:
+    if isinstance(obj, Secret):
+        return {key: _decoded(value) for key, value in obj.data.items()}
+    texts = {key: text.encode() for key, text in obj.data.items()}
+    return {**texts, **{key: _decoded(value) for key, value in obj.binary_data.items()}}
 
 
 def _decoded(value: str) -> bytes:
     try:
         return base64.b64decode(value)
     except binascii.Error:
-        return b""  # the server lets no such value in
+        return b""  # the API server rejects such values
 
 
-def _variables(container: Container, take: _Take) -> Iterator[tuple[str, str]]:
-    """Whole sources first, in their order, then what is said variable by variable: later wins."""
+def _variables(container: Container, read: _ReadSource) -> Iterator[tuple[str, str]]:
+    """Yield whole sources first, in their order, then single variables.
+
+    Of several values of a variable the last one is used.
+    """
     for each in container.env_from:
         for reference in of_env_from("", each):
-            for key, value in take(reference.source).items():
+            for key, value in read(reference.source).items():
                 text = _text(value)
                 if text is not None and VARIABLE_FROM_KEY.fullmatch(each.prefix + key):
                     yield each.prefix + key, text
@@ -75,18 +81,18 @@ def _variables(container: Container, take: _Take) -> Iterator[tuple[str, str]]:
             yield variable.name, variable.value
             continue
         for reference in of_variable("", variable.value_from):
-            (key,), values = reference.keys, take(reference.source)
+            (key,), values = reference.keys, read(reference.source)
             if key not in values:
                 continue
             text = _text(values[key])
-            if text is None:  # the value itself is not repeated: it may be secret
-                why = f"key {key} of {reference.source} is not text: a variable cannot hold it"
-                raise PermanentError(why)
+            if text is None:  # the message omits the value, which may be secret
+                message = f"key {key} of {reference.source} is not text, which a variable requires"
+                raise PermanentError(message)
             yield variable.name, text
 
 
 def _text(value: bytes) -> str | None:
-    """What a variable can hold of it; None if it is no text."""
+    """Return the value as text; None if a variable cannot contain it."""
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -94,20 +100,20 @@ def _text(value: bytes) -> str | None:
     return None if "\0" in text else text
 
 
-def _files(spec: ServerSpec, take: _Take) -> Iterator[tuple[str, tuple[DataFile, ...]]]:
+def _files(spec: ServerSpec, read: _ReadSource) -> Iterator[tuple[str, tuple[DataFile, ...]]]:
     for volume in spec.volumes:
         if (files := volume.config_map) is not None:
-            values = take(Source("ConfigMap", files.name))
+            values = read(Source("ConfigMap", files.name))
             yield volume.name, tuple(_as_files(values, files.items, files.default_mode))
         elif (secret := volume.secret) is not None:
-            values = take(Source("Secret", secret.secret_name))
+            values = read(Source("Secret", secret.secret_name))
             yield volume.name, tuple(_as_files(values, secret.items, secret.default_mode))
 
 
 def _as_files(values: Values, items: Iterable[KeyToPath], default_mode: int) -> Iterator[DataFile]:
-    """The keys that are named, under their paths; without any, every key under its own name."""
-    if named := list(items):
-        for item in named:
+    """Yield the selected keys at their paths; without a selection, every key under its name."""
+    if selected := list(items):
+        for item in selected:
             if item.key in values:
                 mode = default_mode if item.mode is None else item.mode
                 yield DataFile(item.path, values[item.key], mode)

@@ -1,8 +1,8 @@
-"""Initial status: what is not written about a new object, and for how long.
+"""Initial status: which status of a new object is not written, and for how long.
 
 Rules:
-- Every new object passes through the same first steps: gates pending, network and machine on their
-  way. For ``INITIAL_STATUS_S`` after its creation such a step is not written.
+- Every new object passes through the same first steps: gates pending, network and machine in
+  progress. For ``INITIAL_STATUS_S`` after its creation these steps are not written.
 - A problem is written at once. So is every later change of a status that was written before.
 - After ``INITIAL_STATUS_S`` every step is written.
 

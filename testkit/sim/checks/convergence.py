@@ -31,7 +31,7 @@ from datum_compute.api.kinds import (
 from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.api.workload import Workload
 from datum_compute.api.workloadrevision import WorkloadRevision
-from datum_compute.planning.workload.revisions import KEPT
+from datum_compute.planning.workload.revisions import REVISIONS_KEPT
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.actors.users import NAMESPACE_NAME, Wanted
 from testkit.sim.checks.expected_state import ExpectedState
@@ -97,7 +97,7 @@ def _on_lost_cells(
 
 def i13_newest_revision_is_current(state: ClusterState, expected: ExpectedState) -> str:
     """I13: the newest revision of a workload equals its spec, consecutive revisions differ, and at
-    most KEPT are kept."""
+    most REVISIONS_KEPT are kept."""
     for project in expected.projects:
         plane = project_plane(project)
         rows = [row for _, row in state.rows_of(plane, REVISION.resource)]
@@ -125,7 +125,7 @@ def _find_revision_problem(workload: Workload, revisions: list[WorkloadRevision]
     twice = any(before == after for before, after in itertools.pairwise(recorded))
     if twice or len(set(numbers)) != len(numbers):
         return f"a change of {name} is recorded twice: {numbers}"
-    return f"{len(own)} revisions of {name} are kept" if len(own) > KEPT else ""
+    return f"{len(own)} revisions of {name} are kept" if len(own) > REVISIONS_KEPT else ""
 
 
 _OF_A_WORKLOAD = re.compile(rb'"(' + "|".join(NAMES).encode() + rb')[:"-]')

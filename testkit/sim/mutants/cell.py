@@ -68,14 +68,14 @@ def _slots_by_label(_original: Any) -> Any:
     """Take the slot from the label; of two instances in one slot, take the first."""
 
     def found_slots(_deployment_name: str, instances: Any, *min_ready: Any) -> Slots:
-        held: dict[int, Instance] = {}
+        by_ordinal: dict[int, Instance] = {}
         unslotted = []
         for instance in sorted(instances, key=lambda i: (i.is_terminating, i.metadata.name)):
             number = _ordinal(instance)
-            if number in held:
+            if number in by_ordinal:
                 unslotted.append(instance)
-            held.setdefault(number, instance)
-        return build_slots(held, unslotted, *min_ready)
+            by_ordinal.setdefault(number, instance)
+        return build_slots(by_ordinal, unslotted, *min_ready)
 
     return found_slots
 
@@ -104,7 +104,7 @@ def _lowest_ordinal_first() -> Iterator[None]:
 
     def make(original: Any) -> Any:
         def plan(plane: Any, deployment: Any, slots: Slots) -> Any:
-            live = [i for i in slots.held.values() if not i.is_terminating]
+            live = [i for i in slots.by_ordinal.values() if not i.is_terminating]
             if deployment.is_terminating or len(live) <= wanted_replicas(deployment):
                 return original(plane, deployment, slots)
             lowest = live[0]

@@ -26,7 +26,7 @@ from datum_compute.planning.karmada.works import plan_execution
 from datum_compute.planning.plan import Plan, drop_finalizer
 from datum_compute.planning.platform import entitlements
 from datum_compute.planning.workload import status as rollup
-from datum_compute.planning.workload.fallback import city_shares
+from datum_compute.planning.workload.fallback import assign_cities
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.leader_election import Fence
 from testkit.sim.mutants.mutant import Mutant, attribute_replaced, function_replaced
@@ -172,7 +172,7 @@ def _evicted_before_replaced() -> Iterator[None]:
 
         return shares
 
-    with function_replaced(city_shares, make):
+    with function_replaced(assign_cities, make):
         yield
 
 

@@ -1,4 +1,4 @@
-"""A rollout relies on replacements that a driver has observed, not on what was once recorded."""
+"""A rollout relies on replacements that a driver has observed, not on recorded readiness."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T", Instance, WorkloadDeployment)
 
 
 def as_new(obj: T) -> T:
-    """Without what the server sets."""
+    """Return the object without the fields that the API server sets."""
     metadata = msgspec.structs.replace(obj.metadata, uid="", resource_version="", generation=0)
     return msgspec.structs.replace(obj, metadata=metadata)
 
@@ -102,7 +102,7 @@ async def list_terminating(client: Client) -> list[str]:
 @pytest.mark.parametrize(
     "before", [NOT_OBSERVED, None, CRASHED, NOT_READY], ids=["unobserved", "gone", "crashed", "no"]
 )
-def test_nothing_is_removed_before_the_driver_has_confirmed_the_replacement(
+def test_no_instance_is_removed_before_the_driver_has_confirmed_its_replacement(
     before: Observation, confirmed: Observation
 ) -> None:
     removed = removed_before_and_after(half_rolled_out, before, confirmed)
@@ -118,6 +118,6 @@ def test_nothing_is_removed_before_the_driver_has_confirmed_the_replacement(
 def test_an_outdated_instance_is_not_broken_before_the_driver_has_observed_it(
     before: Observation, confirmed: Observation
 ) -> None:
-    """It may have recovered while no process recorded that."""
+    """It may have recovered while no process could record that."""
     removed = removed_before_and_after(outdated_and_not_ready, before, confirmed)
     assert removed == ([], ["web-dfw-0", "web-dfw-1"])

@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class ScriptedDriver:
-    """Reports what a test has put into ``observed``."""
+    """A driver that reports the value of ``observed``."""
 
     is_simulated = True
 
@@ -50,7 +50,7 @@ class ScriptedDriver:
         self.observed = observed
         self.started = 0
         self.removed = 0
-        self.news: asyncio.Queue[str] = asyncio.Queue()
+        self.changed: asyncio.Queue[str] = asyncio.Queue()
 
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         self.started += 1
@@ -71,7 +71,7 @@ class ScriptedDriver:
 
     async def changes(self) -> AsyncIterator[str]:
         while True:
-            yield await self.news.get()
+            yield await self.changed.get()
 
 
 def a_server(status: ServerStatus | None = None) -> Server:
@@ -117,7 +117,7 @@ def test_a_machine_that_is_not_observed_keeps_its_record_until_it_is() -> None:
         before = await client.get(SERVER, REF)
         assert before.status.phase == "Running"
         driver.observed = NOT_OBSERVED
-        driver.news.put_nowait(f"{REF}/{before.metadata.uid}")
+        driver.changed.put_nowait(f"{REF}/{before.metadata.uid}")
         await asyncio.sleep(20)
         assert await client.get(SERVER, REF) == before, "nothing was written"
         driver.observed = MachineState("Running", reason="NotReady", addresses=("10.0.0.9",))
@@ -135,7 +135,7 @@ def test_a_machine_that_is_unknown_keeps_its_addresses_and_recovers() -> None:
     async def story(client: Client) -> None:
         before = (await client.get(SERVER, REF)).status
         driver.observed = UNKNOWN
-        driver.news.put_nowait(f"{REF}/{(await client.get(SERVER, REF)).metadata.uid}")
+        driver.changed.put_nowait(f"{REF}/{(await client.get(SERVER, REF)).metadata.uid}")
         await asyncio.sleep(5)
         lost = (await client.get(SERVER, REF)).status
         assert (lost.phase, lost.reason) == ("Unknown", "NotObserved")
@@ -147,9 +147,8 @@ def test_a_machine_that_is_unknown_keeps_its_addresses_and_recovers() -> None:
     beside(driver, story)
 
 
-def test_a_server_without_a_machine_is_not_called_unknown() -> None:
-    """Nothing was recorded, so nothing is in doubt; the machine is started when the driver knows
-    that there is none."""
+def test_a_server_without_a_machine_does_not_become_unknown() -> None:
+    """It has no record to invalidate. The machine is started when the driver reports none."""
     driver = ScriptedDriver(UNKNOWN)
 
     async def story(client: Client) -> None:
@@ -163,7 +162,7 @@ def test_a_server_without_a_machine_is_not_called_unknown() -> None:
 
 
 class WithoutStart(ScriptedDriver):
-    """Cannot start a machine."""
+    """A driver that cannot start a machine."""
 
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
         await super().start(machine_id, spec, data)
@@ -176,7 +175,7 @@ def test_a_lost_machine_of_an_unknown_server_is_reported_while_its_start_fails()
 
     async def story(client: Client) -> None:
         driver.observed = UNKNOWN
-        driver.news.put_nowait(f"{REF}/{(await client.get(SERVER, REF)).metadata.uid}")
+        driver.changed.put_nowait(f"{REF}/{(await client.get(SERVER, REF)).metadata.uid}")
         await asyncio.sleep(2)
         assert (await client.get(SERVER, REF)).status.phase == "Unknown"
         driver.observed = None
@@ -189,7 +188,7 @@ def test_a_lost_machine_of_an_unknown_server_is_reported_while_its_start_fails()
     beside(driver, story)
 
 
-def test_a_server_that_goes_waits_for_a_machine_that_is_not_observed() -> None:
+def test_a_deleted_server_waits_for_an_unobserved_machine() -> None:
     driver = ScriptedDriver(NOT_OBSERVED)
 
     async def story(client: Client) -> None:

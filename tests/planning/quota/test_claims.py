@@ -319,7 +319,7 @@ def test_the_quota_gate(
 ) -> None:
     decision = decide_quota_gate(instance, observed, CREATED_S + waited_s)
     assert decision is not None
-    assert (decision.verdict.status, decision.verdict.reason) == (status, reason)
+    assert (decision.value.status, decision.value.reason) == (status, reason)
     assert (decision.recheck_s is None) == (status == TRUE)
 
 
@@ -327,7 +327,7 @@ def test_the_quota_gate_waits_for_the_first_read_of_a_project() -> None:
     assert decide_quota_gate(waiting(), UNREAD, CREATED_S + FIRST_SYNC_S - 1) is None
     decision = decide_quota_gate(waiting(), RECORDED, CREATED_S)
     assert decision is not None
-    assert decision.verdict == GRANTED_BY_RECORD
+    assert decision.value == GRANTED_BY_RECORD
 
 
 @pytest.mark.parametrize(

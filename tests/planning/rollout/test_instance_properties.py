@@ -1,4 +1,4 @@
-"""Instance control over many worlds: it is safe, it converges, and at rest it does nothing."""
+"""Properties of instance plans in generated states: they are safe and they converge."""
 
 from __future__ import annotations
 
@@ -14,8 +14,18 @@ from datum_compute.api.plane import cell_plane
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.plan import Create, Delete, Plan, is_deferred
-from datum_compute.planning.rollout.instances import can_return, plan_instances, quota_waiters
-from datum_compute.planning.rollout.slots import MinReady, Slots, serves, slots_of, unavailable_max
+from datum_compute.planning.rollout.instances import (
+    can_be_recreated,
+    plan_instances,
+    slots_waiting_for_quota,
+)
+from datum_compute.planning.rollout.slots import (
+    MinReady,
+    Slots,
+    is_serving,
+    slots_of,
+    unavailable_max,
+)
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota, without_status
 
 CELL = cell_plane("dfw")
@@ -38,7 +48,7 @@ STATES: tuple[State, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The instance of a slot at first."""
+    """The initial instance of a slot."""
 
     image: str
     state: State
@@ -46,12 +56,11 @@ class Found:
 
     @property
     def is_in_service(self) -> bool:
-        """What a user can count on: an old instance that serves or may, or a new one that has
-        proven itself."""
+        """Return True for an outdated instance that may serve, or a new one that is available."""
         if self.terminating:
             return False
-        proven = self.state == "available"
-        return proven or (self.image == "web:0" and self.state in ("fresh", "unknown"))
+        available = self.state == "available"
+        return available or (self.image == "web:0" and self.state in ("fresh", "unknown"))
 
 
 images = st.sampled_from(["web:1", "web:0"])
@@ -93,14 +102,14 @@ def slots(instances: list[Instance]) -> Slots:
 
 
 def removed(deployment: WorkloadDeployment, instances: list[Instance]) -> list[int]:
-    """The ordinals that the plan removes now."""
+    """Return the ordinals that the plan removes now."""
     actions = plan(deployment, instances).actions
     deletes = [a for a in actions if isinstance(a, Delete) and not is_deferred(a)]
     return [int(delete.ref.name.rpartition("-")[2]) for delete in deletes]
 
 
 def after(deployment: WorkloadDeployment, instances: list[Instance]) -> list[Instance]:
-    """The world right after the plan: created ones are new, deleted ones are going."""
+    """Return the instances after the plan: created ones are new, deleted ones are terminating."""
     world = {i.metadata.name: i for i in instances}
     for action in plan(deployment, instances).actions:
         if isinstance(action, Delete) and not is_deferred(action):
@@ -109,20 +118,19 @@ def after(deployment: WorkloadDeployment, instances: list[Instance]) -> list[Ins
             world[action.ref.name] = msgspec.structs.replace(leaving, metadata=metadata)
         if isinstance(action, Create) and not is_deferred(action):
             name = action.object.metadata.name
-            assert name not in world, "never two of one ordinal"
+            assert name not in world, "two instances have one ordinal"
             world[name] = an_instance(int(name.rpartition("-")[2]), ready=False)
     return list(world.values())
 
 
 @given(deployment=deployments, world=worlds)
-def test_a_rollout_keeps_to_its_budget(
+def test_a_rollout_stays_within_its_budget(
     deployment: WorkloadDeployment, world: dict[int, Found]
 ) -> None:
-    """It removes nothing that is in service beyond what it may have out of service; replacements
-    that are not available yet count as out of service."""
+    """Replacements that are not available yet count as out of service."""
     wanted = deployment.spec.scale_settings.min_replicas
     before = instances_of(world)
-    waiting = quota_waiters(deployment, slots(before), wanted)
+    waiting = slots_waiting_for_quota(deployment, slots(before), wanted)
     in_service = {n for n, found in world.items() if n < wanted and found.is_in_service}
     allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(waiting))
     out_of_service = wanted - len(waiting) - len(in_service)
@@ -141,27 +149,27 @@ def test_only_an_instance_observed_as_not_ready_is_replaced_outside_the_budget(
 
 
 @given(deployment=deployments, world=worlds)
-def test_what_serves_is_rolled_though_others_wait_for_quota(
+def test_serving_instances_are_updated_while_others_wait_for_quota(
     deployment: WorkloadDeployment, world: dict[int, Found]
 ) -> None:
-    """Whoever is left serves or waits for quota: then one of the old ones goes, if one can."""
+    """If all other slots serve or wait for quota, an outdated instance is removed."""
     wanted = deployment.spec.scale_settings.min_replicas
     found = instances_of(world)
-    waiting = quota_waiters(deployment, slots(found), wanted)
+    waiting = slots_waiting_for_quota(deployment, slots(found), wanted)
     in_service = {n for n, instance in world.items() if instance.is_in_service}
     idle = set(range(wanted)) - in_service - waiting
     old = [n for n in in_service if n < wanted and world[n].image == "web:0"]
-    movable = [n for n in old if can_return(deployment, n, waiting)]
+    movable = [n for n in old if can_be_recreated(deployment, n, waiting)]
     if idle or not movable or deployment.spec.paused:
         return
     assert max(movable) in removed(deployment, found)
 
 
 @given(deployment=deployments, world=worlds)
-def test_a_size_that_quota_refuses_costs_no_more_than_the_budget(
+def test_a_size_without_quota_costs_no_more_than_the_budget(
     deployment: WorkloadDeployment, world: dict[int, Found]
 ) -> None:
-    """Every new instance is refused, and so counts as out of service."""
+    """No new instance gets quota, so each counts as out of service."""
     larger = msgspec.structs.replace(
         deployment.spec.template.spec.runtime,
         resources=RuntimeResources(instance_type="d1-standard-8"),
@@ -176,7 +184,7 @@ def test_a_size_that_quota_refuses_costs_no_more_than_the_budget(
     instances = [an_instance(n) for n in range(wanted)]
     for _ in range(20):
         instances = [
-            i if serves(i) else refused_by_quota(i)
+            i if is_serving(i) else refused_by_quota(i)
             for i in after(changed, instances)
             if not i.is_terminating
         ]
@@ -185,7 +193,7 @@ def test_a_size_that_quota_refuses_costs_no_more_than_the_budget(
 
 
 @given(deployment=deployments, world=worlds)
-def test_what_is_as_it_should_be_is_never_touched(
+def test_a_current_instance_is_never_removed(
     deployment: WorkloadDeployment, world: dict[int, Found]
 ) -> None:
     wanted = deployment.spec.scale_settings.min_replicas
@@ -196,21 +204,21 @@ def test_what_is_as_it_should_be_is_never_touched(
             assert not found.terminating
             assert number >= wanted or found.image == "web:0"
             if deployment.spec.paused and not is_deferred(action):
-                assert number >= wanted, "paused, and yet it replaces"
+                assert number >= wanted, "a paused deployment replaced an instance"
 
 
 @given(deployment=deployments, world=worlds)
-def test_ordered_instances_come_one_by_one_on_firm_ground(
+def test_ordered_instances_are_created_one_by_one_above_ready_ones(
     deployment: WorkloadDeployment, world: dict[int, Found]
 ) -> None:
     actions = plan(deployment, instances_of(world)).actions
     creates = [a for a in actions if isinstance(a, Create)]
-    begun = [a for a in creates if not is_deferred(a)]
+    started = [a for a in creates if not is_deferred(a)]
     if deployment.spec.scale_settings.instance_management_policy == "Parallel":
-        assert begun == creates
+        assert started == creates
         return
-    assert len(begun) <= 1
-    for create in begun:
+    assert len(started) <= 1
+    for create in started:
         number = int(create.object.metadata.name.rpartition("-")[2])
         below = [world[n] for n in range(number)]
         assert not [f for f in below if f.state in ("not ready", "unobserved", "refused")]
@@ -219,7 +227,7 @@ def test_ordered_instances_come_one_by_one_on_firm_ground(
 
 
 @given(deployment=deployments, world=worlds)
-def test_the_same_world_in_another_order_gives_the_same_plan(
+def test_the_plan_does_not_depend_on_the_order_of_instances(
     deployment: WorkloadDeployment, world: dict[int, Found]
 ) -> None:
     found = instances_of(world)
@@ -227,9 +235,7 @@ def test_the_same_world_in_another_order_gives_the_same_plan(
 
 
 @given(scale=scales, world=worlds)
-def test_following_the_plan_converges_and_then_rests(
-    scale: ScaleSettings, world: dict[int, Found]
-) -> None:
+def test_following_the_plan_converges(scale: ScaleSettings, world: dict[int, Found]) -> None:
     deployment = a_deployment(scale=scale)
     instances = instances_of(world)
     for _ in range(60):
@@ -238,14 +244,16 @@ def test_following_the_plan_converges_and_then_rests(
         instances = settled(after(deployment, instances))
     names = sorted(i.metadata.name for i in instances)
     assert names == [f"web-dfw-{n}" for n in range(scale.min_replicas)]
-    assert all(serves(i) and i.spec.controller.template_hash == CURRENT for i in instances)
+    assert all(is_serving(i) and i.spec.controller.template_hash == CURRENT for i in instances)
     assert plan(deployment, instances).is_settled
 
 
 def settled(instances: list[Instance]) -> list[Instance]:
-    """Terminating instances are gone and updated ones become available. An outdated one keeps its
-    state for good, unknown or not ready, but for what was never observed: that is recorded as not
-    ready."""
+    """Return the instances after some time.
+
+    Terminating ones are gone and updated ones are available. Outdated ones keep their state, except
+    those that were never observed: they become not ready.
+    """
     return [_settled(i) for i in instances if not i.is_terminating]
 
 

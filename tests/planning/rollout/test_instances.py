@@ -1,4 +1,4 @@
-"""Order and safety of instance control: the golden cases, one by one."""
+"""Plans of single cases: which instances are created, replaced and removed, and in which order."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ CELL = cell_plane("dfw")
 MIN_READY = MinReady(5, NOW)
 
 
-def said(actions: tuple[Action, ...]) -> list[str]:
-    """Each action as one word: what, which ordinal, and s if it is skipped."""
-    words = []
+def summarize(actions: tuple[Action, ...]) -> list[str]:
+    """Render each action as verb and ordinal, with an s if it is deferred."""
+    lines = []
     for action in actions:
         mark = " s" if is_deferred(action) else ""
         match action:
             case Create(object=obj):
-                words.append(f"create-{ref_of(obj).name.rpartition('-')[2]}{mark}")
+                lines.append(f"create-{ref_of(obj).name.rpartition('-')[2]}{mark}")
             case Delete(ref=ref):
-                words.append(f"delete-{ref.name.rpartition('-')[2]}{mark}")
+                lines.append(f"delete-{ref.name.rpartition('-')[2]}{mark}")
             case Patch(ref=ref, patch={"metadata": {"labels": _}}):
-                words.append(f"label-{ref.name.rpartition('-')[2]}")
+                lines.append(f"label-{ref.name.rpartition('-')[2]}")
             case Wait(reason=reason):
-                words.append(f"wait-{reason.split()[0].rpartition('-')[2]}{mark}")
-    return words
+                lines.append(f"wait-{reason.split()[0].rpartition('-')[2]}{mark}")
+    return lines
 
 
 def describe_all(actions: Iterable[Action]) -> list[str]:
@@ -72,92 +72,92 @@ ORDERED: list[Case] = [
         ["delete-1", "delete-0 s"],
     ),
     (
-        "a slot that is filled again holds back the rollout",
+        "an empty slot delays the rollout",
         {"min_replicas": 3, "max_unavailable": 2},
         [old(0), now(1)],
         ["create-2", "delete-0 s"],
     ),
     (
-        "one that is not ready holds back those above",
+        "an unready instance delays those above",
         {"min_replicas": 3},
         [now(0), now(1, ready=False)],
         ["wait-1", "create-2 s"],
     ),
     (
-        "a terminating one holds back those above",
+        "a terminating instance delays those above",
         {"min_replicas": 3},
         [now(0), now(1, terminating=True)],
         ["wait-1", "create-2 s"],
     ),
     ("scale down takes the highest", {"min_replicas": 1}, [now(0), now(1)], ["delete-1"]),
     (
-        "surplus goes one at a time, highest first",
+        "surplus is removed one at a time, highest first",
         {"min_replicas": 1},
         [now(0), now(1), now(2)],
         ["delete-2", "delete-1 s"],
     ),
     (
-        "surplus never waits for what is not ready",
+        "surplus does not wait for an unready instance",
         {"min_replicas": 1},
         [now(0, ready=False), now(1)],
         ["delete-1", "wait-0"],
     ),
     (
-        "surplus never waits for surplus that is slow to go",
+        "surplus does not wait for terminating surplus",
         {"min_replicas": 1},
         [now(0), now(1), now(2, terminating=True)],
         ["delete-1", "wait-2"],
     ),
     (
-        "a broken old template is replaced before anything that works",
+        "an unready outdated instance is replaced first",
         {"min_replicas": 2},
         [old(0), old(1, ready=False)],
         ["delete-1", "delete-0 s"],
     ),
     (
-        "a broken template that was rolled out everywhere can be rolled forward",
+        "unready outdated instances are replaced even if none is ready",
         {"min_replicas": 3},
         [old(0, ready=False), old(1, ready=False), old(2, ready=False)],
         ["delete-2", "delete-1 s", "delete-0 s"],
     ),
     (
-        "a roll waits for the replacement before it goes on",
+        "a rollout waits for the replacement",
         {"min_replicas": 2},
         [old(0), now(1, ready=False)],
         ["wait-1", "delete-0 s"],
     ),
     (
-        "a replacement that is not available holds back the roll, however wide the budget is",
+        "an unavailable replacement delays the rollout for any budget",
         {"min_replicas": 4, "max_unavailable": 2},
         [old(0), old(1), old(2), now(3, ready=False)],
         ["wait-3", "delete-2 s", "delete-1 s", "delete-0 s"],
     ),
     (
-        "a roll uses its whole budget again once all replacements are available",
+        "a rollout uses its whole budget again once all replacements are available",
         {"min_replicas": 4, "max_unavailable": 2},
         [old(0), old(1), now(2), now(3)],
         ["delete-1", "delete-0"],
     ),
     (
-        "a share is rounded down",
+        "a percentage is rounded down",
         {"min_replicas": 5, "max_unavailable": "50%"},
         [old(0), old(1), old(2), old(3), old(4)],
         ["delete-4", "delete-3", "delete-2 s", "delete-1 s", "delete-0 s"],
     ),
     (
-        "a share is never less than one",
+        "a percentage allows at least one",
         {"min_replicas": 2, "max_unavailable": "1%"},
         [old(0), old(1)],
         ["delete-1", "delete-0 s"],
     ),
     (
-        "a roll waits until the replacement is available",
+        "a rollout waits until the replacement is available",
         {"min_replicas": 2},
         [old(0), now(1, **FRESH)],
         ["wait-1", "delete-0 s"],
     ),
     (
-        "a roll goes on when the replacement is available",
+        "a rollout continues when the replacement is available",
         {"min_replicas": 2},
         [old(0), now(1)],
         ["delete-0"],
@@ -181,31 +181,31 @@ ORDERED: list[Case] = [
         ["wait-3", "wait-2", "delete-1 s", "delete-0 s"],
     ),
     (
-        "unknown readiness of old instances costs the budget",
+        "outdated instances of unknown readiness count against the budget",
         {"min_replicas": 3},
         [old(0, **UNKNOWN), old(1, **UNKNOWN), old(2, **UNKNOWN)],
         ["delete-2", "delete-1 s", "delete-0 s"],
     ),
     (
-        "unknown readiness of an old instance beside an empty slot removes nothing",
+        "an outdated instance of unknown readiness stays while a slot is empty",
         {"min_replicas": 2},
         [old(0, **UNKNOWN)],
         ["create-1", "delete-0 s"],
     ),
     (
-        "a replacement of unknown readiness holds back the roll",
+        "a replacement of unknown readiness delays the rollout",
         {"min_replicas": 2},
         [old(0), now(1, **UNKNOWN)],
         ["wait-1", "delete-0 s"],
     ),
     (
-        "a current instance of unknown readiness holds back those above",
+        "a current instance of unknown readiness delays those above",
         {"min_replicas": 2},
         [now(0, **UNKNOWN)],
         ["wait-0", "create-1 s"],
     ),
     (
-        "a bad release is undone although one of its instances is ready at times",
+        "a bad release is undone although one of its instances is ready for a moment",
         {"min_replicas": 2},
         [now(0), old(1, **FRESH)],
         ["delete-1"],
@@ -215,31 +215,31 @@ ORDERED: list[Case] = [
 PARALLEL: list[Case] = [
     ("fresh", {"min_replicas": 3}, [], ["create-0", "create-1", "create-2"]),
     (
-        "one that is not ready holds back nobody",
+        "an unready instance does not delay the others",
         {"min_replicas": 3},
         [now(0, ready=False)],
         ["wait-0", "create-1", "create-2"],
     ),
     (
-        "surplus goes together",
+        "surplus is removed together",
         {"min_replicas": 1},
         [now(0), now(1), now(2)],
         ["delete-2", "delete-1"],
     ),
     (
-        "a roll keeps to its budget",
+        "a rollout stays within its budget",
         {"min_replicas": 4, "max_unavailable": "50%"},
         [old(0), old(1), old(2), old(3)],
         ["delete-3", "delete-2", "delete-1 s", "delete-0 s"],
     ),
     (
-        "what is out of service already counts against the budget",
+        "instances out of service count against the budget",
         {"min_replicas": 3},
         [old(0), old(1), now(2, terminating=True)],
         ["wait-2", "delete-1 s", "delete-0 s"],
     ),
     (
-        "broken ones of an older template go together and cost no budget",
+        "unready outdated instances are removed together outside the budget",
         {"min_replicas": 3},
         [old(0), old(1, ready=False), old(2, ready=False)],
         ["delete-2", "delete-1", "delete-0 s"],
@@ -247,19 +247,19 @@ PARALLEL: list[Case] = [
 ]
 
 PAUSED: list[Case] = [
-    ("nothing that stands is replaced", {"min_replicas": 2}, [old(0), old(1)],
+    ("no instance is replaced", {"min_replicas": 2}, [old(0), old(1)],
      ["delete-1 s", "delete-0 s"]),
-    ("not even what is broken", {"min_replicas": 1}, [old(0, ready=False)],
+    ("unready instances are not replaced", {"min_replicas": 1}, [old(0, ready=False)],
      ["wait-0", "delete-0 s"]),
     ("an empty slot is still filled", {"min_replicas": 2}, [old(0)], ["create-1", "delete-0 s"]),
-    ("scaling down goes on", {"min_replicas": 1}, [old(0), old(1)], ["delete-1", "delete-0 s"]),
+    ("scaling down continues", {"min_replicas": 1}, [old(0), old(1)], ["delete-1", "delete-0 s"]),
 ]  # fmt: skip
 
 
 def plan(scale: dict[str, Any], instances: list[dict[str, Any]], **more: Any) -> list[str]:
     deployment = a_deployment(scale=ScaleSettings(**scale), **more)
     found = [an_instance(**i) for i in instances]
-    return said(plan_instances(CELL, deployment, found, MIN_READY).actions)
+    return summarize(plan_instances(CELL, deployment, found, MIN_READY).actions)
 
 
 @pytest.mark.parametrize(("case", "scale", "instances", "expected"), ORDERED)
@@ -291,7 +291,7 @@ def test_a_terminating_deployment_wants_no_instances() -> None:
     ]
 
 
-def test_an_instance_carries_what_every_plane_needs_to_know_it() -> None:
+def test_a_new_instance_has_the_labels_and_owner_that_identify_it() -> None:
     (create,) = plan_instances(CELL, a_deployment(), []).actions
     assert isinstance(create, Create)
     metadata = create.object.metadata
@@ -326,11 +326,11 @@ def edited(instance: Instance, **metadata: Any) -> Instance:
     return msgspec.structs.replace(instance, metadata=changed)
 
 
-def test_labels_are_put_right_outside_the_rollout_order() -> None:
-    """Want 2, 0 not Ready and unlabelled: the rollout waits, the labels do not."""
+def test_labels_are_repaired_independently_of_the_rollout() -> None:
+    """The unready instance without labels delays the rollout, but not the repair of its labels."""
     bare = edited(an_instance(0, ready=False), labels={"team": "blue"})
     actions = plan_instances(CELL, a_deployment(replicas=2), [bare]).actions
-    assert said(actions) == ["wait-0", "create-1 s", "label-0"]
+    assert summarize(actions) == ["wait-0", "create-1 s", "label-0"]
     patch = actions[-1]
     assert isinstance(patch, Patch)
     metadata = patch.patch["metadata"]
@@ -339,34 +339,34 @@ def test_labels_are_put_right_outside_the_rollout_order() -> None:
     assert "team" not in metadata["labels"]
 
 
-def test_labels_that_are_right_are_left_alone_whatever_else_is_there() -> None:
+def test_correct_labels_are_not_patched_beside_labels_of_users() -> None:
     instance = an_instance(0)
     more = edited(instance, labels={**instance.metadata.labels, "team": "blue"})
     assert plan_instances(CELL, a_deployment(), [more]).is_settled
 
 
-def test_what_stands_in_no_slot_is_removed_at_once() -> None:
-    strays = [
+def test_unslotted_instances_are_removed_at_once() -> None:
+    unslotted = [
         edited(an_instance(0), name="web-dfw-x", uid="1"),
         edited(an_instance(0), name="web-dfw-00", uid="2"),
         edited(an_instance(0), name="other-0", uid="3"),
         edited(an_instance(0), name="web-dfw-99999999999999999999", uid="4"),
     ]
-    actions = plan_instances(CELL, a_deployment(), [an_instance(0), *strays]).actions
+    actions = plan_instances(CELL, a_deployment(), [an_instance(0), *unslotted]).actions
     deletes = [a for a in actions if isinstance(a, Delete)]
     assert sorted(a.uid for a in deletes) == ["1", "2", "3", "4"]
     assert not [a for a in actions if is_deferred(a)]
 
 
-def test_what_belongs_to_nobody_and_stands_in_no_slot_is_not_ours_to_remove() -> None:
+def test_an_unslotted_instance_without_an_owner_is_not_removed() -> None:
     foreign = edited(an_instance(0), name="web-dfw-x", owner_references=[])
     assert plan_instances(CELL, a_deployment(), [an_instance(0), foreign]).is_settled
 
 
-def test_a_wrong_ordinal_label_moves_nobody() -> None:
+def test_a_wrong_ordinal_label_does_not_change_the_slot() -> None:
     first = an_instance(0)
     wrong = edited(first, labels={**first.metadata.labels, labels.INSTANCE_INDEX: "1"})
-    assert said(plan_instances(CELL, a_deployment(replicas=2), [wrong]).actions) == [
+    assert summarize(plan_instances(CELL, a_deployment(replicas=2), [wrong]).actions) == [
         "create-1",
         "label-0",
     ]
@@ -378,10 +378,10 @@ def test_an_instance_that_was_edited_by_hand_is_recreated() -> None:
     changed = msgspec.structs.replace(
         instance, spec=msgspec.structs.replace(instance.spec, runtime=other)
     )
-    assert said(plan_instances(CELL, a_deployment(), [changed]).actions) == ["delete-0"]
+    assert summarize(plan_instances(CELL, a_deployment(), [changed]).actions) == ["delete-0"]
 
 
-def test_an_instance_that_lost_its_owner_is_adopted_and_still_counts() -> None:
+def test_an_ownerless_instance_is_adopted_and_counts() -> None:
     lost = edited(an_instance(0), owner_references=[])
     (adopt,) = plan_instances(CELL, a_deployment(), [lost]).actions
     assert isinstance(adopt, Patch)
@@ -389,7 +389,7 @@ def test_an_instance_that_lost_its_owner_is_adopted_and_still_counts() -> None:
     assert owner["uid"] == "uid-of-web-dfw"
 
 
-# --- what was never observed
+# --- instances that were never observed
 
 
 def gated(instance: Instance, *gates: str) -> Instance:
@@ -427,15 +427,15 @@ def test_an_outdated_instance_that_was_never_observed_is_neither_serving_nor_bro
     ],
     ids=["new", "no conditions", "gate undecided"],
 )
-def test_an_outdated_instance_behind_a_gate_has_no_machine_and_is_replaced(
+def test_an_outdated_instance_with_a_gate_is_replaced(
     instance: Instance,
 ) -> None:
     found = [an_instance(0, "web:0"), instance]
     actions = plan_instances(CELL, a_deployment(replicas=2), found).actions
-    assert said(actions) == ["delete-1", "delete-0 s"]
+    assert summarize(actions) == ["delete-1", "delete-0 s"]
 
 
-def test_an_instance_that_stops_is_named_with_its_grace_period() -> None:
+def test_a_wait_for_a_stopping_instance_names_its_grace_period() -> None:
     sandbox = an_instance(0).spec.runtime.sandbox
     assert sandbox.termination_grace_period_seconds == 30
     (wait,) = plan_instances(CELL, a_deployment(), [an_instance(0, terminating=True)]).actions
@@ -443,11 +443,11 @@ def test_an_instance_that_stops_is_named_with_its_grace_period() -> None:
 
 
 def test_an_instance_is_replaced_as_not_ready_only_while_it_is_not_ready() -> None:
-    """One that becomes ready at this moment counts against the budget; the version tells."""
+    """The version makes the deletion fail if the instance has become ready."""
     instance = an_instance(0, "web:0")
-    verdict = ConditionValue("False", "Starting", "")
+    value = ConditionValue("False", "Starting", "")
     status = msgspec.structs.replace(
-        instance.status, conditions=[make_condition(READY, verdict, generation=1, now=NOW)]
+        instance.status, conditions=[make_condition(READY, value, generation=1, now=NOW)]
     )
     unready = edited(msgspec.structs.replace(instance, status=status), resource_version="7")
     deployment = a_deployment("web:1", replicas=2)

@@ -169,7 +169,7 @@ def test_the_versions_of_the_data_are_recorded_before_the_start() -> None:
     assert status_before_start(a_server(starting), wanted, found) is None
 
 
-def test_a_machine_that_can_never_start_has_failed() -> None:
+def test_a_machine_that_cannot_start_has_failed() -> None:
     status = failed_status(a_server(ServerStatus(last_wake=WAKE)), "no such runtime")
     assert status == ServerStatus(
         phase="Failed",
@@ -202,7 +202,7 @@ def test_the_status_is_what_the_driver_reports() -> None:
     assert observed_status(recorded, newer).last_wake == newer.last_wake
 
 
-def test_a_lost_machine_keeps_only_its_data_on_record() -> None:
+def test_the_status_of_a_lost_machine_keeps_only_its_data_versions() -> None:
     pins = [PinnedData(kind="ConfigMap", name="settings", resource_version="7")]
     recorded = ServerStatus(phase="Running", addresses=["10.0.0.9"], referenced_data=pins)
     status = observed_status(a_server(recorded), None)
@@ -289,7 +289,7 @@ def owned_by(instance: Instance, deleted: str | None = None) -> Server:
     ],
     ids=["not ready", "server terminating", "ready", "gated", "terminating"],
 )
-def test_which_records_need_a_confirmation(
+def test_only_recorded_unreadiness_with_a_machine_needs_confirmation(
     instance: Instance, server: Server, expected: bool
 ) -> None:
     assert needs_confirmation(instance, server) is expected

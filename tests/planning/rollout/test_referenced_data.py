@@ -1,4 +1,4 @@
-"""What can be taken is pinned; what cannot is named, and nothing of its content."""
+"""Sources that can be delivered are pinned by version. Others are reported without their values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.reasons import Reason
 from datum_compute.api.references import Reference, Source
 from datum_compute.api.secret import Secret
-from datum_compute.planning.rollout.gates import first_gates
+from datum_compute.planning.rollout.gates import initial_gates
 from datum_compute.planning.rollout.referenced_data import (
     SOURCE_BYTES_MAX,
     ObservedSources,
-    data_verdict,
+    check_sources,
     pinned_versions,
     size_bytes,
 )
@@ -42,58 +42,58 @@ def a_secret(**data: str) -> Secret:
     )
 
 
-def test_what_is_there_is_pinned_by_version() -> None:
+def test_present_sources_are_pinned_by_version() -> None:
     observed = ObservedSources({WEB: a_config_map(), DB: a_secret(password=PASSWORD)})
-    verdict = data_verdict([WHOLE, KEY], observed)
-    assert (verdict.status, verdict.reason) == (TRUE, Reason.READY)
+    value = check_sources([WHOLE, KEY], observed)
+    assert (value.status, value.reason) == (TRUE, Reason.READY)
     pins = [
         (p.kind, p.name, p.resource_version) for p in pinned_versions([WHOLE, KEY, KEY], observed)
     ]
     assert pins == [("ConfigMap", "web", "12"), ("Secret", "db", "13")]
 
 
-def test_every_source_that_is_missing_is_named_with_who_asks() -> None:
-    verdict = data_verdict([WHOLE, KEY], ObservedSources())
-    assert (verdict.status, verdict.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
-    assert verdict.message == (
-        "ConfigMap/web does not exist (asked for by spec.volumes[0].configMap); "
-        "Secret/db does not exist (asked for by env[0])"
+def test_every_missing_source_is_named_with_its_field() -> None:
+    value = check_sources([WHOLE, KEY], ObservedSources())
+    assert (value.status, value.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
+    assert value.message == (
+        "ConfigMap/web does not exist (referenced by spec.volumes[0].configMap); "
+        "Secret/db does not exist (referenced by env[0])"
     )
 
 
-def test_a_missing_key_is_named_and_the_other_values_are_not_told() -> None:
-    verdict = data_verdict([KEY], ObservedSources({DB: a_secret(user=PASSWORD)}))
-    assert (verdict.status, verdict.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
-    assert "Secret/db has no key password" in verdict.message
-    assert PASSWORD not in verdict.message
+def test_a_missing_key_is_named_without_values() -> None:
+    value = check_sources([KEY], ObservedSources({DB: a_secret(user=PASSWORD)}))
+    assert (value.status, value.reason) == (FALSE, Reason.SOURCE_NOT_FOUND)
+    assert "Secret/db has no key password" in value.message
+    assert PASSWORD not in value.message
 
 
-def test_a_source_that_may_not_be_read_says_so_before_one_that_is_missing() -> None:
-    verdict = data_verdict([WHOLE, KEY], ObservedSources(denied=frozenset({DB})))
-    assert verdict.reason == Reason.SOURCE_UNAUTHORIZED
-    assert "ConfigMap/web does not exist" in verdict.message
+def test_an_unreadable_source_is_reported_before_a_missing_one() -> None:
+    value = check_sources([WHOLE, KEY], ObservedSources(denied=frozenset({DB})))
+    assert value.reason == Reason.SOURCE_UNAUTHORIZED
+    assert "ConfigMap/web does not exist" in value.message
 
 
-def test_a_source_that_is_too_large_is_refused_with_the_numbers() -> None:
+def test_a_source_that_is_too_large_is_reported_with_its_size() -> None:
     observed = ObservedSources({WEB: a_config_map(SOURCE_BYTES_MAX + 1)})
-    verdict = data_verdict([WHOLE], observed)
-    assert verdict.reason == Reason.SOURCE_TOO_LARGE
-    assert f"{SOURCE_BYTES_MAX + 1} bytes" in verdict.message
+    value = check_sources([WHOLE], observed)
+    assert value.reason == Reason.SOURCE_TOO_LARGE
+    assert f"{SOURCE_BYTES_MAX + 1} bytes" in value.message
 
 
-def test_many_sources_that_are_too_large_together_are_refused() -> None:
+def test_sources_that_are_too_large_in_total_are_reported() -> None:
     names = [f"web-{number}" for number in range(5)]
     wanted = [Reference("ConfigMap", name, name) for name in names]
     held = {Source("ConfigMap", name): a_config_map(SOURCE_BYTES_MAX) for name in names}
-    assert data_verdict(wanted[:4], ObservedSources(held)).status == TRUE
-    assert data_verdict(wanted, ObservedSources(held)).reason == Reason.SOURCE_TOO_LARGE
+    assert check_sources(wanted[:4], ObservedSources(held)).status == TRUE
+    assert check_sources(wanted, ObservedSources(held)).reason == Reason.SOURCE_TOO_LARGE
 
 
-def test_optional_sources_hold_nothing_and_are_left_out_if_they_cannot_be_taken() -> None:
+def test_optional_sources_that_cannot_be_delivered_are_left_out() -> None:
     optional = [optional_form(WHOLE), optional_form(KEY)]
-    assert data_verdict(optional, ObservedSources(denied=frozenset({DB}))).status == TRUE
+    assert check_sources(optional, ObservedSources(denied=frozenset({DB}))).status == TRUE
     large = ObservedSources({WEB: a_config_map(SOURCE_BYTES_MAX + 1)})
-    assert data_verdict(optional, large).status == TRUE
+    assert check_sources(optional, large).status == TRUE
     assert pinned_versions(optional, large) == []
 
 
@@ -101,14 +101,14 @@ def optional_form(reference: Reference) -> Reference:
     return Reference(reference.kind, reference.name, reference.field, True, reference.keys)
 
 
-def test_sizes_are_those_of_what_is_delivered() -> None:
+def test_sizes_are_those_of_the_delivered_values() -> None:
     assert size_bytes(a_secret(password=PASSWORD)) == len(b"hunter2")
     assert size_bytes(a_config_map(5)) == 5
 
 
-def test_only_templates_that_refer_to_data_get_the_gate() -> None:
+def test_only_templates_with_references_get_the_data_gate() -> None:
     plain = a_deployment()
-    assert [gate.name for gate in first_gates(plain)] == ["Network", "Quota"]
+    assert [gate.name for gate in initial_gates(plain)] == ["Network", "Quota"]
     container = msgspec.structs.replace(
         plain.spec.template.spec.runtime.sandbox.containers[0],
         env_from=[EnvFromSource(config_map_ref=WholeSource(name="web"))],
@@ -122,4 +122,4 @@ def test_only_templates_that_refer_to_data_get_the_gate() -> None:
     using = msgspec.structs.replace(
         plain, spec=msgspec.structs.replace(plain.spec, template=template)
     )
-    assert [gate.name for gate in first_gates(using)] == ["Network", "Quota", "ReferencedData"]
+    assert [gate.name for gate in initial_gates(using)] == ["Network", "Quota", "ReferencedData"]

@@ -1,9 +1,4 @@
-"""Instance to server and back.
-
-The mapping from a Server to its Instance: one, none or many, and every other case reported.
-
-Which ports are published, and what is said of them.
-"""
+"""The Server of an Instance, the Instance of a Server, and the published ports of a deployment."""
 
 from __future__ import annotations
 
@@ -44,18 +39,18 @@ from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.quota.claims import InstanceSize
 from datum_compute.planning.rollout.server import (
     Match,
-    belongs,
-    claims_of,
+    accepts_connections,
     find_owner,
+    instance_references,
     instance_tag,
+    is_server_of,
     last_ports,
-    machine_verdicts,
+    machine_conditions,
     plan_endpoints,
     plan_provisioning,
     provisioned_status,
     published_ports,
     refs_to_reconcile,
-    takes_connections,
 )
 from testkit.builders import NOW, a_deployment, a_template, an_attachment, an_instance
 
@@ -92,16 +87,16 @@ def a_server(
 
 
 def status_of(instance: Instance, server: Server | None) -> InstanceStatus:
-    return provisioned_status(instance, server, machine_verdicts(instance, server), NOW)
+    return provisioned_status(instance, server, machine_conditions(instance, server), NOW)
 
 
-def verdict_of(status: InstanceStatus, type_: str) -> ConditionValue:
+def condition_value(status: InstanceStatus, type_: str) -> ConditionValue:
     condition = find_condition(status.conditions, type_)
     assert condition is not None
     return ConditionValue(condition.status, condition.reason, condition.message)
 
 
-def test_a_server_is_tagged_with_its_instance_and_guarded_from_the_first_moment() -> None:
+def test_a_server_is_created_with_tag_and_finalizer() -> None:
     server = a_server()
     instance = an_instance(0)
     tag = f"default/{instance.metadata.name}/{instance.metadata.uid}"
@@ -137,16 +132,18 @@ def test_conditions_follow_the_machine(
     phase: Phase, reason: str, programmed: tuple[str, str], available: tuple[str, str]
 ) -> None:
     status = status_of(an_instance(0), a_server(phase, reason=reason))
-    assert programmed == verdict_of(status, "Programmed")[:2]
-    assert available == verdict_of(status, "Available")[:2]
+    assert programmed == condition_value(status, "Programmed")[:2]
+    assert available == condition_value(status, "Available")[:2]
 
 
 @pytest.mark.parametrize(
     ("phase", "echoed"),
     [("Pending", False), ("Running", True), ("Failed", True), ("Sleeping", True)],
 )
-def test_the_observed_hash_is_that_of_what_the_driver_took_up(phase: Phase, echoed: bool) -> None:
-    """Ready or not: a crash of the new template is a crash of the new template."""
+def test_the_observed_hash_is_the_template_that_the_driver_applied(
+    phase: Phase, echoed: bool
+) -> None:
+    """It does not depend on readiness: a crash of the new template is recorded as such."""
     status = status_of(an_instance(0), a_server(phase))
     assert bool(status.controller.observed_template_hash) is echoed
 
@@ -170,7 +167,7 @@ def test_a_restart_of_the_same_machine_keeps_the_observed_hash() -> None:
     assert observed_hash() == "", "the machine is gone"
 
 
-def test_a_machine_that_is_not_observed_makes_ready_unknown_and_keeps_what_is_recorded() -> None:
+def test_an_unobserved_machine_makes_ready_unknown_and_keeps_other_fields() -> None:
     running = ServerStatus(phase="Running", addresses=["10.0.0.9"], observed_generation=1)
     instance = an_instance(0)
     before = status_of(instance, a_server(status=running))
@@ -192,7 +189,7 @@ def test_a_machine_that_is_not_observed_makes_ready_unknown_and_keeps_what_is_re
     assert conditions["Programmed"] == plain(find_condition(before.conditions, "Programmed"))
 
 
-def test_what_a_machine_did_that_is_not_observed_now_is_not_taken_for_certain() -> None:
+def test_a_recorded_crash_becomes_unknown_while_the_machine_is_unobserved() -> None:
     """A crash that was observed before the engine was lost may be over."""
     instance = an_instance(0, ready=False)
     crashed = status_of(instance, a_server("Failed", reason="InstanceCrashing"))
@@ -203,7 +200,7 @@ def test_what_a_machine_did_that_is_not_observed_now_is_not_taken_for_certain() 
     assert (ready["status"], ready["reason"]) == ("Unknown", "NotObserved")
 
 
-def test_a_crash_is_told_with_code_restarts_and_last_lines() -> None:
+def test_a_crash_is_reported_with_exit_code_restarts_and_last_lines() -> None:
     crashed = ServerStatus(
         phase="Failed",
         reason="InstanceCrashing",
@@ -213,7 +210,7 @@ def test_a_crash_is_told_with_code_restarts_and_last_lines() -> None:
         last_lines=["loading", "out of memory"],
         observed_generation=1,
     )
-    available = verdict_of(status_of(an_instance(0), a_server(status=crashed)), "Available")
+    available = condition_value(status_of(an_instance(0), a_server(status=crashed)), "Available")
     assert available == (
         "False",
         "InstanceCrashing",
@@ -222,22 +219,24 @@ def test_a_crash_is_told_with_code_restarts_and_last_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("restarts", "told"),
+    ("restarts", "message"),
     [(0, "not restarted yet"), (1, "restarted once"), (2, "restarted 2 times")],
 )
-def test_restarts_are_told_as_people_count(restarts: int, told: str) -> None:
+def test_restarts_are_described_in_words(restarts: int, message: str) -> None:
     crashed = ServerStatus(
         phase="Failed", reason="InstanceCrashing", restarts=restarts, observed_generation=1
     )
-    available = verdict_of(status_of(an_instance(0), a_server(status=crashed)), "Available")
-    assert available == ("False", "InstanceCrashing", told)
+    available = condition_value(status_of(an_instance(0), a_server(status=crashed)), "Available")
+    assert available == ("False", "InstanceCrashing", message)
 
 
-def test_a_long_ending_is_cut_to_what_a_message_may_hold() -> None:
+def test_a_long_message_is_truncated() -> None:
     endless = ServerStatus(
         phase="Failed", message="x", last_lines=["y" * 5000], observed_generation=1
     )
-    message = verdict_of(status_of(an_instance(0), a_server(status=endless)), "Available").message
+    message = condition_value(
+        status_of(an_instance(0), a_server(status=endless)), "Available"
+    ).message
     assert len(message) == 1024
 
 
@@ -251,12 +250,12 @@ def gated(*conditions: Condition) -> Instance:
     )
 
 
-def test_a_denied_quota_shows_on_every_condition_and_does_not_stick() -> None:
+def test_a_denied_quota_is_reported_in_every_condition_until_it_is_granted() -> None:
     denied = make_condition(
         "QuotaGranted", ConditionValue("False", "QuotaExceeded", "11 of 10"), generation=1, now=NOW
     )
     status = status_of(gated(denied), None)
-    assert verdict_of(status, "Available") == ("False", "PendingQuota", "11 of 10")
+    assert condition_value(status, "Available") == ("False", "PendingQuota", "11 of 10")
     granted = make_condition(
         "QuotaGranted", ConditionValue("True", "QuotaAvailable", ""), generation=1, now=NOW
     )
@@ -264,25 +263,25 @@ def test_a_denied_quota_shows_on_every_condition_and_does_not_stick() -> None:
         an_instance(0),
         status=msgspec.structs.replace(status, conditions=[*status.conditions[1:], granted]),
     )
-    assert verdict_of(status_of(free, None), "Available").reason == "Pending"
-    assert verdict_of(status_of(free, None), "Programmed").reason == "Pending"
+    assert condition_value(status_of(free, None), "Available").reason == "Pending"
+    assert condition_value(status_of(free, None), "Programmed").reason == "Pending"
 
 
-def test_a_new_instance_costs_no_write_before_its_machine_is_seen() -> None:
+def test_a_new_instance_causes_no_write_before_its_machine_is_observed() -> None:
     fresh = Instance(spec=an_instance(0).spec, metadata=an_instance(0).metadata)
     plan = plan_provisioning(CELL, fresh, None, NOW)
     assert [type(action) for action in plan.actions] == [Create]
     assert plan_provisioning(CELL, fresh, a_server(status=ServerStatus()), NOW).is_settled
 
 
-def test_every_instance_is_looked_at_again_some_time() -> None:
-    """A missed event of a machine is made good; not all of them at once."""
+def test_every_instance_is_resynced_with_jitter() -> None:
+    """A resync repairs a missed event. Jitter distributes the resyncs."""
     waits = {plan_provisioning(CELL, an_instance(n), None, NOW).requeue_after_s for n in range(20)}
     assert all(wait is not None and 540 <= wait <= 660 for wait in waits)
     assert len(waits) > 10
 
 
-def test_the_server_of_an_earlier_instance_is_waited_for_and_named() -> None:
+def test_a_foreign_server_of_the_name_is_waited_for_and_reported() -> None:
     earlier = a_server(owner="default/web-dfw-0/old", owned=False)
     wait, report = plan_provisioning(CELL, an_instance(0), earlier, NOW).actions
     assert isinstance(wait, Wait)
@@ -291,15 +290,15 @@ def test_the_server_of_an_earlier_instance_is_waited_for_and_named() -> None:
     assert reasons["Programmed"] == reasons["Available"] == "Provisioning"
 
 
-def test_a_server_whose_tag_was_edited_still_goes_with_its_instance() -> None:
-    """Seen: the server ran on after its workload was gone."""
+def test_a_server_with_an_edited_tag_is_deleted_with_its_instance() -> None:
+    """Regression: the server remained after its workload was deleted."""
     edited = a_server(owner="junk")
     delete, _ = plan_provisioning(CELL, an_instance(0, terminating=True), edited, NOW).actions
     assert isinstance(delete, Delete)
 
 
 @pytest.mark.parametrize("tag", ["", "junk", "default/web-dfw-1/another"])
-def test_a_tag_that_was_lost_or_edited_is_restored(tag: str) -> None:
+def test_a_lost_or_edited_tag_is_restored(tag: str) -> None:
     server = a_server()
     tags = {labels.INSTANCE_TAG: tag} if tag else {}
     edited = msgspec.structs.replace(server, spec=msgspec.structs.replace(server.spec, tags=tags))
@@ -308,7 +307,7 @@ def test_a_tag_that_was_lost_or_edited_is_restored(tag: str) -> None:
     assert patch.patch["spec"] == {"tags": server.spec.tags}
 
 
-def test_a_server_without_any_evidence_is_adopted_by_its_name() -> None:
+def test_a_server_without_references_is_adopted_by_its_name() -> None:
     server = a_server(owned=False)
     bare = msgspec.structs.replace(server, spec=msgspec.structs.replace(server.spec, tags={}))
     planned = plan_provisioning(CELL, an_instance(0), bare, NOW).actions
@@ -322,7 +321,7 @@ def test_a_server_without_any_evidence_is_adopted_by_its_name() -> None:
 @pytest.mark.parametrize("phase", ["Running", "Sleeping"])
 def test_an_instance_is_not_available_while_its_server_is_being_removed(phase: Phase) -> None:
     status = status_of(an_instance(0), a_server(phase, terminating=True))
-    assert verdict_of(status, "Available")[:2] == ("False", "Stopping")
+    assert condition_value(status, "Available")[:2] == ("False", "Stopping")
 
 
 def test_an_instance_is_released_only_after_its_server_is_gone() -> None:
@@ -337,8 +336,8 @@ def test_an_instance_is_released_only_after_its_server_is_gone() -> None:
     assert release.patch["metadata"]["finalizers"] == []
 
 
-def test_a_machine_gets_the_size_that_was_claimed_and_keeps_it() -> None:
-    """Charged is what may be used: less than the instance type says, where less was asked for."""
+def test_a_machine_gets_the_claimed_size_and_keeps_it() -> None:
+    """The claimed size may be smaller than the instance type."""
     small, other = InstanceSize(250, 512), InstanceSize(4000, 8192)
     (create, *_) = plan_provisioning(CELL, an_instance(0), None, NOW, small).actions
     assert isinstance(create, Create)
@@ -350,7 +349,7 @@ def test_a_machine_gets_the_size_that_was_claimed_and_keeps_it() -> None:
         assert not [action for action in planned if isinstance(action, Patch | Delete)]
 
 
-def test_a_machine_from_before_sizes_were_handed_on_gets_its_own() -> None:
+def test_a_server_without_a_size_gets_one() -> None:
     (create, *_) = plan_provisioning(CELL, an_instance(0), None, NOW).actions
     assert isinstance(create, Create)
     assert isinstance(create.object, Server)
@@ -361,7 +360,7 @@ def test_a_machine_from_before_sizes_were_handed_on_gets_its_own() -> None:
     assert patch.patch["spec"] == {"resources": {"cpu": "1000m", "memory": "2048Mi"}}
 
 
-def test_the_instance_says_how_large_it_is_once_a_machine_was_set_up() -> None:
+def test_the_status_has_the_size_once_a_machine_was_set_up() -> None:
     server = a_server()
     sized = msgspec.structs.replace(
         server.spec, resources=ResourceAmounts(cpu="250m", memory="512Mi")
@@ -372,7 +371,7 @@ def test_the_instance_says_how_large_it_is_once_a_machine_was_set_up() -> None:
     assert status_of(an_instance(0), pending).resources == ResourceAmounts()
 
 
-def test_the_instance_shows_where_its_machine_is_reached_and_asks_for_no_other_machine() -> None:
+def test_the_status_has_the_addresses_of_the_machine_and_the_server_stays() -> None:
     given = [interface_of(an_instance(0), an_attachment(), ["10.128.16.9"])]
     instance = an_instance(0, ready=False)
     instance = msgspec.structs.replace(
@@ -383,9 +382,9 @@ def test_the_instance_shows_where_its_machine_is_reached_and_asks_for_no_other_m
     assert isinstance(made.object, Server)
     seen = ServerStatus(phase="Running", observed_generation=1, addresses=["10.244.1.7"])
     server = msgspec.structs.replace(made.object, status=seen)
-    told = status_of(instance, server)
-    assert told.network_interfaces[0].assignments.network_ip == "10.244.1.7"
-    again = plan_provisioning(CELL, msgspec.structs.replace(instance, status=told), server, NOW)
+    status = status_of(instance, server)
+    assert status.network_interfaces[0].assignments.network_ip == "10.244.1.7"
+    again = plan_provisioning(CELL, msgspec.structs.replace(instance, status=status), server, NOW)
     assert [a for a in again.actions if not isinstance(a, PatchStatus)] == []
 
 
@@ -400,7 +399,7 @@ def with_image(server: Server, image: str) -> Server:
     return msgspec.structs.replace(server, spec=spec)
 
 
-def test_a_machine_that_was_started_from_another_spec_is_replaced() -> None:
+def test_a_machine_of_another_spec_is_replaced() -> None:
     """Its Server was edited while the machine was lost, and restored after the machine started."""
     server = a_server()
     edited = machine_fingerprint(with_image(server, "evil:1").spec)
@@ -410,7 +409,7 @@ def test_a_machine_that_was_started_from_another_spec_is_replaced() -> None:
     assert delete.version == server.metadata.resource_version
 
 
-def test_a_machine_that_was_started_from_its_spec_stays() -> None:
+def test_a_machine_of_its_own_spec_stays() -> None:
     server = a_server()
     for fingerprint in (machine_fingerprint(server.spec), "", "0-of-a-later-release"):
         plan = plan_provisioning(CELL, an_instance(0), with_fingerprint(server, fingerprint), NOW)
@@ -435,7 +434,7 @@ def test_an_edited_server_is_restored_before_its_machine_is_replaced() -> None:
     ]
 
 
-def test_the_fingerprint_covers_what_runs_and_nothing_else() -> None:
+def test_the_fingerprint_covers_the_containers_and_nothing_else() -> None:
     spec = a_server().spec
     same = msgspec.structs.replace(spec, template_hash="other", tags={}, instance_type="large")
     assert machine_fingerprint(same) == machine_fingerprint(spec)
@@ -501,14 +500,14 @@ CHAIN = [
 @pytest.mark.parametrize(
     ("server", "match"), CHAIN, ids=[f"{n}-{m}" for n, (_, m) in enumerate(CHAIN)]
 )
-def test_each_step_of_the_chain_finds_the_instance(server: Server, match: Match) -> None:
+def test_each_reference_finds_the_instance(server: Server, match: Match) -> None:
     assert find_owner(server, among(FIRST, SECOND), [server]).match is match
-    assert belongs(server, FIRST)
+    assert is_server_of(server, FIRST)
     assert refs_to_reconcile(server, lambda _ref: True) == [ref_of(FIRST)]
 
 
 def test_the_tag_comes_first() -> None:
-    assert [claim.match for claim in claims_of(OWN)] == [
+    assert [reference.match for reference in instance_references(OWN)] == [
         Match.HIT,
         Match.HIT_BY_OWNER,
         Match.HIT_BY_LABEL,
@@ -516,19 +515,19 @@ def test_the_tag_comes_first() -> None:
     assert find_owner(OWN, among(FIRST), [OWN]).match is Match.HIT
 
 
-def test_a_tag_of_an_instance_that_is_gone_gives_way_to_the_owner() -> None:
+def test_the_owner_decides_if_the_tag_names_a_deleted_instance() -> None:
     server = a_server_ownership("default/web-dfw-0/gone", owner=owned_by(FIRST))
     assert find_owner(server, among(FIRST), [server]).match is Match.HIT_BY_OWNER
-    assert belongs(server, FIRST)
+    assert is_server_of(server, FIRST)
 
 
-def test_an_owner_of_another_kind_is_no_step_of_the_chain() -> None:
+def test_an_owner_of_another_kind_is_ignored() -> None:
     server = a_server_ownership(None, owner=owner_reference(a_deployment(), DEPLOYMENT))
     assert find_owner(server, among(FIRST), [server]).match is Match.HIT_BY_NAME
 
 
 @pytest.mark.parametrize("tag", MALFORMED)
-def test_a_server_that_names_nothing_and_whose_name_nobody_has_is_reported(tag: str | None) -> None:
+def test_a_server_without_references_and_instance_is_reported(tag: str | None) -> None:
     owner = find_owner(a_server_ownership(tag), among(), [])
     assert owner.match is Match.MISSING_TAG
     assert "default/web-dfw-0" in owner.message
@@ -549,13 +548,13 @@ EARLIER = [
 
 
 @pytest.mark.parametrize("server", EARLIER, ids=["tag", "owner", "label", "all"])
-def test_the_server_of_an_earlier_instance_of_the_name_is_not_taken_over(server: Server) -> None:
+def test_the_server_of_an_earlier_instance_is_not_adopted(server: Server) -> None:
     later = replaced(FIRST)
     assert find_owner(server, among(later), [server]).match is Match.UNKNOWN_OWNER
-    assert not belongs(server, later)
+    assert not is_server_of(server, later)
 
 
-def test_a_tag_that_names_another_instance_is_ambiguous_and_takes_nothing_away() -> None:
+def test_a_tag_of_another_instance_is_ambiguous_and_keeps_the_owner() -> None:
     server = a_server_ownership(
         instance_tag(SECOND), owner=owned_by(FIRST), label=FIRST.metadata.uid
     )
@@ -563,17 +562,17 @@ def test_a_tag_that_names_another_instance_is_ambiguous_and_takes_nothing_away()
     assert owner.match is Match.AMBIGUOUS
     assert str(ref_of(FIRST)) in owner.message
     assert str(ref_of(SECOND)) in owner.message
-    assert belongs(server, FIRST)
+    assert is_server_of(server, FIRST)
     assert refs_to_reconcile(server, lambda _ref: True) == [ref_of(SECOND), ref_of(FIRST)]
 
 
-def test_the_instance_of_the_servers_name_keeps_it_whatever_else_the_server_names() -> None:
+def test_the_instance_of_the_same_name_keeps_the_server() -> None:
     server = a_server_ownership(instance_tag(SECOND))
-    assert belongs(server, FIRST)
+    assert is_server_of(server, FIRST)
     assert refs_to_reconcile(server, lambda _ref: True) == [ref_of(SECOND), ref_of(FIRST)]
 
 
-def test_a_server_of_a_name_that_no_instance_has_wakes_only_the_instance_it_names() -> None:
+def test_a_server_without_an_instance_of_its_name_wakes_only_the_referenced_one() -> None:
     twin = a_server_ownership(instance_tag(FIRST), name="twin")
     assert refs_to_reconcile(twin, lambda ref: ref == ref_of(FIRST)) == [ref_of(FIRST)]
 
@@ -585,7 +584,7 @@ def test_two_servers_of_one_instance_are_reported_by_name() -> None:
     assert "default/copy" in owner.message
 
 
-def test_only_the_steps_of_the_chain_are_hits() -> None:
+def test_only_found_references_are_hits() -> None:
     hits = [Match.HIT, Match.HIT_BY_OWNER, Match.HIT_BY_LABEL, Match.HIT_BY_NAME]
     assert [match for match in Match if match.is_hit] == hits
 
@@ -613,44 +612,44 @@ def unobserved(instance: Instance, reason: str = "NotObserved") -> Instance:
     )
 
 
-def test_an_instance_that_is_not_observed_now_keeps_its_connections() -> None:
-    """An engine that is away has stopped nothing; one that was never set up serves nobody."""
-    assert takes_connections(an_instance(0))
-    assert takes_connections(unobserved(an_instance(0)))
-    assert not takes_connections(an_instance(0, ready=False))
-    assert not takes_connections(unobserved(an_instance(0, ready=False)))
-    assert not takes_connections(unobserved(an_instance(0), reason="Pending"))
-    assert not takes_connections(an_instance(0, terminating=True))
+def test_an_unobserved_instance_keeps_its_connections() -> None:
+    """An unreachable engine stops no instance. An instance that was never set up does not serve."""
+    assert accepts_connections(an_instance(0))
+    assert accepts_connections(unobserved(an_instance(0)))
+    assert not accepts_connections(an_instance(0, ready=False))
+    assert not accepts_connections(unobserved(an_instance(0, ready=False)))
+    assert not accepts_connections(unobserved(an_instance(0), reason="Pending"))
+    assert not accepts_connections(an_instance(0, terminating=True))
 
 
 WEB = ContainerPort(name="http", port=8080)
 DNS = ContainerPort(name="dns", port=53, protocol="UDP")
 
 
-def test_named_tcp_ports_are_published_while_the_deployment_is_wanted() -> None:
+def test_named_tcp_ports_are_published_until_the_deployment_is_deleted() -> None:
     assert published_ports(with_ports(WEB, DNS)) == [WEB]
     assert published_ports(with_ports(WEB, terminating=True)) == []
 
 
-def test_urls_are_written_once_and_the_port_is_remembered() -> None:
+def test_urls_are_written_once_and_ports_are_kept() -> None:
     deployment = with_ports(WEB)
     published = {"http": ("127.0.0.1", 40001), "https-api": ("127.0.0.1", 40002)}
     (write,) = plan_endpoints(CELL, deployment, published).actions
     assert isinstance(write, PatchStatus)
     urls = [endpoint["url"] for endpoint in write.status["endpoints"]]
     assert urls == ["http://127.0.0.1:40001", "https://127.0.0.1:40002"]
-    told = msgspec.convert(write.status, type=type(deployment.status))
-    after = msgspec.structs.replace(deployment, status=told)
+    status = msgspec.convert(write.status, type=type(deployment.status))
+    after = msgspec.structs.replace(deployment, status=status)
     assert last_ports(after) == {"http": 40001, "https-api": 40002}
     assert plan_endpoints(CELL, after, published).actions == ()
 
 
-def test_what_is_not_published_any_more_is_not_said_any_more() -> None:
+def test_endpoints_that_are_no_longer_published_are_removed() -> None:
     published = {"http": ("127.0.0.1", 40001)}
     (write,) = plan_endpoints(CELL, with_ports(WEB), published).actions
     assert isinstance(write, PatchStatus)
-    told = msgspec.convert(write.status, type=type(with_ports().status))
-    after = msgspec.structs.replace(with_ports(), status=told)
+    status = msgspec.convert(write.status, type=type(with_ports().status))
+    after = msgspec.structs.replace(with_ports(), status=status)
     (write,) = plan_endpoints(CELL, after, {}).actions
     assert isinstance(write, PatchStatus)
     assert write.status == {"endpoints": None}

@@ -16,7 +16,7 @@ from testkit.builders import NOW, a_deployment, an_instance
 
 
 def at(seconds: int) -> str:
-    """A time so long after NOW."""
+    """Return the time this long after NOW."""
     return timestamp(1_767_225_600 + seconds)
 
 
@@ -61,7 +61,7 @@ UDP = Container(
     ],
     ids=["nothing", "probe", "tcp port", "one of two containers", "udp port", "liveness only"],
 )
-def test_without_a_setting_it_depends_on_what_checks_readiness(
+def test_the_default_depends_on_the_readiness_check(
     containers: list[Container], expected: int
 ) -> None:
     assert min_ready_seconds(deployment_of(*containers), simulated=False) == expected
@@ -72,14 +72,14 @@ def test_the_simulated_driver_checks_readiness_itself() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 1, 60])
-def test_a_setting_wins_over_every_default(seconds: int) -> None:
+def test_a_setting_overrides_every_default(seconds: int) -> None:
     for container in (PLAIN, TCP):
         for simulated in (False, True):
             deployment = deployment_of(container, min_ready=seconds)
             assert min_ready_seconds(deployment, simulated=simulated) == seconds
 
 
-def test_the_setting_is_no_part_of_the_template() -> None:
+def test_the_setting_is_not_part_of_the_template() -> None:
     plain, set_ = deployment_of(PLAIN), deployment_of(PLAIN, min_ready=30)
     assert template_hash(plain.spec.template) == template_hash(set_.spec.template)
 
@@ -87,7 +87,7 @@ def test_the_setting_is_no_part_of_the_template() -> None:
 @pytest.mark.parametrize(
     ("now", "expected"), [(0, False), (4, False), (5, True), (6, True), (90_000, True)]
 )
-def test_it_counts_from_the_last_transition_of_ready(now: int, expected: bool) -> None:
+def test_availability_counts_from_the_last_transition_of_ready(now: int, expected: bool) -> None:
     instance, min_ready = an_instance(0, ready_since=NOW), MinReady(5, at(now))
     assert min_ready.is_available(instance) is expected
     assert min_ready.seconds_until_available(instance) == (None if expected else 5 - now)

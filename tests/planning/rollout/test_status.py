@@ -1,4 +1,4 @@
-"""What a deployment says about its instances: counts, causes and progress."""
+"""The status of a deployment: counts, causes and progress."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ CELL = cell_plane("dfw")
 
 
 def at(seconds: int) -> str:
-    """A time so long after NOW."""
+    """Return the time this long after NOW."""
     return timestamp(1_767_225_600 + seconds)
 
 
 def failing(number: int, reason: str, message: str = "", *, image: str = "web:1") -> Instance:
     instance = an_instance(number, image)
-    verdict = ConditionValue(FALSE, reason, message)
-    ready = make_condition("Ready", verdict, generation=1, now=NOW)
+    value = ConditionValue(FALSE, reason, message)
+    ready = make_condition("Ready", value, generation=1, now=NOW)
     status = msgspec.structs.replace(instance.status, conditions=[ready])
     return msgspec.structs.replace(instance, status=status)
 
@@ -49,7 +49,7 @@ def condition(deployment: WorkloadDeployment, instances: list[Instance], type_: 
     return found
 
 
-def test_updated_follows_the_observed_hash_ready_or_not() -> None:
+def test_updated_replicas_follow_the_observed_hash() -> None:
     deployment = a_deployment(replicas=4)
     instances = [
         an_instance(0),
@@ -62,7 +62,7 @@ def test_updated_follows_the_observed_hash_ready_or_not() -> None:
     assert (status.ready_replicas, status.desired_replicas) == (2, 4)
 
 
-def test_a_terminating_deployment_desires_nothing() -> None:
+def test_a_terminating_deployment_desires_no_replicas() -> None:
     status = deployment_status(a_deployment(replicas=3, terminating=True), [an_instance(0)], NOW)
     assert (status.replicas, status.desired_replicas) == (1, 0)
 
@@ -73,7 +73,7 @@ def test_a_terminating_deployment_is_not_ready() -> None:
     assert (replicas.status, replicas.reason) == (FALSE, "Removing")
 
 
-def test_one_ready_instance_makes_it_available_and_hides_nothing() -> None:
+def test_one_ready_instance_makes_the_deployment_available() -> None:
     deployment = a_deployment(replicas=3)
     instances = [an_instance(0), failing(1, "ImageUnavailable", "no such tag")]
     available = condition(deployment, instances, "Available")
@@ -110,10 +110,10 @@ WORST = [
 
 
 @pytest.mark.parametrize(("reasons", "expected"), WORST)
-def test_when_nothing_is_ready_the_worst_cause_speaks(
+def test_without_ready_instances_the_worst_cause_is_reported(
     reasons: list[tuple[str, str]], expected: tuple[str, str]
 ) -> None:
-    instances = [failing(n, *words) for n, words in enumerate(reasons)]
+    instances = [failing(n, *cause) for n, cause in enumerate(reasons)]
     available = condition(a_deployment(replicas=3), instances, "Available")
     assert (available.status, available.reason, available.message) == (FALSE, *expected)
 
@@ -132,14 +132,14 @@ def test_a_gate_shows_on_the_deployment(gates: list[str], expected: str) -> None
     assert condition(a_deployment(), instances, "Available").reason == expected
 
 
-def test_replicas_that_wait_for_quota_are_counted_in_words() -> None:
+def test_replicas_that_wait_for_quota_are_counted_in_the_message() -> None:
     instances = [an_instance(0), failing(1, "PendingQuota", "11 of 10")]
     found = condition(a_deployment(replicas=2), instances, "ReplicasReady")
     assert (found.status, found.reason) == (FALSE, "QuotaExceeded")
     assert found.message == "1 of 2 desired replicas are pending quota"
 
 
-def test_the_echo_is_of_what_the_federator_stamped() -> None:
+def test_observed_source_is_what_the_federator_recorded() -> None:
     deployment = a_deployment()
     stamped = msgspec.structs.replace(
         deployment.metadata,
@@ -151,7 +151,7 @@ def test_the_echo_is_of_what_the_federator_stamped() -> None:
 
 
 @pytest.mark.parametrize("stamp", ["", "x", "-1", "9" * 5000])
-def test_a_stamp_that_is_no_number_is_no_echo(stamp: str) -> None:
+def test_an_invalid_source_generation_is_ignored(stamp: str) -> None:
     deployment = a_deployment()
     annotations = {labels.SOURCE_GENERATION: stamp}
     metadata = msgspec.structs.replace(deployment.metadata, annotations=annotations)
@@ -163,7 +163,7 @@ def test_a_stamp_that_is_no_number_is_no_echo(stamp: str) -> None:
     replicas=st.integers(1, 5),
     states=st.dictionaries(st.integers(0, 6), st.tuples(st.booleans(), st.booleans())),
 )
-def test_ready_and_blocked_together_are_all_that_is_wanted(
+def test_ready_and_blocked_replicas_add_up_to_the_desired_ones(
     replicas: int, states: dict[int, tuple[bool, bool]]
 ) -> None:
     instances = [an_instance(n, ready=r, terminating=t) for n, (r, t) in states.items()]
@@ -203,39 +203,39 @@ def progress(deployment: WorkloadDeployment) -> tuple[str, str]:
     return found.status, found.reason
 
 
-def patient(**more: Any) -> WorkloadDeployment:
+def with_deadline(**more: Any) -> WorkloadDeployment:
     scale = ScaleSettings(min_replicas=2, progress_deadline_seconds=100)
     return a_deployment(scale=scale, **more)
 
 
 def test_a_rollout_without_progress_is_reported_after_its_deadline() -> None:
     stuck = [an_instance(0), failing(1, "ImageUnavailable")]
-    deployment = observed(patient(), stuck, at(0))
+    deployment = observed(with_deadline(), stuck, at(0))
     assert progress(deployment) == (TRUE, "RollingOut")
     plan = plan_deployment(CELL, deployment, stuck, at(60))
     assert plan.requeue_after_s == 41.0
     assert progress(observed(deployment, stuck, at(100))) == (TRUE, "RollingOut")
     late = observed(deployment, stuck, at(101))
     assert progress(late) == (FALSE, "ProgressDeadlineExceeded")
-    assert plan_deployment(CELL, late, stuck, at(500)).actions  # it goes on trying
+    assert plan_deployment(CELL, late, stuck, at(500)).actions  # it continues
     recovered = observed(late, [an_instance(0), an_instance(1)], at(600))
     assert progress(recovered) == (TRUE, "RolloutComplete")
 
 
-def test_a_step_forward_starts_the_clock_anew() -> None:
-    deployment = observed(patient(), [], at(0))
+def test_progress_restarts_the_deadline() -> None:
+    deployment = observed(with_deadline(), [], at(0))
     deployment = observed(deployment, [an_instance(0)], at(90))
     assert progress(observed(deployment, [an_instance(0)], at(180))) == (TRUE, "RollingOut")
 
 
 def test_an_instance_that_fails_later_is_not_a_rollout() -> None:
-    deployment = observed(patient(), [an_instance(0), an_instance(1)], at(0))
+    deployment = observed(with_deadline(), [an_instance(0), an_instance(1)], at(0))
     broken = observed(deployment, [an_instance(0), failing(1, "InstanceCrashing")], at(9000))
     assert progress(broken) == (TRUE, "RolloutComplete")
 
 
 def test_a_new_generation_is_a_new_rollout() -> None:
-    deployment = observed(patient(), [an_instance(0), an_instance(1)], at(0))
+    deployment = observed(with_deadline(), [an_instance(0), an_instance(1)], at(0))
     metadata = msgspec.structs.replace(deployment.metadata, generation=2)
     template = a_deployment("web:2").spec.template
     spec = msgspec.structs.replace(deployment.spec, template=template)
@@ -246,34 +246,34 @@ def test_a_new_generation_is_a_new_rollout() -> None:
 
 
 def test_a_paused_rollout_is_neither_progressing_nor_late() -> None:
-    deployment = observed(patient(paused=True), [an_instance(0, "web:0")], at(0))
+    deployment = observed(with_deadline(paused=True), [an_instance(0, "web:0")], at(0))
     assert progress(observed(deployment, [an_instance(0, "web:0")], at(5000))) == (
         "Unknown",
         "RolloutPaused",
     )
 
 
-def test_a_settled_deployment_is_left_alone() -> None:
+def test_a_settled_deployment_causes_no_writes() -> None:
     instances = [an_instance(0), an_instance(1)]
-    deployment = observed(patient(), instances, at(0))
+    deployment = observed(with_deadline(), instances, at(0))
     plan = plan_deployment(CELL, deployment, instances, at(9000))
     assert plan.is_settled
     assert plan.requeue_after_s is None
 
 
 def test_a_status_write_names_the_version_it_was_computed_from() -> None:
-    deployment = patient()
+    deployment = with_deadline()
     plan = plan_deployment(CELL, deployment, [an_instance(0), an_instance(1)], NOW)
     (write,) = [a for a in plan.actions if isinstance(a, PatchStatus)]
     assert write.version == deployment.metadata.resource_version
 
 
-def test_the_first_word_of_a_deployment_comes_with_its_instances() -> None:
-    """Each report is written on four planes; that there is nothing yet is not worth them."""
-    plan = plan_deployment(CELL, patient(), [], NOW)
+def test_the_first_status_of_a_deployment_is_written_after_its_instances() -> None:
+    """Each status write causes writes on four planes, and this one would report no instances."""
+    plan = plan_deployment(CELL, with_deadline(), [], NOW)
     assert [type(action) for action in plan.actions] == [Create, Create]
-    told = observed(patient(), [an_instance(0)], at(0))
-    again = plan_deployment(CELL, told, [], NOW)
+    reported = observed(with_deadline(), [an_instance(0)], at(0))
+    again = plan_deployment(CELL, reported, [], NOW)
     assert [type(action) for action in again.actions] == [Create, Create, PatchStatus]
 
 
@@ -297,14 +297,14 @@ def test_unknown_readiness_is_neither_ready_nor_available_nor_complete() -> None
     assert [(b.reason, b.replicas) for b in status.blocked] == [("NotObserved", 1)]
 
 
-def test_a_deployment_is_neither_up_nor_down_while_all_that_served_is_unobserved() -> None:
+def test_available_is_unknown_while_all_serving_instances_are_unobserved() -> None:
     found = condition(a_deployment(), [an_instance(0, ready=None)], "Available")
     assert (found.status, found.reason) == ("Unknown", "NotObserved")
     assert found.message == "No driver has observed the machine"
 
 
-def test_a_city_is_not_called_short_of_instances_that_may_be_ready() -> None:
-    """Fallback cities and people act on False."""
+def test_replicas_ready_is_unknown_if_all_missing_instances_may_be_ready() -> None:
+    """Fallback cities and users act on False."""
     unknown = [an_instance(0), an_instance(1, ready=None)]
     found = condition(a_deployment(replicas=2), unknown, "ReplicasReady")
     assert (found.status, found.reason) == ("Unknown", "NotObserved")
@@ -314,7 +314,7 @@ def test_a_city_is_not_called_short_of_instances_that_may_be_ready() -> None:
 
 def test_a_rollout_is_complete_when_all_instances_are_available() -> None:
     instances = [an_instance(0), an_instance(1, ready_since=NOW)]
-    rolling = observed(patient(), instances, at(4))
+    rolling = observed(with_deadline(), instances, at(4))
     assert progress(rolling) == (TRUE, "RollingOut")
     assert progress_text(rolling) == (
         "2 of 2 instances are updated; waiting until web-dfw-1 has been ready for 5 s"
@@ -324,25 +324,25 @@ def test_a_rollout_is_complete_when_all_instances_are_available() -> None:
 
 def test_a_pass_is_due_when_an_instance_becomes_available() -> None:
     instances = [an_instance(0, ready_since=NOW), an_instance(1, ready_since=at(2))]
-    told = observed(patient(), instances, at(2))
-    assert plan_deployment(CELL, told, instances, at(2)).requeue_after_s == 3
-    later = observed(told, instances, at(5))
+    reported = observed(with_deadline(), instances, at(2))
+    assert plan_deployment(CELL, reported, instances, at(2)).requeue_after_s == 3
+    later = observed(reported, instances, at(5))
     assert plan_deployment(CELL, later, instances, at(5)).requeue_after_s == 2
     done = observed(later, instances, at(7))
     assert plan_deployment(CELL, done, instances, at(7)).requeue_after_s is None
 
 
-def test_a_pass_is_due_also_when_no_rollout_is_under_way() -> None:
-    done = observed(patient(), [an_instance(0), an_instance(1)], at(0))
+def test_a_pass_is_due_without_a_rollout() -> None:
+    done = observed(with_deadline(), [an_instance(0), an_instance(1)], at(0))
     restarted = [an_instance(0), an_instance(1, ready_since=at(100))]
-    told = observed(done, restarted, at(100))
-    assert (told.status.available_replicas, progress(told)[1]) == (1, "RolloutComplete")
-    assert plan_deployment(CELL, told, restarted, at(100)).requeue_after_s == 5
+    reported = observed(done, restarted, at(100))
+    assert (reported.status.available_replicas, progress(reported)[1]) == (1, "RolloutComplete")
+    assert plan_deployment(CELL, reported, restarted, at(100)).requeue_after_s == 5
 
 
-def test_an_image_that_is_ready_for_a_moment_again_and_again_makes_no_progress() -> None:
+def test_an_image_that_is_repeatedly_ready_for_a_moment_makes_no_progress() -> None:
     """Ready for 3 s of every 10 s: never available, so the deadline passes."""
-    deployment = observed(patient(), [an_instance(0), failing(1, "InstanceCrashing")], at(0))
+    deployment = observed(with_deadline(), [an_instance(0), failing(1, "InstanceCrashing")], at(0))
     for second in range(10, 101, 10):
         brief = [an_instance(0), an_instance(1, ready_since=at(second))]
         deployment = observed(deployment, brief, at(second + 1))
@@ -352,10 +352,10 @@ def test_an_image_that_is_ready_for_a_moment_again_and_again_makes_no_progress()
     assert progress(deployment) == (FALSE, "ProgressDeadlineExceeded")
 
 
-def test_a_wait_that_begins_after_the_deadline_does_not_revoke_it() -> None:
+def test_a_wait_that_starts_after_the_deadline_does_not_revoke_it() -> None:
     """A crash loop that is Ready for a moment would flap between the two reasons."""
     crashing = [an_instance(0), failing(1, "InstanceCrashing")]
-    late = observed(observed(patient(), crashing, at(0)), crashing, at(101))
+    late = observed(observed(with_deadline(), crashing, at(0)), crashing, at(101))
     assert progress(late) == (FALSE, "ProgressDeadlineExceeded")
     brief = [an_instance(0), an_instance(1, ready_since=at(110))]
     late = observed(late, brief, at(111))
@@ -365,7 +365,7 @@ def test_a_wait_that_begins_after_the_deadline_does_not_revoke_it() -> None:
 
 def test_a_step_after_the_deadline_revokes_it() -> None:
     crashing = [failing(0, "InstanceCrashing"), failing(1, "InstanceCrashing")]
-    late = observed(observed(patient(), crashing, at(0)), crashing, at(101))
+    late = observed(observed(with_deadline(), crashing, at(0)), crashing, at(101))
     one_available = [an_instance(0), failing(1, "InstanceCrashing")]
     assert progress(observed(late, one_available, at(110))) == (TRUE, "RollingOut")
 
@@ -373,7 +373,7 @@ def test_a_step_after_the_deadline_revokes_it() -> None:
 def test_an_instance_that_is_lost_and_recovers_makes_no_progress() -> None:
     """It is available for 20 s of every 40 s, and the other one never is."""
     crashing = failing(1, "InstanceCrashing")
-    deployment = observed(patient(), [an_instance(0), crashing], at(0))
+    deployment = observed(with_deadline(), [an_instance(0), crashing], at(0))
     for second in range(20, 101, 40):
         deployment = observed(deployment, [failing(0, "InstanceCrashing"), crashing], at(second))
         deployment = observed(deployment, [an_instance(0), crashing], at(second + 20))
@@ -384,7 +384,7 @@ def test_an_instance_that_is_lost_and_recovers_makes_no_progress() -> None:
 
 def test_an_instance_that_is_observed_again_makes_no_progress() -> None:
     crashing = failing(1, "InstanceCrashing")
-    deployment = observed(patient(), [an_instance(0), crashing], at(0))
+    deployment = observed(with_deadline(), [an_instance(0), crashing], at(0))
     deployment = observed(deployment, [an_instance(0, ready=None), crashing], at(50))
     assert deployment.status.available_replicas == 0
     deployment = observed(deployment, [an_instance(0), crashing], at(60))
@@ -392,16 +392,16 @@ def test_an_instance_that_is_observed_again_makes_no_progress() -> None:
 
 
 def test_progress_is_recorded_until_the_rollout_is_complete() -> None:
-    deployment = observed(patient(), [an_instance(0)], at(0))
+    deployment = observed(with_deadline(), [an_instance(0)], at(0))
     assert deployment.status.progress_reached == 2
     deployment = observed(deployment, [an_instance(0), an_instance(1)], at(1))
     assert deployment.status.progress_reached is None
 
 
-def test_an_upgrade_is_no_step_of_a_rollout() -> None:
+def test_an_upgrade_is_not_rollout_progress() -> None:
     """The status of an earlier release has no availableReplicas: they are those that were ready."""
     stuck = [an_instance(0), failing(1, "ImageUnavailable")]
-    deployment = observed(patient(), stuck, at(0))
+    deployment = observed(with_deadline(), stuck, at(0))
     before = msgspec.structs.replace(deployment.status, available_replicas=None)
     upgraded = msgspec.structs.replace(deployment, status=before)
     after = deployment_status(upgraded, stuck, at(50))
@@ -410,7 +410,7 @@ def test_an_upgrade_is_no_step_of_a_rollout() -> None:
 
 def test_an_upgrade_recreates_nothing_and_stays_complete() -> None:
     instances = [an_instance(0), an_instance(1)]
-    deployment = observed(patient(), instances, at(0))
+    deployment = observed(with_deadline(), instances, at(0))
     before = msgspec.structs.replace(deployment.status, available_replicas=None)
     upgraded = msgspec.structs.replace(deployment, status=before)
     (write,) = plan_deployment(CELL, upgraded, instances, at(50)).actions
@@ -418,7 +418,7 @@ def test_an_upgrade_recreates_nothing_and_stays_complete() -> None:
     assert write.status == {"availableReplicas": 2}
 
 
-# --- an instance that stops
+# --- stopping instances
 
 
 def progress_text(deployment: WorkloadDeployment) -> str:
@@ -439,7 +439,7 @@ def stopping(number: int, since: str, grace_s: int = 30) -> Instance:
 
 def test_an_instance_within_its_grace_period_counts_as_progress() -> None:
     slow = [an_instance(0), stopping(1, at(50), grace_s=300)]
-    deployment = observed(patient(), slow, at(0))
+    deployment = observed(with_deadline(), slow, at(0))
     within = observed(deployment, slow, at(340))
     assert progress(within) == (TRUE, "RollingOut")
     assert progress_text(within) == (
@@ -454,15 +454,15 @@ def test_an_instance_within_its_grace_period_counts_as_progress() -> None:
 
 def test_several_instances_that_stop_are_counted() -> None:
     slow = [stopping(0, at(0), grace_s=10), stopping(1, at(0), grace_s=30)]
-    deployment = observed(patient(), slow, at(5))
+    deployment = observed(with_deadline(), slow, at(5))
     assert progress_text(deployment) == (
         "0 of 2 instances are updated; waiting for 2 old instances to stop, up to 30 s"
     )
 
 
-def test_a_deletion_far_in_the_future_is_not_waited_for() -> None:
+def test_a_rollout_does_not_wait_for_a_deletion_far_in_the_future() -> None:
     slow = [an_instance(0), stopping(1, at(100_000))]
-    deployment = observed(patient(), slow, at(0))
+    deployment = observed(with_deadline(), slow, at(0))
     assert progress_text(deployment) == "1 of 2 instances are updated"
     assert progress(observed(deployment, slow, at(101))) == (FALSE, "ProgressDeadlineExceeded")
 
@@ -470,10 +470,10 @@ def test_a_deletion_far_in_the_future_is_not_waited_for() -> None:
 # --- after a restart
 
 
-def test_a_recorded_replacement_that_no_driver_has_confirmed_is_no_progress() -> None:
+def test_an_unconfirmed_replacement_is_not_progress() -> None:
     """It may have exited while the platform was down."""
     instances = [an_instance(0, "web:0"), an_instance(1)]
-    deployment = observed(patient(), instances, at(0))
+    deployment = observed(with_deadline(), instances, at(0))
     confirmed = plan_deployment(CELL, deployment, instances, at(10))
     assert removals(confirmed) == ["web-dfw-0"]
     missing = frozenset({instances[1].metadata.uid})

@@ -1,7 +1,4 @@
-"""Which deployments a workload gets, and what its status says about them.
-
-In which order the finalizer, the quota claim and the deployments of a Workload are written.
-"""
+"""The deployments of a Workload and its aggregated status."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ PROJECT = project_plane("default")
 
 
 def stored(workload: Workload, **status: object) -> list[WorkloadDeployment]:
-    """The deployments of a workload as the plane holds them."""
+    """Return the deployments of a workload as stored objects."""
     return [
         msgspec.structs.replace(
             d,
@@ -67,11 +64,11 @@ def test_one_deployment_for_every_city() -> None:
     assert sorted(d.spec.city_code for d in created) == ["DFW", "ORD"]  # type: ignore[attr-defined]
 
 
-def test_the_first_word_of_a_workload_comes_with_its_deployments() -> None:
+def test_the_first_status_of_a_workload_is_written_after_its_deployments() -> None:
     new = a_workload()
     assert [type(a) for a in plan_workload(PROJECT, new, [], NOW).actions] == [Create]
-    (told,) = plan_workload(PROJECT, new, stored(new), NOW).actions
-    assert isinstance(told, PatchStatus)
+    (stored_status,) = plan_workload(PROJECT, new, stored(new), NOW).actions
+    assert isinstance(stored_status, PatchStatus)
     known = msgspec.structs.replace(new, status=workload_status(new, stored(new), NOW))
     assert [type(a) for a in plan_workload(PROJECT, known, [], NOW).actions] == [
         Create,
@@ -79,7 +76,7 @@ def test_the_first_word_of_a_workload_comes_with_its_deployments() -> None:
     ]
 
 
-def test_a_deployment_is_guarded_from_its_first_moment() -> None:
+def test_a_deployment_is_created_with_its_finalizer() -> None:
     (deployment,) = desired_deployments(a_workload())
     assert deployment.metadata.finalizers == [labels.FEDERATOR_FINALIZER]
 
@@ -94,7 +91,7 @@ def test_the_finalizer_comes_before_any_deployment() -> None:
     assert only.patch["metadata"]["finalizers"] == [labels.WORKLOAD_FINALIZER]
 
 
-def test_a_city_that_is_no_longer_asked_for_loses_its_deployment() -> None:
+def test_the_deployment_of_a_removed_city_is_deleted() -> None:
     observed = stored(a_workload(cities=("DFW", "ORD")))
     plan = plan_workload(PROJECT, a_workload(cities=("DFW",)), observed, NOW)
     (delete,) = [a for a in plan.actions if isinstance(a, Delete)]
@@ -111,7 +108,7 @@ def test_a_new_image_is_a_patch_of_that_field_only() -> None:
     assert patch.patch["metadata"]["resourceVersion"] == "3"
 
 
-def test_a_settled_workload_is_left_alone() -> None:
+def test_a_settled_workload_causes_no_writes() -> None:
     workload = a_workload()
     observed = stored(workload)
     settled = msgspec.structs.replace(workload, status=workload_status(workload, observed, NOW))
@@ -145,7 +142,7 @@ def test_counts_add_up_over_cities() -> None:
 def test_available_replicas_add_up_also_over_cells_that_do_not_report_them(
     reported: int | None, expected: int
 ) -> None:
-    """A cell of an older release: all that is ready counts as available."""
+    """Of a cell of an older release, ready replicas count as available."""
     workload = a_workload(cities=("DFW", "ORD"), replicas=2)
     counts = {"replicas": 2, "ready_replicas": 2, "desired_replicas": 2}
     deployments = stored(workload, **counts, available_replicas=reported)
@@ -154,7 +151,7 @@ def test_available_replicas_add_up_also_over_cells_that_do_not_report_them(
     assert [p.available_replicas for p in status.placements] == [expected]
 
 
-def test_when_nothing_is_available_the_worst_city_speaks() -> None:
+def test_without_available_cities_the_worst_one_is_reported() -> None:
     workload = a_workload(cities=("DFW", "ORD"))
     reasons = (("InstancesProvisioning", "soon"), ("ImageUnavailable", "no such image web:1"))
     deployments = [
@@ -199,8 +196,8 @@ def test_a_status_write_names_the_version_it_was_computed_from() -> None:
     assert workload.metadata.resource_version == write.version
 
 
-def test_a_new_template_is_up_to_date_nowhere_until_a_city_says_so() -> None:
-    """Seen: the first status after an image change said that all replicas were updated."""
+def test_a_new_template_is_not_updated_before_a_city_reports_it() -> None:
+    """Regression: the first status after an image change counted all replicas as updated."""
     old, new = a_workload("web:1"), a_workload("web:2")
     counts = {"replicas": 1, "updated_replicas": 1, "current_replicas": 1, "ready_replicas": 1}
     counts["observed_generation"] = 1
@@ -211,16 +208,16 @@ def test_a_new_template_is_up_to_date_nowhere_until_a_city_says_so() -> None:
     assert unchanged.updated_replicas == 1
 
 
-def test_a_move_is_not_done_before_the_new_city_has_spoken() -> None:
-    """Seen: the replicas of the city that is left counted as the updated ones of the new city."""
+def test_a_move_is_not_complete_before_the_new_city_reports() -> None:
+    """Regression: replicas of the old city counted as updated ones of the new city."""
     before, after = a_workload(cities=("IAD",)), a_workload(cities=("DFW",))
     counts = {"replicas": 1, "updated_replicas": 1, "ready_replicas": 1, "observed_generation": 1}
     status = workload_status(after, stored(before, **counts), NOW)
     assert (status.replicas, status.ready_replicas, status.updated_replicas) == (1, 1, 0)
 
 
-def test_a_scale_is_not_done_before_the_city_has_heard_of_it() -> None:
-    """Seen: scaled down and up again, the counts from before were taken for the newest ones."""
+def test_a_scale_is_not_complete_before_the_city_reports_it() -> None:
+    """Regression: after scaling down and up again, the earlier counts were used."""
     workload = a_workload(replicas=2)
     counts = {"replicas": 2, "updated_replicas": 2, "ready_replicas": 2, "observed_generation": 1}
     (deployment,) = stored(workload, **counts)
@@ -229,15 +226,15 @@ def test_a_scale_is_not_done_before_the_city_has_heard_of_it() -> None:
     assert workload_status(workload, [deployment], NOW).updated_replicas == 0
 
 
-def test_a_scale_is_not_done_before_the_deployment_has_it() -> None:
-    """Seen: two replicas of before were taken for the updated ones of one replica in two cities."""
+def test_a_scale_is_not_complete_before_the_deployment_has_it() -> None:
+    """Regression: two earlier replicas counted as the updated replicas of two cities."""
     before, after = a_workload(replicas=2), a_workload(replicas=1)
     counts = {"replicas": 2, "updated_replicas": 2, "ready_replicas": 2, "observed_generation": 1}
     assert workload_status(after, stored(before, **counts), NOW).updated_replicas == 0
     assert workload_status(before, stored(before, **counts), NOW).updated_replicas == 2
 
 
-def test_desired_is_what_the_workload_asks_for_whatever_cities_report() -> None:
+def test_desired_replicas_follow_the_spec_of_the_workload() -> None:
     workload = a_workload(cities=("DFW", "ORD"), replicas=3)
     assert workload_status(workload, [], NOW).desired_replicas == 6
 
@@ -248,8 +245,8 @@ def reporting(
     status: ConditionStatus = TRUE,
     message: str = "",
 ) -> WorkloadDeployment:
-    """The deployment of a city whose rollout says so, about the current template."""
-    said = make_condition(
+    """Return the deployment of a city with this Progressing condition for the current template."""
+    progressing = make_condition(
         "Progressing",
         ConditionValue(status, reason, message),
         generation=1,
@@ -259,7 +256,7 @@ def reporting(
     return msgspec.structs.replace(
         deployment,
         status=WorkloadDeploymentStatus(
-            conditions=[said],
+            conditions=[progressing],
             observed_generation=deployment.metadata.generation,
             observed_source=source,
         ),
@@ -286,13 +283,13 @@ def test_the_rollout_of_a_workload_is_that_of_its_worst_city(
     assert progress.reason == expected
 
 
-def test_a_city_that_is_silent_about_the_template_leaves_the_rollout_unknown() -> None:
+def test_a_city_without_a_report_leaves_the_rollout_unknown() -> None:
     workload = a_workload(cities=("DFW", "ORD"))
     dfw, silent = stored(workload)
     status = workload_status(workload, [reporting(dfw, "RolloutComplete"), silent], NOW)
     progress = find_condition(status.conditions, "Progressing")
     assert progress is not None
-    assert (progress.status, progress.message) == ("Unknown", "No news yet from ORD")
+    assert (progress.status, progress.message) == ("Unknown", "No report yet from ORD")
 
 
 def test_blocked_replicas_add_up_over_cities_by_reason() -> None:
@@ -318,13 +315,13 @@ def test_blocked_replicas_add_up_over_cities_by_reason() -> None:
     ]
 
 
-def test_the_order_in_which_cities_are_seen_changes_nothing() -> None:
+def test_the_status_does_not_depend_on_the_order_of_cities() -> None:
     workload = a_workload(cities=("DFW", "ORD"))
     cities = [reporting(d, "RollingOut", message=d.spec.city_code) for d in stored(workload)]
     assert workload_status(workload, cities, NOW) == workload_status(workload, cities[::-1], NOW)
 
 
-def test_a_pause_reaches_every_city() -> None:
+def test_a_pause_applies_to_every_city() -> None:
     workload = a_workload(cities=("DFW", "ORD"))
     paused = msgspec.structs.replace(
         workload, spec=msgspec.structs.replace(workload.spec, paused=True)

@@ -1,4 +1,4 @@
-"""Fallback cities: what moves, when, and what stays until it has."""
+"""Fallback cities: which deployments are created, and which stay until then."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from datum_compute.api.workload import BlockedReplicas, CityFloor, Workload
 from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
 from datum_compute.planning.plan import Create, Delete
 from datum_compute.planning.workload.deployments import desired_deployments, plan_workload
-from datum_compute.planning.workload.fallback import Share, city_shares
+from datum_compute.planning.workload.fallback import CityAssignment, assign_cities
 from datum_compute.planning.workload.templates import template_hash
 from testkit.builders import NOW, a_workload
 
@@ -28,7 +28,7 @@ def at(seconds: float) -> str:
 
 
 def with_fallback(*cities: str, floor: int = 0, **metadata: Any) -> Workload:
-    """Runs in DFW and LHR, two instances each."""
+    """Return a workload in DFW and LHR with two instances each."""
     workload = a_workload(cities=("DFW", "LHR"), replicas=2)
     (placement,) = workload.spec.placements
     floors = [CityFloor(city_code="DFW", ready_replicas=floor)] if floor else []
@@ -46,23 +46,23 @@ def a_deployment_in(
     ready: int = 2,
     reason: str = "",
     since_s: float = 0.0,
-    stands_for: str = "",
+    fallback_for: str = "",
     made_s: float = 0.0,
-    leaving: bool = False,
+    deleting: bool = False,
 ) -> WorkloadDeployment:
     workload = a_workload(cities=(city,), replicas=2)
     (made,) = desired_deployments(workload)
     metadata = msgspec.structs.replace(
         made.metadata,
         creation_timestamp=at(made_s),
-        annotations={labels.FALLBACK_FOR: stands_for} if stands_for else {},
-        deletion_timestamp=NOW if leaving else None,
+        annotations={labels.FALLBACK_FOR: fallback_for} if fallback_for else {},
+        deletion_timestamp=NOW if deleting else None,
     )
     up = Condition(type="Available", status=TRUE, reason="StableInstanceFound")
-    silent = reason == Reason.CELL_UNREACHABLE
+    unreachable = reason == Reason.CELL_UNREACHABLE
     down = Condition(
         type="Available",
-        status=UNKNOWN if silent else FALSE,
+        status=UNKNOWN if unreachable else FALSE,
         reason=reason,
         last_transition_time=at(since_s),
     )
@@ -79,129 +79,133 @@ def a_deployment_in(
     return msgspec.structs.replace(made, metadata=metadata, status=status)
 
 
-def shares(workload: Workload, *deployments: WorkloadDeployment, now_s: float = 0.0) -> list[Share]:
+def assignments(
+    workload: Workload, *deployments: WorkloadDeployment, now_s: float = 0.0
+) -> list[CityAssignment]:
     (placement,) = workload.spec.placements
-    return city_shares(workload, placement, deployments, at(now_s))
+    return assign_cities(workload, placement, deployments, at(now_s))
 
 
 LOST = a_deployment_in("DFW", ready=0, reason=Reason.CELL_UNREACHABLE)
 LHR = a_deployment_in("LHR")
 
 
-def test_nothing_moves_unless_it_is_asked_for() -> None:
-    dfw, lhr = shares(with_fallback(), LOST, LHR, now_s=10_000)
+def test_without_fallback_cities_nothing_moves() -> None:
+    dfw, lhr = assignments(with_fallback(), LOST, LHR, now_s=10_000)
     assert (dfw.wanted, lhr.wanted) == (("DFW",), ("LHR",))
-    assert (dfw.told, dfw.due_s) == (None, None)
+    assert (dfw.status, dfw.due_s) == (None, None)
 
 
-def test_a_city_has_a_while_before_it_counts_as_failed() -> None:
-    dfw, _ = shares(with_fallback("IAD"), LOST, LHR, now_s=AFTER_S - 20)
+def test_a_city_counts_as_failed_after_a_delay() -> None:
+    dfw, _ = assignments(with_fallback("IAD"), LOST, LHR, now_s=AFTER_S - 20)
     assert (dfw.wanted, dfw.due_s) == (("DFW",), 20.0)
 
 
-def test_the_first_free_city_takes_over_and_nothing_goes_before_it_is_available() -> None:
+def test_the_first_free_city_takes_over_and_nothing_is_removed_before_it_is_available() -> None:
     workload = with_fallback("IAD", "SYD")
-    dfw, lhr = shares(workload, LOST, LHR, now_s=AFTER_S)
+    dfw, lhr = assignments(workload, LOST, LHR, now_s=AFTER_S)
     assert dfw.wanted == ("DFW", "IAD")
-    assert lhr.wanted == ("LHR",), "a city that fails changes nothing elsewhere"
-    assert dfw.told is not None
-    assert (dfw.told.phase, dfw.told.fallback_city_code) == ("Engaging", "IAD")
+    assert lhr.wanted == ("LHR",), "a failed city must not change another city"
+    assert dfw.status is not None
+    assert (dfw.status.phase, dfw.status.fallback_city_code) == ("Engaging", "IAD")
     coming = a_deployment_in(
-        "IAD", ready=0, reason="InstancesProvisioning", stands_for="DFW", since_s=AFTER_S
+        "IAD", ready=0, reason="InstancesProvisioning", fallback_for="DFW", since_s=AFTER_S
     )
-    dfw, _ = shares(workload, LOST, LHR, coming, now_s=AFTER_S + 5)
+    dfw, _ = assignments(workload, LOST, LHR, coming, now_s=AFTER_S + 5)
     assert dfw.wanted == ("DFW", "IAD")
-    dfw, _ = shares(workload, LOST, LHR, a_deployment_in("IAD", stands_for="DFW"), now_s=AFTER_S)
+    dfw, _ = assignments(
+        workload, LOST, LHR, a_deployment_in("IAD", fallback_for="DFW"), now_s=AFTER_S
+    )
     assert dfw.wanted == ("IAD",)
-    assert dfw.told is not None
-    assert dfw.told.phase == "Engaged"
+    assert dfw.status is not None
+    assert dfw.status.phase == "Engaged"
 
 
-def test_a_city_that_is_back_before_that_keeps_its_share() -> None:
-    coming = a_deployment_in("IAD", ready=0, reason="InstancesProvisioning", stands_for="DFW")
-    dfw, _ = shares(with_fallback("IAD"), a_deployment_in("DFW"), LHR, coming)
-    assert (dfw.wanted, dfw.told) == (("DFW",), None)
+def test_a_city_that_recovers_in_time_keeps_its_replicas() -> None:
+    coming = a_deployment_in("IAD", ready=0, reason="InstancesProvisioning", fallback_for="DFW")
+    dfw, _ = assignments(with_fallback("IAD"), a_deployment_in("DFW"), LHR, coming)
+    assert (dfw.wanted, dfw.status) == (("DFW",), None)
 
 
-def test_what_has_moved_stays_when_its_city_is_back() -> None:
-    moved = a_deployment_in("IAD", stands_for="DFW")
-    dfw, _ = shares(with_fallback("IAD"), LHR, moved, now_s=10_000)
+def test_replicas_stay_in_the_fallback_when_their_city_recovers() -> None:
+    moved = a_deployment_in("IAD", fallback_for="DFW")
+    dfw, _ = assignments(with_fallback("IAD"), LHR, moved, now_s=10_000)
     assert dfw.wanted == ("IAD",)
 
 
-def test_it_moves_back_when_somebody_says_so_and_its_city_is_available_first() -> None:
-    moved = a_deployment_in("IAD", stands_for="DFW")
+def test_replicas_return_on_request_once_their_city_is_available() -> None:
+    moved = a_deployment_in("IAD", fallback_for="DFW")
     workload = with_fallback("IAD", annotations={labels.RETURNED_AT: at(60)})
-    dfw, _ = shares(workload, LHR, moved, now_s=61)
+    dfw, _ = assignments(workload, LHR, moved, now_s=61)
     assert dfw.wanted == ("DFW", "IAD")
-    assert dfw.told is not None
-    assert dfw.told.phase == "Returning"
+    assert dfw.status is not None
+    assert dfw.status.phase == "Returning"
     coming = a_deployment_in("DFW", ready=0, reason="InstancesProvisioning")
-    dfw, _ = shares(workload, coming, LHR, moved, now_s=62)
+    dfw, _ = assignments(workload, coming, LHR, moved, now_s=62)
     assert dfw.wanted == ("DFW", "IAD")
-    dfw, _ = shares(workload, a_deployment_in("DFW"), LHR, moved, now_s=63)
-    assert (dfw.wanted, dfw.told) == (("DFW",), None)
+    dfw, _ = assignments(workload, a_deployment_in("DFW"), LHR, moved, now_s=63)
+    assert (dfw.wanted, dfw.status) == (("DFW",), None)
 
 
-def test_what_moves_after_the_return_stays_again() -> None:
+def test_a_fallback_after_the_return_stays() -> None:
     workload = with_fallback("IAD", annotations={labels.RETURNED_AT: at(60)})
-    again = a_deployment_in("IAD", stands_for="DFW", made_s=300)
-    dfw, _ = shares(workload, LHR, again, now_s=400)
+    again = a_deployment_in("IAD", fallback_for="DFW", made_s=300)
+    dfw, _ = assignments(workload, LHR, again, now_s=400)
     assert dfw.wanted == ("IAD",)
 
 
-def test_a_fallback_that_fails_is_followed_by_the_next() -> None:
+def test_a_failed_fallback_is_followed_by_the_next() -> None:
     workload = with_fallback("IAD", "SYD")
-    dead = a_deployment_in("IAD", ready=0, reason=Reason.CELL_UNREACHABLE, stands_for="DFW")
-    dfw, _ = shares(workload, LOST, LHR, dead, now_s=AFTER_S)
+    dead = a_deployment_in("IAD", ready=0, reason=Reason.CELL_UNREACHABLE, fallback_for="DFW")
+    dfw, _ = assignments(workload, LOST, LHR, dead, now_s=AFTER_S)
     assert dfw.wanted == ("DFW", "IAD", "SYD")
-    next_up = a_deployment_in("SYD", stands_for="DFW", made_s=130)
-    dfw, _ = shares(workload, LOST, LHR, dead, next_up, now_s=AFTER_S + 20)
+    next_up = a_deployment_in("SYD", fallback_for="DFW", made_s=130)
+    dfw, _ = assignments(workload, LOST, LHR, dead, next_up, now_s=AFTER_S + 20)
     assert dfw.wanted == ("SYD",)
 
 
 def test_two_cities_never_share_a_fallback() -> None:
     workload = with_fallback("IAD", "SYD")
     both = [LOST, a_deployment_in("LHR", ready=0, reason=Reason.CELL_UNREACHABLE)]
-    dfw, lhr = shares(workload, *both, now_s=AFTER_S)
+    dfw, lhr = assignments(workload, *both, now_s=AFTER_S)
     assert (dfw.wanted, lhr.wanted) == (("DFW", "IAD"), ("LHR", "SYD"))
 
 
-def test_without_a_free_city_all_stays_and_that_is_told() -> None:
-    leaving = a_deployment_in("IAD", leaving=True)
-    dfw, _ = shares(with_fallback("IAD"), LOST, LHR, leaving, now_s=AFTER_S)
+def test_without_a_free_city_nothing_moves_and_the_status_reports_it() -> None:
+    deleting = a_deployment_in("IAD", deleting=True)
+    dfw, _ = assignments(with_fallback("IAD"), LOST, LHR, deleting, now_s=AFTER_S)
     assert dfw.wanted == ("DFW",)
-    assert dfw.told is not None
-    assert dfw.told.phase == "Exhausted"
+    assert dfw.status is not None
+    assert dfw.status.phase == "Exhausted"
 
 
 @pytest.mark.parametrize(
     "reason",
     [Reason.IMAGE_UNAVAILABLE, Reason.QUOTA_EXCEEDED, Reason.SOURCE_NOT_FOUND],
 )
-def test_what_would_go_along_moves_nothing(reason: Reason) -> None:
+def test_a_cause_in_the_workload_moves_nothing(reason: Reason) -> None:
     stuck = a_deployment_in("DFW", ready=0, reason=reason)
-    dfw, _ = shares(with_fallback("IAD"), stuck, LHR, now_s=10_000)
+    dfw, _ = assignments(with_fallback("IAD"), stuck, LHR, now_s=10_000)
     assert dfw.wanted == ("DFW",)
 
 
-def test_below_its_floor_a_city_has_failed_and_at_it_it_has_not() -> None:
+def test_a_city_below_its_floor_has_failed() -> None:
     half = a_deployment_in("DFW", ready=1, reason="InstancesProvisioning")
-    assert shares(with_fallback("IAD"), half, LHR, now_s=10_000)[0].wanted == ("DFW",)
-    strict = shares(with_fallback("IAD", floor=2), half, LHR, now_s=10_000)[0]
+    assert assignments(with_fallback("IAD"), half, LHR, now_s=10_000)[0].wanted == ("DFW",)
+    strict = assignments(with_fallback("IAD", floor=2), half, LHR, now_s=10_000)[0]
     assert strict.wanted == ("DFW", "IAD")
     halfway = a_deployment_in(
-        "IAD", ready=1, reason="InstancesProvisioning", stands_for="DFW", since_s=9_999
+        "IAD", ready=1, reason="InstancesProvisioning", fallback_for="DFW", since_s=9_999
     )
-    dfw, _ = shares(with_fallback("IAD", floor=2), half, LHR, halfway, now_s=10_000)
-    assert dfw.wanted == ("DFW", "IAD"), "the floor holds for who takes over, too"
+    dfw, _ = assignments(with_fallback("IAD", floor=2), half, LHR, halfway, now_s=10_000)
+    assert dfw.wanted == ("DFW", "IAD"), "the floor applies to the fallback city too"
 
 
-def test_a_fallback_that_is_no_longer_named_goes_when_its_city_is_up() -> None:
-    moved = a_deployment_in("IAD", stands_for="DFW")
-    dfw, _ = shares(with_fallback("SYD"), LHR, moved)
+def test_an_unlisted_fallback_is_removed_when_its_city_is_available() -> None:
+    moved = a_deployment_in("IAD", fallback_for="DFW")
+    dfw, _ = assignments(with_fallback("SYD"), LHR, moved)
     assert dfw.wanted == ("DFW", "IAD")
-    dfw, _ = shares(with_fallback("SYD"), a_deployment_in("DFW"), LHR, moved)
+    dfw, _ = assignments(with_fallback("SYD"), a_deployment_in("DFW"), LHR, moved)
     assert dfw.wanted == ("DFW",)
 
 
@@ -215,8 +219,8 @@ def test_the_plan_keeps_the_old_deployment_and_marks_the_new_one() -> None:
     assert create.spec.city_code == "IAD"
 
 
-def test_naming_fallbacks_changes_no_deployment() -> None:
-    """Nothing rolls because of it."""
+def test_adding_fallback_cities_changes_no_deployment() -> None:
+    """No instance is recreated because of it."""
     before = desired_deployments(a_workload(cities=("DFW", "LHR"), replicas=2))
     after = desired_deployments(with_fallback("IAD", floor=1))
     assert before == after

@@ -1,4 +1,4 @@
-"""Every change of a workload is a revision, once, and only so many are kept."""
+"""Every change of a workload is recorded once as a revision, and a limited number is kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datum_compute.api.plane import project_plane
 from datum_compute.api.workload import Workload
 from datum_compute.api.workloadrevision import WorkloadRevision
 from datum_compute.planning.plan import Create, Delete
-from datum_compute.planning.workload.revisions import KEPT, plan_revisions
+from datum_compute.planning.workload.revisions import REVISIONS_KEPT, plan_revisions
 
 PLANE = project_plane("shop")
 
@@ -39,7 +39,7 @@ def workload(image: str = "web:1", *, replicas: int = 1, uid: str = "u1", **meta
 
 
 def recorded(*workloads: Workload) -> list[WorkloadRevision]:
-    """The history after each of these was seen."""
+    """Return the revisions after each of these specs was recorded."""
     history: list[WorkloadRevision] = []
     for at, seen in enumerate(workloads):
         for action in plan_revisions(PLANE, seen, history).actions:
@@ -52,7 +52,7 @@ def recorded(*workloads: Workload) -> list[WorkloadRevision]:
     return history
 
 
-def test_the_first_is_number_one_and_belongs_to_the_workload() -> None:
+def test_the_first_revision_is_number_one_and_owned_by_the_workload() -> None:
     (first,) = recorded(workload(annotations={CHANGED_BY: "ada"}))
     assert first.metadata.name == "web-1"
     assert (first.spec.revision, first.spec.actor, first.spec.changes) == (1, "ada", [])
@@ -60,12 +60,12 @@ def test_the_first_is_number_one_and_belongs_to_the_workload() -> None:
     assert (owner.kind, owner.uid, owner.controller) == ("Workload", "u1", True)
 
 
-def test_nothing_is_recorded_when_nothing_changed() -> None:
+def test_no_revision_is_recorded_without_a_change() -> None:
     again = workload(annotations={"note": "new"}, generation=7)
     assert len(recorded(workload(), again, workload())) == 1
 
 
-def test_a_default_written_out_is_no_change() -> None:
+def test_an_explicit_default_is_no_change() -> None:
     container = {"name": "app", "image": "web:1", "env": [{"name": "KEY", "value": "v-web:1"}]}
     scale = {"minReplicas": 1, "maxUnavailable": 1, "progressDeadlineSeconds": 600}
     written_out = typed(
@@ -84,7 +84,7 @@ def test_a_default_written_out_is_no_change() -> None:
     assert len(recorded(workload(), written_out)) == 1
 
 
-def test_template_scale_and_cities_are_each_a_change_that_can_be_read() -> None:
+def test_changes_of_template_scale_and_cities_are_described() -> None:
     history = recorded(workload(), workload("web:2"), workload("web:2", replicas=3))
     assert [revision.spec.revision for revision in history] == [1, 2, 3]
     assert history[1].spec.changes == [
@@ -94,17 +94,17 @@ def test_template_scale_and_cities_are_each_a_change_that_can_be_read() -> None:
     assert history[2].spec.changes == ["placements[default].scaleSettings.minReplicas: 1 -> 3"]
 
 
-def test_going_back_names_what_was_gone_back_to() -> None:
+def test_a_restored_template_names_its_revision() -> None:
     history = recorded(workload(), workload("web:2"), workload(replicas=2))
     assert [revision.spec.restores for revision in history] == [None, None, 1]
 
 
-def test_only_so_many_are_kept_and_numbers_go_on() -> None:
-    history = recorded(*(workload(f"web:{n}") for n in range(KEPT + 5)))
-    assert [revision.spec.revision for revision in history] == list(range(6, KEPT + 6))
+def test_old_revisions_are_deleted_and_numbers_increase() -> None:
+    history = recorded(*(workload(f"web:{n}") for n in range(REVISIONS_KEPT + 5)))
+    assert [revision.spec.revision for revision in history] == list(range(6, REVISIONS_KEPT + 6))
 
 
-def test_records_of_an_earlier_workload_of_that_name_are_neither_touched_nor_reused() -> None:
+def test_revisions_of_an_earlier_workload_are_neither_changed_nor_reused() -> None:
     old = recorded(workload(uid="old"), workload("web:2", uid="old"))
     plan = plan_revisions(PLANE, workload(uid="new"), old)
     (made,) = plan.actions
@@ -114,13 +114,13 @@ def test_records_of_an_earlier_workload_of_that_name_are_neither_touched_nor_reu
     assert made.object.spec.changes == []
 
 
-def test_a_workload_that_goes_is_not_recorded() -> None:
+def test_a_workload_that_is_being_deleted_is_not_recorded() -> None:
     leaving = workload(deletionTimestamp="2026-01-01T00:00:00Z")
     assert plan_revisions(PLANE, leaving, []).is_settled
 
 
 @pytest.mark.parametrize("secret", ["hunter2-long-secret"])
-def test_values_of_variables_are_not_in_the_words(secret: str) -> None:
+def test_values_of_variables_are_not_in_the_changes(secret: str) -> None:
     changed = typed(
         {
             "metadata": {"name": "web", "namespace": "default", "uid": "u1"},

@@ -1,7 +1,4 @@
-"""The identity of a template: what rolls, and what must not.
-
-Restarts of single cities: they last, and cost those nothing who never ask for one.
-"""
+"""Template hashes, and templates of cities that were restarted alone."""
 
 from __future__ import annotations
 
@@ -32,8 +29,8 @@ from testkit.builders import NOW, a_template, a_workload
 class NewerSpec(TemplateSpec, frozen=True, kw_only=True):
     """The template of a later release: one more field, with a default."""
 
-    priority: Annotated[int, says("Who goes first.")] = 7
-    tolerations: Annotated[list[str], says("What is put up with.")] = []
+    priority: Annotated[int, says("Priority of scheduling.")] = 7
+    tolerations: Annotated[list[str], says("Tolerated taints.")] = []
 
 
 class NewerTemplate(ApiStruct, frozen=True, kw_only=True):
@@ -41,20 +38,20 @@ class NewerTemplate(ApiStruct, frozen=True, kw_only=True):
     metadata: TemplateMeta = TemplateMeta()
 
 
-def test_a_new_field_with_a_default_rolls_nothing() -> None:
+def test_a_new_field_with_a_default_does_not_change_the_hash() -> None:
     stored = encode(a_template())
     older, newer = decode_as(stored, InstanceTemplate), decode_as(stored, NewerTemplate)
     assert template_hash(newer) == template_hash(older)  # type: ignore[arg-type]
 
 
-def test_a_new_field_that_is_used_rolls() -> None:
+def test_a_new_field_with_a_value_changes_the_hash() -> None:
     newer = typed({**plain(a_template())}, NewerTemplate)
     spec = msgspec.structs.replace(newer.spec, priority=8)
     used = msgspec.structs.replace(newer, spec=spec)
     assert template_hash(used) != template_hash(newer)  # type: ignore[arg-type]
 
 
-def test_a_default_that_is_written_out_rolls_nothing() -> None:
+def test_an_explicit_default_does_not_change_the_hash() -> None:
     document = plain(a_template())
     document["spec"]["runtime"]["resources"] = {"instanceType": "datumcloud/d1-standard-2"}
     document["spec"]["runtime"]["sandbox"]["containers"][0] |= {"env": [], "command": []}
@@ -63,7 +60,7 @@ def test_a_default_that_is_written_out_rolls_nothing() -> None:
 
 
 def test_the_init_process_changes_the_hash_only_when_it_is_turned_off() -> None:
-    """The hash of a template from before the field: an upgrade recreates nothing."""
+    """A template from before the field has the same hash, so an upgrade recreates no instance."""
     before = "8ef48f9cb3afb66165f0bf5d55ddd4fb"
     assert template_hash(a_template()) == before
     document = plain(a_template())
@@ -86,7 +83,7 @@ def test_metadata_is_part_of_the_template(metadata: TemplateMeta) -> None:
     assert template_hash(changed) != template_hash(a_template())
 
 
-def test_the_order_of_keys_does_not_matter_and_that_of_containers_does() -> None:
+def test_the_hash_depends_on_the_order_of_containers_and_not_of_keys() -> None:
     def with_annotations(**annotations: str) -> InstanceTemplate:
         metadata = TemplateMeta(annotations=annotations)
         return msgspec.structs.replace(a_template(), metadata=metadata)
@@ -102,11 +99,11 @@ def of_containers(*names: str) -> InstanceTemplate:
 
 
 def test_the_hash_of_a_known_template_never_changes() -> None:
-    """A change of this value would roll every instance of every user at the next upgrade."""
+    """A change of this value would recreate every instance at the next upgrade."""
     assert template_hash(a_template()) == "8ef48f9cb3afb66165f0bf5d55ddd4fb"
 
 
-def test_scale_to_zero_rolls_only_where_it_is_asked_for() -> None:
+def test_scale_to_zero_changes_only_the_hash_of_templates_that_use_it() -> None:
     document = plain(a_template())
     document["spec"]["scaleToZero"] = {}
     asked = typed(document, InstanceTemplate)
@@ -127,7 +124,7 @@ def hashes(workload: Workload) -> dict[str, str]:
     return {d.spec.city_code: template_hash(d.spec.template) for d in desired_deployments(workload)}
 
 
-def test_only_the_city_that_was_named_gets_another_template() -> None:
+def test_only_the_restarted_city_gets_another_template() -> None:
     workload = a_workload(cities=("DFW", "ORD"))
     before, after = hashes(workload), hashes(restarted(workload, "dfw"))
     assert before["DFW"] == before["ORD"] == template_hash(workload.spec.template)
@@ -135,14 +132,14 @@ def test_only_the_city_that_was_named_gets_another_template() -> None:
     assert after["DFW"] != before["DFW"]
 
 
-def test_it_is_found_again_at_every_pass_and_a_new_one_is_new() -> None:
+def test_a_restart_has_the_same_template_in_every_pass() -> None:
     workload = a_workload(cities=("DFW",))
     once = restarted(workload, "DFW")
     assert hashes(once) == hashes(once)
     assert hashes(restarted(workload, "DFW", at="t2")) != hashes(once)
 
 
-def test_a_restart_of_everything_reaches_a_city_that_was_restarted_alone() -> None:
+def test_a_restart_of_all_cities_includes_a_city_restarted_alone() -> None:
     once = restarted(a_workload(cities=("DFW",)), "DFW")
     metadata = msgspec.structs.replace(
         once.spec.template.metadata, annotations={RESTARTED_AT: "later"}
@@ -157,13 +154,13 @@ def test_a_restart_of_everything_reaches_a_city_that_was_restarted_alone() -> No
     }
 
 
-def test_an_entry_of_a_city_it_has_left_changes_nothing() -> None:
+def test_a_restart_of_a_removed_city_changes_nothing() -> None:
     workload = a_workload(cities=("DFW",))
     assert hashes(restarted(workload, "LHR")) == hashes(workload)
 
 
-def told(workload: Workload, deployment: WorkloadDeployment) -> WorkloadDeployment:
-    """The deployment after its cell has reported on it in full."""
+def with_full_report(workload: Workload, deployment: WorkloadDeployment) -> WorkloadDeployment:
+    """Return the deployment after its cell has reported all replicas as ready."""
     current = current_templates(workload).hash_in(deployment.spec.city_code)
     done = ConditionValue(TRUE, Reason.ROLLOUT_COMPLETE, "done")
     status = WorkloadDeploymentStatus(
@@ -179,17 +176,17 @@ def told(workload: Workload, deployment: WorkloadDeployment) -> WorkloadDeployme
     return msgspec.structs.replace(deployment, metadata=metadata, status=status)
 
 
-def test_the_workload_counts_a_restarted_city_as_up_to_date() -> None:
+def test_a_restarted_city_that_has_reported_counts_as_updated() -> None:
     workload = restarted(a_workload(cities=("DFW", "ORD")), "DFW")
-    deployments = [told(workload, d) for d in desired_deployments(workload)]
+    deployments = [with_full_report(workload, d) for d in desired_deployments(workload)]
     status = workload_status(workload, deployments, NOW)
     assert status.updated_replicas == 2
     (progressing,) = [c for c in status.conditions if c.type == PROGRESSING]
     assert progressing.reason == Reason.ROLLOUT_COMPLETE
 
 
-def test_news_from_before_the_restart_does_not_count() -> None:
+def test_a_report_from_before_the_restart_does_not_count() -> None:
     before = a_workload(cities=("DFW", "ORD"))
-    deployments = [told(before, d) for d in desired_deployments(before)]
+    deployments = [with_full_report(before, d) for d in desired_deployments(before)]
     status = workload_status(restarted(before, "DFW"), deployments, NOW)
     assert status.updated_replicas == 1

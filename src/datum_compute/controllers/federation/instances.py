@@ -53,7 +53,7 @@ from datum_compute.planning.federation.unreachable import (
     same_reachability,
 )
 from datum_compute.planning.initial_status import INITIAL_STATUS_S, age_s
-from datum_compute.planning.rollout.gates import are_going
+from datum_compute.planning.rollout.gates import all_gates_cleared
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
@@ -240,7 +240,7 @@ async def _withdraw(context: Context, view: CachedClient, key: Key) -> Outcome:
 
 def concerns_copy(_old: Instance, new: Instance) -> bool:
     """Return False if all scheduling gates are cleared, because they are removed next."""
-    return not (new.spec.controller.scheduling_gates and are_going(new))
+    return not (new.spec.controller.scheduling_gates and all_gates_cleared(new))
 
 
 def from_hub_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

@@ -55,7 +55,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if cluster is None:
         context.state.unreachable_since_s.pop(key.ref.name, None)
         return Done()
-    probe_s, grace_s = context.patience.probe_s, context.patience.grace_s
+    probe_s, grace_s = context.cell_probing.probe_s, context.cell_probing.grace_s
     probe_started_s = context.elapsed_s()
     result = await probe_cell(context.planes.cell(key.ref.name), min(PROBE_TIMEOUT_S, probe_s))
     unreachable_s = _unreachable_s(context, key.ref.name, result, probe_started_s)

@@ -1,4 +1,8 @@
-"""WorkloadDeployment on its cell -> ordered Instances, and their counts."""
+"""Deployment controller: reconciles a WorkloadDeployment on its cell to Instances and a status.
+
+``planning/rollout/status.py`` makes the plan. Before a rollout relies on recorded readiness, this
+controller confirms it with the driver.
+"""
 
 from __future__ import annotations
 
@@ -47,17 +51,17 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.informer import ObjectChange
 
-# A pass looks at every instance, and every instance wakes it several times on its way. So a pass
-# waits for more of them to do so, and the longer the more instances there are; what that costs in
-# all is the same small share for ten and for a thousand. One that moves in order has each step
-# wait for a pass, and moves little at a time: its passes wait less. Few instances are not reported
-# step by step either: each report goes through the hub to the project.
-PARALLEL = Debounce(idle_s=100e-6, max_s=5e-3)
-ORDERED = Debounce(idle_s=20e-6, max_s=500e-6)
-LOST = "lost-instances"
-FEWEST = 50  # a pause is at least as long as for so many
-# An instance that comes up says something more often than that.
-SHORTEST_S = 0.02
+# Each pass reads every instance, and every instance causes several events while it starts. So
+# events are coalesced, with delays proportional to the number of instances. The total cost is then
+# the same small share of time for ten instances as for a thousand. With OrderedReady every step
+# waits for a pass and changes little, so the delays are shorter. The status of few instances is not
+# reported step by step either, because each report is copied to the hub and to the project.
+PARALLEL_PER_INSTANCE = Debounce(idle_s=100e-6, max_s=5e-3)
+ORDERED_PER_INSTANCE = Debounce(idle_s=20e-6, max_s=500e-6)
+OWNERLESS = "ownerless-instances"
+DEBOUNCE_MIN_INSTANCES = 50  # fewer instances are debounced like this many
+# Longer than the time between two events of an instance that starts.
+PARALLEL_IDLE_MIN_S = 0.02
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -83,7 +87,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         unobserved=await _find_unobserved(context, key, deployment, instances),
     )
     outcome = await carry_out(context.planes, plan)
-    return replace(outcome, debounce=_pause(deployment, len(instances)))
+    return replace(outcome, debounce=_debounce(deployment, len(instances)))
 
 
 async def _find_unobserved(
@@ -94,18 +98,18 @@ async def _find_unobserved(
     These are replacements recorded as ready and outdated instances recorded as not ready. After a
     restart the machine may have ended or recovered since it was recorded. A rollout that relied on
     the record would remove the instances that still serve. One confirmation is enough, because
-    later changes cause events. The driver is not asked if no instance is outdated.
+    later changes cause events. The driver is not queried if no instance is outdated.
     """
     driver, current = context.drivers.get(key.plane), template_hash(deployment.spec.template)
     updated = [i for i in instances if i.spec.controller.template_hash == current]
     if driver is None or len(updated) == len(instances):
         return frozenset()
-    known = context.state.confirmed_instances.get(key, frozenset())
+    recorded = context.state.confirmed_instances.get(key, frozenset())
     confirmed, missing = set[str](), set[str]()
     servers = context.planes.require(key.plane).read(SERVER)
     for instance in filter(is_ready, updated):
         uid, server = instance.metadata.uid, servers.get(ref_of(instance))
-        if uid in known or (not missing and server and await _is_serving(driver, server)):
+        if uid in recorded or (not missing and server and await _is_serving(driver, server)):
             confirmed.add(uid)
         else:
             missing.add(uid)
@@ -114,7 +118,7 @@ async def _find_unobserved(
         is_outdated = instance.spec.controller.template_hash != current
         if server is None or not is_outdated or not needs_confirmation(instance, server):
             continue
-        if uid in known or await _is_known_down(driver, instance, server):
+        if uid in recorded or await _is_known_down(driver, instance, server):
             confirmed.add(uid)
         else:
             missing.add(uid)
@@ -139,39 +143,42 @@ async def _observe(driver: Driver, server: Server) -> Observation:
         return NOT_OBSERVED
 
 
-def _pause(deployment: WorkloadDeployment, instances: int) -> Debounce | None:
-    """None after the pass that only put a guard on it."""
+def _debounce(deployment: WorkloadDeployment, instances: int) -> Debounce | None:
+    """Return the debounce; None after the pass that only adds the finalizer."""
     if labels.WORKLOAD_FINALIZER not in deployment.metadata.finalizers:
         return None
     settings = deployment.spec.scale_settings
-    each = ORDERED if settings.instance_management_policy == "OrderedReady" else PARALLEL
-    many = max(instances, settings.min_replicas, FEWEST)
-    quiet_s = each.idle_s * many
-    return Debounce(max(quiet_s, SHORTEST_S) if each is PARALLEL else quiet_s, each.max_s * many)
+    ordered = settings.instance_management_policy == "OrderedReady"
+    per_instance = ORDERED_PER_INSTANCE if ordered else PARALLEL_PER_INSTANCE
+    count = max(instances, settings.min_replicas, DEBOUNCE_MIN_INSTANCES)
+    idle_s = per_instance.idle_s * count
+    if not ordered:
+        idle_s = max(idle_s, PARALLEL_IDLE_MIN_S)
+    return Debounce(idle_s, per_instance.max_s * count)
 
 
 def _instances_of(view: CachedClient, deployment: WorkloadDeployment) -> list[Instance]:
-    """Those it owns, and those of its name that have lost their owner."""
+    """Return the instances that it owns, and ownerless ones with its name label."""
     metadata, found = deployment.metadata, view.read(INSTANCE)
-    return [*found.owned_by(metadata.uid), *found.indexed(LOST, str(ref_of(deployment)))]
+    return [*found.owned_by(metadata.uid), *found.indexed(OWNERLESS, str(ref_of(deployment)))]
 
 
-def named_by_lost(instance: Instance) -> Iterable[str]:
-    """The deployment of an instance that nobody owns."""
+def index_ownerless(instance: Instance) -> Iterable[str]:
+    """Yield the deployment of an ownerless instance, by its label."""
     name = instance.metadata.labels.get(labels.DEPLOYMENT_NAME)
     if name and not controller_uid(instance):
         yield str(Ref(instance.metadata.namespace, name))
 
 
-def from_lost(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """By label, for an instance that has lost its owner."""
+def from_ownerless(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map an ownerless instance to its deployment, by its label."""
     metadata = change.latest.metadata
     name = metadata.labels.get(labels.DEPLOYMENT_NAME)
     if name and not controller_uid(change.latest):
         yield Key(view.plane, Ref(metadata.namespace, name))
 
 
-def is_lost(instance: Instance) -> bool:
+def is_ownerless(instance: Instance) -> bool:
     return not controller_uid(instance)
 
 
@@ -183,11 +190,14 @@ CONTROLLER = Controller(
         for_(DEPLOYMENT),
         owns(INSTANCE),
         watches(
-            INSTANCE, from_lost, update_filter=lambda _old, new: is_lost(new), create_filter=is_lost
+            INSTANCE,
+            from_ownerless,
+            update_filter=lambda _old, new: is_ownerless(new),
+            create_filter=is_ownerless,
         ),
         reads(INSTANCE_TYPE),
         reads(SERVER),
     ),
-    indexes=(Index(INSTANCE, LOST, named_by_lost),),
+    indexes=(Index(INSTANCE, OWNERLESS, index_ownerless),),
     finalizers=(labels.WORKLOAD_FINALIZER,),
 )

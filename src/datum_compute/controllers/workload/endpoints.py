@@ -1,4 +1,7 @@
-"""Deployment -> published ports over its serving instances, and their URLs into its status."""
+"""Publishing controller: publishes the ports of a deployment and writes their URLs to its status.
+
+The backends of a port are the machines of the instances that accept connections.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,16 @@ from datum_compute.drivers.traffic import Backend, SleepPolicy
 from datum_compute.planning.network.addresses import addresses_of
 from datum_compute.planning.rollout.machine import machine_id_of
 from datum_compute.planning.rollout.server import (
+    accepts_connections,
     last_ports,
     plan_endpoints,
     published_ports,
-    takes_connections,
 )
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 
-# How long a connection is held for a machine that is woken.
+# How long a connection waits for its machine to wake.
 WAKE_S = 10.0
 
 
@@ -41,7 +44,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     ports, last = published_ports(deployment), last_ports(deployment)
     await traffic.withdraw(owner, [port.name for port in ports])
-    serving = [i for i in _instances(view, key.ref) if takes_connections(i)]
+    serving = [i for i in _instances(view, key.ref) if accepts_connections(i)]
     published = {}
     for port in ports:
         backends = [b for i in serving for b in _backends(view, i, port.name)]
@@ -57,7 +60,7 @@ def _instances(view: CachedClient, deployment: Ref) -> list[Instance]:
 
 
 def _backends(view: CachedClient, instance: Instance, name: str) -> Iterable[Backend]:
-    """Where its machine listens: on the port that its own template says, old or new."""
+    """Yield the backends of a port name: the port number is that of the instance's template."""
     server = view.read(SERVER).get(ref_of(instance))
     addresses = addresses_of(instance.status.network_interfaces)
     if server is None or server.is_terminating or not addresses:
@@ -76,12 +79,12 @@ def _backends(view: CachedClient, instance: Instance, name: str) -> Iterable[Bac
 
 
 def sleep_policy(spec: ServerSpec) -> SleepPolicy | None:
-    """A connection that comes while its processes end waits for that as well."""
-    wish = spec.scale_to_zero
-    if wish is None:
+    """Return the sleep policy. A connection also waits for a stop that has not finished."""
+    scale_to_zero = spec.scale_to_zero
+    if scale_to_zero is None:
         return None
-    ending_s = spec.termination_grace_period_seconds if wish.mode == "stop" else 0
-    return SleepPolicy(seconds_of(wish.idle_after), wish.mode, WAKE_S + ending_s)
+    stop_s = spec.termination_grace_period_seconds if scale_to_zero.mode == "stop" else 0
+    return SleepPolicy(seconds_of(scale_to_zero.idle_after), scale_to_zero.mode, WAKE_S + stop_s)
 
 
 def from_instance(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

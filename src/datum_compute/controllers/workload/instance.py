@@ -1,4 +1,7 @@
-"""Instance -> its gates and its Ready condition."""
+"""Instance controller: decides the scheduling gates of an Instance and writes its Ready condition.
+
+``planning/rollout/gates.py`` contains the rules, ``controllers/gates.py`` reads what they need.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,24 @@ from collections.abc import Callable
 from datum_compute.api.errors import Conflict
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.controllers import gates as datagate
-from datum_compute.controllers import gates as networkgate
-from datum_compute.controllers import gates as quotagate
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.gates import (
+    DATA_EDGES,
+    NETWORK_EDGES,
+    QUOTA_EDGES,
+    WAITING_FOR_DATA,
+    clears_quota_gate,
+    confirm_grant,
+    decide_data,
+    decide_network,
+    decide_quota,
+)
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.rollout.gates import (
     Decision,
-    are_going,
-    is_ready_said,
+    all_gates_cleared,
+    is_ready_current,
     plan_readiness,
     should_defer_gates,
 )
@@ -34,9 +45,9 @@ from datum_compute.runtime.controller import (
 # ``planning/rollout/gates.py`` describes how to add one.
 Decide = Callable[[Context, Key, Instance], Decision | None]
 DECIDERS: tuple[Decide, ...] = (
-    quotagate.decide_quota,  # first, because it is what a new instance waits for
-    networkgate.decide_network,
-    datagate.decide_data,
+    decide_quota,  # first, because it is what a new instance waits for
+    decide_network,
+    decide_data,
 )
 
 
@@ -51,8 +62,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
             return Requeue(INITIAL_STATUS_S)
         if decision is not None:
             decisions.append(decision)
-    if any(quotagate.clears_gate(decision) for decision in decisions):
-        await quotagate.confirm_grant(context, key, instance)
+    if any(clears_quota_gate(decision) for decision in decisions):
+        await confirm_grant(context, key, instance)
     plan = plan_readiness(key.plane, instance, decisions, context.now())
     try:
         return await carry_out(context.planes, plan)
@@ -64,14 +75,14 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def concerns_readiness(_old: Instance, new: Instance) -> bool:
-    """Return False for our own writes: all gates recorded as clear, or Ready up to date.
+    """Return False if nothing is left to write: gates recorded as clear, or Ready up to date.
 
     Without gates only Ready is left to write, and the provisioner usually writes it together with
     the conditions that it follows from.
     """
     if new.spec.controller.scheduling_gates:
-        return new.is_terminating or not are_going(new)
-    return not is_ready_said(new)
+        return new.is_terminating or not all_gates_cleared(new)
+    return not is_ready_current(new)
 
 
 CONTROLLER = Controller(
@@ -80,10 +91,10 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(INSTANCE, update_filter=concerns_readiness),
-        *networkgate.NETWORK_EDGES,
-        *quotagate.EDGES,
-        *datagate.DATA_EDGES,
+        *NETWORK_EDGES,
+        *QUOTA_EDGES,
+        *DATA_EDGES,
     ),
-    indexes=(datagate.WAITING,),
+    indexes=(WAITING_FOR_DATA,),
     workers=MANY_WORKERS,
 )

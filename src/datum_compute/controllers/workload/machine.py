@@ -1,9 +1,8 @@
-"""Server -> a machine of the cell's driver, and the machine's state back into the Server status.
+"""Machine controller: runs a Server as a machine of the driver and writes the machine's state.
 
-``planning/rollout/machine.py`` decides the steps. A second controller removes machines that
-belong to no
-Server: a provider may report a machine late, twice, or after it reported its removal, and none of
-that causes an event.
+``planning/rollout/machine.py`` decides the steps. A second controller removes machines that belong
+to no Server: a provider may report a machine late, twice, or after it reported its removal, and
+none of that causes an event.
 """
 
 from __future__ import annotations
@@ -170,17 +169,17 @@ async def _remove_orphans(
 
 
 def concerns_driver(old: Server, new: Server) -> bool:
-    """Return False for our own report about a machine that is settled."""
+    """Return False for a status written by this controller about a settled machine."""
     return spec_or_metadata_changed(old, new) or new.status.phase not in SETTLED
 
 
-def waits_for(server: Server) -> Iterable[str]:
+def index_sources(server: Server) -> Iterable[str]:
     """The sources of a Server without a machine. A running machine keeps the data it has."""
     if server.status.phase == "Pending":
         yield from source_index_values(server.metadata.namespace, references_of_server(server.spec))
 
 
-WAITING = Index(SERVER, "waits-for-data", waits_for)
+WAITING_FOR_DATA = Index(SERVER, "waits-for-data", index_sources)
 
 
 def index_may_serve(server: Server) -> Iterable[str]:
@@ -269,8 +268,8 @@ CONTROLLER = Controller(
     name="machine",
     role="cell",
     reconcile=reconcile,
-    edges=(for_(SERVER, update_filter=concerns_driver), *source_edges(WAITING)),
-    indexes=(WAITING, MAY_SERVE_SERVERS),
+    edges=(for_(SERVER, update_filter=concerns_driver), *source_edges(WAITING_FOR_DATA)),
+    indexes=(WAITING_FOR_DATA, MAY_SERVE_SERVERS),
     finalizers=(labels.DRIVER_FINALIZER,),
     external_sources=(driver_changes, servers_without_machine, find_lost_machines),
     workers=MANY_WORKERS,

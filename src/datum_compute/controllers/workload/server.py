@@ -1,4 +1,7 @@
-"""Instance without gates -> Server, and the Server's state back to the Instance."""
+"""Provisioner: creates the Server of an Instance without gates and writes the Instance status.
+
+A second controller reports Servers that do not match exactly one Instance.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.instance_quota import size_on
 from datum_compute.planning.rollout.gates import is_quota_denied
 from datum_compute.planning.rollout.server import (
-    claims_of,
     find_owner,
+    instance_references,
     plan_provisioning,
     refs_to_reconcile,
 )
@@ -56,8 +59,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def concerns_machine(old: Instance, new: Instance) -> bool:
-    """Behind its gates an instance has no machine; only that its quota is denied is said here. In
-    front of them its status is our own report, but for the addresses."""
+    """Return True if an update may change the Server or its report.
+
+    An instance with gates has no machine: only a denied quota is reported. Without gates the
+    provisioner writes the status itself, apart from the addresses.
+    """
     before, after = old.spec.controller.scheduling_gates, new.spec.controller.scheduling_gates
     if before and after:
         return new.is_terminating or is_quota_denied(old) or is_quota_denied(new)
@@ -66,14 +72,15 @@ def concerns_machine(old: Instance, new: Instance) -> bool:
 
 
 def needs_machine(new: Instance) -> bool:
-    """Not one that waits behind its gates and has been told nothing of a machine."""
-    told = find_condition(new.status.conditions, PROGRAMMED)
-    untold = told is not None and told.reason == Reason.PENDING and not is_quota_denied(new)
-    return not (new.spec.controller.scheduling_gates and untold) or new.is_terminating
+    """Return False for an instance with gates whose Programmed condition is up to date."""
+    programmed = find_condition(new.status.conditions, PROGRAMMED)
+    is_initial = programmed is not None and programmed.reason == Reason.PENDING
+    is_reported = is_initial and not is_quota_denied(new)
+    return not (new.spec.controller.scheduling_gates and is_reported) or new.is_terminating
 
 
-def is_news(new: Server) -> bool:
-    """One that no driver has looked at says nothing of its machine."""
+def has_machine_report(new: Server) -> bool:
+    """Return True if a driver has reported on the Server, or the Server is being deleted."""
     return new.status.observed_generation > 0 or new.is_terminating
 
 
@@ -114,13 +121,13 @@ async def check_owner(context: Context, key: Key) -> Outcome:
     server = view.read(SERVER).get(key.ref)
     if server is None or server.is_terminating:
         return Done()
-    uid = claims_of(server)[0].uid
+    uid = instance_references(server)[0].uid
     owner = find_owner(
         server,
         view.read(INSTANCE).get,
         view.read(SERVER).with_label(labels.INSTANCE_UID, uid) if uid else (),
     )
-    context.mapped("server-owner", owner.match)
+    context.count_mapping("server-owner", owner.match)
     if owner.match.is_hit:
         return Done()
     note = f"{owner.match}: {owner.message}"
@@ -137,7 +144,10 @@ CONTROLLERS = (
         edges=(
             for_(INSTANCE, update_filter=concerns_machine, create_filter=needs_machine),
             watches(
-                SERVER, from_server, must_map_to_one="server-to-instance", create_filter=is_news
+                SERVER,
+                from_server,
+                must_map_to_one="server-to-instance",
+                create_filter=has_machine_report,
             ),
             reads(INSTANCE_TYPE),
         ),

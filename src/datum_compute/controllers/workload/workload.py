@@ -1,6 +1,7 @@
-"""Workload -> one WorkloadDeployment per placement and city, and the status of them all.
+"""Workload controller: reconciles a Workload to one WorkloadDeployment per placement and city.
 
-Record every change of a Workload as a WorkloadRevision.
+It also aggregates their status. A second controller records every change of a Workload as a
+WorkloadRevision.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.informer import ObjectChange
 
-# Cities report one after the other, and each more than once: one status update for many reports.
-REPORTED = Debounce(idle_s=0.01, max_s=0.25)
+# Every city reports several times, so one status update aggregates many reports.
+STATUS_DEBOUNCE = Debounce(idle_s=0.01, max_s=0.25)
 
 BY_INSTANCE_TYPE = "instance-type"
 
@@ -54,7 +55,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     )
     if workload.is_terminating or not found.deployments:
         return outcome
-    return replace(outcome, debounce=REPORTED)
+    return replace(outcome, debounce=STATUS_DEBOUNCE)
 
 
 def observe_workload(view: CachedClient, workload: Workload) -> WorkloadObjects:
@@ -70,7 +71,7 @@ def observe_workload(view: CachedClient, workload: Workload) -> WorkloadObjects:
         deployments=[by_ref[found] for found in sorted(by_ref)],
         claim=view.read(CLAIM).get(workload_claim_ref(ref)),
         revisions=_revisions(view, workload) if workload.is_terminating else (),
-        instance_type=view.read(INSTANCE_TYPE).get(Ref("", size_of(workload))),
+        instance_type=view.read(INSTANCE_TYPE).get(Ref("", type_name(workload))),
     )
 
 
@@ -81,25 +82,31 @@ def _revisions(view: CachedClient, workload: Workload) -> list[WorkloadRevision]
 
 
 def from_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """By its name: one that was left by an earlier workload names no owner, or another."""
+    """Map a claim to its workload, by name.
+
+    A claim of an earlier workload has no owner or another one.
+    """
     workload = workload_of_claim(ref_of(change.latest))
     if workload is not None:
         yield Key(view.plane, workload)
 
 
 def from_orphan(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """A deployment that lost its owner goes all the same, and the workload waits for that."""
+    """Map an ownerless deployment to its workload.
+
+    The workload deletes it too, and waits until it is gone.
+    """
     deployment = change.latest
     if not deployment.metadata.owner_references:
         yield Key(view.plane, Ref(deployment.metadata.namespace, deployment.spec.workload_ref.name))
 
 
-def size_of(workload: Workload) -> str:
+def type_name(workload: Workload) -> str:
     return size_name(workload.spec.template.spec.runtime.resources.instance_type)
 
 
 def from_type(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """The workloads that use the instance type: their status reports its lifecycle."""
+    """Map an instance type to the workloads that use it. Their status reports its lifecycle."""
     name = change.latest.metadata.name
     for workload in view.cached(WORKLOAD).indexed(BY_INSTANCE_TYPE, name):
         yield Key(view.plane, ref_of(workload))
@@ -118,7 +125,7 @@ WORKLOAD_CONTROLLER = Controller(
         watches(DEPLOYMENT, from_orphan),
         watches(INSTANCE_TYPE, from_type),
     ),
-    indexes=(Index(WORKLOAD, BY_INSTANCE_TYPE, lambda workload: (size_of(workload),)),),
+    indexes=(Index(WORKLOAD, BY_INSTANCE_TYPE, lambda workload: (type_name(workload),)),),
     finalizers=(labels.WORKLOAD_FINALIZER,),
     entitled_only=True,
 )
@@ -130,7 +137,7 @@ async def reconcile_revision(context: Context, key: Key) -> Outcome:
     if workload is None:
         return Done()
     if labels.WORKLOAD_FINALIZER not in workload.metadata.finalizers:
-        return Done()  # the finalizer comes first: it removes the revisions
+        return Done()  # the finalizer is added first, because it removes the revisions
     found = view.read(REVISION)
     revisions = select_revisions(
         workload,

@@ -67,7 +67,7 @@ from datum_compute.planning.rollout.referenced_data import (
     SOURCE_BYTES_MAX,
     ObservedSources,
     SourceObject,
-    data_verdict,
+    check_sources,
     delivered_sources,
     has_copy_label,
     size_bytes,
@@ -254,7 +254,7 @@ def recorded_resolution(deployment: WorkloadDeployment) -> SourceResolution | No
 
 def resolve_sources(deployment: WorkloadDeployment, observed: ObservedSources) -> SourceResolution:
     wanted, current = references(deployment.spec.template), template_hash(deployment.spec.template)
-    verdict = _name_verdict(wanted) or data_verdict(wanted, observed)
+    verdict = _name_verdict(wanted) or check_sources(wanted, observed)
     if verdict.status != TRUE:
         return SourceResolution(
             template_hash=current, reason=str(verdict.reason), message=verdict.message
@@ -341,7 +341,7 @@ def data_ready_condition(
     if deployment is None:
         return _UNRESOLVED
     if labels.SOURCE_GENERATION not in deployment.metadata.annotations:
-        return data_verdict(wanted, observed)
+        return check_sources(wanted, observed)
     found = recorded_resolution(deployment)
     if found is None or found.template_hash != template:
         return _UNRESOLVED
@@ -351,12 +351,12 @@ def data_ready_condition(
         str(source)
         for source in sources(wanted)
         if (version := found.versions.get(str(source)))
-        and not _is_current_version(observed.held.get(source), version)
+        and not _is_current_version(observed.present.get(source), version)
     ]
     if missing:
         message = f"Waiting for the cell to get {', '.join(missing)}"
         return ConditionValue(FALSE, Reason.AWAITING_PROPAGATION, message[:1024])
-    return data_verdict(wanted, observed)
+    return check_sources(wanted, observed)
 
 
 def _is_current_version(held: SourceObject | None, version: str) -> bool:

@@ -79,7 +79,7 @@ from datum_compute.planning.rollout.gates import (
     QUOTA,
     Decision,
     gate_names,
-    waiting_s,
+    instance_age_s,
 )
 
 # --- size of an instance
@@ -295,7 +295,7 @@ def plan_claim_error(
     verdict = _claim_error(location, error)
     retry_s = FORBIDDEN_S if isinstance(error, Forbidden) else REFUSED_S
     if isinstance(error, AlreadyExists):  # usually the claim of the previous cell of the slot
-        retry_s = pending_requeue_s(waiting_s(instance, unix_s), instance.metadata.uid)
+        retry_s = pending_requeue_s(instance_age_s(instance, unix_s), instance.metadata.uid)
     conditions = set_conditions(
         instance.status.conditions,
         {QUOTA_GRANTED: verdict},
@@ -430,7 +430,7 @@ def decide_quota_gate(
     instance: Instance, observed: ObservedQuota, unix_s: float
 ) -> Decision | None:
     """Return the decision of the Quota gate; None while the project may still be synchronizing."""
-    waited_s = waiting_s(instance, unix_s)
+    waited_s = instance_age_s(instance, unix_s)
     if observed.location is None or observed.is_readable:
         verdict = quota_verdict(observed.location, instance, observed.claim, observed.size)
     elif observed.is_recorded:
@@ -482,9 +482,9 @@ def quota_verdict(
     return ConditionValue(FALSE, as_quota_granted_reason(granted.reason), granted.message)
 
 
-def pending_requeue_s(waiting_s: float, uid: str) -> float:
+def pending_requeue_s(instance_age_s: float, uid: str) -> float:
     """Return when to check an instance again that has waited this long for its quota."""
-    tier = next((delay for until, delay in _TIERS if waiting_s < until), _LAST_TIER_S)
+    tier = next((delay for until, delay in _TIERS if instance_age_s < until), _LAST_TIER_S)
     return _add_jitter(tier, uid)
 
 

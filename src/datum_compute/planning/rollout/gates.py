@@ -1,40 +1,33 @@
-"""Scheduling gates: what must happen before an Instance may have a machine.
+"""Scheduling gates of an Instance and its Ready condition.
 
-Rules kept here:
-- The list is open. A gate that nobody here knows holds the instance like any other, and Ready
-  names it, until whoever put it there removes it.
-- A gate goes in the same pass that records its condition. The condition is written first, so a
-  crash between the two leaves a gate that the next pass removes.
-- Gates are removed one by one, by their name, never by writing the list: a writer with an old
-  view is refused and can bring nothing back. Nothing here ever adds a gate to an instance that is
-  there already.
-- What was granted stays granted: when the gate is gone and its condition True, a decision that is
-  not True is no longer recorded. Trouble of a neighbour never takes down what runs.
+A scheduling gate names what must happen before an Instance may have a machine. Rules:
+- The list is open. A gate of an unknown name blocks the instance like any other, and Ready reports
+  it, until the component that added it removes it.
+- A gate is removed in the pass that records its condition. The condition is written first, so a
+  crash between the two writes leaves a gate that the next pass removes.
+- Gates are removed one by one, by name, and never by writing the whole list: the write of a
+  controller with a stale cache is refused and cannot restore a gate. No controller adds a gate to
+  an existing instance.
+- A granted decision stays granted. When the gate is gone and its condition is True, a decision that
+  is not True is not recorded, so that a failure of a dependency never stops a running instance.
+
+Ready is True if Programmed and Available are True and no scheduling gate is left. Whether a process
+runs does not count (a sleeping instance serves), and neither does a quota that was granted before.
+An Instance that is not Ready reports the reason and message of the cause with the highest rank
+(``api/reasons.py``); of equal ranks the first. A Pending condition and an undecided quota are not
+causes. The instance controller and the provisioner both write Ready, with ``ready_condition``.
 
 To add a gate:
-1. Name it below with the condition that records it (``api/instance.py``); its reasons go into
-   ``api/reasons.py`` (with a rank there, and an entry in ``planning/explain/explain.py``).
-2. Put it on new instances: a line in ``ON_NEW_INSTANCES`` below.
-3. Decide it: ``planning/<gate>.py`` with a pure ``decide_<gate>(instance, observed...) ->
-   Decision``. The verdict's status is True (clear it), False (refused, and why) or Unknown (not
-   decided yet). ``recheck_s`` bounds the wait if an event should be missed.
+1. Name it below with its condition (``api/instance.py``). Add its reasons to ``api/reasons.py``
+   with a rank, and to ``planning/explain/explain.py``.
+2. Add a line to ``INITIAL_GATES``, so that new instances get it.
+3. Decide it in ``planning/<gate>.py`` with a pure ``decide_<gate>(instance, observed...) ->
+   Decision``. The status of the decision is True (clear the gate), False (refused, with the reason)
+   or Unknown (not decided yet). ``recheck_s`` limits the wait if an event is missed.
 4. Observe for it: a function in ``DECIDERS`` of ``controllers/workload/instance.py`` reads what the
-   decision needs and answers it, or None if the gate is not its business for this instance. The
-   watches whose events change the decision belong to the same controller.
-Whoever makes what the gate waits for (a claim, an address, a companion) is a controller of its own.
-A condition other than True then competes for the Ready reason by itself
-(planning/rollout/gates.py).
-
-The Ready condition of an Instance: its status, reason and message.
-
-Ready = Programmed and Available and no scheduling gates. Nothing else counts: not whether a process
-runs (a sleeping instance serves), not a quota that was granted before.
-
-An Instance that is not Ready reports the reason and message of the cause with the highest rank
-(``api/reasons.py``); of equal ranks the first. A Pending condition and an undecided quota are no
-cause.
-
-The instance controller and the provisioner both write Ready, with ``ready_condition``.
+   decision needs and returns it, or None if the gate does not apply to this instance. Add the
+   watches whose events change the decision to the same controller.
+The object that the gate waits for (a claim, an address, a copy) has its own controller.
 """
 
 from __future__ import annotations
@@ -77,13 +70,13 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.initial_status import should_defer
 from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.plan import Action, ListItemRef, PatchStatus, Plan, RemoveListItems
-from datum_compute.planning.rollout.stopping import stopping_verdict
+from datum_compute.planning.rollout.stopping import stopping_value
 
-# Gates that the platform knows by name.
+# Gates that the platform decides.
 NETWORK, QUOTA, REFERENCED_DATA = "Network", "Quota", "ReferencedData"
 
-# The condition that says of each whether it is clear.
-RECORDED_AS = {
+# The condition that records the decision of each gate.
+CONDITION_OF_GATE = {
     NETWORK: NETWORK_READY,
     QUOTA: QUOTA_GRANTED,
     REFERENCED_DATA: REFERENCED_DATA_READY,
@@ -93,10 +86,10 @@ RECORDED_AS = {
 # the gate reports that it cannot be read.
 FIRST_SYNC_S = 30.0
 
-Applies = Callable[[WorkloadDeployment], bool]
+IsRequired = Callable[[WorkloadDeployment], bool]
 
-# Gates of a new instance, each with the question whether it applies. In the order they are shown.
-ON_NEW_INSTANCES: tuple[tuple[str, Applies], ...] = (
+# Gates of a new instance, each with the rule whether it is required, in display order.
+INITIAL_GATES: tuple[tuple[str, IsRequired], ...] = (
     (NETWORK, lambda _deployment: True),
     (QUOTA, lambda _deployment: True),
     (REFERENCED_DATA, lambda deployment: bool(references(deployment.spec.template))),
@@ -104,29 +97,28 @@ ON_NEW_INSTANCES: tuple[tuple[str, Applies], ...] = (
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What is known about one gate: the condition that records it, and the verdict.
+    """The decision about one gate, with the condition that records it.
 
-    ``records`` are fields of the status that belong to the gate, written with its condition;
-    ``fields`` are fields of the spec, written when the gate goes.
+    ``status_fields`` are written with the condition, ``spec_fields`` when the gate is removed.
     """
 
     gate: str
     condition: str
-    verdict: ConditionValue
+    value: ConditionValue
     recheck_s: float | None = None
-    records: Mapping[str, Any] = {}
-    fields: Mapping[str, Any] = {}
+    status_fields: Mapping[str, Any] = {}
+    spec_fields: Mapping[str, Any] = {}
 
     @property
     def is_clear(self) -> bool:
-        return self.verdict.status == TRUE
+        return self.value.status == TRUE
 
 
-def first_gates(deployment: WorkloadDeployment) -> list[SchedulingGate]:
-    return [SchedulingGate(name=name) for name, applies in ON_NEW_INSTANCES if applies(deployment)]
+def initial_gates(deployment: WorkloadDeployment) -> list[SchedulingGate]:
+    return [SchedulingGate(name=name) for name, applies in INITIAL_GATES if applies(deployment)]
 
 
-def waiting_s(instance: Instance, unix_s: float) -> float:
+def instance_age_s(instance: Instance, unix_s: float) -> float:
     """Return the age of the instance. The conditions of a new one have the time 1970."""
     return unix_s - parse_timestamp(instance.metadata.creation_timestamp or EPOCH)
 
@@ -145,32 +137,37 @@ def is_quota_denied(instance: Instance) -> bool:
     return find_quota_denial(instance.status.conditions) is not None
 
 
-def are_going(instance: Instance) -> bool:
-    """Whether every gate is on record as clear: whoever recorded the last one removes them now."""
+def all_gates_cleared(instance: Instance) -> bool:
+    """Return True if every gate is recorded as clear.
+
+    The reconcile that recorded the last one removes the gates.
+    """
     conditions = instance.status.conditions
-    return all(is_true(conditions, RECORDED_AS.get(name, "")) for name in gate_names(instance))
+    return all(
+        is_true(conditions, CONDITION_OF_GATE.get(name, "")) for name in gate_names(instance)
+    )
 
 
-def recorded(instance: Instance, decisions: Sequence[Decision], now: str) -> list[Condition]:
-    """The conditions of the instance with every decision in its own."""
+def conditions_with_decisions(
+    instance: Instance, decisions: Sequence[Decision], now: str
+) -> list[Condition]:
+    """Return the conditions of the instance, updated with every decision."""
     conditions = instance.status.conditions
-    held = gate_names(instance)
+    present = gate_names(instance)
     for decision in decisions:
-        if decision.gate in held or not _is_past(conditions, decision):
+        if decision.gate in present or not _is_superseded(conditions, decision):
             generation = instance.metadata.generation
-            new = make_condition(
-                decision.condition, decision.verdict, generation=generation, now=now
-            )
+            new = make_condition(decision.condition, decision.value, generation=generation, now=now)
             conditions = with_condition(conditions, new)
     return conditions
 
 
-def _is_past(conditions: Sequence[Condition], decision: Decision) -> bool:
-    """Whether a decision about a gate that is gone would say nothing new, or take it back."""
+def _is_superseded(conditions: Sequence[Condition], decision: Decision) -> bool:
+    """Return True if a decision about a removed gate is already recorded or would revoke it."""
     old = find_condition(conditions, decision.condition)
     if old is None:
         return False
-    unchanged = (old.status, old.reason, old.message) == decision.verdict
+    unchanged = (old.status, old.reason, old.message) == decision.value
     return unchanged or (old.status == TRUE and not decision.is_clear)
 
 
@@ -179,10 +176,10 @@ def remaining_gates(instance: Instance, decisions: Sequence[Decision]) -> list[s
     return [name for name in gate_names(instance) if name not in clear]
 
 
-def plan_removal(
+def plan_gate_removal(
     plane: PlaneName, instance: Instance, decisions: Sequence[Decision]
 ) -> list[RemoveListItems]:
-    """All gates that have become clear, in one patch."""
+    """Remove all gates that have become clear, in one patch."""
     stays = set(remaining_gates(instance, decisions))
     items = tuple(
         ListItemRef(f"/spec/controller/schedulingGates/{index}", "name", name)
@@ -191,9 +188,9 @@ def plan_removal(
     )
     if not items:
         return []
-    fields = {n: value for d in decisions if d.is_clear for n, value in d.fields.items()}
+    spec_fields = {n: value for d in decisions if d.is_clear for n, value in d.spec_fields.items()}
     ref, uid = ref_of(instance), instance.metadata.uid
-    return [RemoveListItems(plane, INSTANCE, ref, uid, items, "clear now", fields)]
+    return [RemoveListItems(plane, INSTANCE, ref, uid, items, "gates are clear", spec_fields)]
 
 
 def should_defer_gates(instance: Instance, decision: Decision, now: str) -> bool:
@@ -201,107 +198,113 @@ def should_defer_gates(instance: Instance, decision: Decision, now: str) -> bool
 
     They are then recorded in one write, when all of them are decided.
     """
-    undecided = decision.verdict.status == UNKNOWN and decision.gate in gate_names(instance)
+    undecided = decision.value.status == UNKNOWN and decision.gate in gate_names(instance)
     return undecided and should_defer(instance, (), now)
 
 
 def recheck_s(instance: Instance, decisions: Sequence[Decision]) -> float | None:
-    """The soonest time at which an undecided gate should be looked at again, spread a little so
-    that a thousand instances do not ask together."""
-    held = gate_names(instance)
-    asked = [d.recheck_s for d in decisions if d.gate in held and not d.is_clear]
-    soonest = min((seconds for seconds in asked if seconds is not None), default=None)
+    """Return when the next undecided gate is due for a recheck, with jitter."""
+    present = gate_names(instance)
+    delays = [d.recheck_s for d in decisions if d.gate in present and not d.is_clear]
+    soonest = min((seconds for seconds in delays if seconds is not None), default=None)
     return None if soonest is None else with_jitter(soonest, ref_of(instance))
 
 
-_UNTOLD = (Reason.PENDING, Reason.PENDING_PROGRAMMING)
-# Conditions that never speak for themselves. Running was the name of Available once: objects that
-# still carry it must not be believed.
-_SILENT = (READY, PROGRAMMED, QUOTA_GRANTED, "Running")
+_PENDING_REASONS = (Reason.PENDING, Reason.PENDING_PROGRAMMING)
+# Conditions that are no cause of their own. Running is the former name of Available: objects of an
+# old release may still have it.
+_IGNORED_CONDITIONS = (READY, PROGRAMMED, QUOTA_GRANTED, "Running")
 
 
 def plan_readiness(
     plane: PlaneName, instance: Instance, decisions: Sequence[Decision], now: str
 ) -> Plan:
     """Record the decisions and Ready in one write, then remove the gates that are clear."""
-    conditions = recorded(instance, decisions, now)
+    conditions = conditions_with_decisions(instance, decisions, now)
     gates = remaining_gates(instance, decisions)
     new = ready_condition(instance, conditions, gates, now)
     conditions = with_condition(conditions, new)
     actions: list[Action] = []
-    records = {name: value for d in decisions for name, value in d.records.items()}
-    if records or not _says_the_same(instance, conditions):
+    status_fields = {name: value for d in decisions for name, value in d.status_fields.items()}
+    if status_fields or not _needs_no_write(instance, conditions):
         version = instance.metadata.resource_version
-        status = {"conditions": plain(conditions), **records}
+        status = {"conditions": plain(conditions), **status_fields}
         reason = f"{READY} is {new.status}: {new.reason}"
         actions.append(PatchStatus(plane, INSTANCE, ref_of(instance), version, status, reason))
     if not instance.is_terminating:
-        actions += plan_removal(plane, instance, decisions)
+        actions += plan_gate_removal(plane, instance, decisions)
     return Plan(tuple(actions), requeue_after_s=recheck_s(instance, decisions))
 
 
-def is_ready_said(instance: Instance) -> bool:
-    """Whether Ready, of an instance without gates, is what follows from its other conditions."""
+def is_ready_current(instance: Instance) -> bool:
+    """Return True if Ready of an instance without gates matches its other conditions."""
     conditions = instance.status.conditions
     ready = ready_condition(instance, conditions, (), EPOCH)
-    return _says_the_same(instance, with_condition(conditions, ready))
+    return _needs_no_write(instance, with_condition(conditions, ready))
 
 
-def _says_the_same(instance: Instance, conditions: Sequence[Condition]) -> bool:
-    """Also if only the generation is new, while no machine has been seen: the first word about the
-    machine brings the generation along."""
+def _needs_no_write(instance: Instance, conditions: Sequence[Condition]) -> bool:
+    """Return True if the conditions are recorded, apart from a new generation without a machine.
+
+    The first report about the machine writes the new generation.
+    """
     old = instance.status.conditions
     if conditions == old:
         return True
     programmed = find_condition(conditions, PROGRAMMED)
     unseen = programmed is not None and programmed.reason == Reason.PENDING
     gated = bool(instance.spec.controller.scheduling_gates)
-    return unseen and not gated and [_words(c) for c in conditions] == [_words(c) for c in old]
+    return (
+        unseen
+        and not gated
+        and [_condition_value(c) for c in conditions] == [_condition_value(c) for c in old]
+    )
 
 
 def ready_condition(
     instance: Instance, conditions: Sequence[Condition], gates: Sequence[str], now: str
 ) -> Condition:
-    if instance.is_terminating:
-        verdict = stopping_verdict(instance)
-    else:
-        verdict = ready_verdict(conditions, gates)
-    return make_condition(READY, verdict, generation=instance.metadata.generation, now=now)
+    value = stopping_value(instance) if instance.is_terminating else ready_value(conditions, gates)
+    return make_condition(READY, value, generation=instance.metadata.generation, now=now)
 
 
 def observed_ready(instance: Instance, now: str) -> Condition:
-    """Ready as it follows from what the instance says now."""
+    """Return Ready as it follows from the recorded conditions and gates."""
     return ready_condition(instance, instance.status.conditions, gate_names(instance), now)
 
 
-def ready_verdict(conditions: Sequence[Condition], gates: Sequence[str]) -> ConditionValue:
+def ready_value(conditions: Sequence[Condition], gates: Sequence[str]) -> ConditionValue:
     if gates:
         message = f"Scheduling gates present: {', '.join(gates)}"
-        held = ConditionValue(FALSE, Reason.SCHEDULING_GATES_PRESENT, message)
-        return _worst(held, 0, [*_quota(conditions), *_others(conditions)])
+        gated = ConditionValue(FALSE, Reason.SCHEDULING_GATES_PRESENT, message)
+        return _highest_ranked(gated, 0, [*_quota_cause(conditions), *_other_causes(conditions)])
     programmed = find_condition(conditions, PROGRAMMED)
     if programmed is None or programmed.status != TRUE:
-        return _unprogrammed(conditions, programmed)
+        return _not_programmed(conditions, programmed)
     available = find_condition(conditions, AVAILABLE)
     if available is None or available.status != TRUE:
         if available is None or available.reason == Reason.PENDING:
             return ConditionValue(FALSE, Reason.PENDING, "Instance is not available")
-        return _words(available)
+        return _condition_value(available)
     return ConditionValue(TRUE, Reason.AVAILABLE, "Instance is ready")
 
 
-def _unprogrammed(conditions: Sequence[Condition], programmed: Condition | None) -> ConditionValue:
-    verdict = ConditionValue(FALSE, Reason.PENDING_PROGRAMMING, "Instance has not been programmed")
-    candidates = [*_others(conditions)]
-    if programmed is None or programmed.reason in _UNTOLD:
-        return _worst(verdict, -1, candidates)
-    return _worst(_words(programmed), 0, [*candidates, _words(programmed)])
+def _not_programmed(
+    conditions: Sequence[Condition], programmed: Condition | None
+) -> ConditionValue:
+    value = ConditionValue(FALSE, Reason.PENDING_PROGRAMMING, "Instance has not been programmed")
+    candidates = [*_other_causes(conditions)]
+    if programmed is None or programmed.reason in _PENDING_REASONS:
+        return _highest_ranked(value, -1, candidates)
+    return _highest_ranked(
+        _condition_value(programmed), 0, [*candidates, _condition_value(programmed)]
+    )
 
 
-def _worst(
+def _highest_ranked(
     first: ConditionValue, rank: int, candidates: Sequence[ConditionValue]
 ) -> ConditionValue:
-    """The one with the highest rank; ``first`` has the given rank, ties keep the earlier."""
+    """Return the cause with the highest rank. ``first`` has the given rank; ties keep the first."""
     for candidate in candidates:
         other = INSTANCE_RANK.get(candidate.reason, 0)
         if other > rank:
@@ -309,19 +312,19 @@ def _worst(
     return first
 
 
-def _quota(conditions: Sequence[Condition]) -> Iterator[ConditionValue]:
+def _quota_cause(conditions: Sequence[Condition]) -> Iterator[ConditionValue]:
     denial = find_quota_denial(conditions)
     if denial is not None:
         yield ConditionValue(FALSE, QUOTA_DENIED_ON_INSTANCE, denial.message)
 
 
-def _others(conditions: Sequence[Condition]) -> Iterator[ConditionValue]:
+def _other_causes(conditions: Sequence[Condition]) -> Iterator[ConditionValue]:
     for condition in conditions:
-        if condition.type in _SILENT or condition.status == TRUE:
+        if condition.type in _IGNORED_CONDITIONS or condition.status == TRUE:
             continue
-        if condition.reason not in _UNTOLD:
-            yield _words(condition)
+        if condition.reason not in _PENDING_REASONS:
+            yield _condition_value(condition)
 
 
-def _words(condition: Condition) -> ConditionValue:
+def _condition_value(condition: Condition) -> ConditionValue:
     return ConditionValue(condition.status, condition.reason, condition.message)

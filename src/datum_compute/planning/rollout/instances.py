@@ -1,35 +1,32 @@
 """Which Instances a deployment creates, recreates and removes, in which order.
 
-These rules hold under both policies:
-- A changed template is rolled out by recreating, from the highest ordinal down. At most
-  ``maxUnavailable`` of the wanted slots are out of service because of it. A replacement counts as
-  out of service until it is available (``planning/rollout/instances.py``).
-- Outdated instances that were observed as not ready are replaced first, outside that budget, so
+Rules of both policies:
+- A changed template is rolled out by recreating instances, from the highest ordinal down. At most
+  ``maxUnavailable`` of the wanted slots are out of service because of it.
+- Outdated instances that were observed as not ready are replaced first, outside that limit, so
   that a broken template can always be replaced. An instance that was never observed, or not since
   this process started, is replaced only after an observation. An instance whose readiness became
   Unknown counts as serving.
-- Instances that are no longer wanted are removed highest first, without waiting for anything.
-- Strays (controlled, but without a slot) are removed at once.
-- Labels are repaired independently: never skipped, never a step of the rollout.
-- A paused deployment replaces no instance; it still fills empty slots and scales down.
+- Instances that are no longer wanted are removed, the highest ordinal first. Their removal does not
+  wait for other instances.
+- Unslotted instances (controlled by the deployment, but without an ordinal) are removed at once.
+- Labels are repaired in every pass. A repair is not a step of the rollout.
+- A paused deployment replaces no instance. It still fills empty slots and scales down.
 
 ``OrderedReady`` fills slots in ascending order, each when all instances below it are Ready; they
 need not be available. ``Parallel`` fills all at once. Planned steps that have to wait stay in the
-plan as skipped.
+plan as deferred.
 
-How many serving instances a rollout may take out of service now.
-
-``maxUnavailable`` bounds how many of the wanted slots are out of service. An outdated instance is
-in service while it serves (Ready is True or became Unknown). A replacement is in service only while
-it is available. While any replacement does not exist yet, is not available or has exited, nothing
-else is removed, so that a broken release costs one step of the rollout and not the whole city.
-
-A slot that waits for quota counts neither as wanted nor as out of service if the new template
-requests the same size. A slot keeps its claim when its instance is replaced, so such a rollout does
-not affect the wait. If the slot counted, a rollout at the quota limit could never begin.
-
-A template of another size needs new quota. Then a slot without quota counts as out of service, so
-that a template too large for the quota costs ``maxUnavailable`` instances and not all of them.
+Rules of the disruption budget, which limits how many serving instances a rollout may remove now:
+- An outdated instance is in service while it serves (Ready is True or became Unknown). A
+  replacement is in service only while it is available.
+- While any replacement does not exist yet, is not available or has exited, no other instance is
+  removed. A broken release therefore costs one step of the rollout and not the whole city.
+- A slot that waits for quota counts neither as wanted nor as out of service if the new template
+  requests the same size. A slot keeps its claim when its instance is replaced, so such a rollout
+  does not affect the wait. If the slot counted, a rollout at the quota limit could never start.
+- A template of another size needs new quota. Then a slot without quota counts as out of service, so
+  that a template too large for the quota costs ``maxUnavailable`` instances and not all of them.
 """
 
 from __future__ import annotations
@@ -72,10 +69,10 @@ def rollout_budget(
 ) -> int:
     """Return how many more instances may be removed; zero or less means none.
 
-    ``quota_waiting`` is the result of ``quota_waiters()``. ``updated_ordinals`` are the slots whose
-    instance has the current template.
+    ``quota_waiting`` is the result of ``slots_waiting_for_quota()``. ``updated_ordinals`` are the
+    slots whose instance has the current template.
     """
-    empty = frozenset(number for number in range(wanted) if number not in slots.held)
+    empty = frozenset(number for number in range(wanted) if number not in slots.by_ordinal)
     if has_unavailable_replacement(slots, (updated_ordinals | empty) - quota_waiting):
         return 0
     allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(quota_waiting))
@@ -88,31 +85,40 @@ def has_unavailable_replacement(slots: Slots, replacements: frozenset[int]) -> b
 
 
 def out_of_service(slots: Slots, wanted: int, updated_ordinals: frozenset[int]) -> int:
-    """Count the wanted slots that have neither an outdated instance that serves nor an updated
-    instance that is available."""
+    """Return the number of wanted slots that are out of service.
+
+    They have neither an outdated instance that serves nor an updated instance that is available.
+    """
     in_service = (slots.serving - updated_ordinals) | (slots.available & updated_ordinals)
     return wanted - sum(number < wanted for number in in_service)
 
 
-def quota_waiters(deployment: WorkloadDeployment, slots: Slots, wanted: int) -> frozenset[int]:
-    """The wanted slots that are out of service for want of quota and through nobody's fault. One
-    that comes only after a lower one is ready waits with that."""
-    refused = frozenset(n for n in range(wanted) if _is_refused(slots.held.get(n)))
-    if not refused or not _keeps_size(deployment, slots, wanted):
+def slots_waiting_for_quota(
+    deployment: WorkloadDeployment, slots: Slots, wanted: int
+) -> frozenset[int]:
+    """Return the wanted slots that are out of service only because quota is missing.
+
+    With ``OrderedReady``, empty slots above such a slot wait with it.
+    """
+    exceeded = frozenset(n for n in range(wanted) if _is_quota_exceeded(slots.by_ordinal.get(n)))
+    if not exceeded or not _is_size_unchanged(deployment, slots, wanted):
         return frozenset()
     if deployment.spec.scale_settings.instance_management_policy != "OrderedReady":
-        return refused
-    behind = (n for n in range(min(refused), wanted) if n not in slots.held)
-    return refused.union(behind)
+        return exceeded
+    waiting_above = (n for n in range(min(exceeded), wanted) if n not in slots.by_ordinal)
+    return exceeded.union(waiting_above)
 
 
-def can_return(deployment: WorkloadDeployment, number: int, waiting: frozenset[int]) -> bool:
-    """Whether a slot would be filled again; in order it is not while a lower one has no quota."""
+def can_be_recreated(deployment: WorkloadDeployment, number: int, waiting: frozenset[int]) -> bool:
+    """Return True if the slot would be filled again after its instance is removed.
+
+    With ``OrderedReady`` it would not while a lower slot waits for quota.
+    """
     ordered = deployment.spec.scale_settings.instance_management_policy == "OrderedReady"
     return not ordered or not waiting or number < min(waiting)
 
 
-def _is_refused(instance: Instance | None) -> bool:
+def _is_quota_exceeded(instance: Instance | None) -> bool:
     """Return True if the instance has no machine, never had one, and its quota is exceeded.
 
     A quota that was granted stays granted.
@@ -125,37 +131,39 @@ def _is_refused(instance: Instance | None) -> bool:
     return denial is not None and denial.reason == Reason.QUOTA_EXCEEDED
 
 
-def _keeps_size(deployment: WorkloadDeployment, slots: Slots, wanted: int) -> bool:
-    """Whether what serves asks for the size that the template asks for."""
-    asked = _asked_budget(deployment.spec.template.spec.runtime)
+def _is_size_unchanged(deployment: WorkloadDeployment, slots: Slots, wanted: int) -> bool:
+    """Return True if all wanted instances that serve have the size that the template requests."""
+    requested = _requested_size(deployment.spec.template.spec.runtime)
     return all(
-        _asked_budget(slots.held[n].spec.runtime) == asked for n in slots.serving if n < wanted
+        _requested_size(slots.by_ordinal[n].spec.runtime) == requested
+        for n in slots.serving
+        if n < wanted
     )
 
 
-def _asked_budget(runtime: Runtime) -> tuple[str, ResourceAmounts, tuple[ResourceAmounts, ...]]:
+def _requested_size(runtime: Runtime) -> tuple[str, ResourceAmounts, tuple[ResourceAmounts, ...]]:
     limits = tuple(c.resources.limits for c in runtime.sandbox.containers)
     return runtime.resources.instance_type, runtime.resources.requests, limits
 
 
 Step = Create | Delete | Wait
-_asked = attrgetter(*TemplateSpec.__struct_fields__)
+_template_fields = attrgetter(*TemplateSpec.__struct_fields__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Slate:
+class RolloutSteps:
     """What the wanted slots need, before the budget decides how much of it may happen now.
 
-    ``broken`` and ``drifted`` begin with the highest ordinal, ``filling`` with the lowest.
-    ``stranded`` are drifted too, but would not come back if they were removed. ``settling`` are
-    replacements that are ready and not yet available. ``updated`` are the ordinals whose instance
-    has the current template.
+    ``unready_old`` and ``outdated`` start with the highest ordinal, ``to_fill`` with the lowest.
+    ``outdated_blocked`` are outdated too, but could not be recreated after their removal.
+    ``settling`` are replacements that are ready and not yet available. ``updated`` are the ordinals
+    whose instance has the current template.
     """
 
-    broken: tuple[Step, ...]
-    filling: tuple[Step, ...]
-    drifted: tuple[Step, ...]
-    stranded: tuple[Step, ...]
+    unready_old: tuple[Step, ...]
+    to_fill: tuple[Step, ...]
+    outdated: tuple[Step, ...]
+    outdated_blocked: tuple[Step, ...]
     settling: tuple[Step, ...]
     updated: frozenset[int]
 
@@ -170,80 +178,83 @@ def plan_instances(
     instances: Sequence[Instance],
     min_ready: MinReady = WITHOUT_DELAY,
 ) -> Plan:
-    """``instances`` are all that the deployment controls, terminating ones included."""
+    """Plan for all instances that the deployment controls, terminating ones included."""
     return plan_slots(plane, deployment, slots_of(deployment.metadata.name, instances, min_ready))
 
 
 def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> Plan:
     wanted = wanted_replicas(deployment)
-    waiting = quota_waiters(deployment, slots, wanted)
-    slate = _slate(plane, deployment, slots, wanted, waiting)
+    waiting = slots_waiting_for_quota(deployment, slots, wanted)
+    steps = _collect_steps(plane, deployment, slots, wanted, waiting)
     ordered = deployment.spec.scale_settings.instance_management_policy == "OrderedReady"
-    budget = rollout_budget(deployment, slots, wanted, waiting, slate.updated)
-    actions: list[Action] = [*_strays(plane, slots)]
-    actions += _surplus(plane, slots, wanted, ordered=ordered)
+    budget = rollout_budget(deployment, slots, wanted, waiting, steps.updated)
+    actions: list[Action] = [*_delete_unslotted(plane, slots)]
+    actions += _delete_surplus(plane, slots, wanted, ordered=ordered)
     if deployment.spec.paused:
-        actions += _begun([*slate.filling], 1 if ordered else None)
-        actions += _begun([*slate.broken, *slate.drifted, *slate.stranded], 0)
+        actions += _limit_steps([*steps.to_fill], 1 if ordered else None)
+        actions += _limit_steps([*steps.unready_old, *steps.outdated, *steps.outdated_blocked], 0)
     elif ordered:
-        actions += _begun([*slate.broken, *slate.filling], 1)
-        actions += _rollout(slate, budget)
-        actions += _begun(slate.stranded, 0)
+        actions += _limit_steps([*steps.unready_old, *steps.to_fill], 1)
+        actions += _rollout(steps, budget)
+        actions += _limit_steps(steps.outdated_blocked, 0)
     else:
-        actions += (*slate.broken, *slate.filling)
-        actions += _rollout(slate, budget)
-    return Plan((*actions, *_repairs(plane, deployment, slots)))
+        actions += (*steps.unready_old, *steps.to_fill)
+        actions += _rollout(steps, budget)
+    return Plan((*actions, *_repair_metadata(plane, deployment, slots)))
 
 
-def _rollout(slate: _Slate, budget: int) -> list[Step]:
-    """Replace drifted instances within the budget. Settling replacements matter only to them."""
-    waits = slate.settling if slate.drifted else ()
-    return [*waits, *_begun(slate.drifted, budget)]
+def _rollout(steps: RolloutSteps, budget: int) -> list[Step]:
+    """Replace outdated instances within the budget.
+
+    Waits for settling replacements are listed only if there are outdated instances.
+    """
+    waits = steps.settling if steps.outdated else ()
+    return [*waits, *_limit_steps(steps.outdated, budget)]
 
 
-def _slate(
+def _collect_steps(
     plane: PlaneName,
     deployment: WorkloadDeployment,
     slots: Slots,
     wanted: int,
     waiting: frozenset[int],
-) -> _Slate:
-    broken: list[Step] = []
-    filling: list[Step] = []
-    drifted: list[Step] = []
-    stranded: list[Step] = []
+) -> RolloutSteps:
+    unready_old: list[Step] = []
+    to_fill: list[Step] = []
+    outdated: list[Step] = []
+    outdated_blocked: list[Step] = []
     settling: list[Step] = []
     updated: set[int] = set()
     template = deployment.spec.template
     current = template_hash(template)
     for number in range(wanted):
-        instance = slots.held.get(number)
+        instance = slots.by_ordinal.get(number)
         if instance is None:
             new = new_instance(deployment, number, current)
-            filling.append(Create(plane, INSTANCE, new, f"slot {number} is empty"))
+            to_fill.append(Create(plane, INSTANCE, new, f"slot {number} is empty"))
         elif instance.is_terminating:
-            filling.append(_wait_for_stop(instance))
+            to_fill.append(_wait_for_stop(instance))
         elif is_current(instance, current, template.spec):
             updated.add(number)
             if number not in slots.ready:
-                filling.append(Wait(_unready_text(instance, slots, number)))
+                to_fill.append(Wait(_unready_text(instance, slots, number)))
             elif number not in slots.available:
                 settling.append(Wait(f"{instance.metadata.name} is ready but not yet available"))
         elif number in slots.serving:
-            returns = can_return(deployment, number, waiting)
-            rolled = drifted if returns else stranded
-            rolled.insert(0, _delete(plane, instance, "of an older template"))
+            is_recreated = can_be_recreated(deployment, number, waiting)
+            target = outdated if is_recreated else outdated_blocked
+            target.insert(0, _delete(plane, instance, "of an older template"))
         elif number in slots.unobserved or not is_observed_not_ready(instance):
-            filling.append(Wait(f"{instance.metadata.name} has not been observed yet"))
+            to_fill.append(Wait(f"{instance.metadata.name} has not been observed yet"))
         else:
-            broken.insert(0, _delete_unready(plane, instance))
+            unready_old.insert(0, _delete_unready(plane, instance))
             if deployment.spec.paused:
-                filling.append(Wait(f"{instance.metadata.name} is not ready"))
-    return _Slate(
-        broken=tuple(broken),
-        filling=tuple(filling),
-        drifted=tuple(drifted),
-        stranded=tuple(stranded),
+                to_fill.append(Wait(f"{instance.metadata.name} is not ready"))
+    return RolloutSteps(
+        unready_old=tuple(unready_old),
+        to_fill=tuple(to_fill),
+        outdated=tuple(outdated),
+        outdated_blocked=tuple(outdated_blocked),
         settling=tuple(settling),
         updated=frozenset(updated),
     )
@@ -255,9 +266,12 @@ def _unready_text(instance: Instance, slots: Slots, number: int) -> str:
 
 
 def is_current(instance: Instance, current: str, template: TemplateSpec) -> bool:
-    """By hash, and by what it really asks for: a spec edited by hand is drift as well."""
+    """Return True if the instance has the current template, by its hash and by its spec.
+
+    The spec is compared because users can edit it by hand.
+    """
     same_hash = instance.spec.controller.template_hash == current
-    return same_hash and bool(_asked(instance.spec) == _asked(template))
+    return same_hash and bool(_template_fields(instance.spec) == _template_fields(template))
 
 
 def _wait_for_stop(instance: Instance) -> Wait:
@@ -265,36 +279,43 @@ def _wait_for_stop(instance: Instance) -> Wait:
     return Wait(f"{instance.metadata.name} is stopping, which takes up to {grace_s} s")
 
 
-def _begun(steps: Sequence[Step], allowed: int | None) -> list[Step]:
-    """The first ``allowed`` steps (None: all), the rest marked as skipped."""
+def _limit_steps(steps: Sequence[Step], allowed: int | None) -> list[Step]:
+    """Return the steps, all after the first ``allowed`` (None: no limit) marked as deferred."""
     if allowed is None:
         return list(steps)
     allowed = max(0, allowed)
     return [*steps[:allowed], *(replace(step, deferred=True) for step in steps[allowed:])]
 
 
-def _strays(plane: PlaneName, slots: Slots) -> list[Step]:
-    """Only what the deployment controls: an object of nobody's is somebody's mistake, not ours."""
+def _delete_unslotted(plane: PlaneName, slots: Slots) -> list[Step]:
+    """Delete unslotted instances that the deployment controls. Those without an owner stay."""
     return [
-        _delete(plane, instance, "it stands in no slot")
-        for instance in slots.strays
+        _delete(plane, instance, "its name matches no replica slot")
+        for instance in slots.unslotted
         if controller_uid(instance) and not instance.is_terminating
     ]
 
 
-def _surplus(plane: PlaneName, slots: Slots, wanted: int, *, ordered: bool) -> list[Step]:
-    """An instance that is already terminating does not delay the others."""
-    surplus = [slots.held[number] for number in reversed(slots.held) if number >= wanted]
+def _delete_surplus(plane: PlaneName, slots: Slots, wanted: int, *, ordered: bool) -> list[Step]:
+    """Delete instances of slots that are no longer wanted.
+
+    An instance that is already terminating does not delay the others.
+    """
+    surplus = [
+        slots.by_ordinal[number] for number in reversed(slots.by_ordinal) if number >= wanted
+    ]
     deletes = [_delete(plane, i, "no longer wanted") for i in surplus if not i.is_terminating]
     waits = [_wait_for_stop(i) for i in surplus if i.is_terminating]
-    return [*_begun(deletes, 1 if ordered else None), *waits]
+    return [*_limit_steps(deletes, 1 if ordered else None), *waits]
 
 
-def _repairs(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> list[Action]:
-    """Labels and owners that somebody removed. Neither touches what runs."""
+def _repair_metadata(
+    plane: PlaneName, deployment: WorkloadDeployment, slots: Slots
+) -> list[Action]:
+    """Restore labels and owners that were removed. The machines are not affected."""
     actions: list[Action] = []
     shared = shared_labels(deployment).items()
-    for number, instance in slots.held.items():
+    for number, instance in slots.by_ordinal.items():
         if instance.is_terminating:
             continue
         if not controller_uid(instance):
@@ -313,14 +334,16 @@ def _repairs(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> 
 
 
 def _adopt(plane: PlaneName, deployment: WorkloadDeployment, instance: Instance) -> Patch:
-    """An instance of ours whose owner somebody removed would outlive its deployment."""
+    """Restore the owner of an instance, so that the instance is deleted with its deployment."""
     owner = owner_reference(deployment, DEPLOYMENT)
     metadata = {
         "uid": instance.metadata.uid,
         "resourceVersion": instance.metadata.resource_version,
         "ownerReferences": plain([*instance.metadata.owner_references, owner]),
     }
-    return Patch(plane, INSTANCE, ref_of(instance), {"metadata": metadata}, "it lost its owner")
+    return Patch(
+        plane, INSTANCE, ref_of(instance), {"metadata": metadata}, "its owner reference is missing"
+    )
 
 
 def _delete(plane: PlaneName, instance: Instance, reason: str) -> Delete:

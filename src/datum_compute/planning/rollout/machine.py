@@ -36,10 +36,10 @@ from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.plan import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.rollout.referenced_data import (
     ObservedSources,
-    data_verdict,
+    check_sources,
     pinned_versions,
 )
-from datum_compute.planning.rollout.server import belongs
+from datum_compute.planning.rollout.server import is_server_of
 from datum_compute.planning.rollout.slots import has_gates, is_observed_not_ready
 
 # Events of the driver arrive at once. These delays repair an event that was lost.
@@ -104,7 +104,7 @@ def first_step(server: Server) -> MachineStep:
 
 
 def step_after_observation(server: Server, *, has_machine: bool) -> MachineStep:
-    """Return REPORT or START. A machine that is not observed at the moment counts as present."""
+    """Return REPORT or START. A machine that cannot be observed counts as present."""
     if has_machine or server.status.phase in MAY_SERVE:
         return MachineStep.REPORT
     return MachineStep.START
@@ -139,13 +139,15 @@ def status_before_start(
     server: Server, wanted: Sequence[Reference], observed: ObservedSources
 ) -> ServerStatus | None:
     """Return the status to record before the machine may be started; None if it may start now."""
-    verdict = data_verdict(wanted, observed)
-    if verdict.status != TRUE:
-        return _without_machine(server, "Pending", verdict.reason, verdict.message)
+    value = check_sources(wanted, observed)
+    if value.status != TRUE:
+        return _without_machine(server, "Pending", value.reason, value.message)
     pins = pinned_versions(wanted, observed)
     if server.status.referenced_data == pins:
         return None
-    starting = _without_machine(server, "Pending", Reason.STARTING, "taking its data")
+    starting = _without_machine(
+        server, "Pending", Reason.STARTING, "reading its ConfigMaps and Secrets"
+    )
     return msgspec.structs.replace(starting, referenced_data=pins)
 
 
@@ -197,7 +199,7 @@ def needs_confirmation(instance: Instance, server: Server) -> bool:
     """Return True if the instance is recorded as not ready and its machine may have recovered."""
     if has_gates(instance) or instance.is_terminating or not is_observed_not_ready(instance):
         return False
-    return belongs(server, instance) and not server.is_terminating
+    return is_server_of(server, instance) and not server.is_terminating
 
 
 def confirms_not_ready(instance: Instance, state: MachineReport | None) -> bool:

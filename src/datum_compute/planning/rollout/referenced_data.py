@@ -1,12 +1,13 @@
-"""Whether the ConfigMaps and Secrets that are referred to (``api/references.py`` finds them) can be
-taken, and if not, why.
+"""Whether the ConfigMaps and Secrets that a template references can be delivered, and if not, why.
 
-Rules kept here:
-- What is required must be there with every key that is asked for, and be small enough; what is
-  missing is named with the field that asks for it. Names and sizes are told, values never.
-- Of an optional source nothing is asked: one that cannot be taken is left out.
-- What is taken is pinned by version. A later change of the source touches nothing that runs; the
-  next start takes what is there then.
+Rules:
+- A required source must exist, contain every referenced key, and be small enough. Messages name
+  what is missing and the field that references it. They contain names and sizes, never values.
+- An optional source that cannot be delivered is left out.
+- Delivered sources are pinned by version. A later change of a source does not affect running
+  machines; the next start delivers the version of that time.
+
+``api/references.py`` finds the references.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ VERSION_MAX = 64
 
 SourceObject = ConfigMap | Secret
 
-_PRESENT = ConditionValue(TRUE, Reason.READY, "The ConfigMaps and Secrets it refers to are there")
-# Which reason speaks for several problems.
+_PRESENT = ConditionValue(TRUE, Reason.READY, "All referenced ConfigMaps and Secrets are present")
+# Of several problems, the reason that comes first here is reported.
 _ORDER = (Reason.SOURCE_UNAUTHORIZED, Reason.SOURCE_NOT_FOUND, Reason.SOURCE_TOO_LARGE)
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedSources:
-    """The sources there are, and those that may not be read; the rest do not exist."""
+    """The sources that exist, and those that may not be read. All others do not exist."""
 
-    held: Mapping[Source, SourceObject] = field(default_factory=dict, repr=False)
+    present: Mapping[Source, SourceObject] = field(default_factory=dict, repr=False)
     denied: frozenset[Source] = frozenset()
 
 
-def data_verdict(wanted: Sequence[Reference], observed: ObservedSources) -> ConditionValue:
-    """True if all that is required can be taken; else what is wrong, all of it."""
+def check_sources(wanted: Sequence[Reference], observed: ObservedSources) -> ConditionValue:
+    """Return True if all required sources can be delivered, otherwise all problems."""
     problems = [p for r in wanted if not r.optional for p in _problems(r, observed)]
-    total = sum(size_bytes(held) for held in delivered_sources(wanted, observed).values())
+    total = sum(size_bytes(obj) for obj in delivered_sources(wanted, observed).values())
     if total > TOTAL_BYTES_MAX:
         message = f"all sources together have {total} bytes, more than {TOTAL_BYTES_MAX}"
         problems.append(ConditionValue(FALSE, Reason.SOURCE_TOO_LARGE, message))
@@ -61,40 +62,42 @@ def data_verdict(wanted: Sequence[Reference], observed: ObservedSources) -> Cond
 def delivered_sources(
     wanted: Sequence[Reference], observed: ObservedSources
 ) -> dict[Source, SourceObject]:
-    """The sources that are delivered, optional ones that are there included."""
+    """Return the sources to deliver, including optional ones that exist."""
     return {
-        source: held
+        source: obj
         for source in sources(wanted)
-        if (held := observed.held.get(source)) is not None
+        if (obj := observed.present.get(source)) is not None
         and source not in observed.denied
-        and size_bytes(held) <= SOURCE_BYTES_MAX
+        and size_bytes(obj) <= SOURCE_BYTES_MAX
     }
 
 
 def pinned_versions(wanted: Sequence[Reference], observed: ObservedSources) -> list[PinnedData]:
     return [
-        PinnedData(kind=source.kind, name=source.name, resource_version=version_of(held))
-        for source, held in delivered_sources(wanted, observed).items()
+        PinnedData(kind=source.kind, name=source.name, resource_version=version_of(obj))
+        for source, obj in delivered_sources(wanted, observed).items()
     ]
 
 
-def version_of(held: SourceObject) -> str:
-    """The version that its owner knows: a copy carries that of its source."""
-    metadata = held.metadata
-    told = metadata.annotations.get(labels.SOURCE_VERSION, "") if has_copy_label(held) else ""
-    return told if 0 < len(told) <= VERSION_MAX else metadata.resource_version
+def version_of(obj: SourceObject) -> str:
+    """Return the version of the source. A copy records it in an annotation."""
+    metadata = obj.metadata
+    source = metadata.annotations.get(labels.SOURCE_VERSION, "") if has_copy_label(obj) else ""
+    return source if 0 < len(source) <= VERSION_MAX else metadata.resource_version
 
 
-def has_copy_label(held: SourceObject) -> bool:
-    """A copy that came from the hub, or is on it. In a project the mark means nothing: users write
-    it there as they like."""
-    return held.metadata.labels.get(labels.REFERENCED_DATA) == "true"
+def has_copy_label(obj: SourceObject) -> bool:
+    """Return True for a copy on the hub or on a cell.
+
+    In a project the label has no meaning, because users can set it.
+    """
+    return obj.metadata.labels.get(labels.REFERENCED_DATA) == "true"
 
 
-def size_bytes(held: SourceObject) -> int:
-    """What its values come to when they are delivered."""
-    encoded = held.data.values() if isinstance(held, Secret) else held.binary_data.values()
-    texts = () if isinstance(held, Secret) else held.data.values()
+def size_bytes(obj: SourceObject) -> int:
+    """Return the total size of the values as delivered."""
+    encoded = obj.data.values() if isinstance(obj, Secret) else obj.binary_data.values()
+    texts = () if isinstance(obj, Secret) else obj.data.values()
     return sum(len(text.encode()) for text in texts) + sum(map(_decoded_bytes, encoded))
 
 
@@ -102,25 +105,25 @@ def _decoded_bytes(base64: str) -> int:
     return len(base64) * 3 // 4 - base64[-2:].count("=")
 
 
-def keys_of(held: SourceObject) -> set[str]:
-    return set(held.data) if isinstance(held, Secret) else {*held.data, *held.binary_data}
+def keys_of(obj: SourceObject) -> set[str]:
+    return set(obj.data) if isinstance(obj, Secret) else {*obj.data, *obj.binary_data}
 
 
 def _problems(reference: Reference, observed: ObservedSources) -> Iterator[ConditionValue]:
     source, place = reference.source, reference.field
     if source in observed.denied:
-        message = f"{source} may not be read by the platform (asked for by {place})"
+        message = f"{source} may not be read by the platform (referenced by {place})"
         yield ConditionValue(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
         return
-    held = observed.held.get(source)
-    if held is None:
-        message = f"{source} does not exist (asked for by {place})"
+    obj = observed.present.get(source)
+    if obj is None:
+        message = f"{source} does not exist (referenced by {place})"
         yield ConditionValue(FALSE, Reason.SOURCE_NOT_FOUND, message)
         return
-    missing = [key for key in reference.keys if key not in keys_of(held)]
+    missing = [key for key in reference.keys if key not in keys_of(obj)]
     if missing:
-        message = f"{source} has no key {', '.join(missing)} (asked for by {place})"
+        message = f"{source} has no key {', '.join(missing)} (referenced by {place})"
         yield ConditionValue(FALSE, Reason.SOURCE_NOT_FOUND, message)
-    if (size := size_bytes(held)) > SOURCE_BYTES_MAX:
+    if (size := size_bytes(obj)) > SOURCE_BYTES_MAX:
         message = f"{source} has {size} bytes, more than {SOURCE_BYTES_MAX}"
         yield ConditionValue(FALSE, Reason.SOURCE_TOO_LARGE, message)

@@ -1,16 +1,16 @@
-"""From an Instance without gates to its Server, and from the Server's state back.
+"""The Server of an Instance: creation, ownership, reported state, and published ports.
 
-Maps a Server to its Instance: by tag, else controller owner, else uid label, else name.
+Rules:
+- An Instance without scheduling gates gets one Server of the same name. The Server's state is
+  written to the Instance as Programmed, Available, addresses and images.
+- Tag, controller owner and uid label of a Server contain the uid of its Instance, so that the
+  Server of an earlier Instance of the same name does not match. Each of them may be lost or edited
+  by hand, so the first that names an existing Instance decides: tag, then owner, then label. The
+  name alone decides only if none of them names a uid. The provisioner restores what is missing.
+- A Server that does not match exactly one Instance is reported as an event.
+- The named TCP ports of a deployment are published over its instances that accept connections.
 
-A Server has the name of its Instance. Tag, owner and label add the Instance's uid, so that the
-Server of an earlier Instance of the same name does not match. Each of them may be lost or edited by
-hand, so the first that names an existing Instance decides. The name alone decides only if none of
-them names a uid. The provisioner restores what is missing.
-
-The platform reports a Server that does not match exactly one Instance. Lookups use keys and
-indexes and never scan.
-
-Which ports of a deployment are published, and what is said of it.
+Lookups use keys and indexes, because a scan would cost time with every Server on every change.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FindInstance = Callable[[Ref], Instance | None]
 
 
 class Match(StrEnum):
-    """The result of a lookup; the values of ``reverse_map_total{outcome}``."""
+    """The result of a lookup; its values are the outcomes of ``reverse_map_total``."""
 
     HIT = "hit"
     HIT_BY_OWNER = "hit_by_owner"
@@ -82,17 +82,19 @@ _HITS = (Match.HIT, Match.HIT_BY_OWNER, Match.HIT_BY_LABEL, Match.HIT_BY_NAME)
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """The result for one Server; ``message`` states the problem unless ``match`` is a hit."""
+class OwnerLookup:
+    """The result of a lookup; ``message`` states the problem unless ``match`` is a hit."""
 
     match: Match
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """An Instance that a Server names, and by what (``match``). An empty uid matches any Instance
-    of the name."""
+class InstanceReference:
+    """An Instance that a Server names, and the field that names it (``match``).
+
+    An empty uid matches any Instance of the name.
+    """
 
     match: Match
     ref: Ref
@@ -107,42 +109,44 @@ def instance_tag(instance: Instance) -> str:
     return f"{metadata.namespace}/{metadata.name}/{metadata.uid}"
 
 
-def claims_of(server: Server) -> list[Claim]:
+def instance_references(server: Server) -> list[InstanceReference]:
     """Return the Instances that a Server names, by tag first; at least one."""
     own = ref_of(server)
-    found = [*_tag_claims(server), *_owner_claims(server)]
+    found = [*_references_by_tag(server), *_references_by_owner(server)]
     uid = server.metadata.labels.get(labels.INSTANCE_UID)
     if uid:
-        found.append(Claim(Match.HIT_BY_LABEL, own, uid))
-    return found or [Claim(Match.HIT_BY_NAME, own, "")]
+        found.append(InstanceReference(Match.HIT_BY_LABEL, own, uid))
+    return found or [InstanceReference(Match.HIT_BY_NAME, own, "")]
 
 
-def _tag_claims(server: Server) -> list[Claim]:
+def _references_by_tag(server: Server) -> list[InstanceReference]:
     parts = server.spec.tags.get(labels.INSTANCE_TAG, "").split("/")
     if len(parts) != 3 or not all(parts):
         return []
     namespace, name, uid = parts
-    return [Claim(Match.HIT, Ref(namespace, name), uid)]
+    return [InstanceReference(Match.HIT, Ref(namespace, name), uid)]
 
 
-def _owner_claims(server: Server) -> list[Claim]:
+def _references_by_owner(server: Server) -> list[InstanceReference]:
     metadata = server.metadata
     return [
-        Claim(Match.HIT_BY_OWNER, Ref(metadata.namespace, owner.name), owner.uid)
+        InstanceReference(Match.HIT_BY_OWNER, Ref(metadata.namespace, owner.name), owner.uid)
         for owner in metadata.owner_references
         if owner.controller and owner.kind == INSTANCE.kind
     ]
 
 
-def belongs(server: Server, instance: Instance) -> bool:
-    """Whether the Server of an Instance's name is the machine of that Instance.
+def is_server_of(server: Server, instance: Instance) -> bool:
+    """Return True if the Server of an Instance's name belongs to that Instance.
 
-    A claim on an Instance of another name was edited by hand and is ignored, because no Instance
-    uses a Server of another name.
+    A reference to an Instance of another name was edited by hand and is ignored, because no
+    Instance uses a Server of another name.
     """
     assert ref_of(server) == ref_of(instance), "a Server has the name of its Instance"
-    claims = [claim for claim in claims_of(server) if claim.ref == ref_of(server)]
-    return not claims or any(claim.is_for(instance) for claim in claims)
+    references = [
+        reference for reference in instance_references(server) if reference.ref == ref_of(server)
+    ]
+    return not references or any(reference.is_for(instance) for reference in references)
 
 
 def refs_to_reconcile(server: Server, exists: Callable[[Ref], bool]) -> list[Ref]:
@@ -151,52 +155,52 @@ def refs_to_reconcile(server: Server, exists: Callable[[Ref], bool]) -> list[Ref
     They always include the Instance of the Server's own name if it exists: only that Instance can
     use the Server, and its reconciler restores what was edited.
     """
-    refs = list(dict.fromkeys(claim.ref for claim in claims_of(server)))
+    refs = list(dict.fromkeys(reference.ref for reference in instance_references(server)))
     own = ref_of(server)
     return refs if own in refs or not exists(own) else [*refs, own]
 
 
-def find_owner(server: Server, find_instance: FindInstance, same_uid: Sequence[Server]) -> Owner:
+def find_owner(
+    server: Server, find_instance: FindInstance, same_uid: Sequence[Server]
+) -> OwnerLookup:
     """Find the one Instance that a Server names, or the reason why there is none.
 
-    ``same_uid`` are all Servers whose uid label is the uid of the first claim of this one.
+    ``same_uid`` are all Servers whose uid label is the uid of the first reference of this one.
     """
     name = f"server {ref_of(server)}"
-    claims = claims_of(server)
-    hits = [claim for claim in claims if claim.is_for(find_instance(claim.ref))]
+    references = instance_references(server)
+    hits = [reference for reference in references if reference.is_for(find_instance(reference.ref))]
     if not hits:
-        return _without_instance(name, claims[0])
+        return _without_instance(name, references[0])
     refs = list(dict.fromkeys(hit.ref for hit in hits))
     if len(refs) > 1:
         message = f"{name} names several instances: {', '.join(map(str, refs))}"
-        return Owner(Match.AMBIGUOUS, message)
+        return OwnerLookup(Match.AMBIGUOUS, message)
     others = sorted(str(ref_of(s)) for s in same_uid if ref_of(s) != ref_of(server))
     if others:
         message = f"{name} and {', '.join(others)} are all servers of instance {refs[0]}"
-        return Owner(Match.DUPLICATE, message)
-    return Owner(hits[0].match)
+        return OwnerLookup(Match.DUPLICATE, message)
+    return OwnerLookup(hits[0].match)
 
 
-def _without_instance(name: str, claim: Claim) -> Owner:
-    if claim.match is Match.HIT_BY_NAME:
-        return Owner(Match.MISSING_TAG, f"{name} names no instance, and none has its name")
-    message = f"{name} names instance {claim.ref} ({claim.uid}), which does not exist"
-    return Owner(Match.UNKNOWN_OWNER, message)
+def _without_instance(name: str, reference: InstanceReference) -> OwnerLookup:
+    if reference.match is Match.HIT_BY_NAME:
+        return OwnerLookup(Match.MISSING_TAG, f"{name} names no instance, and none has its name")
+    message = f"{name} names instance {reference.ref} ({reference.uid}), which does not exist"
+    return OwnerLookup(Match.UNKNOWN_OWNER, message)
 
 
 # Programmed and Available; None leaves the recorded condition as it is.
-Verdicts = tuple[ConditionValue | None, ConditionValue]
+MachineConditions = tuple[ConditionValue | None, ConditionValue]
 
-# Repairs what a lost event left behind. controllers/workload/server.py checks Instances that are
+# Repairs the effects of a lost event. controllers/workload/server.py checks Instances that are
 # Available every few seconds.
 RESYNC_S = 600.0
-HELD_UP_S = 10.0
+NAME_CONFLICT_RECHECK_S = 10.0
 MESSAGE_MAX = 1024
 
-_CONFLICT = ConditionValue(
-    FALSE, Reason.PROVISIONING, "Another server holds the name of its machine"
-)
-_HELD_UP: Verdicts = (_CONFLICT, _CONFLICT)
+_CONFLICT = ConditionValue(FALSE, Reason.PROVISIONING, "Another server has the name of its machine")
+NAME_CONFLICT: MachineConditions = (_CONFLICT, _CONFLICT)
 
 
 def plan_provisioning(
@@ -206,40 +210,45 @@ def plan_provisioning(
     now: str,
     size: InstanceSize | None = None,
 ) -> Plan:
-    """``server`` is the one of the instance's name, whoever it belongs to; ``size`` is what the
-    quota of the instance is claimed for."""
-    foreign = server is not None and not belongs(server, instance)
+    """Plan the Server of an Instance and the Instance status.
+
+    ``server`` has the instance's name and may belong to another Instance. ``size`` is the size that
+    the quota claim of the instance has.
+    """
+    foreign = server is not None and not is_server_of(server, instance)
     own = None if foreign else server
     if instance.is_terminating:
         return _plan_removal(plane, instance, own)
     actions: list[Action] = []
     if foreign:
-        actions.append(Wait(f"another server holds the name {instance.metadata.name}"))
+        actions.append(Wait(f"another server has the name {instance.metadata.name}"))
     elif not instance.spec.controller.scheduling_gates:
         actions += _upsert(plane, instance, own, size)
-    verdicts = _HELD_UP if foreign else machine_verdicts(instance, own)
-    status = provisioned_status(instance, own, verdicts, now)
+    values = NAME_CONFLICT if foreign else machine_conditions(instance, own)
+    status = provisioned_status(instance, own, values, now)
     if status != instance.status and not instance.spec.controller.scheduling_gates:
         status = _with_ready(instance, status, now)
     return Plan(
         (*actions, *plan_status(plane, INSTANCE, instance, status)),
-        requeue_after_s=HELD_UP_S if foreign else with_jitter(RESYNC_S, ref_of(instance)),
+        requeue_after_s=NAME_CONFLICT_RECHECK_S
+        if foreign
+        else with_jitter(RESYNC_S, ref_of(instance)),
     )
 
 
 def provisioned_status(
-    instance: Instance, server: Server | None, verdicts: Verdicts, now: str
+    instance: Instance, server: Server | None, values: MachineConditions, now: str
 ) -> InstanceStatus:
-    """The status with the parts that provisioning owns brought up to date."""
+    """Return the Instance status with the fields that the provisioner owns updated."""
     conditions: Sequence[Condition] = instance.status.conditions
     generation = instance.metadata.generation
-    for type_, verdict in zip((PROGRAMMED, AVAILABLE), verdicts, strict=True):
-        if verdict is None:
+    for type_, value in zip((PROGRAMMED, AVAILABLE), values, strict=True):
+        if value is None:
             continue
         old = find_condition(conditions, type_)
-        if old is not None and (old.status, old.reason) == (verdict.status, Reason.PENDING):
-            continue  # nothing to say that was not said when the instance was made
-        new = make_condition(type_, verdict, generation=generation, now=now)
+        if old is not None and (old.status, old.reason) == (value.status, Reason.PENDING):
+            continue  # the initial condition of the instance is still correct
+        new = make_condition(type_, value, generation=generation, now=now)
         conditions = with_condition(conditions, new)
     controller, resources = _applied_template(instance, server)
     return InstanceStatus(
@@ -259,10 +268,10 @@ def _applied_template(
     """Return the template and the size that the driver has applied, successfully or not.
 
     The recorded ones stay while the phase is Unknown, and while a machine is Pending that applied
-    this template before: a restart takes nothing back.
+    this template before: a restart does not revert them.
     """
     recorded = instance.status.controller
-    if server is None or not _is_seen(server):
+    if server is None or not _is_observed(server):
         return InstanceControlStatus(), ResourceAmounts()
     if server.status.phase == "Pending":
         is_same = recorded.observed_template_hash == server.spec.template_hash
@@ -276,7 +285,7 @@ def _applied_template(
 
 
 def _is_same_machine(server: Server) -> bool:
-    """Whether a machine exists that was started from the containers the Server has now."""
+    """Return True if the machine was started from the containers the Server has now."""
     status = server.status
     if status.spec_fingerprint:
         return not runs_other_spec(server)
@@ -284,9 +293,9 @@ def _is_same_machine(server: Server) -> bool:
 
 
 def _interfaces(instance: Instance, server: Server | None) -> list[NetworkInterfaceStatus]:
-    """Given with the Network gate; where they are reached the machine says."""
-    own = server.status.addresses if server is not None else ()
-    return reachable_interfaces(instance.status.network_interfaces, own)
+    """Return the interfaces assigned by the Network gate with the addresses of the machine."""
+    reported = server.status.addresses if server is not None else ()
+    return reachable_interfaces(instance.status.network_interfaces, reported)
 
 
 def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> InstanceStatus:
@@ -298,10 +307,10 @@ def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> Instanc
     return msgspec.structs.replace(status, conditions=with_condition(status.conditions, ready))
 
 
-def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:
+def machine_conditions(instance: Instance, server: Server | None) -> MachineConditions:
     """Return Programmed and Available, as they follow from the observed machine."""
-    if server is None or not _is_seen(server):
-        return _unseen(instance)
+    if server is None or not _is_observed(server):
+        return _no_server_status(instance)
     programmed = ConditionValue(TRUE, Reason.PROGRAMMED, "The machine is set up")
     if server.is_terminating:
         # The machine stops before the Server is gone, and no status is reported meanwhile.
@@ -323,10 +332,10 @@ def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:
                 TRUE, Reason.ASLEEP, "Asleep; the first request wakes it"
             )
         case "Stopped":
-            return programmed, ConditionValue(FALSE, Reason.STOPPED, _ending(server))
+            return programmed, ConditionValue(FALSE, Reason.STOPPED, _describe_exit(server))
         case "Failed":
             reason = server.status.reason or Reason.CONFIGURATION_ERROR
-            failed = ConditionValue(FALSE, reason, _ending(server))
+            failed = ConditionValue(FALSE, reason, _describe_exit(server))
             return failed, failed
         case "Unknown":
             return None, ConditionValue(
@@ -334,13 +343,13 @@ def machine_verdicts(instance: Instance, server: Server | None) -> Verdicts:
             )
 
 
-def _is_seen(server: Server) -> bool:
-    """Whether a driver has looked at it."""
+def _is_observed(server: Server) -> bool:
+    """Return True if a driver has reported the state of the Server."""
     return server.status.observed_generation > 0
 
 
-def _unseen(instance: Instance) -> Verdicts:
-    """Return the verdicts for an instance whose machine was never observed.
+def _no_server_status(instance: Instance) -> MachineConditions:
+    """Return Programmed and Available of an instance whose machine was never observed.
 
     A denied quota is reported here too, until the quota is granted.
     """
@@ -353,21 +362,21 @@ def _unseen(instance: Instance) -> Verdicts:
     return pending, pending
 
 
-def _ending(server: Server) -> str:
-    """How it ended, for people: exit code, restarts and the last lines it said."""
+def _describe_exit(server: Server) -> str:
+    """Describe how the machine ended: exit code, restarts and its last log lines."""
     status = server.status
     parts = [status.message]
     if status.exit_code is not None and str(status.exit_code) not in status.message:
         parts.append(f"exit code {status.exit_code}")
     if status.reason == Reason.INSTANCE_CRASHING:
-        parts.append(_restarted(status.restarts))
+        parts.append(_describe_restarts(status.restarts))
     text = "; ".join(part for part in parts if part)
     if status.last_lines:
         text += "; last lines: " + " | ".join(status.last_lines)
     return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 3] + "..."
 
 
-def _restarted(times: int) -> str:
+def _describe_restarts(times: int) -> str:
     match times:
         case 0:
             return "not restarted yet"
@@ -425,12 +434,12 @@ def _replace_server(plane: PlaneName, server: Server) -> list[Action]:
 def _resources(
     instance: Instance, server: Server | None, size: InstanceSize | None
 ) -> ResourceAmounts:
-    """A machine keeps the size that it was made with, whatever becomes of its instance type."""
-    given = server.spec.resources if server is not None else ResourceAmounts()
-    if server is None or given == ResourceAmounts():
+    """Return the size of the machine. An existing one keeps its size if the type changes."""
+    recorded = server.spec.resources if server is not None else ResourceAmounts()
+    if server is None or recorded == ResourceAmounts():
         return amounts_of(size)
     same = server.spec.template_hash == instance.spec.controller.template_hash
-    return given if same else amounts_of(size)
+    return recorded if same else amounts_of(size)
 
 
 def _plan_removal(plane: PlaneName, instance: Instance, server: Server | None) -> Plan:
@@ -439,7 +448,9 @@ def _plan_removal(plane: PlaneName, instance: Instance, server: Server | None) -
     waiting = Wait(f"server {server.metadata.name} is being removed")
     if server.is_terminating:
         return Plan((waiting,), requeue_after_s=30)
-    delete = Delete(plane, SERVER, ref_of(server), server.metadata.uid, "its instance goes")
+    delete = Delete(
+        plane, SERVER, ref_of(server), server.metadata.uid, "its instance is being deleted"
+    )
     return Plan((delete, waiting), requeue_after_s=30)
 
 
@@ -447,16 +458,19 @@ _SCHEMES = {"https": "https", "tcp": "tcp", "grpc": "tcp", "tls": "tcp"}
 
 
 def published_ports(deployment: WorkloadDeployment) -> list[ContainerPort]:
-    """The named TCP ports of all containers; none of a deployment that goes."""
+    """Return the TCP ports of all containers; none if the deployment is being deleted."""
     if deployment.is_terminating:
         return []
     containers = deployment.spec.template.spec.runtime.sandbox.containers
     return [port for c in containers for port in c.ports if port.protocol == "TCP"]
 
 
-def takes_connections(instance: Instance) -> bool:
-    """Whether connections are passed on to the instance: it is ready, or it was set up and the
-    driver cannot observe it now. An engine that does not answer stops no instance."""
+def accepts_connections(instance: Instance) -> bool:
+    """Return True if connections are forwarded to the instance.
+
+    It is ready, or it was set up and the driver cannot observe it now: an unreachable engine does
+    not stop instances.
+    """
     if instance.is_terminating:
         return False
     ready = find_condition(instance.status.conditions, READY)
@@ -475,24 +489,24 @@ def last_ports(deployment: WorkloadDeployment) -> dict[str, int]:
 def plan_endpoints(
     plane: PlaneName, deployment: WorkloadDeployment, published: Mapping[str, tuple[str, int]]
 ) -> Plan:
-    """``published`` is the host and port of each name."""
+    """Plan the endpoints in the status. ``published`` has host and port by port name."""
     endpoints = [
         Endpoint(name=name, host=host, port=port, url=f"{_scheme(name)}://{host}:{port}")
         for name, (host, port) in sorted(published.items())
     ]
     if endpoints == deployment.status.endpoints:
         return Plan()
-    return Plan((_write(plane, deployment, endpoints),))
+    return Plan((_patch_endpoints(plane, deployment, endpoints),))
 
 
 def _scheme(name: str) -> str:
     return _SCHEMES.get(name.partition("-")[0], "http")
 
 
-def _write(
+def _patch_endpoints(
     plane: PlaneName, deployment: WorkloadDeployment, endpoints: Sequence[Endpoint]
 ) -> PatchStatus:
-    said = [{"name": e.name, "host": e.host, "port": e.port, "url": e.url} for e in endpoints]
+    items = [{"name": e.name, "host": e.host, "port": e.port, "url": e.url} for e in endpoints]
     version = deployment.metadata.resource_version
-    status = {"endpoints": said or None}
+    status = {"endpoints": items or None}
     return PatchStatus(plane, DEPLOYMENT, ref_of(deployment), version, status, "ports published")

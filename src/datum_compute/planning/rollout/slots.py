@@ -1,18 +1,18 @@
-"""The slots of a deployment: which instance has which ordinal, and which have none.
+"""The replica slots of a deployment: their names, new Instances, and the state of each slot.
 
-The name decides, because names are unique: ``<deployment>-<ordinal>``. Every other instance that a
-deployment controls is a stray. Labels repeat the ordinal for readers and are repaired if wrong.
-
-What a new Instance looks like: the template, the labels that make it known on every plane, and
-the gates that hold it until what it needs is there.
-
-When a Ready instance counts as available: after it has been Ready for ``minReadySeconds``.
+Rules:
+- The name of an Instance is ``<deployment>-<ordinal>`` and alone determines its slot, because names
+  are unique. Labels repeat the ordinal for readers and are repaired if they are wrong.
+- Every other Instance that a deployment controls is unslotted.
+- A new Instance has the template, the labels that identify it on every plane, and the scheduling
+  gates.
+- A Ready instance is available after it has been Ready for ``minReadySeconds``.
 
 A program that starts, is Ready for a moment and exits must not count as a successful replacement.
-Where something checks that the program serves (a readiness probe, a TCP port that the driver
-connects to, the simulated driver), Ready already means that. Elsewhere Ready only means that the
-process has started, so an instance has to stay Ready for a few seconds. The default is computed
-here and not in the schema, because it depends on the template and on the driver.
+Where a check proves that the program serves (a readiness probe, a TCP port that the driver connects
+to, the simulated driver), Ready is enough. Elsewhere Ready only means that the process has started,
+so an instance has to stay Ready for a few seconds. The default is computed here and not in the
+schema, because it depends on the template and on the driver.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ from datum_compute.api.meta import ObjectMeta, owner_reference
 from datum_compute.api.timestamps import remaining_s
 from datum_compute.api.workload import ScaleSettings
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.planning.rollout.gates import first_gates
+from datum_compute.planning.rollout.gates import initial_gates
 
 
-def new_instance(deployment: WorkloadDeployment, number: int, current: str) -> Instance:
-    """``current`` is the hash of the deployment's template."""
+def new_instance(deployment: WorkloadDeployment, number: int, template_hash: str) -> Instance:
+    """``template_hash`` is the hash of the deployment's template."""
     template = deployment.spec.template
-    asked = {field: getattr(template.spec, field) for field in TemplateSpec.__struct_fields__}
-    control = InstanceControl(template_hash=current, scheduling_gates=first_gates(deployment))
+    fields = {name: getattr(template.spec, name) for name in TemplateSpec.__struct_fields__}
+    control = InstanceControl(
+        template_hash=template_hash, scheduling_gates=initial_gates(deployment)
+    )
     return Instance(
         metadata=ObjectMeta(
             name=instance_name(deployment.metadata.name, number),
@@ -53,29 +55,28 @@ def new_instance(deployment: WorkloadDeployment, number: int, current: str) -> I
             labels={**template.metadata.labels, **platform_labels(deployment, number)},
             annotations=template.metadata.annotations,
             owner_references=[owner_reference(deployment, DEPLOYMENT)],
-            # There from the first moment, so that no crash can leave a machine behind an instance
-            # that is gone. For a copy on the hub nothing waits: planning/federation/instances.py
-            # says why.
+            # Set at creation, so that no crash can leave a machine whose Instance is gone. A copy
+            # on the hub has no finalizer (planning/federation/instances.py).
             finalizers=[labels.PROVISIONER_FINALIZER],
         ),
-        spec=InstanceSpec(**asked, controller=control, location=location_of(deployment)),
+        spec=InstanceSpec(**fields, controller=control, location=location_of(deployment)),
     )
 
 
 def location_of(deployment: WorkloadDeployment) -> NamespacedReference | None:
-    """Of the project; not known before somebody has looked for the network there."""
+    """Return the location in the project; None until the network attachment names it."""
     attachment = deployment.spec.network_attachment
     name = attachment.location if attachment is not None else ""
     return NamespacedReference(name=name) if name else None
 
 
 def platform_labels(deployment: WorkloadDeployment, number: int) -> dict[str, str]:
-    """Labels that the platform keeps on an instance, whatever its template says."""
+    """Return the labels that the platform sets on an instance. They override the template."""
     return {**shared_labels(deployment), labels.INSTANCE_INDEX: str(number)}
 
 
 def shared_labels(deployment: WorkloadDeployment) -> dict[str, str]:
-    """Those that all instances of a deployment have."""
+    """Return the platform labels that all instances of a deployment have in common."""
     spec = deployment.spec
     return {
         labels.WORKLOAD_UID: spec.workload_ref.uid,
@@ -142,7 +143,7 @@ def min_ready_seconds(deployment: WorkloadDeployment, *, simulated: bool) -> int
 
 
 def has_readiness_check(template: InstanceTemplate) -> bool:
-    """Whether drivers check that the program serves: by a readiness probe or by a TCP port."""
+    """Return True if drivers check that the program serves: by readiness probe or TCP port."""
     return any(
         container.readiness_probe is not None
         or any(port.protocol == "TCP" for port in container.ports)
@@ -158,28 +159,29 @@ _DIGITS_MAX = 9
 class Slots:
     """The instances of a deployment by ordinal.
 
-    ``held`` contains all of them, desired or not. ``serving``, ``ready`` and ``available`` are the
-    ordinals that count as such; each is a subset of the one before. ``strays`` have no ordinal.
+    ``by_ordinal`` contains all slotted ones, desired or not. ``serving``, ``ready`` and
+    ``available`` are the ordinals that count as such; each is a subset of the one before.
+    ``unslotted`` have no ordinal.
     ``unobserved`` are the ordinals whose recorded readiness no driver has confirmed.
     """
 
-    held: dict[int, Instance]
+    by_ordinal: dict[int, Instance]
     serving: frozenset[int]
     ready: frozenset[int]
     available: frozenset[int]
-    strays: tuple[Instance, ...]
+    unslotted: tuple[Instance, ...]
     unobserved: frozenset[int] = frozenset()
 
 
 def ordinal(instance: Instance) -> int:
-    """The number at the end of the name, or NO_SLOT."""
+    """Return the number at the end of the name, or NO_SLOT."""
     return _number_at_end(instance.metadata.name)
 
 
 def is_slot_name(deployment_name: str, name: str) -> bool:
-    """Whether ``name`` is the deployment's name and an ordinal in decimal, without leading zeros.
+    """Return True if ``name`` is the deployment's name and a decimal ordinal without leading zeros.
 
-    The ordinal may exceed the replica count, because scaling down takes a moment.
+    The ordinal may exceed the replica count, because scaling down takes time.
     """
     number = _number_at_end(name)
     named = number != NO_SLOT and name == instance_name(deployment_name, number)
@@ -195,27 +197,29 @@ def _number_at_end(name: str) -> int:
 def slots_of(
     deployment_name: str, instances: Iterable[Instance], min_ready: MinReady = WITHOUT_DELAY
 ) -> Slots:
-    """The result does not depend on the order of ``instances``."""
+    """Assign instances to slots. The result does not depend on the order of ``instances``."""
     found: dict[int, Instance] = {}
-    strays: list[Instance] = []
+    unslotted: list[Instance] = []
     for instance in instances:
         if is_slot_name(deployment_name, instance.metadata.name):
             found[ordinal(instance)] = instance
         else:
-            strays.append(instance)
-    return build_slots(found, sorted(strays, key=lambda i: i.metadata.name), min_ready)
+            unslotted.append(instance)
+    return build_slots(found, sorted(unslotted, key=lambda i: i.metadata.name), min_ready)
 
 
 def build_slots(
-    held: dict[int, Instance], strays: Iterable[Instance], min_ready: MinReady = WITHOUT_DELAY
+    by_ordinal: dict[int, Instance],
+    unslotted: Iterable[Instance],
+    min_ready: MinReady = WITHOUT_DELAY,
 ) -> Slots:
-    held = {number: held[number] for number in sorted(held)}
-    serving = frozenset(n for n, instance in held.items() if serves(instance))
-    ready = frozenset(n for n in serving if is_ready(held[n]))
-    available = frozenset(n for n in ready if min_ready.is_confirmed_available(held[n]))
+    by_ordinal = {number: by_ordinal[number] for number in sorted(by_ordinal)}
+    serving = frozenset(n for n, instance in by_ordinal.items() if is_serving(instance))
+    ready = frozenset(n for n in serving if is_ready(by_ordinal[n]))
+    available = frozenset(n for n in ready if min_ready.is_confirmed_available(by_ordinal[n]))
     uids = min_ready.unobserved
-    unobserved = frozenset(n for n, instance in held.items() if instance.metadata.uid in uids)
-    return Slots(held, serving, ready, available, tuple(strays), unobserved)
+    unobserved = frozenset(n for n, instance in by_ordinal.items() if instance.metadata.uid in uids)
+    return Slots(by_ordinal, serving, ready, available, tuple(unslotted), unobserved)
 
 
 def is_ready(instance: Instance) -> bool:
@@ -230,7 +234,7 @@ class ServiceState(Enum):
     UNOBSERVED = "Unobserved"
 
 
-def service_of(instance: Instance) -> ServiceState:
+def service_state(instance: Instance) -> ServiceState:
     """Return whether the instance serves.
 
     An instance whose readiness became Unknown probably still serves: its driver has restarted and
@@ -249,14 +253,14 @@ def service_of(instance: Instance) -> ServiceState:
     return ServiceState.SERVING if became_unknown else ServiceState.UNOBSERVED
 
 
-def serves(instance: Instance) -> bool:
-    """Whether the disruption budget counts the instance as serving."""
-    return service_of(instance) is ServiceState.SERVING
+def is_serving(instance: Instance) -> bool:
+    """Return True if the disruption budget counts the instance as serving."""
+    return service_state(instance) is ServiceState.SERVING
 
 
 def is_observed_not_ready(instance: Instance) -> bool:
-    """Whether the instance is known not to serve, so that its removal disrupts nothing."""
-    return service_of(instance) is ServiceState.DOWN
+    """Return True if the instance was observed not to serve, so its removal disrupts nothing."""
+    return service_state(instance) is ServiceState.DOWN
 
 
 def has_gates(instance: Instance) -> bool:
@@ -268,7 +272,7 @@ def unavailable_max(settings: ScaleSettings, wanted: int) -> int:
 
     At least one, because otherwise a rollout could never proceed.
     """
-    asked = settings.max_unavailable
-    if isinstance(asked, str):
-        asked = wanted * int(asked.removesuffix("%")) // 100
-    return max(1, asked)
+    limit = settings.max_unavailable
+    if isinstance(limit, str):
+        limit = wanted * int(limit.removesuffix("%")) // 100
+    return max(1, limit)

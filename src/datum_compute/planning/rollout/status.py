@@ -1,22 +1,23 @@
-"""A deployment on its cell: guard, instances and status.
+"""The plan of a deployment on its cell: finalizer, instances and status.
 
-Why instances that are wanted are not ready: counts per reason, and who speaks for them all.
+Rules of the status:
+- Available is True if any instance is ready. ReplicasReady is True if all desired instances are
+  ready. Otherwise both report the cause with the highest rank (``api/reasons.py``).
+- ``blocked`` counts the desired instances that are not ready, by reason.
 
-How far a rollout has come, and when to report that it has stalled.
-
-Progress is a number: instances updated plus instances available minus instances to be removed. A
-rollout makes a step when the number exceeds all earlier ones of the same generation, or when the
-generation is new. The highest number and the time of the last step are kept in the status, so that
-the deadline survives a restart. An instance that was lost and recovers makes no step, and neither
-does one whose readiness was Unknown for a while.
-
-An instance that stops within its grace period, and an instance that has not been Ready for
-``minReadySeconds`` yet, delay the deadline: it starts when their time is over. They do not revoke a
-deadline that has passed. Becoming Ready is no step; becoming available is. An image that repeatedly
-is Ready for a moment and exits therefore makes no progress.
-
-A rollout that was complete stays complete until the spec changes: an instance that fails later is
-not a rollout.
+Rules of Progressing, the condition of a rollout:
+- Progress is a number: instances updated plus instances available minus instances to be removed. A
+  rollout makes a step when the number exceeds all earlier ones of the same generation, or when the
+  generation is new. The highest number and the time of the last step are kept in the status, so
+  that the deadline survives a restart. An instance that was lost and recovers makes no step, and
+  neither does one whose readiness was Unknown for a while.
+- An instance that stops within its grace period, and an instance that has not been Ready for
+  ``minReadySeconds`` yet, delay the deadline: it starts when their time is over. They do not revoke
+  a deadline that has passed.
+- Becoming Ready is no step; becoming available is. An image that repeatedly is Ready for a moment
+  and exits therefore makes no progress.
+- A complete rollout stays complete until the spec changes: an instance that fails later is not a
+  rollout.
 """
 
 from __future__ import annotations
@@ -72,24 +73,29 @@ from datum_compute.planning.rollout.slots import (
     min_ready_seconds,
     slots_of,
 )
-from datum_compute.planning.rollout.stopping import grace_left_s, render_stopping, stopping_verdict
+from datum_compute.planning.rollout.stopping import grace_left_s, render_stopping, stopping_value
 from datum_compute.planning.workload.templates import template_hash
 
 
-def blocked_slots(slots: Slots, wanted: int) -> list[BlockedReplicas]:
-    """Ready and blocked together are all that is wanted."""
+def count_blocked_by_reason(slots: Slots, wanted: int) -> list[BlockedReplicas]:
+    """Return the wanted slots that are not ready, counted by reason.
+
+    Ready and blocked slots together are all wanted slots.
+    """
     causes = [
-        cause_of(slots.held.get(number)) for number in range(wanted) if number not in slots.ready
+        not_ready_cause(slots.by_ordinal.get(number))
+        for number in range(wanted)
+        if number not in slots.ready
     ]
-    return _counted((verdict.reason, 1, verdict.message) for verdict in causes)
+    return _count_by_reason((value.reason, 1, value.message) for value in causes)
 
 
-def blocked_sum(parts: Iterable[Sequence[BlockedReplicas]]) -> list[BlockedReplicas]:
-    return _counted((b.reason, b.replicas, b.message) for blocked in parts for b in blocked)
+def sum_blocked(parts: Iterable[Sequence[BlockedReplicas]]) -> list[BlockedReplicas]:
+    return _count_by_reason((b.reason, b.replicas, b.message) for blocked in parts for b in blocked)
 
 
-def _counted(found: Iterable[tuple[str, int, str]]) -> list[BlockedReplicas]:
-    """By rank, then by reason; the message is that of the first."""
+def _count_by_reason(found: Iterable[tuple[str, int, str]]) -> list[BlockedReplicas]:
+    """Order by rank, then by reason. The message is that of the first of each reason."""
     counts: dict[str, int] = {}
     messages: dict[str, str] = {}
     for reason, replicas, message in found:
@@ -102,29 +108,32 @@ def _counted(found: Iterable[tuple[str, int, str]]) -> list[BlockedReplicas]:
     ]
 
 
-def cause_of(instance: Instance | None) -> ConditionValue:
+def not_ready_cause(instance: Instance | None) -> ConditionValue:
     if instance is None:
         return ConditionValue(FALSE, Reason.AWAITING_CREATION, "The instance is not created yet")
     if instance.is_terminating:
-        return stopping_verdict(instance)
+        return stopping_value(instance)
     ready = find_condition(instance.status.conditions, READY)
     if ready is None:
-        return ConditionValue(FALSE, Reason.PENDING, "Nobody has looked at the instance yet")
+        return ConditionValue(FALSE, Reason.PENDING, "The instance has not been observed yet")
     return ConditionValue(ready.status, ready.reason, ready.message)
 
 
-def worst_cause(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
-    """What a deployment of which nothing is ready says: the highest rank, lowest ordinal first."""
+def summary_reason(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
+    """Return the reason and message of a deployment without ready instances.
+
+    The cause with the highest rank is reported; of equal ranks that of the lowest ordinal.
+    """
     best = (Reason.INSTANCES_PROVISIONING, "No instances available yet")
     rank = DEPLOYMENT_RANK[Reason.INSTANCES_PROVISIONING]
     pending_quota = 0
     for number in range(wanted):
-        instance = slots.held.get(number)
+        instance = slots.by_ordinal.get(number)
         if instance is None:
             continue
-        verdict = cause_of(instance)
-        pending_quota += verdict.reason == QUOTA_DENIED_ON_INSTANCE
-        reason, message = _as_deployment(verdict, instance)
+        value = not_ready_cause(instance)
+        pending_quota += value.reason == QUOTA_DENIED_ON_INSTANCE
+        reason, message = _as_deployment_cause(value, instance)
         if DEPLOYMENT_RANK.get(reason, 0) > rank:
             best, rank = (reason, message), DEPLOYMENT_RANK[reason]
     if best[0] == QUOTA_DENIED_ON_DEPLOYMENT:
@@ -132,22 +141,22 @@ def worst_cause(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
     return best
 
 
-def _as_deployment(verdict: ConditionValue, instance: Instance) -> tuple[Reason, str]:
+def _as_deployment_cause(value: ConditionValue, instance: Instance) -> tuple[Reason, str]:
     """Return the reason and message of a deployment for the cause of one of its instances."""
-    if verdict.reason == Reason.SCHEDULING_GATES_PRESENT and gate_names(instance) == [NETWORK]:
+    if value.reason == Reason.SCHEDULING_GATES_PRESENT and gate_names(instance) == [NETWORK]:
         return Reason.NETWORK_PROVISIONING, "Waiting for the network"
-    return as_deployment_reason(verdict.reason), verdict.message
+    return as_deployment_reason(value.reason), value.message
 
 
 @dataclass(frozen=True, slots=True)
 class TimedWait:
     """A wait of a rollout that ends by itself after a known time."""
 
-    # Seconds until the longest of the waits is over; 0 if none goes on.
+    # Seconds until the longest of the waits is over; 0 if all are over.
     remaining_s: float = 0.0
-    # For how many seconds the last wait has been over; None if there was none or one goes on.
+    # For how many seconds the last wait has been over; None if there was none or one continues.
     overdue_s: float | None = None
-    # Describes a wait that goes on, for users; otherwise empty.
+    # Message for users while a wait continues; otherwise empty.
     message: str = ""
 
 
@@ -188,8 +197,8 @@ def _settling_text(instances: Sequence[Instance], min_ready: MinReady) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a rollout has come."""
+class RolloutProgress:
+    """The progress of a rollout."""
 
     # The highest number so far; None if the rollout is complete.
     reached: int | None
@@ -199,7 +208,7 @@ class Progress:
 
 def measure_progress(
     deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str
-) -> Progress:
+) -> RolloutProgress:
     """Return the progress of the rollout, given the counts observed now."""
     before = deployment.status
     is_new = before.observed_generation != deployment.metadata.generation
@@ -214,7 +223,7 @@ def measure_progress(
         step_at = now if reached > earlier else before.progressed_at
         reached = max(reached, earlier)
     is_over = is_complete(observed) or _was_complete(deployment)
-    return Progress(reached=None if is_over else reached, at=step_at)
+    return RolloutProgress(reached=None if is_over else reached, at=step_at)
 
 
 def _count_progress(counts: ReplicaCounts) -> int:
@@ -229,9 +238,9 @@ def progressing(
     now: str,
     timed: TimedWait = NO_TIMED_WAIT,
 ) -> Condition:
-    """``observed`` carries the counts and ``progressed_at`` as of now."""
-    verdict = _verdict(deployment, observed, now, timed)
-    return make_condition(PROGRESSING, verdict, generation=deployment.metadata.generation, now=now)
+    """Return Progressing. ``observed`` has the counts and ``progressed_at`` as of now."""
+    value = _progressing_value(deployment, observed, now, timed)
+    return make_condition(PROGRESSING, value, generation=deployment.metadata.generation, now=now)
 
 
 def deadline_in_s(
@@ -247,7 +256,7 @@ def deadline_in_s(
     return max(1.0, _left_s(deployment, observed, now, timed) + 1.0)
 
 
-def _verdict(
+def _progressing_value(
     deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str, timed: TimedWait
 ) -> ConditionValue:
     generation = deployment.metadata.generation
@@ -271,7 +280,7 @@ def _verdict(
 
 
 def is_complete(counts: ReplicaCounts) -> bool:
-    """Whether exactly the wanted instances exist, all updated, ready and available."""
+    """Return True if exactly the wanted instances exist, all updated, ready and available."""
     return (
         counts.replicas
         == counts.updated_replicas
@@ -282,14 +291,14 @@ def is_complete(counts: ReplicaCounts) -> bool:
 
 
 def _was_complete(deployment: WorkloadDeployment) -> bool:
-    """Whether the rollout of this generation was reported as complete."""
+    """Return True if the rollout of this generation was reported as complete."""
     return _was_reported(deployment, Reason.ROLLOUT_COMPLETE)
 
 
 def _stays_exceeded(deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus) -> bool:
-    """Whether the deadline was reported as exceeded, and no step was made since.
+    """Return True if the deadline was reported as exceeded, and no step was made since.
 
-    A timed wait that begins later does not revoke it. Otherwise an image that is Ready for a moment
+    A timed wait that starts later does not revoke it. Otherwise an image that is Ready for a moment
     and exits would alternate between RollingOut and ProgressDeadlineExceeded.
     """
     return (
@@ -299,7 +308,7 @@ def _stays_exceeded(deployment: WorkloadDeployment, observed: WorkloadDeployment
 
 
 def _was_reported(deployment: WorkloadDeployment, reason: Reason) -> bool:
-    """Whether the recorded Progressing condition has this reason for the current generation."""
+    """Return True if Progressing is recorded with this reason for the current generation."""
     condition = find_condition(deployment.status.conditions, PROGRESSING)
     return (
         condition is not None
@@ -311,7 +320,10 @@ def _was_reported(deployment: WorkloadDeployment, reason: Reason) -> bool:
 def _left_s(
     deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str, timed: TimedWait
 ) -> float:
-    """Seconds until the deadline; it starts at the last step, or when a timed wait is over."""
+    """Return the seconds until the deadline.
+
+    It starts at the last step, or when a timed wait is over.
+    """
     allowed = deployment.spec.scale_settings.progress_deadline_seconds
     still_s = parse_timestamp(now) - parse_timestamp(observed.progressed_at or now)
     if timed.remaining_s > 0:
@@ -321,7 +333,7 @@ def _left_s(
     return allowed - still_s
 
 
-# A missed event costs at most this long.
+# Upper limit of the delay after a missed event.
 RECHECK_S = 60.0
 # An observation that confirms the recorded state causes no event, so the plan is computed again.
 OBSERVE_AGAIN_S = 1.0
@@ -341,11 +353,14 @@ def plan_deployment(
     simulated: bool = False,
     unobserved: frozenset[str] = frozenset(),
 ) -> Plan:
-    """``size_of`` returns the size of an instance for quota; ``simulated``: the cell runs the
-    simulated driver; ``unobserved`` are uids of instances whose readiness is not confirmed."""
-    guard = add_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
-    if guard:
-        return Plan(tuple(guard))
+    """Plan the finalizer, the instances and the status of a deployment.
+
+    ``size_of`` returns the size of an instance for quota. ``simulated``: the cell runs the
+    simulated driver. ``unobserved`` are uids of instances whose readiness is not confirmed.
+    """
+    finalizer_patches = add_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
+    if finalizer_patches:
+        return Plan(tuple(finalizer_patches))
     if deployment.is_terminating and not instances:
         released = drop_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
         return Plan(tuple(released))
@@ -371,8 +386,10 @@ def _requeue_s(
     min_ready: MinReady,
     timed: TimedWait,
 ) -> float | None:
-    """Return when the next pass is due without an event: when an instance becomes available, or
-    when a grace period or the deadline passes."""
+    """Return the delay until the next pass without an event.
+
+    A pass is due when an instance becomes available, or when a grace period or the deadline ends.
+    """
     due = [deadline_in_s(deployment, status, min_ready.now, timed), timed.remaining_s or None]
     due += [min_ready.seconds_until_available(instance) for instance in instances]
     due += [OBSERVE_AGAIN_S for _ in min_ready.unobserved]
@@ -405,7 +422,10 @@ def _status(
     timed: TimedWait,
     size_of: InstanceSizeLookup,
 ) -> WorkloadDeploymentStatus:
-    """Counts and conditions; updated follows the observed hash, ready or not."""
+    """Return counts and conditions.
+
+    An instance counts as updated by its observed template hash, whether it is ready or not.
+    """
     now = min_ready.now
     current = template_hash(deployment.spec.template)
     updated = [i for i in instances if i.status.controller.observed_template_hash == current]
@@ -417,13 +437,13 @@ def _status(
         ready_replicas=sum(is_ready(i) for i in instances),
         available_replicas=sum(min_ready.is_available(i) for i in instances),
         desired_replicas=wanted,
-        blocked=blocked_slots(slots, wanted),
+        blocked=count_blocked_by_reason(slots, wanted),
         observed_generation=deployment.metadata.generation,
         observed_source=_source(deployment),
         selector=f"{labels.DEPLOYMENT_NAME}={deployment.metadata.name}",
         location=location_of(deployment),
         endpoints=deployment.status.endpoints,  # the publishing controller writes them
-        granted=recorded_slots(deployment, slots.held, wanted, size_of),
+        granted=recorded_slots(deployment, slots.by_ordinal, wanted, size_of),
     )
     progress = measure_progress(deployment, counted, now)
     counted = msgspec.structs.replace(
@@ -450,13 +470,13 @@ def _available(
     ready, desired = counted.ready_replicas, counted.desired_replicas
     if ready:
         message = f"{ready}/{desired} instances are ready"
-        verdict = ConditionValue(TRUE, Reason.STABLE_INSTANCE_FOUND, message)
+        value = ConditionValue(TRUE, Reason.STABLE_INSTANCE_FOUND, message)
     elif slots.serving:
-        cause = cause_of(slots.held[min(slots.serving)])
-        verdict = ConditionValue(UNKNOWN, cause.reason, cause.message)
+        cause = not_ready_cause(slots.by_ordinal[min(slots.serving)])
+        value = ConditionValue(UNKNOWN, cause.reason, cause.message)
     else:
-        verdict = ConditionValue(FALSE, *worst_cause(slots, desired))
-    return make_condition(AVAILABLE, verdict, generation=deployment.metadata.generation, now=now)
+        value = ConditionValue(FALSE, *summary_reason(slots, desired))
+    return make_condition(AVAILABLE, value, generation=deployment.metadata.generation, now=now)
 
 
 def _replicas_ready(
@@ -470,28 +490,28 @@ def _replicas_ready(
     """
     generation, desired = deployment.metadata.generation, counted.desired_replicas
     if deployment.is_terminating:
-        verdict = ConditionValue(
+        value = ConditionValue(
             FALSE, Reason.REMOVING, "The deployment is being deleted on its cell"
         )
-        return make_condition(REPLICAS_READY, verdict, generation=generation, now=now)
+        return make_condition(REPLICAS_READY, value, generation=generation, now=now)
     if not counted.blocked:
         message = f"{desired} of {desired} desired replicas are ready"
-        verdict = ConditionValue(TRUE, Reason.REPLICAS_AVAILABLE, message)
-        return make_condition(REPLICAS_READY, verdict, generation=generation, now=now)
+        value = ConditionValue(TRUE, Reason.REPLICAS_AVAILABLE, message)
+        return make_condition(REPLICAS_READY, value, generation=generation, now=now)
     worst = counted.blocked[0]
     reason = as_replicas_ready_reason(worst.reason)
     if reason == QUOTA_DENIED_ON_REPLICAS:
         message = f"{worst.replicas} of {desired} desired replicas are pending quota"
-        verdict = ConditionValue(FALSE, reason, message)
+        value = ConditionValue(FALSE, reason, message)
     else:
         message = f"{worst.replicas} of {desired} desired replicas: {worst.message}"
         may_serve = all(number in slots.serving for number in range(desired))
-        verdict = ConditionValue(UNKNOWN if may_serve else FALSE, reason, message)
-    return make_condition(REPLICAS_READY, verdict, generation=generation, now=now)
+        value = ConditionValue(UNKNOWN if may_serve else FALSE, reason, message)
+    return make_condition(REPLICAS_READY, value, generation=generation, now=now)
 
 
 def _source(deployment: WorkloadDeployment) -> ObservedSource:
-    """What the federator stamped on the spec that this status is about."""
+    """Return the generation and template hash that the federator recorded with the spec."""
     annotations = deployment.metadata.annotations
     generation = annotations.get(labels.SOURCE_GENERATION, "")
     return ObservedSource(

@@ -1,4 +1,4 @@
-"""An instance that stops: how long that may take, and how it is reported.
+"""Instances that are stopping: grace period, condition and message.
 
 The driver sends the stop signal and kills the program after the grace period of its template. An
 instance within that time is not stuck, so rollouts count it as progress.
@@ -18,13 +18,13 @@ def grace_period_s(instance: Instance) -> int:
     return instance.spec.runtime.sandbox.termination_grace_period_seconds
 
 
-def stopping_verdict(instance: Instance) -> ConditionValue:
+def stopping_value(instance: Instance) -> ConditionValue:
     message = f"Waiting for the instance to stop, up to {grace_period_s(instance)} s"
     return ConditionValue(FALSE, Reason.STOPPING, message)
 
 
 def render_stopping(instances: Sequence[Instance]) -> str:
-    """For a rollout that waits for ``instances``, of which there is at least one."""
+    """Return the message of a rollout that waits for at least one instance to stop."""
     longest_s = max(map(grace_period_s, instances))
     if len(instances) == 1:
         which = f"the old instance {instances[0].metadata.name}"
@@ -34,8 +34,10 @@ def render_stopping(instances: Sequence[Instance]) -> str:
 
 
 def grace_left_s(instance: Instance, now: str) -> float | None:
-    """Seconds until the grace period is over, negative afterwards; None if the deletion is so far
-    in the future that the clocks must disagree."""
+    """Return the seconds until the grace period is over, negative afterwards.
+
+    Return None if the deletion time is so far in the future that the clocks must disagree.
+    """
     grace_s = grace_period_s(instance)
     since = instance.metadata.deletion_timestamp or now
     left_s = parse_timestamp(since) + grace_s - parse_timestamp(now)

@@ -1,7 +1,10 @@
-"""How a Workload goes: its deployments first, then what was made for it alone, then itself.
+"""The deletion of a Workload: its deployments first, then dependents of its own, then the Workload.
 
-Nothing of that is left to garbage collection: a deletion with ``Orphan`` takes the owners away.
-While it goes its status says so, and counts what is still there: others may hold it for long.
+Rules:
+- The finalizer of the Workload deletes them and does not leave them to garbage collection, because
+  a deletion with ``Orphan`` removes the owner references.
+- Meanwhile the status reports the deletion and counts what is left, because finalizers of other
+  components may delay it for long.
 """
 
 from __future__ import annotations
@@ -28,41 +31,43 @@ from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Action, Delete, Plan, Wait, drop_finalizer
 
-# A missed event costs at most this long.
+# Upper limit of the delay after a missed event.
 RECHECK_S = 30.0
 
 
-def plan_workload_removal(
+def plan_workload_deletion(
     plane: PlaneName,
     workload: Workload,
     deployments: Sequence[WorkloadDeployment],
     now: str,
-    last: Sequence[Action] = (),
+    dependents: Sequence[Action] = (),
 ) -> Plan:
-    """``last`` is what goes when no deployment is left, and before the workload does."""
-    status = removal_status(workload, deployments, now)
+    """Plan the deletion. ``dependents`` are the deletions after the last deployment is gone."""
+    status = deletion_status(workload, deployments, now)
     report = plan_status(plane, WORKLOAD, workload, status)
     if deployments:
         remaining = Wait(f"{len(deployments)} deployments remain")
-        removals = plan_removals(plane, deployments, "its workload is going")
+        removals = plan_deployment_deletions(plane, deployments, "its workload is being deleted")
         return Plan((*removals, *report, remaining), requeue_after_s=RECHECK_S)
     if report and foreign_finalizers(workload):
-        return Plan((*last, *report))  # which brings us back to release it
+        return Plan((*dependents, *report))  # the event of this write starts the next reconcile
     released = drop_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
-    return Plan((*last, *released))
+    return Plan((*dependents, *released))
 
 
-def removal_status(
+def deletion_status(
     workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
 ) -> WorkloadStatus:
-    """Nothing is wanted any more and nothing counts as ready. What a city had counts as there
-    until its cell has confirmed that it is gone."""
+    """Return a status without desired or ready replicas.
+
+    The replicas of a city count until its cell has confirmed that they are gone.
+    """
     generation = workload.metadata.generation
-    verdict = _removal_verdict(workload, deployments)
+    value = _deletion_value(workload, deployments)
     conditions: list[Condition] = []
     for type_ in (AVAILABLE, PROGRESSING):
         observed = find_condition(workload.status.conditions, type_)
-        condition = make_condition(type_, verdict, generation=generation, now=now)
+        condition = make_condition(type_, value, generation=generation, now=now)
         conditions += with_condition([observed] if observed else [], condition)
     return WorkloadStatus(
         conditions=conditions,
@@ -72,21 +77,23 @@ def removal_status(
     )
 
 
-def _removal_verdict(
+def _deletion_value(
     workload: Workload, deployments: Sequence[WorkloadDeployment]
 ) -> ConditionValue:
-    held = foreign_finalizers(workload)
-    if held and not deployments:
-        message = "Being deleted: nothing of it is left where cells answer; held by "
-        return ConditionValue(FALSE, Reason.HELD_BY_FINALIZER, message + ", ".join(held))
+    remaining = foreign_finalizers(workload)
+    if remaining and not deployments:
+        message = "Being deleted: nothing is left on reachable cells; held by "
+        return ConditionValue(FALSE, Reason.HELD_BY_FINALIZER, message + ", ".join(remaining))
     cities = ", ".join(sorted({d.spec.city_code for d in deployments}))
-    awaited = (
-        f"{cities} has to confirm that its instances are gone" if cities else "nothing is left"
+    progress = (
+        f"waiting for {cities} to confirm that its instances are gone"
+        if cities
+        else "no instances are left"
     )
-    return ConditionValue(FALSE, Reason.REMOVING, f"Being deleted: {awaited}")
+    return ConditionValue(FALSE, Reason.REMOVING, f"Being deleted: {progress}")
 
 
-def plan_removals(
+def plan_deployment_deletions(
     plane: PlaneName, deployments: Sequence[WorkloadDeployment], reason: str
 ) -> list[Action]:
     return [

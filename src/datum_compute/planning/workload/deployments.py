@@ -1,4 +1,9 @@
-"""Which WorkloadDeployments a Workload needs: one for every placement and city."""
+"""The WorkloadDeployments of a Workload: one per placement and city.
+
+- A workload without deployments waits for its quota claim before the first ones are created.
+- ``fallback.py`` decides in which cities the replicas of each city run.
+- Deployments in other cities are deleted.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +38,19 @@ from datum_compute.planning.quota.workload_claims import (
     quota_block_reason,
     release_workload_claim,
 )
-from datum_compute.planning.workload.deletion import plan_removals, plan_workload_removal
-from datum_compute.planning.workload.fallback import Share, city_shares
+from datum_compute.planning.workload.deletion import (
+    plan_deployment_deletions,
+    plan_workload_deletion,
+)
+from datum_compute.planning.workload.fallback import CityAssignment, assign_cities
 from datum_compute.planning.workload.revisions import release_revisions
 from datum_compute.planning.workload.status import workload_status
 from datum_compute.planning.workload.templates import template_in
 
-# What is held is woken by its claim; a missed event costs at most this long.
-HELD_S = 60.0
+# The event of its claim reconciles a blocked workload. This limits the delay after a missed event.
+BLOCKED_RECHECK_S = 60.0
 
-UNWANTED = "no placement asks for it"
+UNWANTED = "no placement includes its city"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +74,20 @@ def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) 
     """
     workload, claim = found.workload, found.claim
     if workload.is_terminating:
-        last = (
+        dependents = (
             *release_workload_claim(plane, workload, claim),
             *release_revisions(plane, workload, found.revisions),
         )
-        return plan_workload_removal(plane, workload, found.deployments, now, last)
-    guard = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
-    claimed = plan_workload_claim(plane, workload, claim)
-    first = (*guard, *claimed)
-    if guard or (claimed and not found.deployments):
+        return plan_workload_deletion(plane, workload, found.deployments, now, dependents)
+    finalizer_patches = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
+    claim_actions = plan_workload_claim(plane, workload, claim)
+    first = (*finalizer_patches, *claim_actions)
+    if finalizer_patches or (claim_actions and not found.deployments):
         return Plan(first)  # the events of these writes start the next reconcile
-    hold = quota_block_reason(workload, claim, found.deployments)
-    if hold is QUOTA_PENDING and is_recent_claim(claim, now):
+    block_reason = quota_block_reason(workload, claim, found.deployments)
+    if block_reason is QUOTA_PENDING and is_recent_claim(claim, now):
         return Plan(first, requeue_after_s=EXPECTED_DECISION_S)
-    rest = plan_workload(plane, workload, found.deployments, now, found.instance_type, hold)
+    rest = plan_workload(plane, workload, found.deployments, now, found.instance_type, block_reason)
     return replace(rest, actions=(*first, *rest.actions))
 
 
@@ -89,74 +97,85 @@ def plan_workload(
     deployments: Sequence[WorkloadDeployment],
     now: str,
     instance_type: InstanceType | None = None,
-    hold: ConditionValue | None = None,
+    block_reason: ConditionValue | None = None,
 ) -> Plan:
-    """``deployments`` are all those that carry this workload's uid; ``instance_type`` is the one
-    that it names; ``hold`` says why there may be none yet."""
+    """Plan the deployments and the status of a Workload.
+
+    ``deployments`` are all with this workload's uid. ``block_reason`` is set if none may be created
+    yet.
+    """
     if workload.is_terminating:
-        return plan_workload_removal(plane, workload, deployments, now)
-    guard = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
-    if guard:
-        return Plan(tuple(guard))
-    if hold is not None:
-        return _plan_held(plane, workload, hold, now)
-    shares = _shares(workload, deployments, now)
+        return plan_workload_deletion(plane, workload, deployments, now)
+    finalizer_patches = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
+    if finalizer_patches:
+        return Plan(tuple(finalizer_patches))
+    if block_reason is not None:
+        return _plan_blocked(plane, workload, block_reason, now)
+    assignments = _assign_all_cities(workload, deployments, now)
     observed = {d.metadata.name: d for d in deployments}
-    desired = {d.metadata.name: d for d in desired_deployments(workload, shares)}
+    desired = {d.metadata.name: d for d in desired_deployments(workload, assignments)}
     unwanted = [d for name, d in sorted(observed.items()) if name not in desired]
-    actions = plan_removals(plane, unwanted, UNWANTED)
+    actions = plan_deployment_deletions(plane, unwanted, UNWANTED)
     for name, deployment in sorted(desired.items()):
         actions += _upsert(plane, deployment, observed.get(name))
-    unsaid = not workload.status.observed_generation
-    if unsaid and any(isinstance(action, Create) for action in actions):
-        return Plan(tuple(actions))  # its first word comes with them
-    told = {name: [s.told for s in found if s.told] for name, found in shares.items()}
-    status = workload_status(workload, deployments, now, instance_type, told)
-    due_s = [s.due_s for found in shares.values() for s in found if s.due_s is not None]
+    is_new = not workload.status.observed_generation
+    if is_new and any(isinstance(action, Create) for action in actions):
+        return Plan(tuple(actions))  # the next reconcile writes the first status
+    fallbacks = {name: [s.status for s in found if s.status] for name, found in assignments.items()}
+    status = workload_status(workload, deployments, now, instance_type, fallbacks)
+    due_s = [s.due_s for found in assignments.values() for s in found if s.due_s is not None]
     return Plan(
         (*actions, *plan_status(plane, WORKLOAD, workload, status)),
         requeue_after_s=min(due_s, default=None),
     )
 
 
-def _plan_held(plane: PlaneName, workload: Workload, hold: ConditionValue, now: str) -> Plan:
+def _plan_blocked(
+    plane: PlaneName, workload: Workload, block_reason: ConditionValue, now: str
+) -> Plan:
     status = workload_status(workload, (), now)
     generation, wanted = workload.metadata.generation, status.desired_replicas
-    available = make_condition(AVAILABLE, hold, generation=generation, now=now)
-    told = msgspec.structs.replace(
+    available = make_condition(AVAILABLE, block_reason, generation=generation, now=now)
+    status = msgspec.structs.replace(
         status,
         conditions=with_condition(status.conditions, available),
-        blocked=[BlockedReplicas(reason=hold.reason, replicas=wanted, message=hold.message)],
+        blocked=[
+            BlockedReplicas(
+                reason=block_reason.reason, replicas=wanted, message=block_reason.message
+            )
+        ],
     )
-    report = plan_status(plane, WORKLOAD, workload, told)
-    return Plan((*report, Wait(hold.message)), requeue_after_s=HELD_S)
+    report = plan_status(plane, WORKLOAD, workload, status)
+    return Plan((*report, Wait(block_reason.message)), requeue_after_s=BLOCKED_RECHECK_S)
 
 
-Shares = Mapping[str, Sequence[Share]]  # by placement
+Assignments = Mapping[str, Sequence[CityAssignment]]  # by placement
 
 
-def _shares(workload: Workload, deployments: Sequence[WorkloadDeployment], now: str) -> Shares:
+def _assign_all_cities(
+    workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
+) -> Assignments:
     return {
-        placement.name: city_shares(workload, placement, deployments, now)
+        placement.name: assign_cities(workload, placement, deployments, now)
         for placement in workload.spec.placements
     }
 
 
 def desired_deployments(
-    workload: Workload, shares: Shares | None = None
+    workload: Workload, assignments: Assignments | None = None
 ) -> list[WorkloadDeployment]:
-    """``shares`` says which cities serve whom; without it each serves itself."""
-    shares = shares if shares is not None else _shares(workload, (), "")
+    """Return the deployments of a Workload. Without ``assignments`` each city runs its own."""
+    assignments = assignments if assignments is not None else _assign_all_cities(workload, (), "")
     return [
-        _deployment(workload, placement, city, "" if city == share.city else share.city)
+        _deployment(workload, placement, city, "" if city == assignment.city else assignment.city)
         for placement in workload.spec.placements
-        for share in shares[placement.name]
-        for city in share.wanted
+        for assignment in assignments[placement.name]
+        for city in assignment.wanted
     ]
 
 
 def _deployment(
-    workload: Workload, placement: Placement, city: str, stands_for: str
+    workload: Workload, placement: Placement, city: str, fallback_for: str
 ) -> WorkloadDeployment:
     metadata = workload.metadata
     return WorkloadDeployment(
@@ -169,7 +188,7 @@ def _deployment(
                 labels.PLACEMENT_NAME: placement.name,
                 labels.CITY_CODE: city,
             },
-            annotations={labels.FALLBACK_FOR: stands_for} if stands_for else {},
+            annotations={labels.FALLBACK_FOR: fallback_for} if fallback_for else {},
             owner_references=[owner_reference(workload, WORKLOAD)],
             finalizers=[labels.FEDERATOR_FINALIZER],
         ),
@@ -188,8 +207,8 @@ def _upsert(
     plane: PlaneName, desired: WorkloadDeployment, observed: WorkloadDeployment | None
 ) -> list[Action]:
     if observed is not None and observed.is_terminating:
-        return [Wait(f"{observed.metadata.name} is being removed before it can come back")]
-    if observed is not None:  # the attachment is not the workload's to say
+        return [Wait(f"{observed.metadata.name} is being removed before it can be recreated")]
+    if observed is not None:  # the attachment has another writer
         attachment = observed.spec.network_attachment
         spec = msgspec.structs.replace(desired.spec, network_attachment=attachment)
         desired = msgspec.structs.replace(desired, spec=spec)

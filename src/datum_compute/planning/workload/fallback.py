@@ -1,17 +1,17 @@
-"""Where the share of a city runs when the city cannot: fallback cities, one after the other.
+"""Fallback cities: where the replicas of a city run while the city cannot run them.
 
-Rules kept here:
-- Off unless a placement names ``fallbackCityCodes``. Then each of its cities is looked at alone:
-  one that fails never changes what another runs.
-- A city has failed when fewer instances than its floor have been ready for so long as
-  ``fallbackAfterSeconds`` says, for a reason that lies in the place. A bad image, missing data or a
-  full quota follow the workload wherever it goes, so they move nothing; nor does a rollout.
-- The first fallback city that nobody else of the placement uses takes the share. Until it is
-  Available and above the floor nothing is removed; if the city recovers before that, the fallback
-  goes. If the fallback fails too, the next one takes over in the same way.
-- Nothing moves back by itself: the annotation ``returned-at`` of the workload says when to. Then
-  the city gets its share again, and the fallback goes once that is Available.
-What has moved is on record by the deployments themselves: a fallback names the city it stands for.
+Rules:
+- Fallback is off unless a placement has ``fallbackCityCodes``. Each of its cities is then decided
+  alone: a failed city never changes what another city runs.
+- A city has failed when fewer instances than its floor have been ready for
+  ``fallbackAfterSeconds``, for a cause in the city. A bad image, missing data or exceeded quota
+  would occur in every city, so they engage no fallback; neither does a rollout.
+- The first fallback city that the placement does not use yet takes over the replicas. Until it is
+  Available and above the floor nothing is removed. If the city recovers before that, the fallback
+  is removed. If the fallback fails too, the next one takes over in the same way.
+- Replicas return only on request: the annotation ``returned-at`` of the workload contains the time.
+  Then the city gets its replicas again, and the fallback is removed once they are Available.
+- The deployments record the assignment: a fallback has the annotation of the city it replaces.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from datum_compute.api.workload import (
 )
 from datum_compute.api.workloaddeployment import REPLICAS_READY, WorkloadDeployment
 
-FLOOR = 1
+DEFAULT_FLOOR = 1
 
-# Causes that go along wherever the workload goes.
-_OF_THE_WORKLOAD = frozenset(
+# Causes that would occur in every city.
+_WORKLOAD_CAUSES = frozenset(
     {
         *(Reason.IMAGE_UNAVAILABLE, Reason.INSTANCE_CRASHING, Reason.CONFIGURATION_ERROR),
         *(Reason.SOURCE_NOT_FOUND, Reason.SOURCE_UNAUTHORIZED, Reason.SOURCE_TOO_LARGE),
@@ -48,39 +48,43 @@ _OF_THE_WORKLOAD = frozenset(
         Reason.REGISTRY_UNREACHABLE,
     }
 )
-_OF_A_ROLLOUT = (Reason.ROLLING_OUT, Reason.ROLLOUT_PAUSED)
-# Known of the place at once, whatever is counted there.
-_OF_THE_PLACE = (Reason.CELL_UNREACHABLE, Reason.NO_MATCHING_LOCATION)
+_ROLLOUT_REASONS = (Reason.ROLLING_OUT, Reason.ROLLOUT_PAUSED)
+# Causes that fail a city at once, regardless of its ready instances.
+_CITY_CAUSES = (Reason.CELL_UNREACHABLE, Reason.NO_MATCHING_LOCATION)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """One city of a placement: in which cities deployments are wanted for it, itself or others, and
-    what to say of that. ``due_s`` is when to look again, should nothing else happen."""
+class CityAssignment:
+    """The cities in which deployments run the replicas of one city of a placement.
+
+    ``wanted`` may contain the city itself and fallback cities. ``status`` reports a fallback.
+    ``due_s`` is the delay until the next decision if no event occurs.
+    """
 
     city: str
     wanted: tuple[str, ...]
-    told: PlacementFallback | None = None
+    status: PlacementFallback | None = None
     due_s: float | None = None
 
 
-def city_shares(
+def assign_cities(
     workload: Workload, placement: Placement, deployments: Iterable[WorkloadDeployment], now: str
-) -> list[Share]:
-    """``deployments`` are those of the workload."""
+) -> list[CityAssignment]:
+    """Assign every city of the placement, given all deployments of the workload."""
     own = [d for d in deployments if d.spec.placement_name == placement.name]
     live = {d.spec.city_code: d for d in own if not d.is_terminating}
     taken = {d.spec.city_code for d in own}
-    found = []
+    assignments = []
     for city in map(normalized_city, placement.city_codes):
-        share = _Case(workload, placement, city, live, frozenset(taken), now).share()
-        taken.update(share.wanted)
-        found.append(share)
-    return found
+        decision = FallbackDecision(workload, placement, city, live, frozenset(taken), now)
+        assignment = decision.assign()
+        taken.update(assignment.wanted)
+        assignments.append(assignment)
+    return assignments
 
 
-def stands_for(deployment: WorkloadDeployment) -> str:
-    """The city whose share a fallback has taken; empty for any other deployment."""
+def fallback_for(deployment: WorkloadDeployment) -> str:
+    """Return the city that the deployment replaces; empty if it is not a fallback."""
     return deployment.metadata.annotations.get(labels.FALLBACK_FOR, "")
 
 
@@ -89,7 +93,9 @@ def fallback_cities(placement: Placement) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class FallbackDecision:
+    """The facts about one city of a placement, and the decision where its replicas run."""
+
     workload: Workload
     placement: Placement
     city: str
@@ -97,72 +103,78 @@ class _Case:
     taken: frozenset[str]
     now: str
 
-    def share(self) -> Share:
+    def assign(self) -> CityAssignment:
         own = self.live.get(self.city)
         others = sorted(
-            (d for d in self.live.values() if stands_for(d) == self.city),
+            (d for d in self.live.values() if fallback_for(d) == self.city),
             key=lambda d: (d.metadata.creation_timestamp or "", d.metadata.name),
         )
         if not others:
-            return self._alone(own)
-        staying = [d for d in others if self._may_stay(d)]
+            return self._assign_without_fallback(own)
+        staying = [d for d in others if self._is_current(d)]
         if own is not None and self._is_up(own):
-            return Share(self.city, (self.city,))  # back, or never really gone
+            return CityAssignment(self.city, (self.city,))  # it has recovered
         if not staying:
-            return self._returning(others)
+            return self._assign_while_returning(others)
         if self._is_up(staying[-1]):
-            return self._moved(staying[-1])
-        return self._moving(own, others, staying[-1])
+            return self._assign_to_fallback(staying[-1])
+        return self._assign_while_engaging(own, others, staying[-1])
 
-    def _alone(self, own: WorkloadDeployment | None) -> Share:
+    def _assign_without_fallback(self, own: WorkloadDeployment | None) -> CityAssignment:
         if own is None or not self.placement.fallback_city_codes:
-            return Share(self.city, (self.city,))
-        return self._unless_failed(own, (self.city,), None)
+            return CityAssignment(self.city, (self.city,))
+        return self._engage_next_if_failed(own, (self.city,), None)
 
-    def _moving(
+    def _assign_while_engaging(
         self,
         own: WorkloadDeployment | None,
         others: Sequence[WorkloadDeployment],
         newest: WorkloadDeployment,
-    ) -> Share:
-        """All stay until one of them is up; one that fails is followed by the next."""
+    ) -> CityAssignment:
+        """Keep all cities until the newest fallback is up. If it fails, add the next one."""
         kept = (*((self.city,) if own is not None else ()), *(d.spec.city_code for d in others))
-        return self._unless_failed(newest, kept, newest)
+        return self._engage_next_if_failed(newest, kept, newest)
 
-    def _unless_failed(
-        self, looked_at: WorkloadDeployment, kept: tuple[str, ...], to: WorkloadDeployment | None
-    ) -> Share:
-        told = self._told(to.spec.city_code, "Engaging", to) if to is not None else None
-        since = self._failing_since(looked_at)
+    def _engage_next_if_failed(
+        self, observed: WorkloadDeployment, kept: tuple[str, ...], to: WorkloadDeployment | None
+    ) -> CityAssignment:
+        status = (
+            self._fallback_status(to.spec.city_code, "Engaging", to) if to is not None else None
+        )
+        since = self._failing_since(observed)
         if since is None:
-            return Share(self.city, kept, told)
+            return CityAssignment(self.city, kept, status)
         left_s = self.placement.fallback_after_seconds - _between_s(since, self.now)
         if left_s > 0:
-            return Share(self.city, kept, told, left_s)
+            return CityAssignment(self.city, kept, status, left_s)
         free = (c for c in fallback_cities(self.placement) if c not in self.taken)
         following = next(free, None)
         if following is None:
-            return Share(self.city, kept, self._told("", "Exhausted", looked_at))
-        return Share(self.city, (*kept, following), self._told(following, "Engaging", None))
+            return CityAssignment(self.city, kept, self._fallback_status("", "Exhausted", observed))
+        return CityAssignment(
+            self.city, (*kept, following), self._fallback_status(following, "Engaging", None)
+        )
 
-    def _moved(self, to: WorkloadDeployment) -> Share:
-        return Share(self.city, (to.spec.city_code,), self._told(to.spec.city_code, "Engaged", to))
+    def _assign_to_fallback(self, to: WorkloadDeployment) -> CityAssignment:
+        return CityAssignment(
+            self.city, (to.spec.city_code,), self._fallback_status(to.spec.city_code, "Engaged", to)
+        )
 
-    def _returning(self, others: Sequence[WorkloadDeployment]) -> Share:
+    def _assign_while_returning(self, others: Sequence[WorkloadDeployment]) -> CityAssignment:
         cities = (self.city, *(d.spec.city_code for d in others))
-        told = self._told(others[-1].spec.city_code, "Returning", others[-1])
-        return Share(self.city, cities, told)
+        status = self._fallback_status(others[-1].spec.city_code, "Returning", others[-1])
+        return CityAssignment(self.city, cities, status)
 
-    def _may_stay(self, fallback: WorkloadDeployment) -> bool:
+    def _is_current(self, fallback: WorkloadDeployment) -> bool:
         if fallback.spec.city_code not in fallback_cities(self.placement):
             return False
         returned = self.workload.metadata.annotations.get(labels.RETURNED_AT, "")
-        made = fallback.metadata.creation_timestamp or ""
-        return not returned or not made or _between_s(returned, made) > 0
+        created = fallback.metadata.creation_timestamp or ""
+        return not returned or not created or _between_s(returned, created) > 0
 
     def _floor(self) -> int:
         named = {normalized_city(f.city_code): f.ready_replicas for f in self.placement.city_floors}
-        return named.get(self.city, FLOOR)
+        return named.get(self.city, DEFAULT_FLOOR)
 
     def _is_up(self, deployment: WorkloadDeployment) -> bool:
         status = deployment.status
@@ -176,26 +188,26 @@ class _Case:
     def _failing_since(self, deployment: WorkloadDeployment) -> str | None:
         conditions = deployment.status.conditions
         available = find_condition(conditions, AVAILABLE)
-        if available is not None and available.reason in _OF_THE_PLACE:
+        if available is not None and available.reason in _CITY_CAUSES:
             return available.last_transition_time
         ready = find_condition(conditions, REPLICAS_READY)
         if deployment.status.ready_replicas >= self._floor() or ready is None:
             return None
-        if ready.status != FALSE or self._is_of_the_workload(deployment, ready):
+        if ready.status != FALSE or self._is_caused_by_workload(deployment, ready):
             return None
         return ready.last_transition_time
 
-    def _is_of_the_workload(self, deployment: WorkloadDeployment, ready: Condition) -> bool:
+    def _is_caused_by_workload(self, deployment: WorkloadDeployment, ready: Condition) -> bool:
         progress = find_condition(deployment.status.conditions, PROGRESSING)
-        if progress is not None and progress.reason in _OF_A_ROLLOUT:
+        if progress is not None and progress.reason in _ROLLOUT_REASONS:
             return True
         causes = {ready.reason, *(blocked.reason for blocked in deployment.status.blocked)}
-        return not causes.isdisjoint(_OF_THE_WORKLOAD)
+        return not causes.isdisjoint(_WORKLOAD_CAUSES)
 
-    def _told(
-        self, to: str, phase: FallbackPhase, made: WorkloadDeployment | None
+    def _fallback_status(
+        self, to: str, phase: FallbackPhase, deployment: WorkloadDeployment | None
     ) -> PlacementFallback:
-        since = made.metadata.creation_timestamp if made is not None else None
+        since = deployment.metadata.creation_timestamp if deployment is not None else None
         return PlacementFallback(
             city_code=self.city, fallback_city_code=to, phase=phase, since=since or self.now
         )
@@ -205,17 +217,16 @@ def _between_s(earlier: str, later: str) -> float:
     return parse_timestamp(later) - parse_timestamp(earlier)
 
 
-# --- what the workload says of it
-
-_WORDS = {
-    "Engaging": "{city} does not serve; {to} is to take over, and nothing is removed before it has",
-    "Engaged": "{city} runs in {to} until somebody moves it back",
-    "Returning": "{city} takes its share back from {to}, which stays until {city} is available",
-    "Exhausted": "{city} does not serve, and no fallback city is free",
+# Messages of the FellBack condition, by phase.
+_MESSAGES = {
+    "Engaging": "{city} has failed; {to} takes over, and nothing is removed before it is available",
+    "Engaged": "replicas of {city} run in {to} until they are moved back",
+    "Returning": "{city} takes its replicas back from {to}, which stays until {city} is available",
+    "Exhausted": "{city} has failed, and no fallback city is free",
 }
 
 
-def fallback_message(told: Sequence[PlacementFallback]) -> str:
+def fallback_message(fallbacks: Sequence[PlacementFallback]) -> str:
     return "; ".join(
-        _WORDS[f.phase].format(city=f.city_code, to=f.fallback_city_code) for f in told
+        _MESSAGES[f.phase].format(city=f.city_code, to=f.fallback_city_code) for f in fallbacks
     )

@@ -1,12 +1,13 @@
-"""Workload -> the record of what it was asked to be: one WorkloadRevision for every change.
+"""Revisions of a Workload: one WorkloadRevision for every change of its template or placements.
 
-A revision is the template with the placements. The number of a new one is above every number seen
-under the workload's name, so that the records of an earlier workload of that name are never
-overwritten. The name follows from the number; two writers with an old view collide instead of
-recording a change twice.
-
-They go with their workload: its finalizer takes them away (``release_revisions``). Those that lost
-their owner are of an earlier workload of the name and go when there is another one.
+Rules:
+- The number of a new revision is above every number in use under the workload's name, so that the
+  revisions of an earlier workload of that name are never overwritten.
+- The name follows from the number. Two writers with a stale cache therefore conflict and do not
+  record a change twice.
+- The newest ``REVISIONS_KEPT`` revisions are kept.
+- The finalizer of the workload deletes its revisions (``release_revisions``). Revisions of an
+  earlier workload that lost their owner are deleted when a workload of that name exists.
 """
 
 from __future__ import annotations
@@ -25,26 +26,27 @@ from datum_compute.api.workloadrevision import WorkloadRevision, WorkloadRevisio
 from datum_compute.planning.plan import Action, Create, Delete, Plan
 from datum_compute.planning.workload.templates import template_hash
 
-KEPT = 20
+REVISIONS_KEPT = 20
 _CHANGES_MAX, _LINE_MAX = 100, 200
 
 
 def plan_revisions(
     plane: PlaneName, workload: Workload, revisions: Sequence[WorkloadRevision]
 ) -> Plan:
-    """``revisions`` are all that name the workload, those of earlier ones of its name included."""
+    """Plan for all revisions with the workload's name, those of earlier workloads included."""
     if workload.is_terminating:
         return Plan()
     own = own_revisions(workload, revisions)
     actions: list[Action] = []
     if not own or _is_changed(own[-1], workload):
         number = 1 + max((revision.spec.revision for revision in revisions), default=0)
-        made = _revision(workload, own, number)
-        actions.append(Create(plane, REVISION, made, "the workload was changed"))
-    surplus = max(0, len(own) + len(actions) - KEPT)
-    actions += [_delete(plane, old, f"{KEPT} are kept") for old in own[:surplus]]
+        revision = _revision(workload, own, number)
+        actions.append(Create(plane, REVISION, revision, "the workload was changed"))
+    surplus = max(0, len(own) + len(actions) - REVISIONS_KEPT)
+    actions += [_delete(plane, old, f"only {REVISIONS_KEPT} are kept") for old in own[:surplus]]
     actions += [
-        _delete(plane, left, "its workload is gone") for left in _leftover(workload, revisions)
+        _delete(plane, left, "its workload is gone")
+        for left in _ownerless_revisions(workload, revisions)
     ]
     return Plan(tuple(actions))
 
@@ -54,7 +56,7 @@ def select_revisions(
     labeled: Iterable[WorkloadRevision],
     owned: Iterable[WorkloadRevision],
 ) -> list[WorkloadRevision]:
-    """The revisions in the workload's namespace, each once, in order of their names.
+    """Return the revisions in the workload's namespace, each once, ordered by name.
 
     Revisions are found by label and by owner, because users can edit labels.
     """
@@ -66,13 +68,15 @@ def select_revisions(
 def release_revisions(
     plane: PlaneName, workload: Workload, revisions: Sequence[WorkloadRevision]
 ) -> list[Action]:
-    """What has to go before the workload does."""
-    going = [*own_revisions(workload, revisions), *_leftover(workload, revisions)]
-    return [_delete(plane, revision, "its workload is going") for revision in going]
+    """Delete the revisions before the workload is released."""
+    found = [*own_revisions(workload, revisions), *_ownerless_revisions(workload, revisions)]
+    return [_delete(plane, revision, "its workload is being deleted") for revision in found]
 
 
-def _leftover(workload: Workload, revisions: Sequence[WorkloadRevision]) -> list[WorkloadRevision]:
-    """Those of others that nobody owns: garbage collection never takes them."""
+def _ownerless_revisions(
+    workload: Workload, revisions: Sequence[WorkloadRevision]
+) -> list[WorkloadRevision]:
+    """Return ownerless revisions of earlier workloads. Garbage collection does not delete them."""
     uid = workload.metadata.uid
     return [
         r
@@ -90,7 +94,7 @@ def _delete(plane: PlaneName, revision: WorkloadRevision, reason: str) -> Delete
 def own_revisions(
     workload: Workload, revisions: Sequence[WorkloadRevision]
 ) -> list[WorkloadRevision]:
-    """Those of this very workload, oldest first."""
+    """Return the revisions of this workload, oldest first."""
     uid = workload.metadata.uid
     own = [r for r in revisions if r.spec.workload_ref.uid == uid and not r.is_terminating]
     return sorted(own, key=lambda revision: revision.spec.revision)
@@ -99,8 +103,8 @@ def own_revisions(
 def _is_changed(latest: WorkloadRevision, workload: Workload) -> bool:
     before, after = latest.spec, workload.spec
     if (before.template, before.placements) == (after.template, after.placements):
-        return False  # by far the most passes, and the cheap way to know
-    return _asked(before) != _asked(after)
+        return False  # the usual case, and cheaper than the comparison below
+    return _recorded_fields(before) != _recorded_fields(after)
 
 
 def _revision(workload: Workload, own: Sequence[WorkloadRevision], number: int) -> WorkloadRevision:
@@ -123,13 +127,13 @@ def _revision(workload: Workload, own: Sequence[WorkloadRevision], number: int) 
             placements=spec.placements,
             changes=_changes(own[-1], workload) if own else [],
             actor=metadata.annotations.get(labels.CHANGED_BY, ""),
-            restores=_restored(own, workload),
+            restores=_restored_number(own, workload),
         ),
     )
 
 
-def _restored(own: Sequence[WorkloadRevision], workload: Workload) -> int | None:
-    """The newest earlier revision with the very template that is asked for again."""
+def _restored_number(own: Sequence[WorkloadRevision], workload: Workload) -> int | None:
+    """Return the newest earlier revision with the same template; None if the template is new."""
     wanted = template_hash(workload.spec.template)
     if not own or own[-1].spec.template_hash == wanted:
         return None
@@ -138,15 +142,18 @@ def _restored(own: Sequence[WorkloadRevision], workload: Workload) -> int | None
 
 
 def _changes(latest: WorkloadRevision, workload: Workload) -> list[str]:
-    """For people; values of environment variables are never in it."""
-    before, after = {"spec": _asked(latest.spec)}, {"spec": _asked(workload.spec)}
+    """Describe the changes for users, without values of environment variables."""
+    before, after = (
+        {"spec": _recorded_fields(latest.spec)},
+        {"spec": _recorded_fields(workload.spec)},
+    )
     lines = [line[:_LINE_MAX] for line in render_changes(before, after)]
     if len(lines) <= _CHANGES_MAX:
         return lines
     return [*lines[: _CHANGES_MAX - 1], f"and {len(lines) - _CHANGES_MAX + 1} more"]
 
 
-def _asked(spec: object) -> JsonObject:
-    """What counts as a change; fields equal to their default do not."""
+def _recorded_fields(spec: object) -> JsonObject:
+    """Return the fields that a revision records, without fields equal to their default."""
     whole = canonical(spec)
     return {name: whole.get(name) for name in ("template", "placements")}

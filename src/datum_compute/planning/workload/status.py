@@ -1,6 +1,11 @@
-"""Status from below to above: counts add up, and the worst cause speaks when nothing is ready.
+"""The status of a Workload, aggregated from the deployments of its cities.
 
-Ties are broken by placement, then by deployment name, so that equal worlds give equal statuses.
+Rules:
+- Counts are added up.
+- Available is True if any deployment is; otherwise the condition of the worst deployment is used.
+- Progressing is complete if every city reports so about the current template; otherwise the state
+  of the worst city is used.
+- Ties are broken by placement, then by deployment name, so that equal input gives equal status.
 """
 
 from __future__ import annotations
@@ -32,18 +37,18 @@ from datum_compute.api.workload import (
 )
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.platform.instance_types import with_size_notice
-from datum_compute.planning.rollout.status import blocked_sum
-from datum_compute.planning.workload.fallback import fallback_message, stands_for
+from datum_compute.planning.rollout.status import sum_blocked
+from datum_compute.planning.workload.fallback import fallback_for, fallback_message
 from datum_compute.planning.workload.templates import (
     CurrentTemplates,
     current_templates,
     template_hash,
 )
 
-FELL_BACK = "FellBack"  # the condition of a workload
+FELL_BACK = "FellBack"  # condition type
 Fallbacks = Mapping[str, Sequence[PlacementFallback]]  # by placement
 
-# What a whole says about its rollout, by what its worst part says.
+# Reasons of Progressing, the worst first.
 _PROGRESS_ORDER = (
     Reason.PROGRESS_DEADLINE_EXCEEDED,
     Reason.NO_MATCHING_LOCATION,
@@ -53,7 +58,7 @@ _PROGRESS_ORDER = (
     Reason.ROLLOUT_PAUSED,
     Reason.ROLLING_OUT,
 )
-# Why a city has nothing that could be rolled out.
+# Reasons of Available for a city that has no cell to roll out to.
 _NOT_PLACED = (
     Reason.NO_MATCHING_LOCATION,
     Reason.AMBIGUOUS_SERVING_LOCATION,
@@ -68,16 +73,19 @@ def workload_status(
     instance_type: InstanceType | None = None,
     fallbacks: Fallbacks | None = None,
 ) -> WorkloadStatus:
-    """``instance_type`` is the one that the workload names, if there is an object of it;
-    ``fallbacks`` says of each placement which cities' shares are elsewhere."""
-    told = fallbacks or {}
+    """Return the status of the workload.
+
+    ``instance_type`` is the object of the workload's type, if it exists. ``fallbacks`` are the
+    fallbacks of each placement.
+    """
+    by_placement = fallbacks or {}
     ordered = sorted(deployments, key=lambda d: (d.spec.placement_name, d.metadata.name))
     placements = [
         _placement_status(
             workload,
             name,
             [d for d in ordered if d.spec.placement_name == name],
-            told.get(name, ()),
+            by_placement.get(name, ()),
             now,
         )
         for name in sorted(placement.name for placement in workload.spec.placements)
@@ -91,28 +99,31 @@ def workload_status(
     ):
         conditions = with_condition(conditions, condition)
     conditions = with_size_notice(conditions, instance_type, generation=generation, now=now)
-    elsewhere = [f for name in sorted(told) for f in told[name]]
+    elsewhere = [f for name in sorted(by_placement) for f in by_placement[name]]
     conditions = _with_fallback_notice(conditions, elsewhere, generation, now)
     return WorkloadStatus(
         conditions=conditions,
         deployments=len(ordered),
         observed_generation=generation,
         placements=placements,
-        **_summed(workload, workload.spec.placements, ordered),
+        **_sum_counts(workload, workload.spec.placements, ordered),
     )
 
 
 def _with_fallback_notice(
-    conditions: Sequence[Condition], told: Sequence[PlacementFallback], generation: int, now: str
+    conditions: Sequence[Condition],
+    fallbacks: Sequence[PlacementFallback],
+    generation: int,
+    now: str,
 ) -> list[Condition]:
-    """One that is there only while the share of a city runs elsewhere, or should."""
-    if not told:
+    """Add FellBack while replicas of a city run in another city or should; remove it otherwise."""
+    if not fallbacks:
         return [c for c in conditions if c.type != FELL_BACK]
-    stuck = any(f.phase == "Exhausted" for f in told)
+    stuck = any(f.phase == "Exhausted" for f in fallbacks)
     reason = Reason.FALLBACK_EXHAUSTED if stuck else Reason.FALLBACK_ENGAGED
-    verdict = ConditionValue(TRUE, reason, fallback_message(told))
+    value = ConditionValue(TRUE, reason, fallback_message(fallbacks))
     return with_condition(
-        conditions, make_condition(FELL_BACK, verdict, generation=generation, now=now)
+        conditions, make_condition(FELL_BACK, value, generation=generation, now=now)
     )
 
 
@@ -130,90 +141,97 @@ def _placement_status(
         name=name,
         conditions=with_condition(observed.conditions if observed else [], available),
         fallbacks=list(fallbacks),
-        **_summed(workload, [p for p in workload.spec.placements if p.name == name], deployments),
+        **_sum_counts(
+            workload, [p for p in workload.spec.placements if p.name == name], deployments
+        ),
     )
 
 
 def _available(
     deployments: Sequence[WorkloadDeployment], good: Reason, bad: Reason, generation: int, now: str
 ) -> Condition:
-    """Available as soon as one deployment is; else the worst deployment's own words."""
+    """Return Available: True if one deployment is available, otherwise that of the worst one."""
     found = [c for d in deployments if (c := find_condition(d.status.conditions, AVAILABLE))]
     ready = sum(d.status.ready_replicas for d in deployments)
     wanted = sum(d.status.desired_replicas for d in deployments)
     if any(c.status == TRUE for c in found):
-        verdict = ConditionValue(TRUE, good, f"{ready}/{wanted} instances are ready")
+        value = ConditionValue(TRUE, good, f"{ready}/{wanted} instances are ready")
     elif found:
         worst = max(found, key=lambda c: DEPLOYMENT_RANK.get(c.reason, 0))
-        verdict = ConditionValue(worst.status, worst.reason, worst.message)
+        value = ConditionValue(worst.status, worst.reason, worst.message)
     else:
-        verdict = ConditionValue(FALSE, bad, "No city has reported yet")
-    return make_condition(AVAILABLE, verdict, generation=generation, now=now)
+        value = ConditionValue(FALSE, bad, "No city has reported yet")
+    return make_condition(AVAILABLE, value, generation=generation, now=now)
 
 
 def _progressing(
     workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
 ) -> Condition:
-    """Complete when every city says so of the current template; else what the worst city says."""
+    """Return Progressing: complete if every city is, otherwise that of the worst city."""
     generation, current = workload.metadata.generation, current_templates(workload)
-    words: dict[str, tuple[Condition, str]] = {}
-    silent: list[str] = []
+    conditions: dict[str, tuple[Condition, str]] = {}
+    unreported: list[str] = []
     for deployment in deployments:
         found = find_condition(deployment.status.conditions, PROGRESSING)
         available = find_condition(deployment.status.conditions, AVAILABLE)
         if available is not None and available.reason in _NOT_PLACED:
-            words.setdefault(available.reason, (available, deployment.spec.city_code))
-        elif found is None or not _speaks_of(deployment, workload, current):
-            silent.append(deployment.spec.city_code)
+            conditions.setdefault(available.reason, (available, deployment.spec.city_code))
+        elif found is None or not _is_about_current_spec(deployment, workload, current):
+            unreported.append(deployment.spec.city_code)
         else:
-            words.setdefault(found.reason, (found, deployment.spec.city_code))
-    verdict = ConditionValue(TRUE, Reason.ROLLOUT_COMPLETE, "Every city is rolled out")
-    if silent or not deployments:
-        where = ", ".join(sorted(set(silent))) or "any city"
-        verdict = ConditionValue(UNKNOWN, Reason.AWAITING_PROPAGATION, f"No news yet from {where}")
+            conditions.setdefault(found.reason, (found, deployment.spec.city_code))
+    value = ConditionValue(TRUE, Reason.ROLLOUT_COMPLETE, "Every city is rolled out")
+    if unreported or not deployments:
+        where = ", ".join(sorted(set(unreported))) or "any city"
+        value = ConditionValue(UNKNOWN, Reason.AWAITING_PROPAGATION, f"No report yet from {where}")
     for reason in _PROGRESS_ORDER:
-        if reason in words:
-            condition, city = words[reason]
-            verdict = ConditionValue(condition.status, reason, f"{city}: {condition.message}")
+        if reason in conditions:
+            condition, city = conditions[reason]
+            value = ConditionValue(condition.status, reason, f"{city}: {condition.message}")
             break
-    return make_condition(PROGRESSING, verdict, generation=generation, now=now)
+    return make_condition(PROGRESSING, value, generation=generation, now=now)
 
 
-def _summed(
+def _sum_counts(
     workload: Workload, placements: Sequence[Placement], deployments: Sequence[WorkloadDeployment]
 ) -> dict[str, Any]:
-    """Counts that speak about the workload as it is now: desired is what it asks for, and only
-    what is known to follow its newest spec, in a city it asks for, counts as updated."""
+    """Return the counts of the workload.
+
+    Desired is the sum over its placements. Updated and current count only deployments whose status
+    is about the current spec.
+    """
     current = current_templates(workload)
-    told = [d.status for d in deployments if _speaks_of(d, workload, current)]
+    current_reports = [
+        d.status for d in deployments if _is_about_current_spec(d, workload, current)
+    ]
     reported = [d.status for d in deployments]
     return {
         "replicas": sum(s.replicas for s in reported),
         "ready_replicas": sum(s.ready_replicas for s in reported),
         "available_replicas": sum(s.available_or_ready for s in reported),
-        "updated_replicas": sum(s.updated_replicas for s in told),
-        "current_replicas": sum(s.current_replicas for s in told),
+        "updated_replicas": sum(s.updated_replicas for s in current_reports),
+        "current_replicas": sum(s.current_replicas for s in current_reports),
         "desired_replicas": sum(
             p.scale_settings.min_replicas * len(p.city_codes) for p in placements
         ),
-        "blocked": blocked_sum(s.blocked for s in reported),
+        "blocked": sum_blocked(s.blocked for s in reported),
     }
 
 
-def _speaks_of(
+def _is_about_current_spec(
     deployment: WorkloadDeployment, workload: Workload, current: CurrentTemplates
 ) -> bool:
-    """Whether the deployment's status is about what the workload asks for now: a city that it is
-    to run in, the newest scale, this template."""
+    """Return True if the status is about the current spec: same city, scale and template."""
     status, spec = deployment.status, deployment.spec
-    asked = any(
+    is_desired = any(
         placement.name == spec.placement_name
-        and (stands_for(deployment) or spec.city_code) in map(normalized_city, placement.city_codes)
+        and (fallback_for(deployment) or spec.city_code)
+        in map(normalized_city, placement.city_codes)
         and spec.scale_settings.min_replicas == placement.scale_settings.min_replicas
         for placement in workload.spec.placements
     )
     return (
-        asked
+        is_desired
         and not deployment.is_terminating
         and status.observed_generation >= deployment.metadata.generation
         and (status.observed_source.template_hash or template_hash(spec.template))

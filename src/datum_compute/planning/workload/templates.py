@@ -1,9 +1,8 @@
-"""Restarts of single cities: kept on the Workload, so that the next pass finds them there.
+"""The instance template of a Workload in each city, and template hashes.
 
-A city that was restarted on its own has a template with one annotation more; every other city has
-the template as it is, so nothing rolls for those who never do that.
-
-The identity of a template: equal templates have equal hashes, whoever wrote them.
+A restart of a single city is recorded in the Workload. The template of that city has an additional
+annotation, so its instances are recreated. All other cities use the template unchanged. Equal
+templates have equal hashes, independent of the client that wrote them.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from datum_compute.api.workload import Workload
 
 
 def template_hash(template: InstanceTemplate) -> str:
-    """Over template spec and metadata; fields equal to their default do not count."""
+    """Hash the spec and metadata of the template. Fields equal to their default do not count."""
     return canonical_hash(template)[:32]
 
 
 def template_in(workload: Workload, city: str) -> InstanceTemplate:
-    """The template of the workload's deployments in a city."""
+    """Return the template of the workload's deployments in a city."""
     template = workload.spec.template
     found = [r.at for r in workload.spec.restarts if normalized_city(r.city_code) == city]
     if not found:
@@ -37,7 +36,7 @@ def template_in(workload: Workload, city: str) -> InstanceTemplate:
 
 @dataclass(frozen=True, slots=True)
 class CurrentTemplates:
-    """The hash of the present template, by city where that matters; each is made once."""
+    """The hashes of the current template: by city for restarted cities, otherwise one for all."""
 
     everywhere: str
     by_city: dict[str, str]
