@@ -1,8 +1,8 @@
 """What every Journal under a Store must guarantee, as checks that any test can run.
 
 A check takes a ``Disk``: a function that opens a journal over the same durable content each time
-it is called. ``CHECKS`` lists them all, those of planes (``plane_conformance.py``) included. Checks
-raise AssertionError, wait for events and never for time.
+it is called. ``CHECKS`` lists them all, including those of planes (``plane.py``). Checks raise
+AssertionError, wait for events and never for time.
 """
 
 from __future__ import annotations
