@@ -24,7 +24,7 @@ _ALWAYS = 10**9  # a number of crashes that no machine reaches
 
 
 class SimulatedMachine(ApiStruct, frozen=True, kw_only=True):
-    """One machine in the table of the driver. Times are Unix seconds of the start of a state."""
+    """One machine in the table of the driver. Times are Unix seconds at which a state begins."""
 
     number: int
     image: str
