@@ -159,18 +159,18 @@ def _status_rewritten_when_equal() -> Iterator[None]:
 
 @contextmanager
 def _evicted_before_replaced() -> Iterator[None]:
-    """A failed city loses its share before its fallback city is up."""
+    """A failed city loses its assignment before its fallback city is up."""
 
     def make(original: Any) -> Any:
-        def shares(*arguments: Any) -> Any:
+        def assign(*arguments: Any) -> Any:
             return [
-                replace(share, wanted=share.wanted[-1:])
-                if share.told is not None and share.told.phase == "Engaging"
-                else share
-                for share in original(*arguments)
+                replace(assignment, wanted=assignment.wanted[-1:])
+                if assignment.status is not None and assignment.status.phase == "Engaging"
+                else assignment
+                for assignment in original(*arguments)
             ]
 
-        return shares
+        return assign
 
     with function_replaced(assign_cities, make):
         yield
