@@ -187,7 +187,7 @@ def test_a_claim_stays_while_its_slot_is_wanted_or_occupied() -> None:
     wants, leaves = a_deployment(), a_deployment(terminating=True)
     in_use = plan_release(LOCATION.plane, a_claim(), an_instance(0), None)
     assert in_use.actions == ()
-    assert in_use.requeue_after_s is not None  # the event of its instance's end may not arrive
+    assert in_use.requeue_after_s is not None  # the deletion event of its instance may be lost
     (wait,) = plan_release(LOCATION.plane, a_claim(), None, wants).actions
     assert isinstance(wait, Wait)
     for deployment in (leaves, None):
