@@ -203,7 +203,7 @@ def test_setting_the_clock_back_does_not_prolong_a_limit() -> None:
     run_recorder(test)
 
 
-def test_events_about_members_have_a_budget_of_their_own() -> None:
+def test_events_about_members_have_a_separate_budget() -> None:
     """Regression: a deployment scaled from 5 to 40 had no other events for minutes."""
 
     async def test(at: RecorderWorld) -> None:
