@@ -97,7 +97,7 @@ STANDS_FOR: list[tuple[str, str, str]] = [
     ("38 and on one API server", "e2e/test_single_cluster.py",
      "test_a_namespace_goes_with_everything_in_it"),
     ("40 caches keep no managedFields", "runtime/test_informer.py",
-     "test_nothing_of_managed_fields_is_kept"),
+     "test_managed_fields_are_not_cached"),
     ("41 not done while the status is not observed", "cli/test_rollout.py",
      "test_a_workload_status_of_an_older_generation_is_not_done"),
     ("41 the target is what the spec asks for until then", "cli/test_rollout.py",
