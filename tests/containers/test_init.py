@@ -112,7 +112,7 @@ async def test_a_machine_falls_asleep_by_stop_and_wakes_without_waiting_for_sigk
     await cell.running()
 
 
-async def test_an_engine_without_init_runs_the_machine_without_and_reports_it(
+async def test_a_machine_runs_without_init_if_the_engine_has_none_and_reports_it(
     no_init: TestEngine, cell: Cell
 ) -> None:
     await cell.driver.start(ID, cell.spec(*ENDLESS))

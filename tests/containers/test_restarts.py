@@ -1,6 +1,6 @@
 """Restarts of the server, a cell process and the engine stop no serving instance.
 
-Requests go to the containers' own addresses, and instances are told apart by container id.
+Requests go to the containers' own addresses, and instances are distinguished by container id.
 """
 
 from __future__ import annotations

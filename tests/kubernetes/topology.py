@@ -172,7 +172,7 @@ class KubernetesTopology:
         return self.folder / part / "gateway" / "ca.crt"
 
     def _write_accounts(self, part: str, planes: dict[str, str]) -> None:
-        """Write kubeconfigs with token files for the planes of a part and, separately, for the hub."""
+        """Write two kubeconfigs with token files for a part: for its planes and for the hub."""
         account = next(iter(planes.values()))
         for suffix, accounts in (("", planes), ("-hub", {"hub": account})):
             users = {}

@@ -63,7 +63,7 @@ async def ready_count(platform: Platform) -> int:
 
 
 def never_exceeded(platform: Platform) -> str:
-    """Check invariant I2 on every committed state."""
+    """Return the first violation of invariant I2 in all committed states, or ""."""
     rows: dict[object, tuple[str, dict[str, object]]] = {}
     before = quota_totals([])
     for change in platform.writes:

@@ -156,7 +156,7 @@ def test_messages_that_differ_after_the_cut_are_one_event() -> None:
 
 
 @pytest.mark.parametrize("message", [None, 5, b"bytes"])
-def test_a_message_that_is_no_text_fails_alone(message: Any) -> None:
+def test_a_message_that_is_not_text_fails_without_affecting_others(message: Any) -> None:
     async def test(at: RecorderWorld) -> None:
         at.recorder.record(a_request(message=message))
         at.recorder.record(a_request(message="valid"))
