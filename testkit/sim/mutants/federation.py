@@ -161,7 +161,7 @@ def _status_rewritten_when_equal() -> Iterator[None]:
 
 @contextmanager
 def _evicted_before_replaced() -> Iterator[None]:
-    """A failed city loses its share before its fallback city serves it."""
+    """A failed city loses its assignment before its fallback city is up."""
 
     def make(original: Any) -> Any:
         def shares(*arguments: Any) -> Any:
