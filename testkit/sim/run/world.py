@@ -420,7 +420,7 @@ class World:
         self.sometimes[sign] += 1
 
     def _on_exit(self, host: str, error: BaseException) -> None:
-        """Check that a process exits by itself only after a failure of its disk."""
+        """Check that a process exits by itself only after a disk failure or with a lost lease."""
         self.observer.log(f"{host} ended: {error!r}")
         self._count("process ended by itself")
         if isinstance(error, LeadershipLost):
