@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncGenerator
@@ -118,3 +119,35 @@ def test_the_digest_is_that_of_the_repository_in_the_name() -> None:
     found = {"Id": "sha256:id", "RepoDigests": ["x/web@sha256:1", "r.io/web@sha256:2"]}
     assert parse_image("r.io/web:1", found).digest == "sha256:2"
     assert parse_image("local:1", {"Id": "sha256:id"}).digest == "sha256:id"
+
+
+class SlowImageStore(ImageStore):
+    """An image store without images whose pulls take a few turns of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__(cast("Engine", None))
+        self.running = 0
+        self.running_max = 0
+
+    async def find(self, image: str) -> None:
+        return None
+
+    async def _pull_with_credentials(self, image: str, pull_configs: Any) -> Any:
+        self.running += 1
+        self.running_max = max(self.running_max, self.running)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self.running -= 1
+        return image
+
+
+async def test_pulls_of_one_image_never_run_at_the_same_time() -> None:
+    """A request that follows a finished one does not overtake a request that waits."""
+    store = SlowImageStore()
+
+    async def ensure_twice() -> None:
+        await store.ensure("web:1", "IfNotPresent", [])
+        await store.ensure("web:1", "IfNotPresent", [])
+
+    await asyncio.gather(ensure_twice(), ensure_twice())
+    assert store.running_max == 1

@@ -16,6 +16,7 @@ from datum_compute.api.reasons import Reason
 from datum_compute.drivers.containers.engine import Engine, EngineError, parse_json_lines
 from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.engine_errors import is_registry_unreachable
+from datum_compute.drivers.keyed_locks import KeyedLocks
 
 PULL_TIMEOUT_S = 1800.0
 PULL_IDLE_TIMEOUT_S = 120.0  # without any progress
@@ -50,21 +51,16 @@ class ImageStore:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks = KeyedLocks()
 
     async def ensure(self, image: str, policy: str, pull_configs: Sequence[bytes]) -> ImageInfo:
         policy = policy or default_pull_policy(image)
-        lock = self._locks.setdefault(image, asyncio.Lock())
-        try:
-            async with lock:
-                found = None if policy == "Always" else await self.find(image)
-                if found is None and policy == "Never":
-                    reason = "the host does not have it and imagePullPolicy is Never"
-                    raise ImageUnavailable(f"image {image}: {reason}")
-                return found or await self._pull_with_credentials(image, pull_configs)
-        finally:
-            if not lock.locked():
-                self._locks.pop(image, None)
+        async with self._locks.hold(image):
+            found = None if policy == "Always" else await self.find(image)
+            if found is None and policy == "Never":
+                reason = "the host does not have it and imagePullPolicy is Never"
+                raise ImageUnavailable(f"image {image}: {reason}")
+            return found or await self._pull_with_credentials(image, pull_configs)
 
     async def find(self, image: str) -> ImageInfo | None:
         try:

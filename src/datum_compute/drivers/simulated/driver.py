@@ -12,14 +12,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterator,
     Callable,
     Iterator,
     Mapping,
     MutableMapping,
 )
-from contextlib import asynccontextmanager
 
 import msgspec
 
@@ -33,6 +31,7 @@ from datum_compute.drivers.driver import (
     TransientError,
     missing_observation,
 )
+from datum_compute.drivers.keyed_locks import KeyedLocks
 from datum_compute.drivers.simulated.behaviors import (
     ADDRESSES_MAX,
     SimulatedMachine,
@@ -78,25 +77,6 @@ class MachineTable(MutableMapping[str, SimulatedMachine]):
 
 def _server_prefix(machine_id: str) -> str:
     return machine_id[: machine_id.rfind("/") + 1]
-
-
-class KeyedLocks:
-    """One lock for each key. A lock exists only while a task holds it or waits for it."""
-
-    def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    @asynccontextmanager
-    async def hold(self, key: str) -> AsyncGenerator[None, None]:
-        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
-        self._locks[key] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks.pop(key)
-            if users > 1:
-                self._locks[key] = (lock, users - 1)
 
 
 def no_adoption_delay_s() -> float:
