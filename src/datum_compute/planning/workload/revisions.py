@@ -33,7 +33,10 @@ _CHANGES_MAX, _LINE_MAX = 100, 200
 def plan_revisions(
     plane: PlaneName, workload: Workload, revisions: Sequence[WorkloadRevision]
 ) -> Plan:
-    """Plan for all revisions with the workload's name, those of earlier workloads included."""
+    """Plan the revisions of a workload.
+
+    ``revisions`` are all with the workload's name, including those of earlier workloads.
+    """
     if workload.is_terminating:
         return Plan()
     own = own_revisions(workload, revisions)
@@ -68,7 +71,7 @@ def select_revisions(
 def release_revisions(
     plane: PlaneName, workload: Workload, revisions: Sequence[WorkloadRevision]
 ) -> list[Action]:
-    """Delete the revisions before the workload is released."""
+    """Delete the revisions of a workload that is being deleted, and ownerless earlier ones."""
     found = [*own_revisions(workload, revisions), *_ownerless_revisions(workload, revisions)]
     return [_delete(plane, revision, "its workload is being deleted") for revision in found]
 
