@@ -1,4 +1,4 @@
-"""Builders of objects for tests: arguments name only what differs from the default."""
+"""Builders of objects for tests. Arguments name only what differs from the default."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def without_status(instance: Instance) -> Instance:
 
 
 def refused_by_quota(instance: Instance) -> Instance:
-    """Return the instance while it waits for quota, without a machine."""
+    """Return the instance as it is while it waits for quota: gated, without a machine."""
     control = msgspec.structs.replace(
         instance.spec.controller, scheduling_gates=[SchedulingGate(name="Quota")]
     )

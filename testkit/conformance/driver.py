@@ -1,5 +1,8 @@
-"""Checks that every driver must pass. The test of a driver passes the driver and a function that
-lets time pass."""
+"""Conformance checks for drivers.
+
+The tests of a driver pass the driver and a function that lets time pass. A driver that adopts
+machines also passes a function that starts its next process.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,13 @@ SPEC = ServerSpec(
 
 MODES: tuple[SleepMode, ...] = ("pause", "stop")
 Settle = Callable[[], Awaitable[None]]
-# Ends the driver's process and returns the driver of the next process, on the same machines.
+# Ends the driver's process and returns the driver of the next process, for the same machines.
 Adopt = Callable[[], Awaitable[Driver]]
 ADOPTION_S = 20.0
 
 
 async def check_a_machine_starts_once(driver: Driver, settle: Settle) -> None:
+    """A second start of the same machine changes nothing."""
     await driver.start("ns/web-0/1", SPEC)
     await settle()
     first = await driver.observe("ns/web-0/1")
@@ -54,6 +58,7 @@ async def check_a_machine_reports_the_fingerprint_of_its_spec(
 
 
 async def check_a_machine_goes_and_stays_gone(driver: Driver, settle: Settle) -> None:
+    """A removed machine is reported as absent, and a second removal succeeds."""
     await driver.start("ns/web-0/1", SPEC)
     await settle()
     await driver.remove("ns/web-0/1")
@@ -73,6 +78,7 @@ async def check_machines_do_not_share_addresses(driver: Driver, settle: Settle) 
 
 
 async def check_changes_are_announced(driver: Driver, settle: Settle) -> None:
+    """``changes`` yields the id of a machine that started and stopped."""
     news = driver.changes()
     await driver.start("ns/web-0/1", SPEC)
     await settle()
@@ -82,6 +88,7 @@ async def check_changes_are_announced(driver: Driver, settle: Settle) -> None:
 
 
 async def check_a_machine_sleeps_until_it_is_woken(driver: Driver, settle: Settle) -> None:
+    """Neither a start nor a second sleep wakes a machine; a wake keeps its restart count."""
     async for machine_id, mode, restarts in _asleep(driver, settle):
         assert await _phase(driver, machine_id) == "Sleeping"
         await driver.sleep(machine_id, mode)
@@ -97,7 +104,7 @@ async def check_a_machine_sleeps_until_it_is_woken(driver: Driver, settle: Settl
 
 
 async def check_many_wake_a_machine_once(driver: Driver, settle: Settle) -> None:
-    """At most one call wakes the machine; the others find it awake, or wait for that."""
+    """At most one call wakes the machine; the others find it awake or wait until it is."""
     async for machine_id, _, _ in _asleep(driver, settle):
         await asyncio.gather(*(driver.wake(machine_id) for _ in range(5)))
         await settle()
@@ -129,7 +136,7 @@ async def check_what_is_not_there_cannot_be_woken(driver: Driver, settle: Settle
 
 
 async def _asleep(driver: Driver, settle: Settle) -> AsyncIterator[tuple[str, SleepMode, int]]:
-    """Return one sleeping machine per sleep mode, with its restart count before."""
+    """Yield one sleeping machine for each sleep mode, with its restart count before it slept."""
     for mode in MODES:
         machine_id = f"ns/web-{mode}/1"
         await driver.start(machine_id, SPEC)
@@ -150,6 +157,7 @@ async def _phase(driver: Driver, machine_id: str) -> str:
 async def check_an_adopted_machine_reports_nothing_until_it_was_observed(
     driver: Driver, settle: Settle, adopt: Adopt
 ) -> None:
+    """An adopted machine is NOT_OBSERVED until it is observed; its state is then as before."""
     await driver.start("ns/web-0/1", SPEC)
     await settle()
     before = await driver.observe("ns/web-0/1")
@@ -180,7 +188,7 @@ LIFE = (
     check_machines_do_not_share_addresses,
     check_changes_are_announced,
 )
-# For drivers whose engine can put a machine to sleep.
+# Additional checks for drivers that can put machines to sleep.
 SLEEP = (
     check_a_machine_sleeps_until_it_is_woken,
     check_many_wake_a_machine_once,

@@ -1,6 +1,7 @@
-"""What must hold when planes of a store are made and deleted; part of the store's conformance.
+"""Conformance checks for planes of a store, and helpers for all checks of the store.
 
-A store that runs, and plain things to put into it: what every test of the store begins with.
+The checks create and delete planes. ``store.py`` includes them in its list. The helpers open a
+store over a journal, write simple objects to it, and return the errors of refused calls.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from datum_compute.store.store import Encode, Store
 from datum_compute.store.watchlog import StoreEvent, Watch
 from testkit.fakes.journal import FaultyJournal
 
-# Opens a journal over the same durable content each time.
+# Opens a journal. Every call opens the same durable content.
 Disk = Callable[[], Journal]
 Check = Callable[[Disk], Awaitable[None]]
 
 PLANE = "hub"
 THINGS = "things.example.com"
-ENOUGH_S = 30.0  # only a broken store lets a wait for news take this long
+ENOUGH_S = 30.0  # maximum wait for events; a correct store takes far less
 
 
 @asynccontextmanager
 async def running(journal: Journal, *, watch_window: int = 5000) -> AsyncIterator[Store]:
-    """A store over a journal, with the plane of the checks in it; closed at the end."""
+    """Open a store over the journal and create the plane of the checks; close both at the end."""
     store = Store(journal, watch_window=watch_window)
     await store.load()
     runner = asyncio.create_task(store.run())
@@ -47,7 +48,7 @@ def thing(name: str, namespace: str = "default") -> ObjectKey:
 
 
 def body(name: str, content: object = None) -> Encode:
-    """The encoder of an object that says its own version."""
+    """Return an encoder of an object whose body contains the version that the store assigns."""
 
     def encoded(version: int) -> bytes:
         metadata = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version)}
@@ -65,7 +66,7 @@ async def delete(store: Store, name: str, expected: int) -> Record:
 
 
 async def refusal(call: Awaitable[object]) -> type[ApiError] | None:
-    """The class of the error a call ends in, or None when it succeeds."""
+    """Return the class of the API error that the call raises, or None if it succeeds."""
     try:
         await call
     except ApiError as error:
@@ -74,7 +75,7 @@ async def refusal(call: Awaitable[object]) -> type[ApiError] | None:
 
 
 async def read(watch: Watch, count: int) -> list[StoreEvent]:
-    """The next ``count`` events, however they arrive."""
+    """Return the next ``count`` events, whether they arrive one by one or together."""
     events: list[StoreEvent] = []
     while len(events) < count:
         news = await watch.next_events(ENOUGH_S)
@@ -84,10 +85,12 @@ async def read(watch: Watch, count: int) -> list[StoreEvent]:
 
 
 def contents(store: Store, plane: str = PLANE) -> dict[str, tuple[int, bytes]]:
+    """Return version and body of each object of the plane, by name."""
     return {r.key.name: (r.version, r.body) for r in store.snapshot(plane, THINGS).records}
 
 
 def watch_refusal(store: Store, since: int) -> type[ApiError] | None:
+    """Return the class of the error with which the store refuses the watch, or None."""
     try:
         store.watch(PLANE, THINGS, since)
     except ApiError as error:
@@ -96,6 +99,7 @@ def watch_refusal(store: Store, since: int) -> type[ApiError] | None:
 
 
 async def check_planes_are_apart(disk: Disk) -> None:
+    """Objects, versions and watches of one plane are independent of those of another."""
     async with running(disk()) as store:
         await store.create_plane("cell/a")
         mine = await put(store, "thing", content="mine")
@@ -112,6 +116,7 @@ async def check_planes_are_apart(disk: Disk) -> None:
 
 
 async def check_making_a_plane_twice_changes_nothing(disk: Disk) -> None:
+    """Creating a plane that exists is a no-op."""
     async with running(disk()) as store:
         await put(store, "thing")
         await asyncio.gather(*(store.create_plane(PLANE) for _ in range(3)))
@@ -121,6 +126,7 @@ async def check_making_a_plane_twice_changes_nothing(disk: Disk) -> None:
 
 
 async def check_a_deleted_plane_leaves_nothing(disk: Disk) -> None:
+    """Deleting a plane deletes its objects and ends its watches, also after a restart."""
     async with running(disk()) as store:
         await store.create_plane("cell/a")
         await store.put("cell/a", thing("thing"), 0, body("thing"))
@@ -140,6 +146,8 @@ async def check_a_deleted_plane_leaves_nothing(disk: Disk) -> None:
 
 
 async def check_a_plane_made_anew_continues_its_versions(disk: Disk) -> None:
+    """A plane that is deleted and created again is empty, and continues its versions. Otherwise a
+    client could resume an old watch and miss the deletion."""
     async with running(disk()) as store:
         last = (await put(store, "thing")).version
         await store.delete_plane(PLANE)
@@ -155,6 +163,8 @@ async def check_a_plane_made_anew_continues_its_versions(disk: Disk) -> None:
 
 
 async def check_a_closing_plane_takes_no_writes(disk: Disk) -> None:
+    """While the deletion of a plane is being committed, the plane refuses writes and serves reads.
+    Further calls to delete or create it wait for that commit."""
     journal = FaultyJournal(disk())
     async with running(journal) as store:
         first = await put(store, "thing")
@@ -174,6 +184,8 @@ async def check_a_closing_plane_takes_no_writes(disk: Disk) -> None:
 
 
 async def check_a_deletion_nobody_waits_for_goes_on(disk: Disk) -> None:
+    """The deletion of a plane completes although its caller was canceled. If the journal refuses
+    it, the error does not end up in the event loop's exception handler."""
     journal = FaultyJournal(disk())
     violations: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: violations.append(context))
@@ -192,7 +204,7 @@ async def check_a_deletion_nobody_waits_for_goes_on(disk: Disk) -> None:
                 second.cancel()
             journal.release()
             await asyncio.wait([first, second])
-            await store.create_plane("cell/a")  # a batch later
+            await store.create_plane("cell/a")  # this create is committed after the deletion
             assert store.planes() == (["cell/a", PLANE] if failing else ["cell/a"])
     assert second.result() is None
     gc.collect()
@@ -200,6 +212,7 @@ async def check_a_deletion_nobody_waits_for_goes_on(disk: Disk) -> None:
 
 
 async def check_a_plane_survives_its_refused_deletion(disk: Disk) -> None:
+    """A plane whose deletion the journal refused keeps its objects and accepts writes."""
     journal = FaultyJournal(disk())
     async with running(journal) as store:
         await put(store, "thing")

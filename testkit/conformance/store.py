@@ -1,8 +1,8 @@
-"""What every Journal under a Store must guarantee, as checks that any test can run.
+"""Conformance checks for a Store over any Journal.
 
-A check takes a ``Disk``: a function that opens a journal over the same durable content each time
-it is called. ``CHECKS`` lists them all, those of planes (``plane_conformance.py``) included. Checks
-raise AssertionError, wait for events and never for time.
+A check receives a ``Disk``: a function that opens a journal, with the same durable content for
+every call. ``CHECKS`` lists all checks, those of planes (``plane.py``) included. A check raises
+AssertionError if the rule does not hold. Checks wait for events, not for time.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from testkit.fakes.journal import FaultyJournal
 
 
 async def check_acknowledged_writes_survive_reopening(disk: Disk) -> None:
+    """Objects and deletions that were acknowledged are the same after a restart."""
     async with running(disk()) as store:
         first = await put(store, "kept", content="one")
         await put(store, "kept", first.version, content="two")
@@ -59,6 +60,7 @@ async def check_acknowledged_writes_survive_reopening(disk: Disk) -> None:
 
 
 async def check_versions_rise_and_never_go_back(disk: Disk) -> None:
+    """Versions of a plane increase with every write and deletion, also across restarts."""
     seen = [0]
     for _ in range(3):
         async with running(disk()) as store:
@@ -72,6 +74,8 @@ async def check_versions_rise_and_never_go_back(disk: Disk) -> None:
 
 
 async def check_a_body_carries_the_version_it_is_stored_under(disk: Disk) -> None:
+    """The ``resourceVersion`` in a body equals the version of its record, also for concurrent
+    writes."""
     async with running(disk()) as store:
         records = await asyncio.gather(*(put(store, f"thing-{i}") for i in range(20)))
         for record in records:
@@ -84,6 +88,8 @@ async def check_a_body_carries_the_version_it_is_stored_under(disk: Disk) -> Non
 
 
 async def check_writes_need_the_present_version(disk: Disk) -> None:
+    """A write or deletion needs the current version. Otherwise it is refused: AlreadyExists for a
+    create, Conflict for another version, NotFound if the object does not exist."""
     async with running(disk()) as store:
         first = await put(store, "thing")
         second = await put(store, "thing", first.version)
@@ -99,6 +105,8 @@ async def check_writes_need_the_present_version(disk: Disk) -> None:
 
 
 async def check_one_write_per_object_is_under_way(disk: Disk) -> None:
+    """While a write to an object is being committed, other writes to it are refused with Conflict.
+    Writes to other objects are accepted."""
     journal = FaultyJournal(disk())
     async with running(journal) as store:
         first = await put(store, "thing")
@@ -115,6 +123,7 @@ async def check_one_write_per_object_is_under_way(disk: Disk) -> None:
 
 
 async def check_exactly_one_of_many_racing_writers_wins(disk: Disk) -> None:
+    """Of concurrent writes with the same expected version one succeeds; the others get Conflict."""
     async with running(disk()) as store:
         first = await put(store, "thing")
         calls = [refusal(put(store, "thing", first.version, content=i)) for i in range(20)]
@@ -124,6 +133,8 @@ async def check_exactly_one_of_many_racing_writers_wins(disk: Disk) -> None:
 
 
 async def check_a_failing_encoder_leaves_no_trace(disk: Disk) -> None:
+    """If the encoder raises, the caller gets the error and the object is not locked."""
+
     def broken(version: int) -> bytes:
         raise RuntimeError("no body")
 
@@ -138,10 +149,11 @@ async def check_a_failing_encoder_leaves_no_trace(disk: Disk) -> None:
         assert await refusal(put(store, "thing")) is None
 
 
-# --- what others see, and when
+# --- visibility of writes
 
 
 async def check_nobody_sees_a_write_before_its_commit(disk: Disk) -> None:
+    """Reads, snapshots and watches return a write only after it is committed."""
     journal = FaultyJournal(disk())
     async with running(journal) as store:
         first = await put(store, "thing")
@@ -161,6 +173,7 @@ async def check_nobody_sees_a_write_before_its_commit(disk: Disk) -> None:
 
 
 async def check_concurrent_writes_share_commits(disk: Disk) -> None:
+    """Writes that arrive during a commit are committed together in the next batch."""
     journal = FaultyJournal(disk())
     async with running(journal) as store:
         journal.batch_sizes.clear()
@@ -175,6 +188,8 @@ async def check_concurrent_writes_share_commits(disk: Disk) -> None:
 
 
 async def check_a_refused_batch_changes_nothing(disk: Disk) -> None:
+    """If the journal refuses a batch, every caller in it gets ServiceUnavailable and nothing
+    changes. The same writes succeed afterwards."""
     journal = FaultyJournal(disk())
     async with running(journal) as store:
         kept = await put(store, "kept")
@@ -196,6 +211,7 @@ async def check_a_refused_batch_changes_nothing(disk: Disk) -> None:
 
 
 async def check_a_caller_who_gives_up_undoes_nothing(disk: Disk) -> None:
+    """A write is committed although its caller was canceled, and watches deliver it."""
     journal = FaultyJournal(disk())
     async with running(journal) as store:
         watch = store.watch(PLANE, THINGS, 0)
@@ -213,6 +229,7 @@ async def check_a_caller_who_gives_up_undoes_nothing(disk: Disk) -> None:
 
 
 async def check_a_refused_write_without_a_caller_blocks_nobody(disk: Disk) -> None:
+    """If the caller was canceled and the journal refuses the write, the object is not locked."""
     journal = FaultyJournal(disk())
     async with running(journal) as store:
         journal.hold()
@@ -221,7 +238,7 @@ async def check_a_refused_write_without_a_caller_blocks_nobody(disk: Disk) -> No
         await journal.arrived.wait()
         writing.cancel()
         journal.release()
-        await put(store, "other")  # lands in the batch after the refused one
+        await put(store, "other")  # committed in the batch after the refused one
         assert list(contents(store)) == ["other"]
         assert await refusal(put(store, "thing")) is None
 
@@ -230,6 +247,8 @@ async def check_a_refused_write_without_a_caller_blocks_nobody(disk: Disk) -> No
 
 
 async def check_a_watch_is_ordered_gap_free_and_resumable(disk: Disk) -> None:
+    """A watch delivers every write and deletion of its resource in the order of versions. A watch
+    from any of these versions delivers exactly the later events."""
     async with running(disk()) as store:
         watch = store.watch(PLANE, THINGS, 0)
         await asyncio.gather(*(put(store, f"thing-{i}") for i in range(10)))
@@ -247,6 +266,7 @@ async def check_a_watch_is_ordered_gap_free_and_resumable(disk: Disk) -> None:
 
 
 async def check_a_deletion_tells_the_last_state(disk: Disk) -> None:
+    """The event of a deletion contains the last state with the version of the deletion."""
     async with running(disk()) as store:
         created = await put(store, "thing", content="last")
         watch = store.watch(PLANE, THINGS, created.version)
@@ -260,6 +280,7 @@ async def check_a_deletion_tells_the_last_state(disk: Disk) -> None:
 
 
 async def check_history_that_is_gone_is_expired(disk: Disk) -> None:
+    """A watch is Expired if it starts or falls behind the retained history, or before a restart."""
     async with running(disk(), watch_window=4) as store:
         slow = store.watch(PLANE, THINGS, 0)
         version = 0
@@ -278,6 +299,7 @@ async def check_history_that_is_gone_is_expired(disk: Disk) -> None:
 
 
 async def check_a_version_from_the_future_is_expired(disk: Disk) -> None:
+    """A watch from a version that the plane has not reached is Expired."""
     async with running(disk()) as store:
         newest = (await put(store, "thing")).version
         assert watch_refusal(store, newest) is None
@@ -285,6 +307,7 @@ async def check_a_version_from_the_future_is_expired(disk: Disk) -> None:
 
 
 async def check_a_waiting_watch_wakes(disk: Disk) -> None:
+    """A write wakes every waiting reader. A canceled reader loses no event."""
     async with running(disk()) as store:
         watches = [store.watch(PLANE, THINGS, 0) for _ in range(5)]
         readers = [asyncio.create_task(watch.next_events(ENOUGH_S)) for watch in watches]
@@ -300,6 +323,7 @@ async def check_a_waiting_watch_wakes(disk: Disk) -> None:
 
 
 async def check_a_snapshot_is_sorted_and_whole(disk: Disk) -> None:
+    """A snapshot contains all objects of the resource, sorted by key, with the plane's version."""
     async with running(disk()) as store:
         keys = [thing(name, space) for space in ("b", "a") for name in ("y", "x")]
         for key in keys:
@@ -312,10 +336,12 @@ async def check_a_snapshot_is_sorted_and_whole(disk: Disk) -> None:
         assert store.snapshot(PLANE, "others.example.com").records == []
 
 
-# --- the end
+# --- shutdown and failure
 
 
 async def check_a_stopped_store_answers_everyone(disk: Disk) -> None:
+    """When a store stops, a write in the journal ends with Timeout, because its result is unknown.
+    Queued and later writes get ServiceUnavailable. Reads continue."""
     journal = FaultyJournal(disk())
     store = Store(journal)
     await store.load()
@@ -337,6 +363,7 @@ async def check_a_stopped_store_answers_everyone(disk: Disk) -> None:
 
 
 async def check_a_broken_journal_stops_the_store(disk: Disk) -> None:
+    """A broken journal ends the store: the write gets Timeout, later writes ServiceUnavailable."""
     journal = FaultyJournal(disk())
     store = Store(journal)
     await store.load()

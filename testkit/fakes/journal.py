@@ -1,4 +1,4 @@
-"""A real journal whose appends can be held, counted and refused."""
+"""A journal that passes appends to another journal, and can hold, count and refuse them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datum_compute.store.journal import Entry, Journal, JournalError, LoadedPlan
 
 
 class FaultyJournal:
-    """``arrived`` is set when an append has been called, held or not."""
+    """A journal with faults. ``arrived`` is set when ``append`` is called, held or not."""
 
     def __init__(self, inner: Journal) -> None:
         self._inner = inner
@@ -30,7 +30,7 @@ class FaultyJournal:
         self._failures.append(error or JournalError("the disk is full"))
 
     def forgive(self) -> None:
-        """Cancel the failures that no append has met yet."""
+        """Cancel the failures that have not been raised yet."""
         self._failures.clear()
 
     async def load(self) -> dict[str, LoadedPlane]:

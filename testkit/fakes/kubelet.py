@@ -1,6 +1,7 @@
-"""A fake kubelet: the status of a pod follows from the registry of its image and its age.
+"""A fake kubelet: the status of a pod is a function of its age and the registry of its image.
 
-Any other image is pulled, starts and serves. To add a behavior: a line in ``PLAYS``.
+``PLAYS`` contains the registries with special behavior. Every other image is pulled, starts and
+becomes ready. To add a behavior, add a line to ``PLAYS``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Play = Callable[[JsonObject, float], JsonObject]
 
 
 def play(pod: JsonObject, now_s: float, number: int) -> JsonObject:
-    """Return the status of a pod, the ``number``-th of its node."""
+    """Return the status of a pod at this time. ``number`` determines its IP address."""
     age_s = now_s - _unix_s(pod["metadata"]["creationTimestamp"])
     first = pod["spec"]["containers"][0]["image"]
     if first.startswith("nonode.example/"):

@@ -1,4 +1,4 @@
-"""The pods of a cluster in memory, with the kubelet of ``kubelet.py``, in virtual time."""
+"""An in-memory pod API with the kubelet of ``kubelet.py``, in virtual time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TICK_S = 0.05
 
 
 class MemoryPods:
-    """``away`` makes every call fail; ``run`` is the kubelet."""
+    """All pods of a cluster. While ``away`` is set, every call fails. ``run`` is the kubelet."""
 
     def __init__(self, now: Callable[[], float], *, stop_s: float = 0.1) -> None:
         self._now = now
@@ -27,7 +27,7 @@ class MemoryPods:
         self._version = 0
         self._log: list[tuple[int, PodEvent]] = []
         self._news = asyncio.Event()
-        self._lost_from = 0  # how often the open watches were ended
+        self._lost_from = 0  # how often all open watches were ended
         self.away = False
         self.created = 0
 
@@ -78,12 +78,12 @@ class MemoryPods:
                 raise TransientError("the connection was lost")
 
     def lose_watches(self) -> None:
-        """End every open watch."""
+        """End all open watches."""
         self._lost_from += 1
         self._news.set()
 
     async def run(self) -> None:
-        """Update the status of every pod, again and again."""
+        """Update the status of every pod periodically."""
         while True:
             for key, pod in list(self._pods.items()):
                 if self._gone_from_s.get(key, self._now() + 1) <= self._now():

@@ -1,4 +1,4 @@
-"""``python -m testkit.sim``: the command line of the simulator, see ``run/sim.py``."""
+"""``python -m testkit.sim``: the command line of the simulator, see ``run/main.py``."""
 
 import sys
 

@@ -11,7 +11,7 @@ from datum_compute.store.journal import Entry, JournalBroken, JournalError, Load
 from datum_compute.store.memory import MemoryJournal
 
 CommitHook = Callable[[int, Sequence[Entry]], None]
-# Called around every commit with whether it is durable; True crashes the host there.
+# Called before and after every commit with True if it is durable. Returning True crashes the host.
 CrashPoint = Callable[[Sequence[Entry], bool], bool]
 
 _LATENCY_S = (0.0005, 0.004)
@@ -23,16 +23,16 @@ class Disk:
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     commits: int = 0
     full: bool = False
-    failed: bool = False  # it refused a commit, or left open whether it was kept
+    failed: bool = False  # it refused a commit or left its result unknown
     slowness: float = 1.0
-    # Commits that end in an error which leaves open whether they were kept: kept or not.
+    # Each entry fails one commit with an unknown result: True keeps the commit, False drops it.
     doubtful: list[bool] = field(default_factory=list)
     crash_points: list[CrashPoint] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class DiskJournal:
-    """The journal of one process of a host, on the disk that survives it."""
+    """The journal of one process. The disk of the host survives the process."""
 
     disk: Disk
     on_commit: CommitHook
@@ -67,6 +67,5 @@ class DiskJournal:
             if point(batch, durable):
                 self.disk.crash_points.remove(point)
                 self.die()
-                await (
-                    asyncio.get_running_loop().create_future()
-                )  # never returns: the host has crashed
+                # Wait forever: the host has crashed.
+                await asyncio.get_running_loop().create_future()

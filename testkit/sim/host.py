@@ -68,7 +68,7 @@ MANAGER_TOKEN = "token-of-manager"  # noqa: S105 - also a canary: it must turn u
 
 @dataclass(frozen=True, slots=True)
 class HostRoles:
-    """What a host runs: the planes that it serves, its controllers, and remote planes."""
+    """What runs on a host: the planes that it serves, its controllers, and its remote planes."""
 
     name: str
     serves: tuple[PlaneName, ...]
@@ -76,10 +76,10 @@ class HostRoles:
     controllers: tuple[Controller[Context], ...]
     elsewhere: tuple[PlaneName, ...]
     candidate: bool = False  # runs controllers only while it leads
-    # Replaces our manager on this host.
+    # Runs on this host instead of our manager.
     process: Callable[[Ports, Callable[[PlaneName], Transport]], Process] | None = None
-    # Name of the only project. All remote planes are then one API server, and this host drives the
-    # machines of the cell.
+    # Name of the only project in single-cluster mode: all remote planes are one API server, and
+    # this host runs the machines of the cell.
     single_project: str = ""
     members: bool = False  # connects to cells that have joined
     joins: str = ""  # the cell that joins from this host
@@ -147,7 +147,7 @@ class SimulatedHost:
         """Return the time by this host's clock, which may be skewed."""
         return EPOCH_S + self._around.loop.time() + self.skew_s
 
-    # --- life and death
+    # --- start and crash
 
     def start(self) -> None:
         if self._process is not None or self.is_lost:
@@ -169,7 +169,7 @@ class SimulatedHost:
             self._around.loop.call_later(down_s, self.start, context=contextvars.Context())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task of this process; it ends with the process."""
+        """Run a task of this process; a crash of the process stops it."""
         context = self._context.copy()
         self._around.loop.create_task(work, context=context)
 
@@ -217,8 +217,8 @@ class SimulatedHost:
         return await process.platform.server.dispatch_as(BOOTSTRAP, request)
 
     async def _answer_another(self, process: Process, request: Request) -> Response:
-        """Answer in a task of this host, which continues if the client disconnects, and ends with
-        the process."""
+        """Answer in a task of this host. It continues if the client disconnects, and stops if the
+        process crashes."""
         loop = self._around.loop
         future: asyncio.Future[Response] = loop.create_future()
         self._unanswered[future] = None
@@ -265,8 +265,8 @@ class SimulatedHost:
         )
 
     def _beside(self, platform: Platform, ports: Ports) -> Sequence[Beside]:
-        """Return what runs beside the planes where cells join: it connects to the Clusters of the
-        hub."""
+        """Return the components next to the planes in worlds whose cells join: they connect to the
+        Clusters of the hub."""
         if self.roles.members:
             return beside_centre(platform, ports, self._reach)
         if (cell := self.roles.joins) and self.certificate:
@@ -479,7 +479,7 @@ class CellMachines:
         return self.wiped.get(cell, 0)
 
     def keep(self, cell: str, certificate: str) -> None:
-        """Store the certificate, and start the process of a cell that was no member before."""
+        """Store the certificate. Start the process of the cell if it was not a member before."""
         host = self._host(cell)
         is_first, host.certificate = not host.certificate, certificate
         if is_first:

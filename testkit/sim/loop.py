@@ -47,8 +47,8 @@ class Deadlock(Exception):
 
 
 class ScheduledCall(msgspec.Struct):
-    """A callback, perhaps with a time; asyncio calls it a handle. A world creates tens of
-    thousands, and a struct is created fastest."""
+    """A callback, with a time if it is scheduled. Replaces asyncio's handle: a world creates tens
+    of thousands, and a struct is the fastest class to create."""
 
     callback: Callable[..., object]
     args: tuple[Any, ...]
@@ -92,7 +92,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._shuffled_from_s, self._shuffled_until_s = shuffled_s
         self._now_s = 0.0
         self._ready: list[ScheduledCall] = []
-        # By time, then by order of creation: tuples compare fastest.
+        # Ordered by time, then by creation. Tuples compare fastest.
         self._timers: list[tuple[float, int, ScheduledCall]] = []
         self._timers_set = 0
         self._dead_hosts: set[str] = set()
@@ -212,11 +212,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._tasks_tidy = max(_TASKS_FEW, 2 * len(self._tasks))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """An error that asyncio would only log is a bug in the product or in the test."""
+        """Fail the run: an error that asyncio would only log is a bug in the product or in the
+        test."""
         error = context.get("exception")
         self._failure = self._failure or error or RuntimeError(context["message"])
 
-    # Called for every future and task; ``bool()`` is the fastest function that returns False.
+    # Called for every future and task. ``bool()`` is the fastest callable that returns False.
     get_debug = staticmethod(bool)
 
     def is_running(self) -> bool:
@@ -243,7 +244,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             call.context.run(call.callback, *call.args)
 
     def _is_held(self, call: ScheduledCall) -> bool:
-        """Return True if its host has crashed or is paused."""
+        """Return True if the callback's host has crashed or is paused."""
         host = call.host
         if host in self._dead_hosts:
             self._passed_over.append(call)
@@ -254,7 +255,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return True
 
     def _pick(self) -> ScheduledCall:
-        """Remove and return one of the ready callbacks; the last one takes its place."""
+        """Remove and return a random ready callback. The last callback takes its place."""
         ready = self._ready
         if not self._shuffled_from_s <= self._now_s < self._shuffled_until_s:
             return ready.pop(0)
@@ -274,7 +275,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._now_s = max(self._now_s, timers[0][0])
 
     def _timer_handle_cancelled(self, handle: object) -> None:
-        """A cancelled timer is skipped when it is due."""
+        """Do nothing: a canceled timer is skipped when it is due."""
 
 
 @contextmanager
@@ -291,11 +292,11 @@ def _tasks_untracked() -> Iterator[None]:
 
 
 def _ignore_task(_task: object) -> None:
-    """Replaces ``add`` of that set."""
+    """Do nothing; replaces ``add`` of that set."""
 
 
 def _retrieve_errors(tasks: list[SequencedTask[Any]]) -> None:
-    """Mark exceptions as retrieved: asyncio must not log those of cancelled tasks."""
+    """Mark exceptions as retrieved, so that asyncio does not log those of canceled tasks."""
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 5.0
 LATENCY_S = (0.001, 0.02)
-# An event that takes longer is reported as lagging.
+# An event that takes longer counts as lagging.
 LATE_S = 1.0
 
 Link = tuple[str, str]
@@ -126,7 +126,7 @@ class Network:
         return max((watch_stream.arrives_s for watch_stream in self._pipes), default=0.0)
 
     def drop_host(self, host: str) -> None:
-        """The process crashed: close connections from and to it."""
+        """Close all connections from and to a host whose process crashed."""
         for watch_stream in list(self._pipes):
             if host in (watch_stream.source, watch_stream.target):
                 watch_stream.close()
@@ -186,7 +186,7 @@ class Network:
             self.sometimes("list broken off")
             raise await _no_answer()
         if there.broken_pages and "limit" in request.query:
-            # A server may return fewer objects than the limit.
+            # A server may return fewer objects than the limit allows.
             request = replace(request, query={**request.query, "limit": "2"})
         if (ages := (*there.stale_s, *there.cached_s)) and _is_list(request):
             request = self._older(request, max(ages))
@@ -260,11 +260,12 @@ class Network:
             finally:
                 self.on_the_way -= 1
 
-        # In transit it belongs to no host: it arrives even if the sender has crashed.
+        # The write belongs to no host while it is in transit: it arrives even if the sender has
+        # crashed.
         asyncio.get_running_loop().create_task(late(), context=contextvars.Context())
 
     def _older(self, request: Request, age_s: float) -> Request:
-        """Return the list as of an older version of the plane."""
+        """Return a request for the list as of an older version of the plane."""
         version = self._version_before(split_path(request.path)[0], age_s)
         if not version:
             return request
@@ -284,7 +285,7 @@ class LinkTransport:
 
 
 def _strikes(chances: list[Chance]) -> bool:
-    """Evaluate every chance, so that each draws the same numbers whatever the others do."""
+    """Evaluate every chance. Each draws once per request, whatever the result of the others."""
     return bool(chances) and sum([chance() for chance in chances]) > 0
 
 
@@ -319,7 +320,7 @@ _REPLAYED = 4  # how many of the latest events a watch repeats
 @runtime_checkable
 class Stoppable(ByteStream, Protocol):
     def stop(self) -> None:
-        """End the stream, also while a reader waits for the next line."""
+        """End the stream, also during a pending read."""
 
 
 class SimulatedWatch(ABC):
@@ -359,21 +360,21 @@ class SimulatedWatch(ABC):
         self._wake()
 
     def expire(self) -> None:
-        """End the watch with a 410: the history is compacted."""
+        """End the watch with a 410, as after a compaction."""
         status = {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410}
         self._put(encode({"type": "ERROR", "object": {**status, "message": "compacted"}}) + b"\n")
         self.close()
 
     @abstractmethod
     async def _more(self) -> None:
-        """Wait for a line, or for the end."""
+        """Wait for a line or for the end of the stream."""
 
     async def _wait(self) -> None:
         self._news = asyncio.get_running_loop().create_future()
         await self._news
 
     def _take(self, line: bytes | None) -> None:
-        """Handle a line that arrived over the link, or None at its end."""
+        """Handle a line from the link, or None at its end."""
         if self._closed:
             return
         if line is None:

@@ -68,7 +68,7 @@ def key_of(name: str) -> ec.EllipticCurvePrivateKey:
 
 @lru_cache(maxsize=64)
 def join_spec(cell: str, city: str, incarnation: int) -> CellJoinSpec:
-    """Return the join request of a cell; a cell that was wiped has another key."""
+    """Return the join request of a cell. A wiped cell has a new key."""
     return CellJoinSpec(
         cell=cell,
         city=city,
@@ -157,7 +157,7 @@ LEADER_LEASES = ("compute-manager-management", "compute-manager-propagator")
 
 @dataclass(frozen=True, slots=True)
 class LeadingProcess:
-    """One process of a manager that waits for its leases, runs, and ends when it loses one."""
+    """One process of a manager. It waits for its leases, runs, and ends when it loses a lease."""
 
     life: str
     controllers: Sequence[Controller[Context]]

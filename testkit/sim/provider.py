@@ -33,7 +33,7 @@ _ADOPTION_S = (0.0, 0.5, 3.0, 40.0)
 
 
 def ignore_removal(_machine_id: str) -> None:
-    """The default: removals are not checked."""
+    """Ignore the removal. This is the default."""
 
 
 Lie = Literal["never-there", "still-alive", "there-twice"]
@@ -52,18 +52,18 @@ def adoption_times(random: Random) -> Callable[[], float]:
 
 @dataclass(slots=True)
 class Provider:
-    """All machines of one cell. Its clock is the true one, whatever the clocks of hosts are."""
+    """All machines of one cell. It uses the true time, whatever the clocks of hosts show."""
 
     now: Callable[[], float]
     boot_s: float = 0.2
     stop_s: float = 0.1
     remove_s: float = 0.0  # delay before the removal begins
-    # Called for each machine that a new process adopts: the time to its first observation.
+    # Called for each machine that a new process adopts; returns the delay of its first observation.
     adoption_s: Callable[[], float] = no_adoption_delay_s
     observed_from_s: float = 0.0  # by then every adopted machine has been observed
     machines: MachineTable = field(default_factory=MachineTable)
     lie: Lie | None = None
-    away: int = 0  # how many faults keep it from answering
+    away: int = 0  # number of active faults that make the API unreachable
     hidden: dict[str, None] = field(default_factory=dict)
     lied_about: dict[str, None] = field(default_factory=dict)
     correct_since_s: float = 0.0

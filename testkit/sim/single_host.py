@@ -32,8 +32,8 @@ class HostTransport:
 
 @dataclass(frozen=True, slots=True)
 class SingleHost:
-    """The host, the providers of its cells, every row that it wrote, and the planes that its
-    controllers cannot reach."""
+    """One host with the providers of its cells. Records every row that the host writes, and which
+    planes its controllers cannot reach."""
 
     host: SimulatedHost
     providers: dict[PlaneName, Provider]

@@ -1,4 +1,4 @@
-"""A driver on the real engine, without the platform; started and killed as a test likes."""
+"""A driver on the real engine, without the platform, that tests start and kill."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Cell:
         await self.until(self._is_read)
 
     async def kill(self) -> None:
-        """The process is gone; what it was doing stays as it was."""
+        """Simulate a killed process: its unfinished operations stay as they are."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait([self._running])
@@ -51,7 +51,7 @@ class Cell:
             await self.until(self._has_saved)
 
     async def _has_saved(self) -> bool:
-        """The next driver of this process writes the same file, as no two processes ever do."""
+        """Return True if no save is pending, because the next driver writes the same file."""
         saves = self.driver._save
         return not isinstance(saves, Paced) or saves._pausing is None
 
@@ -84,7 +84,7 @@ class Cell:
         machine_id: str = ID,
         within_s: float = WAIT_S,
     ) -> MachineState:
-        """The first state of the machine of which that holds."""
+        """Return the first state of the machine for which `holds` returns True."""
         last: Observation = None
         try:
             async with asyncio.timeout(within_s):
@@ -106,7 +106,7 @@ class Cell:
         await self.until(is_gone)
 
     def spec(self, *command: str, image: str = "web:1", **fields: Any) -> ServerSpec:
-        """A machine of one container; fields of the Server or of the container."""
+        """Return a machine with one container; `fields` are for the Server or the container."""
         own = {f.name for f in msgspec.structs.fields(ServerSpec)}
         of_server = {name: value for name, value in fields.items() if name in own}
         of_container = {name: value for name, value in fields.items() if name not in own}
@@ -122,7 +122,7 @@ class Cell:
         )
 
     def containers(self) -> list[str]:
-        """Names of all that the engine has, running or not."""
+        """Return the names of all containers, running or not."""
         return self.engine.podman("ps", "--all", "--format", "{{.Names}}").split()
 
 

@@ -1,4 +1,4 @@
-"""One engine for each test process; every test of this folder needs it.
+"""One engine for each test process, which all tests of this folder use.
 
 With several test processes (``-n 2``), each has a separate network namespace. Bridges, addresses
 and ports of the engines therefore do not collide.
@@ -62,7 +62,7 @@ def engine() -> Iterator[TestEngine]:
 
 @pytest.fixture
 async def cell(engine: TestEngine, tmp_path: Path) -> AsyncIterator[Cell]:
-    """A driver of its own on the real engine; nothing of it is left behind."""
+    """A separate driver on the real engine, cleaned up after the test."""
     made = Cell(engine, tmp_path / "state")
     try:
         await made.start()

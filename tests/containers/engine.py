@@ -1,7 +1,7 @@
-"""A podman, a registry and images of this machine's own, for one session of tests.
+"""A podman, a registry and local images, for one session of tests.
 
-Nothing is taken from the internet: images are made from Debian's busybox. The engine has a store
-and networks of its own, so it can be stopped and started while other engines go on.
+Nothing is downloaded from the internet: images are built from Debian's busybox. The engine has its
+own store and networks, so it can be stopped and started without effect on other engines.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class TestEngine:
 
     @property
     def private(self) -> str:
-        """The same images, for USER with PASSWORD only."""
+        """Address of a registry with the same images that only USER can pull."""
         return f"127.0.0.1:{self.private_port}"
 
     def image(self, name: str) -> str:
@@ -79,11 +79,11 @@ class TestEngine:
         eventually(lambda: accepts(self.socket))
 
     def stop_engine(self) -> None:
-        """As a crash does; containers run on."""
+        """Kill the engine; containers keep running."""
         self._end("engine", signal.SIGKILL)
 
     def restart_engine(self, init_path: str = "") -> None:
-        """With the engine's own init program, or with another one; containers run on."""
+        """Restart with the default init program or another one; containers keep running."""
         self.stop_engine()
         (self.root / "containers.conf").write_text(configuration(init_path))
         self.start_engine()
@@ -105,7 +105,7 @@ class TestEngine:
         return done.stdout.decode()
 
     def said(self, container: str) -> str:
-        """All output of a container, errors after the rest."""
+        """Return the stdout and then the stderr of a container."""
         done = subprocess.run(
             self._podman("logs", container), env=self._environment(), capture_output=True
         )
@@ -119,7 +119,7 @@ class TestEngine:
             stdout=log,
             stderr=log,
             env=self._environment(),
-            cwd=self.root,  # conmon leaves a file where the engine was started
+            cwd=self.root,  # conmon writes a file to the working directory
             start_new_session=True,
         )
         log.close()
@@ -173,7 +173,7 @@ class TestEngine:
     # --- images
 
     def publish(self, name: str, version: str, *changes: str) -> str:
-        """An image that answers with its version on port 8080; only the registry has it after."""
+        """Push an image that serves its version on port 8080, and remove it from the engine."""
         image = self.image(name)
         said = [word for change in changes for word in ("--change", change)] or [
             "--change",
@@ -194,7 +194,7 @@ def configuration(init_path: str = "") -> str:
 
 
 def file_system(version: str) -> bytes:
-    """A busybox and a page, as a tar."""
+    """Return a tar with busybox and a page."""
     busybox = Path(shutil.which("busybox") or "/bin/busybox").read_bytes()
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:

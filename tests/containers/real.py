@@ -1,4 +1,4 @@
-"""A whole platform whose instances are containers of the real engine."""
+"""A complete platform whose instances are containers of the real engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Real(LocalPlatform):
 
 
 def page(where: str, port: int = 8080) -> str:
-    """Of an address, or of a whole URL."""
+    """Return the page at an address or URL."""
     host = f"[{where}]" if where.count(":") > 1 else where
     url = where if where.startswith("http") else f"http://{host}:{port}/"
     with urllib.request.urlopen(url, timeout=5) as answer:

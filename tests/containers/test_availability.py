@@ -1,4 +1,4 @@
-"""Releases of a program that nothing checks, neither a probe nor a port, on the real engine."""
+"""Releases of a program without probe and port, on the real engine."""
 
 from __future__ import annotations
 

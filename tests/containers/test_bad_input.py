@@ -1,4 +1,4 @@
-"""What users get wrong, on the real engine: one condition that names the culprit, nothing left."""
+"""Invalid input on the real engine: one condition names the cause, and nothing is left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.e2e.platform import eventually
 pytestmark = pytest.mark.timeout(240)
 
 
-async def test_two_containers_that_want_one_port_name_who_came_second(
+async def test_a_port_conflict_of_two_containers_names_the_second(
     cell: Cell, engine: TestEngine
 ) -> None:
     serve = ["sh", "-c", "sleep $0; exec httpd -f -p 8080 -h /www"]
@@ -58,7 +58,7 @@ spec:
 """
 
 
-def test_a_missing_key_of_a_secret_is_named_and_no_container_is_made(
+def test_a_missing_key_of_a_secret_is_named_and_no_container_is_created(
     real: Real, engine: TestEngine
 ) -> None:
     secret, workload = MISSING_KEY.replace("IMAGE", engine.image("web:1")).split("---")

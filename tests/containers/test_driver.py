@@ -41,7 +41,7 @@ def _is_settled(machine: Machine) -> bool:
 
 
 @pytest.mark.parametrize("check", driver_conformance.CHECKS, ids=lambda check: check.__name__)
-async def test_it_does_what_every_driver_must(
+async def test_the_driver_passes_the_conformance_checks(
     cell: Cell, check: Callable[[Driver, Settle], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_conformance, "SPEC", cell.spec())
@@ -49,7 +49,7 @@ async def test_it_does_what_every_driver_must(
 
 
 @pytest.mark.parametrize("check", driver_conformance.ADOPTION, ids=lambda check: check.__name__)
-async def test_it_adopts_machines_as_every_driver_must(
+async def test_the_driver_passes_the_adoption_checks(
     cell: Cell,
     check: Callable[[Driver, Settle, driver_conformance.Adopt], Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
@@ -77,7 +77,7 @@ async def settle(cell: Cell) -> None:
     ("address", "gateway", "length"),
     [("10.233.7.9", "10.233.7.1", 24), ("fd3a:9::9", "fd3a:9::1", 64)],
 )
-async def test_a_machine_has_the_address_it_was_given_and_the_host_reaches_it(
+async def test_a_machine_has_its_assigned_address_and_is_reachable_from_the_host(
     cell: Cell, address: str, gateway: str, length: int
 ) -> None:
     spec = cell.spec(
@@ -113,7 +113,7 @@ async def test_a_successor_keeps_the_hardware_address_of_its_address(cell: Cell)
     assert found == [hardware_address("10.98.7.5")] * 2
 
 
-async def test_command_and_args_replace_what_the_image_says(engine: TestEngine, cell: Cell) -> None:
+async def test_command_and_args_replace_those_of_the_image(engine: TestEngine, cell: Cell) -> None:
     engine.publish("said:1", "v", 'ENTRYPOINT ["echo", "entry"]', 'CMD ["image"]')
     image = engine.image("said:1")
     expected = {
@@ -130,7 +130,7 @@ async def test_command_and_args_replace_what_the_image_says(engine: TestEngine, 
         assert [line for line in ended.last_lines if line] == ([said] if said else []), name
 
 
-async def test_variables_and_files_arrive_and_files_cannot_be_written(cell: Cell) -> None:
+async def test_variables_and_read_only_files_are_in_the_container(cell: Cell) -> None:
     script = "echo $WORD; cat /data/sub/file; ls -l /data/sub; touch /data/x; sleep 1000"
     spec = cell.spec(
         *("sh", "-c", script),
@@ -158,7 +158,7 @@ async def test_variables_and_files_arrive_and_files_cannot_be_written(cell: Cell
     assert list((cell.state / "data" / "dfw").iterdir()) == [], "secrets were left on the disk"
 
 
-async def test_it_is_confined_as_it_was_asked_for(cell: Cell) -> None:
+async def test_security_context_and_limits_are_applied(cell: Cell) -> None:
     script = (
         "id; touch /x; touch /tmp/x && echo tmp; cat /proc/self/status; "
         "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; sleep 1000"
@@ -214,7 +214,7 @@ async def test_containers_of_one_machine_share_its_address_and_end_together(cell
     ("image", "words"),
     [("none:1", "manifest unknown"), ("web:none", "manifest unknown")],
 )
-async def test_an_image_that_is_not_there_is_said_in_the_words_of_the_registry(
+async def test_a_missing_image_is_reported_with_the_message_of_the_registry(
     cell: Cell, image: str, words: str
 ) -> None:
     await cell.driver.start(ID, cell.spec(image=image))
@@ -227,7 +227,9 @@ async def test_an_image_that_is_not_there_is_said_in_the_words_of_the_registry(
     assert cell.containers() == []
 
 
-async def test_a_registry_that_is_away_and_an_image_that_must_be_here_already(cell: Cell) -> None:
+async def test_an_unreachable_registry_and_a_missing_image_with_pull_policy_never(
+    cell: Cell,
+) -> None:
     away = Container(name="app", image="127.0.0.1:9/web:1")
     await cell.driver.start("ns/away/1", cell.of_containers(away))
     never = cell.spec(image="web:nobody-has-it", image_pull_policy="Never")
@@ -239,14 +241,14 @@ async def test_a_registry_that_is_away_and_an_image_that_must_be_here_already(ce
     assert "imagePullPolicy is Never" in failed.message
 
 
-async def test_a_command_that_there_is_not_is_a_configuration_error(cell: Cell) -> None:
+async def test_a_missing_command_is_a_configuration_error(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec("/no/such/program"))
     failed = await cell.reached(lambda s: s.phase == "Failed")
     assert failed.reason == Reason.CONFIGURATION_ERROR
     assert "/no/such/program" in failed.message
 
 
-async def test_a_mount_that_cannot_be_made_names_the_volume_and_no_secret(cell: Cell) -> None:
+async def test_a_failed_mount_is_reported_with_its_volume_and_without_secrets(cell: Cell) -> None:
     spec = cell.spec(
         volumes=[Volume(name="v", config_map=ConfigMapVolume(name="c"))],
         volume_attachments=[VolumeAttachment(name="v", mount_path="/data")],
@@ -260,7 +262,7 @@ async def test_a_mount_that_cannot_be_made_names_the_volume_and_no_secret(cell: 
     assert "hunter22" not in failed.message
 
 
-async def test_one_that_crashes_is_started_again_and_says_how_it_ended(cell: Cell) -> None:
+async def test_a_crashed_container_is_restarted_and_its_exit_reported(cell: Cell) -> None:
     script = "for i in $(seq 30); do echo line $i; done; exit 3"
     await cell.driver.start(ID, cell.spec("sh", "-c", script))
     ended = await cell.reached(lambda s: s.phase == "Failed")
@@ -272,7 +274,7 @@ async def test_one_that_crashes_is_started_again_and_says_how_it_ended(cell: Cel
     assert again.phase == "Failed", "one that crashes is not called running in between"
 
 
-async def test_one_that_takes_too_much_memory_is_said_to_be_out_of_memory(cell: Cell) -> None:
+async def test_an_out_of_memory_kill_is_reported(cell: Cell) -> None:
     spec = cell.spec(
         *("tail", "-c", "200000000", "/dev/zero"),
         resources=ResourceAmounts(cpu="1", memory="32Mi"),
@@ -284,7 +286,7 @@ async def test_one_that_takes_too_much_memory_is_said_to_be_out_of_memory(cell: 
     assert "OOM" in ended.message
 
 
-async def test_it_is_available_only_while_its_readiness_probe_is_answered(cell: Cell) -> None:
+async def test_a_machine_is_ready_only_while_its_readiness_probe_succeeds(cell: Cell) -> None:
     script = "sleep 1; touch /tmp/ready; sleep 1000"
     probe = a_probe(exec={"command": ["test", "-e", "/tmp/ready"]}, periodSeconds=1)
     await cell.driver.start(ID, cell.spec("sh", "-c", script, readiness_probe=probe))
@@ -300,7 +302,7 @@ async def test_it_is_available_only_while_its_readiness_probe_is_answered(cell: 
     await cell.running()
 
 
-async def test_one_that_does_not_answer_its_liveness_probe_is_started_again(cell: Cell) -> None:
+async def test_a_container_with_a_failed_liveness_probe_is_restarted(cell: Cell) -> None:
     probe = a_probe(httpGet={"port": 8080, "path": "/none"}, periodSeconds=1, failureThreshold=2)
     await cell.driver.start(ID, cell.spec(liveness_probe=probe))
     ended = await cell.reached(lambda s: s.phase == "Failed")
@@ -310,7 +312,7 @@ async def test_one_that_does_not_answer_its_liveness_probe_is_started_again(cell
     await cell.reached(lambda s: s.restarts == 1)
 
 
-async def test_a_new_process_takes_over_what_runs_and_starts_no_second_one(cell: Cell) -> None:
+async def test_a_new_process_adopts_running_machines(cell: Cell) -> None:
     probe = a_probe(httpGet={"port": 8080})
     await cell.driver.start(ID, cell.spec(readiness_probe=probe))
     before = await cell.running()
@@ -325,7 +327,7 @@ async def test_a_new_process_takes_over_what_runs_and_starts_no_second_one(cell:
     assert cell.engine.podman("inspect", "--format", "{{.State.Pid}}", name) == pid
 
 
-async def test_the_count_of_restarts_outlives_the_process(cell: Cell) -> None:
+async def test_the_restart_count_survives_the_process(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec("sh", "-c", "sleep 1; exit 4"))
     await cell.reached(lambda s: s.restarts == 1, within_s=40)
     await asyncio.sleep(0.3)  # the table is written at most ten times a second
@@ -335,7 +337,7 @@ async def test_the_count_of_restarts_outlives_the_process(cell: Cell) -> None:
     assert found.exit_code == 4
 
 
-async def test_an_engine_that_dies_and_comes_back_changes_nothing(cell: Cell) -> None:
+async def test_an_engine_restart_changes_no_machine(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec())
     before = await cell.running()
     cell.engine.stop_engine()
@@ -359,8 +361,8 @@ async def test_an_engine_that_dies_and_comes_back_changes_nothing(cell: Cell) ->
     assert ended.exit_code == 137, "events are heard again"
 
 
-async def test_what_is_half_made_is_made_anew(cell: Cell) -> None:
-    """A process that dies between two containers leaves one that nobody can complete."""
+async def test_an_incomplete_machine_is_recreated(cell: Cell) -> None:
+    """A process killed between the creation of two containers leaves a machine like this."""
     image = cell.engine.image("web:1")
     sleeper = ["sleep", "1000"]
     spec = cell.of_containers(
@@ -394,7 +396,7 @@ async def test_containers_of_another_platform_are_not_touched(
         await other.clean()
 
 
-async def test_a_removal_asks_first_and_then_insists(cell: Cell) -> None:
+async def test_a_removal_sends_sigterm_and_then_sigkill(cell: Cell) -> None:
     polite = "trap 'echo bye; exit 0' TERM; while true; do sleep 0.1; done"
     await cell.driver.start("ns/polite/1", cell.spec("sh", "-c", polite))
     await cell.driver.start("ns/deaf/1", cell.spec("sh", "-c", "trap '' TERM; sleep 1000"))
@@ -409,7 +411,7 @@ async def test_a_removal_asks_first_and_then_insists(cell: Cell) -> None:
     await cell.gone("ns/deaf/1")
 
 
-async def test_limits_of_a_container_are_its_own(cell: Cell) -> None:
+async def test_limits_of_a_container_replace_those_of_the_machine(cell: Cell) -> None:
     own = ContainerResources(limits=ResourceAmounts(cpu="250m", memory="48Mi"))
     image = cell.engine.image("web:1")
     spec = cell.of_containers(
@@ -447,7 +449,7 @@ async def test_a_private_image_needs_the_right_credentials(cell: Cell) -> None:
             assert "guess" not in state.message
 
 
-async def test_what_a_machine_uses_is_measured(cell: Cell) -> None:
+async def test_the_usage_of_a_machine_is_measured(cell: Cell) -> None:
     spec = cell.spec(
         *("sh", "-c", "while true; do true; done"),
         resources=ResourceAmounts(cpu="300m", memory="64Mi"),
@@ -461,12 +463,12 @@ async def test_what_a_machine_uses_is_measured(cell: Cell) -> None:
     assert await cell.driver.queries.usage("ns/nobody") is None
 
 
-async def test_the_card_of_an_end_outlives_process_and_machine_and_holds_no_secret(
+async def test_a_crash_report_survives_process_and_machine_and_contains_no_secret(
     cell: Cell,
 ) -> None:
     asked = "/dev/shm/asked"
     script = f"echo one; echo two; until [ -s {asked} ]; do sleep 0.1; done; exit 3"
-    # The second question is asked after the first was answered, and only it ends the container.
+    # The second probe starts after the first one ended, and only the second ends the container.
     question = f"echo not yet; [ -e {asked} ] && echo >>{asked}; touch {asked}; exit 4"
     probe = a_probe(exec={"command": ["sh", "-c", question]}, timeoutSeconds=60)
     variables = {"app": {"PASSWORD": "hunter22", "PATH": "/bin"}}
@@ -496,7 +498,7 @@ async def test_the_card_of_an_end_outlives_process_and_machine_and_holds_no_secr
     assert all(b"hunter22" not in file.read_bytes() for file in files)
 
 
-async def test_one_that_never_ran_leaves_a_card_that_says_why(cell: Cell) -> None:
+async def test_a_machine_that_never_ran_leaves_a_report_with_the_cause(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec("sh", image="web:none"))
     await cell.reached(lambda s: s.reason == Reason.IMAGE_UNAVAILABLE)
     await cell.driver.remove(ID)
@@ -506,7 +508,7 @@ async def test_one_that_never_ran_leaves_a_card_that_says_why(cell: Cell) -> Non
     assert card.exit_code is None
 
 
-async def test_a_registry_is_asked_about_an_image_before_it_is_pulled(
+async def test_an_image_is_checked_in_its_registry_without_a_pull(
     cell: Cell, engine: TestEngine
 ) -> None:
     async def verdict(image: str, policy: str = "Always", *configs: bytes) -> tuple[str, str]:

@@ -28,11 +28,11 @@ pytestmark = pytest.mark.timeout(240)
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """One instance of one container, and commands in it."""
+    """Runs commands in one instance with one container."""
 
     real: Real
     name: str
-    kubeconfig: Path | None = None  # of somebody else than the admin
+    kubeconfig: Path | None = None  # of another user than the admin
 
     @property
     def environment(self) -> dict[str, str]:
@@ -53,7 +53,7 @@ class Inside:
         )
 
     def begun(self, *words: str) -> subprocess.Popen[bytes]:
-        """Once it has said something."""
+        """Start a command, and wait for its first line of output."""
         process = subprocess.Popen(
             self.command(*words),
             env=self.environment,
@@ -97,7 +97,9 @@ def test_a_command_has_its_streams_and_its_exit_code(inside: Inside) -> None:
     assert (done.returncode, len(done.stdout)) == (0, 3_000_000)
 
 
-def test_what_cannot_be_run_is_said_in_words_and_the_codes_of_a_shell(inside: Inside) -> None:
+def test_a_command_that_cannot_run_has_a_message_and_the_exit_code_of_a_shell(
+    inside: Inside,
+) -> None:
     done = inside.run("--", "nosuch")
     assert done.returncode == 127
     assert b'"nosuch": executable file not found' in done.stderr
@@ -115,7 +117,7 @@ def test_what_cannot_be_run_is_said_in_words_and_the_codes_of_a_shell(inside: In
     assert done.returncode == 3
 
 
-def test_what_it_uses_is_among_the_metrics(inside: Inside) -> None:
+def test_the_usage_of_an_instance_is_among_the_metrics(inside: Inside) -> None:
     admin = Admin.of(inside.real, "platform")
 
     def is_measured() -> bool:
@@ -144,7 +146,7 @@ def test_a_command_ends_with_its_connection(inside: Inside) -> None:
     )
 
 
-def test_who_may_not_any_more_is_out_within_seconds_and_all_is_in_the_trail(
+def test_a_user_without_access_is_disconnected_within_seconds_and_audited(
     inside: Inside, tmp_path: Path
 ) -> None:
     admin = Admin.of(inside.real)
@@ -180,7 +182,7 @@ def test_who_may_not_any_more_is_out_within_seconds_and_all_is_in_the_trail(
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """Whoever holds the token of a plane, over plain HTTPS."""
+    """Requests with the admin token of a plane, over plain HTTPS."""
 
     server: str
     token: str
@@ -228,7 +230,7 @@ class Admin:
         return path
 
 
-def test_a_terminal_is_as_large_as_the_window_and_every_key_goes_through(inside: Inside) -> None:
+def test_a_terminal_has_the_size_of_the_window_and_forwards_every_key(inside: Inside) -> None:
     if shutil.which("tmux") is None:
         pytest.fail("a terminal cannot be tested: tmux is not installed")
     screen = Screen(f"exec-{uuid.uuid4().hex[:8]}")

@@ -62,14 +62,14 @@ async def test_a_shell_without_a_trap_and_its_child_end_by_sigterm(cell: Cell) -
     assert await remove_and_get_exit_code(cell) == BY_TERM
 
 
-async def test_a_program_that_handles_sigterm_still_ends_by_itself(cell: Cell) -> None:
+async def test_a_program_that_handles_sigterm_still_exits_on_its_own(cell: Cell) -> None:
     script = ("sh", "-c", "trap 'exit 7' TERM; while true; do sleep 0.1; done")
     await cell.driver.start(ID, cell.spec(*script, termination_grace_period_seconds=GRACE_S))
     await cell.running()
     assert await remove_and_get_exit_code(cell) == 7
 
 
-async def test_init_false_runs_the_program_as_the_get_first_process(cell: Cell) -> None:
+async def test_init_false_runs_the_program_as_pid_1(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec(*ENDLESS, init=False))
     await cell.running()
     assert get_first_process(cell) == "sleep"
@@ -112,7 +112,7 @@ async def test_a_machine_falls_asleep_by_stop_and_wakes_without_waiting_for_sigk
     await cell.running()
 
 
-async def test_an_engine_without_init_runs_the_machine_without_and_reports_it(
+async def test_a_machine_runs_without_init_if_the_engine_has_none_and_reports_it(
     no_init: TestEngine, cell: Cell
 ) -> None:
     await cell.driver.start(ID, cell.spec(*ENDLESS))
@@ -123,7 +123,7 @@ async def test_an_engine_without_init_runs_the_machine_without_and_reports_it(
     assert (await cell.driver.queries.driver()).without_init == 0
 
 
-async def test_a_container_from_before_is_kept_when_the_engine_gets_an_init(
+async def test_an_existing_container_is_kept_when_the_engine_gets_an_init_program(
     engine: TestEngine, cell: Cell
 ) -> None:
     engine.restart_engine(init_path=str(engine.root / "no-such-init"))

@@ -1,4 +1,4 @@
-"""The whole platform on a real engine, as users drive it."""
+"""The complete platform on a real engine, controlled with the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def test_two_cities_run_a_workload_and_a_second_version(real: Real, engine: Test
     assert len(engine.podman("ps", "--all", "--quiet").split()) == 2
 
 
-def test_a_bad_image_is_explained_and_a_good_one_mends_it(real: Real, engine: TestEngine) -> None:
+def test_a_bad_image_is_reported_and_a_good_one_fixes_the_workload(
+    real: Real, engine: TestEngine
+) -> None:
     bad = (f"--image={engine.image('web:none')}", "--city=DFW")
     refused = real.deploy("web", *bad)
     assert refused.returncode == 3, refused.stdout + refused.stderr
@@ -52,7 +54,7 @@ def test_a_bad_image_is_explained_and_a_good_one_mends_it(real: Real, engine: Te
     assert page(instance["address"]) == "v1"
 
 
-def test_a_platform_that_is_killed_leaves_traffic_flowing_and_takes_over(
+def test_instances_serve_while_the_platform_is_down_and_are_adopted(
     real: Real, engine: TestEngine
 ) -> None:
     done = real.deploy("web", f"--image={engine.image('web:1')}", "--city=DFW", "--city=IAD")
@@ -68,7 +70,7 @@ def test_a_platform_that_is_killed_leaves_traffic_flowing_and_takes_over(
     assert sorted(engine.podman("ps", "--quiet", "--no-trunc").split()) == containers
 
 
-def test_an_engine_that_is_killed_interrupts_nobody(real: Real, engine: TestEngine) -> None:
+def test_instances_serve_while_the_engine_is_down(real: Real, engine: TestEngine) -> None:
     done = real.deploy("web", f"--image={engine.image('web:1')}", "--city=DFW")
     assert done.returncode == 0, done.stdout + done.stderr
     (instance,) = real.ready("web")
@@ -81,7 +83,7 @@ def test_an_engine_that_is_killed_interrupts_nobody(real: Real, engine: TestEngi
     assert containers[0] in engine.podman("ps", "--quiet", "--no-trunc").split()
 
 
-def test_a_container_that_somebody_removes_comes_back(real: Real, engine: TestEngine) -> None:
+def test_a_container_removed_by_hand_is_replaced(real: Real, engine: TestEngine) -> None:
     done = real.deploy("web", f"--image={engine.image('web:1')}", "--city=DFW")
     assert done.returncode == 0, done.stdout + done.stderr
     (first,) = engine.podman("ps", "--quiet", "--no-trunc").split()
@@ -132,7 +134,7 @@ def test_a_second_version_under_load_loses_no_request(
     assert set(load.answers) == {"v1", "v2"}
 
 
-def test_logs_of_all_cities_are_one_and_outlive_their_instances(
+def test_logs_of_all_cities_are_merged_and_outlive_their_instances(
     real: Real, engine: TestEngine
 ) -> None:
     engine.publish("talk:1", "v1", 'CMD ["sh", "-c", "echo first $VERSION; sleep 1000"]')
@@ -155,7 +157,7 @@ def test_logs_of_all_cities_are_one_and_outlive_their_instances(
     assert real.run("logs", "talk", "--instance=nobody").stdout == ""
 
 
-def test_logs_are_for_those_who_may_get_them(real: Real, engine: TestEngine) -> None:
+def test_logs_require_permission(real: Real, engine: TestEngine) -> None:
     done = real.deploy("web", f"--image={engine.image('web:1')}", "--city=DFW")
     assert done.returncode == 0, done.stdout + done.stderr
     config = yaml.safe_load(real.kubeconfig.read_text())
@@ -177,7 +179,7 @@ def test_logs_are_for_those_who_may_get_them(real: Real, engine: TestEngine) -> 
         refused.value.close()
 
 
-def test_one_that_does_not_run_runs_no_command_and_leaves_a_card(
+def test_a_stopped_instance_runs_no_command_and_leaves_a_crash_report(
     real: Real, engine: TestEngine
 ) -> None:
     engine.publish("ends:1", "v1", 'CMD ["sh", "-c", "exit 9"]')

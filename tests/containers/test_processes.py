@@ -1,4 +1,4 @@
-"""Real containers of cells that are processes of their own, reached through the centre."""
+"""Real containers of cells in separate processes, reached through the central process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def apart(engine: TestEngine, tmp_path_factory: pytest.TempPathFactory) -> Itera
     platform.down()
 
 
-def test_logs_top_ports_and_commands_of_both_cells_are_at_hand(apart: Real) -> None:
+def test_logs_top_ports_and_exec_work_for_both_cells(apart: Real) -> None:
     said = apart.run("logs", "web")
     assert said.returncode == 0, said.stderr
     assert sorted(line.partition(" | ")[2] for line in said.stdout.splitlines()) == ["hello"] * 2
@@ -45,7 +45,7 @@ def test_logs_top_ports_and_commands_of_both_cells_are_at_hand(apart: Real) -> N
     assert [page(url["url"]) for url in urls] == ["v1", "v1"]
 
 
-def test_a_cell_that_is_away_is_named_and_the_other_answers(apart: Real) -> None:
+def test_an_unreachable_cell_is_named_and_the_other_one_works(apart: Real) -> None:
     pid = int(json.loads((apart.state / "cells" / "dfw" / "server.json").read_text())["pid"])
     by_city = {instance["city"]: instance["name"] for instance in apart.instances("web")}
     os.kill(pid, signal.SIGSTOP)

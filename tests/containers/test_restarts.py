@@ -1,6 +1,6 @@
-"""Restarts of the server, a cell process and the engine stop no instance that serves.
+"""Restarts of the server, a cell process and the engine stop no serving instance.
 
-Requests go to the containers' own addresses, and instances are told apart by container id.
+Requests go to the containers' own addresses, and instances are distinguished by container id.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.e2e.platform import eventually
 pytestmark = pytest.mark.timeout(240)
 
 SAMPLE_S = 0.1
-# Ignores SIGTERM whatever runs as process 1, and so serves until its grace period is over.
+# Ignores SIGTERM with and without an init process, so it serves until its grace period ends.
 DEAF = """CMD ["sh", "-c", "trap '' TERM; exec httpd -f -p 8080 -h /www"]"""
 NEVER_LISTENS = """CMD ["sh", "-c", "sleep 3; exit 3"]"""
 
@@ -56,7 +56,7 @@ spec:
 
 @dataclass(frozen=True)
 class Answer:
-    """A container that answered, and with which version."""
+    """A container that answered, and its version."""
 
     cell: str
     container: str
@@ -65,7 +65,7 @@ class Answer:
 
 @dataclass
 class Observer:
-    """Asks every container that runs for its page, again and again, in a thread of its own."""
+    """Repeatedly requests the page of every running container, in a separate thread."""
 
     engine: TestEngine
     samples: list[frozenset[Answer]] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Observer:
     def _run(self) -> None:
         known: dict[str, tuple[str, str]] = {}
         while not self._stop.is_set():
-            with suppress(OSError):  # the engine is being restarted: its containers run on
+            with suppress(OSError):  # during a restart of the engine, its containers keep running
                 known = running_containers(self.engine)
             found = (answer(cell, name, address) for name, (cell, address) in known.items())
             self.samples.append(frozenset(filter(None, found)))
@@ -101,7 +101,7 @@ class Observer:
 
 
 def running_containers(engine: TestEngine) -> dict[str, tuple[str, str]]:
-    """Cell and address of each container that runs, by id."""
+    """Return cell and address of each running container, by id."""
     found: dict[str, tuple[str, str]] = {}
     for container in ask_engine(engine, "/v1.40/containers/json"):
         inspected = ask_engine(engine, f"/v1.40/containers/{container['Id']}/json")
@@ -113,7 +113,7 @@ def running_containers(engine: TestEngine) -> dict[str, tuple[str, str]]:
 
 
 def ask_engine(engine: TestEngine, path: str) -> Any:
-    """Over its socket: quicker than a command."""
+    """Send a request over the socket, which is faster than a command."""
     connection = http.client.HTTPConnection("engine", timeout=10)
     connection.sock = socket.socket(socket.AF_UNIX)
     try:
@@ -163,7 +163,7 @@ class Shop:
         return any(instance["reason"] == "InstanceCrashing" for instance in found)
 
 
-# --- a rollout that a restart interrupts
+# --- a rollout interrupted by a restart
 
 
 @pytest.fixture
@@ -216,17 +216,17 @@ def test_a_restart_during_a_rollout_keeps_one_instance_of_each_city_serving(
 
 
 def leaving(platform: Real) -> int:
-    """Instances that are being removed."""
+    """Return the number of terminating instances."""
     found = [i for cell in ("dfw", "iad") for i in platform.objects(f"cell/{cell}", "instances")]
     return sum("deletionTimestamp" in instance["metadata"] for instance in found)
 
 
-# --- a rollout that a bad image has stopped
+# --- a rollout stopped by a bad image
 
 
 @pytest.fixture(scope="module")
 def apart(engine: TestEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """A city whose cell is a process of its own."""
+    """A city whose cell is a separate process."""
     folder = tmp_path_factory.mktemp("restarts")
     platform = Real(folder / "state")
     up(platform, engine, "--processes")
@@ -275,7 +275,7 @@ def test_a_bad_image_replaces_one_instance_and_restarts_replace_no_other(apart: 
 
 
 def works(shop: Shop, name: str) -> None:
-    """The platform deploys again, so its controllers have seen and planned everything."""
+    """Deploy another workload, so that all controllers have reconciled everything."""
     canary = replace(shop, name=name, replicas=1)
     canary.deploy("web:1")
     assert shop.platform.run("destroy", name, "--yes").returncode == 0

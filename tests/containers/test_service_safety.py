@@ -1,6 +1,6 @@
 """Deploys and rollbacks of a service on the real engine, with requests to its published ports.
 
-A release that works loses no request, with one and with two instances in a city. A release that
+A working release loses no request, with one and with two instances in a city. A release that
 never serves is never reported as ready and does not take the service down where a second instance
 can serve.
 """

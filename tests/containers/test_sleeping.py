@@ -1,4 +1,4 @@
-"""Scale to zero on a real engine: who is idle sleeps, and no request is lost by that."""
+"""Scale to zero on a real engine: idle instances sleep, and no request is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.e2e.platform import eventually
 
 pytestmark = pytest.mark.timeout(240)
 
-# Together a hundred sleeps and wakes, of which most are of the quick kind.
+# A hundred sleeps and wakes in total, most of them in the faster mode.
 ROUNDS = {"pause": 70, "stop": 30}
 AT_ONCE = 20
 
@@ -52,7 +52,7 @@ PROBE = "readinessProbe: {httpGet: {port: http}, periodSeconds: 1}"
 
 
 class Containers:
-    """What the engine says of them, asked over its socket: quicker than a command."""
+    """States of containers, read over the socket of the engine, which is faster than a command."""
 
     def __init__(self, engine: TestEngine) -> None:
         self._engine = engine
@@ -62,7 +62,7 @@ class Containers:
         return sorted(container["State"] for container in self._ask(query))
 
     def count(self, what: str) -> int:
-        """How often that happened to any of them, ever."""
+        """Return the number of events of this type for all containers."""
         words = ("events", "--stream=false", "--filter", f"event={what}", "--format", "{{.ID}}")
         return len(self._engine.podman(*words).split())
 
@@ -77,7 +77,7 @@ class Containers:
 
 
 class Site:
-    """A workload that sleeps, as its visitors and its operator see it."""
+    """A workload that sleeps, with its URL and the commands of its operator."""
 
     def __init__(self, platform: Real, engine: TestEngine, folder: Path) -> None:
         self.platform, self.engine = platform, engine
@@ -103,7 +103,7 @@ class Site:
         return str(endpoint["url"])
 
     def reasons(self) -> list[tuple[str, str]]:
-        """Status and reason of Available, of every instance."""
+        """Return status and reason of Available of every instance."""
         return [
             (condition["status"], condition["reason"])
             for instance in self.platform.objects("cell/dfw", "instances")
@@ -112,7 +112,7 @@ class Site:
         ]
 
     def wakes(self) -> float:
-        """How many there were in all, as the metrics have it."""
+        """Return the total number of wakes from the metrics."""
         page = self.platform.kubectl("platform", "get", "--raw", "/metrics")
         found = re.findall(r"^datum_wakes_total{.*} (\S+)$", page, re.MULTILINE)
         return sum(map(float, found))
@@ -129,7 +129,7 @@ def get(url: str) -> str:
 
 @pytest.fixture(scope="module")
 def shared(engine: TestEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """One platform for all: to come up takes longer than to wake."""
+    """One platform for all tests, because its start takes longer than a wake."""
     folder = tmp_path_factory.mktemp("sleeping")
     platform = Real(folder / "state")
     up(platform, engine)
@@ -151,7 +151,7 @@ def test_a_hundred_sleeps_lose_no_request(site: Site, mode: str, state: str) -> 
         if number % 3:
             site.falls_asleep(state)
         else:
-            time.sleep(0.09 + number / 1000)  # in the very moment in which it falls asleep
+            time.sleep(0.09 + number / 1000)  # at the moment when it falls asleep
         assert get(url) == "v1"
     site.falls_asleep(state)
     eventually(lambda: site.reasons() == [("True", "Asleep")], "it is said to be asleep")
@@ -178,11 +178,11 @@ def test_many_first_requests_wake_one_instance_once(site: Site, mode: str, woken
         thread.join()
     assert answers == ["v1"] * AT_ONCE
     woken = site.containers.count(woken_by) - before
-    # More than ten at once make it busy, and the other one is woken as well.
+    # More than ten concurrent requests make it busy, so the other instance is woken too.
     assert woken in (1, 2)
 
 
-def test_sleepers_are_replaced_without_being_woken(site: Site) -> None:
+def test_sleeping_instances_are_replaced_without_a_wake(site: Site) -> None:
     site.deploy("pause", replicas=2, idle_after="200ms")
     site.falls_asleep("paused", replicas=2)
     servers = {server["metadata"]["uid"] for server in site.platform.objects("cell/dfw", "servers")}
@@ -194,8 +194,8 @@ def test_sleepers_are_replaced_without_being_woken(site: Site) -> None:
     assert get(site.url) == "v2"
 
 
-def test_a_wake_in_vain_is_told_and_the_connection_closed(site: Site) -> None:
-    """Its process runs once, and never again."""
+def test_a_failed_wake_is_reported_and_the_connection_closed(site: Site) -> None:
+    """The process of this image runs only once."""
     once = "test -e /tmp/once && echo worn out && exit 7; touch /tmp/once; exec httpd -f -p 8080"
     site.engine.publish("web:9", "v9", f'CMD ["sh", "-c", "{once} -h /www"]')
     site.deploy("stop", version=9)
@@ -211,7 +211,9 @@ def test_a_wake_in_vain_is_told_and_the_connection_closed(site: Site) -> None:
     assert instance["status"]["lastWake"]["failure"] == "container app exited with code 7"
 
 
-def test_sleepers_survive_the_platform_and_wake_on_the_first_connection(site: Site) -> None:
+def test_sleeping_instances_survive_the_platform_and_wake_on_the_first_connection(
+    site: Site,
+) -> None:
     for mode, state in (("pause", "paused"), ("stop", "exited")):
         site.deploy(mode)
         url = site.url
@@ -227,7 +229,7 @@ def test_sleepers_survive_the_platform_and_wake_on_the_first_connection(site: Si
         assert site.platform.ready("web")
 
 
-def test_a_cell_wakes_its_sleepers_when_the_centre_is_gone(
+def test_a_cell_wakes_its_instances_while_the_central_process_is_down(
     engine: TestEngine, tmp_path: Path
 ) -> None:
     platform = Real(tmp_path / "state")

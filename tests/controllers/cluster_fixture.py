@@ -1,4 +1,4 @@
-"""A hub with its server and the controllers beside it, in virtual time."""
+"""A hub with its server and its cluster controllers, in virtual time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ClusterFixture:
         return await self.create(f"{CORE}/configmaps", obj)
 
     async def existing_config_maps(self, *names: str, namespace: str = "default") -> list[str]:
-        """Which of the config maps are there."""
+        """Return those of the config maps that exist."""
         _, listed = await self.request("GET", f"/api/v1/namespaces/{namespace}/configmaps")
         found = {item["metadata"]["name"] for item in listed.get("items", ())}
         return [name for name in names if name in found]

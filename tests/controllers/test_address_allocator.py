@@ -43,7 +43,7 @@ class Rows(Generic[T]):
 
 
 class Shelf:
-    """What a view of a cell shows, without a plane behind it."""
+    """A cell view with fixed contents instead of a plane."""
 
     plane = cell_plane("dfw")
 
@@ -134,7 +134,7 @@ class AnyTraffic(RuleBasedStateMachine):
             self.promised.pop(gone.metadata.uid, None)
 
     def held(self) -> list[str]:
-        """Every address that an instance was promised, or that a server without one still has."""
+        """Return the addresses promised to instances and those of servers without an instance."""
         promised = [address for chosen in self.promised.values() for address in chosen]
         left = [
             address

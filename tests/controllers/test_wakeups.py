@@ -131,7 +131,7 @@ def test_a_server_is_reconciled_until_its_machine_is_settled() -> None:
     assert machine.concerns_driver(a_server("Running"), a_server("Running", generation=2))
 
 
-def test_a_copy_of_a_new_instance_is_made_with_its_first_result_or_after_a_delay() -> None:
+def test_a_copy_of_a_new_instance_is_created_with_its_first_result_or_after_a_delay() -> None:
     def is_published(instance: Instance, age_s: float = 0.0) -> bool:
         metadata = replace(instance.metadata, creation_timestamp=NOW)
         now = timestamp(parse_timestamp(NOW) + age_s)

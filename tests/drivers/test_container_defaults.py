@@ -1,4 +1,4 @@
-"""Containers without limits share what the others leave of the machine."""
+"""Containers without limits share the remaining resources of the machine."""
 
 from __future__ import annotations
 

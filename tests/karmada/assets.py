@@ -1,4 +1,4 @@
-"""A real Karmada for a test, or a failure that says how to get them."""
+"""A real Karmada for a test, or a failure with the command that builds it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kubernetes.servers import RealPlane
 
 
 def needed_karmada() -> Callable[[RealPlane], Karmada]:
-    """Makes the Karmada of a hub."""
+    """Return a function that creates the Karmada of a hub."""
     found = found_karmada(os.environ)
     if found is None:
         pytest.fail("there is no real Karmada to test with; build it: make kube-assets")

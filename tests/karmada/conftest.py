@@ -1,5 +1,8 @@
-"""The hubs that stories are told on: the embedded one, a real Karmada with real cells, and a real
-Karmada whose cells are our own server."""
+"""The hubs that tests run on.
+
+These are the embedded one, a real Karmada with real cells, and a real Karmada whose cells are our
+own server.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _REAL = (pytest.mark.e2e, pytest.mark.kubernetes, pytest.mark.karmada, pytest.ma
     params=["embedded", *(pytest.param(real, marks=_REAL) for real in ("karmada", "mixed"))]
 )
 def runs(request: pytest.FixtureRequest) -> Runs:
-    """Tells a story on one of the hubs."""
+    """Run a test on one of the hubs."""
     name = str(request.node.nodeid)
     if request.param == "embedded":
         return lambda story: run_embedded(story, name)

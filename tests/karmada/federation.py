@@ -1,8 +1,8 @@
-"""A hub and its cells for stories that hold whichever hub it is: Karmada's, or the embedded one.
+"""A hub and its cells, for tests that pass on Karmada and on the embedded hub.
 
-A story does what the federator does (the same planners, carried out on the hub) and what the
-controllers of a cell do. No controllers of ours run but those of the embedded hub, so that nobody
-else answers.
+A test acts as the federator (it executes the plans of the same planners on the hub) and as the
+controllers of a cell. Only the controllers of the embedded hub run, so that no other controller
+interferes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from testkit.sim.single_host import SingleHost, single_host
 T = TypeVar("T", bound=ApiObject)
 Holds = Callable[[], Awaitable[bool]]
 
-# A project that nobody works on: what is federated for it is the story's alone.
+# A project without controllers: only the test federates for it.
 PROJECT = project_plane("story")
 NOW = "2026-01-01T00:00:00Z"
 PATIENCE_S = 60.0
@@ -60,8 +60,11 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Federation:
-    """``near`` and ``far`` are cells, each the only one of its city at first. ``space`` is the hub
-    namespace of the story's project namespace."""
+    """The hub and cells of one test.
+
+    ``near`` and ``far`` are cells, each the only one of its city at first. ``space`` is the hub
+    namespace of the project namespace of the test.
+    """
 
     hub: Client
     cells: Mapping[str, Client]
@@ -85,12 +88,12 @@ class Federation:
     def ref(self, name: str = "web") -> Ref:
         return Ref(self.space, name)
 
-    # --- what the federator does
+    # --- actions of the federator
 
     async def federate(
         self, name: str = "web", *, image: str = "web:1", generation: int = 1, city: str = ""
     ) -> WorkloadDeployment:
-        """The project's deployment at that generation, on the hub with its policies."""
+        """Write the project's deployment at that generation to the hub, with its policies."""
         deployment = a_deployment(image, name=name, city=city or self.near.upper())
         recorded = {labels.FEDERATION_NAMESPACE: self.space}
         metadata = replace(
@@ -111,7 +114,7 @@ class Federation:
         return deployment
 
     async def write_policies(self) -> None:
-        """As the policy controller does, without taking any away."""
+        """Write policies as the policy controller does, but delete none."""
         home = await self.hub.get(NAMESPACE, Ref("", self.space))
         plan = plan_policies(
             home,
@@ -129,7 +132,7 @@ class Federation:
                 case Patch(plane=plane) if plane == HUB:
                     await self.hub.patch(action.kind, action.ref, action.patch)
 
-    # --- what there is
+    # --- reads
 
     async def copy(self, cell: str, name: str = "web") -> WorkloadDeployment | None:
         return await found(self.cells[cell], DEPLOYMENT, self.ref(name))
@@ -212,7 +215,7 @@ def _is_for(work: Work, ref: Ref) -> bool:
 
 
 def run_embedded(story: Story, name: str) -> None:
-    """In virtual time, with the controllers of the hub and of Kubernetes, and no others."""
+    """Run the test in virtual time, only with the controllers of the hub and of Kubernetes."""
 
     async def main(loop: VirtualLoop) -> None:
         controllers = (*registry.HUB, *registry.CLUSTER_CONTROLLERS)
@@ -230,10 +233,10 @@ def run_embedded(story: Story, name: str) -> None:
             is_karmada=False,
             unreachable=lambda cell: host.silent.add(cells[cell]),
             heal=lambda cell: host.silent.discard(cells[cell]),
-            join=lambda _cell: None,  # the world ends with the story
+            join=lambda _cell: None,  # each test has its own hub
         )
-        await asyncio.sleep(5)  # it boots
-        for cell in cells:  # which those have that joined
+        await asyncio.sleep(5)  # until it has booted
+        for cell in cells:  # cells that joined have this finalizer
             held = {"metadata": {"finalizers": [labels.CLUSTER_FINALIZER]}}
             await federation.hub.patch(CLUSTER, Ref("", cell), held)
         await story(federation)
@@ -246,7 +249,7 @@ def run_real(
     federation: Callable[[Mapping[str, Client]], Federation],
     kubeconfigs: Mapping[str, tuple[Path, str]],
 ) -> None:
-    """``kubeconfigs`` by plane: the file and the context."""
+    """Run the test on real servers; ``kubeconfigs`` has file and context of each plane."""
 
     async def main() -> None:
         async with AsyncExitStack() as stack:

@@ -1,9 +1,9 @@
-"""A real Karmada on loopback: its programs beside an API server, set up as its installers do.
+"""A real Karmada on loopback: its programs and an API server, set up as its installers do.
 
-Its definitions and webhook configurations come from the Go module; of ours are the definition of
-Cluster, which spares the aggregated API server, and the rules for WorkloadDeployment
-(deploy/karmada). The controller that copies every namespace to every cluster is off, as the guide
-says. Times are shorter than the defaults, so that tests of silence end.
+Its definitions and webhook configurations come from the Go module. The definition of Cluster, which
+replaces the aggregated API server, and the rules for WorkloadDeployment are ours (deploy/karmada).
+The controller that copies every namespace to every cluster is off, as in the guide. Timeouts are
+shorter than the defaults, so that tests of unreachable cells end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.kubernetes.servers import START_S, RealPlane, free_ports
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 WEBHOOK, MANAGER, SCHEDULER = "karmada-webhook", "karmada-controller-manager", "karmada-scheduler"
 PARTS = (WEBHOOK, MANAGER, SCHEDULER)
-# Instead of 30 s each, and of delays that grow to 1,000 s.
+# The defaults are 30 s each, and retry delays of up to 1,000 s.
 SILENCE_S = 6
 MANAGER_FLAGS = (
     "--controllers=*,-namespace",
@@ -41,14 +41,14 @@ MANAGER_FLAGS = (
     "--cluster-api-qps=200",
     "--cluster-api-burst=400",
 )
-# As many as the chart has; fewer would mean that some were not found.
+# The number in the chart; fewer mean that some were not found.
 _DEFINITIONS_MIN = 19
 _CONVERTED = ("resourcebindings.work.karmada.io", "clusterresourcebindings.work.karmada.io")
 
 
 @dataclass
 class Karmada:
-    """``assets`` are its programs, ``module`` its sources, ``plane`` the API server of the hub."""
+    """Karmada from programs in ``assets`` and sources in ``module``, on the hub ``plane``."""
 
     assets: Path
     module: Path
@@ -61,7 +61,7 @@ class Karmada:
         return self.plane.admin
 
     def install(self) -> None:
-        """Its kinds and ours, its programs, and what makes them work together."""
+        """Install all definitions, the programs, the webhooks and the interpreter rules."""
         for name in ("karmada-system", "karmada-cluster"):
             self._apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}])
         self._apply(self._definitions())
@@ -73,7 +73,7 @@ class Karmada:
         self.admin("apply", "--server-side", "-f", str(DEPLOY / "karmada" / "interpreter.yaml"))
 
     def up(self) -> None:
-        """Whatever of it does not run is started."""
+        """Start the programs that do not run."""
         for part in PARTS:
             process = self.parts.get(part)
             if process is None or process.poll() is not None:
@@ -85,7 +85,7 @@ class Karmada:
                 stop(self.parts.pop(part))
 
     def start(self, part: str) -> None:
-        """One of its programs, for the first time or again; without waiting for a leader."""
+        """Start or restart one program, without leader election."""
         kubeconfig = f"--kubeconfig={self.plane.kubeconfig}"
         quiet = ("--metrics-bind-address=0", "--health-probe-bind-address=0")
         more = {
@@ -119,7 +119,7 @@ class Karmada:
             process.send_signal(number)
 
     def register(self, name: str, city: str, server: str, token: str, authority: Path) -> None:
-        """A Push member."""
+        """Register a Push member."""
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -140,8 +140,10 @@ class Karmada:
         self.await_member(name)
 
     def await_member(self, name: str) -> None:
-        """A member is one once Karmada knows that our kinds are served there: a binding that was
-        decided earlier would not be looked at again."""
+        """Wait until Karmada has found our kinds on the member.
+
+        It does not schedule a binding again that it scheduled earlier.
+        """
         eventually(lambda: self.serves_ours(name), f"{name} serves our kinds", within_s=START_S)
 
     def serves_ours(self, name: str) -> bool:
@@ -170,7 +172,7 @@ class Karmada:
         found = list(yaml.safe_load_all(text))
         for configuration in found:
             for webhook in configuration["webhooks"]:
-                webhook["timeoutSeconds"] = 10  # many processes share few cores
+                webhook["timeoutSeconds"] = 10  # many processes share few CPU cores
         return found
 
     @property

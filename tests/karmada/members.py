@@ -1,8 +1,8 @@
-"""A real Karmada and four members of it: two real API servers, and two cells of servers of ours.
+"""A real Karmada and four members: two real API servers, and two cells of our own server.
 
-Karmada works on a cell under the account that is shipped for the hub (``compute-hub`` of
-deploy/federation/cell-accounts.yaml), whichever server it is. No controllers of ours run: whoever
-tells a story plays them.
+Karmada uses the shipped account of the hub (``compute-hub`` of
+deploy/federation/cell-accounts.yaml) on every cell. None of our controllers run: the tests act in
+their place.
 """
 
 from __future__ import annotations

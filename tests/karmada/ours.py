@@ -1,5 +1,7 @@
-"""A cell plane served by our own server, where otherwise a kube-apiserver would be: it is started,
-killed and asked for tokens in the same way. No controllers of ours run in it."""
+"""A cell plane on our own server instead of a kube-apiserver, with the same methods.
+
+None of our controllers run in it.
+"""
 
 from __future__ import annotations
 
@@ -63,11 +65,11 @@ class OurPlane:
         return self.admin.run("get", "--raw", "/readyz").returncode == 0
 
     def token(self, account: str) -> str:
-        """Of a service account, as on a kube-apiserver."""
+        """Create a token of a service account, as on a kube-apiserver."""
         return self.admin("create", "token", account, "-n", "kube-system", "--duration=4h").strip()
 
     def refusals(self) -> list[str]:
-        """What an account asked for and was not allowed."""
+        """Return the requests of accounts that were refused."""
         log = self.folder / "audit.log"
         events = map(json.loads, log.read_text().splitlines() if log.exists() else ())
         placement_error = [e for e in events if e["code"] == 403 and "serviceaccount" in e["user"]]

@@ -1,4 +1,4 @@
-"""Where a real Karmada for the tests comes from: a folder that has it, or built once."""
+"""The programs of a real Karmada: taken from a folder, or built once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = sorted(program.name for program in karmada_programs())
 BUILDS = 'while [ "$1" != -o ]; do shift; done; echo x >> "$HOME/builds"; echo "$3" > "$2"'
 
 
-def test_its_programs_are_built_once_beside_a_folder_that_has_only_kubernetes(
+def test_karmada_is_built_once_if_the_named_folder_has_only_kubernetes(
     tmp_path: Path,
 ) -> None:
     go(tmp_path, BUILDS)
@@ -31,20 +31,20 @@ def test_its_programs_are_built_once_beside_a_folder_that_has_only_kubernetes(
     assert list((tmp_path / "named").iterdir()) == []
 
 
-def test_a_folder_that_has_them_all_is_taken(tmp_path: Path) -> None:
+def test_a_folder_with_all_programs_is_used(tmp_path: Path) -> None:
     for name in NAMES:
         (tmp_path / name).touch()
     environment = surroundings(tmp_path, KUBEBUILDER_ASSETS=str(tmp_path))
     assert found_karmada(environment) == tmp_path
 
 
-def test_its_manifests_are_where_go_keeps_the_module(tmp_path: Path) -> None:
+def test_the_manifests_are_in_the_module_cache_of_go(tmp_path: Path) -> None:
     answer = json.dumps({"Dir": "/somewhere/karmada@v1"})
     go(tmp_path, f"echo '{answer}'")
     assert karmada_module(surroundings(tmp_path)) == Path("/somewhere/karmada@v1")
 
 
-def test_without_go_or_a_module_proxy_it_is_said_what_is_missing(tmp_path: Path) -> None:
+def test_a_missing_go_or_module_proxy_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CannotBuild, match="there is no go"):
         karmada_module(surroundings(tmp_path))
     go(tmp_path, "echo no module proxy >&2; exit 1")

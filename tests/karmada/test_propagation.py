@@ -1,4 +1,4 @@
-"""The way of a deployment to its cell and back, the same on Karmada and on the embedded hub."""
+"""Propagation of a deployment to its cell and of its status back, on Karmada and embedded hub."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def until_told(f: Federation, ready: int) -> None:
     await f.until(holds, f"the hub says that {ready} are ready")
 
 
-def test_a_deployment_arrives_with_its_namespace_on_the_cell_of_its_city_only(runs: Runs) -> None:
+def test_a_deployment_and_its_namespace_are_copied_only_to_the_cell_of_its_city(runs: Runs) -> None:
     async def story(f: Federation) -> None:
         sent = await f.federate()
         await f.until_copied(f.near)
@@ -89,7 +89,7 @@ def test_a_deployment_arrives_with_its_namespace_on_the_cell_of_its_city_only(ru
     runs(story)
 
 
-def test_the_word_of_the_cell_comes_back_as_news_of_the_generation_it_echoes(runs: Runs) -> None:
+def test_the_status_of_the_cell_is_reported_for_its_observed_source_generation(runs: Runs) -> None:
     async def story(f: Federation) -> None:
         deployment = await f.federate()
         await f.until_copied(f.near)
@@ -119,7 +119,7 @@ def test_the_word_of_the_cell_comes_back_as_news_of_the_generation_it_echoes(run
     runs(story)
 
 
-def test_what_is_changed_or_deleted_on_the_cell_is_put_back(runs: Runs) -> None:
+def test_a_copy_changed_or_deleted_on_the_cell_is_restored(runs: Runs) -> None:
     async def story(f: Federation) -> None:
         await f.federate()
         await f.until_copied(f.near)
@@ -140,7 +140,7 @@ def test_what_is_changed_or_deleted_on_the_cell_is_put_back(runs: Runs) -> None:
     runs(story)
 
 
-def test_what_the_cell_has_added_stays_when_the_hub_changes(runs: Runs) -> None:
+def test_metadata_added_by_the_cell_stays_when_the_hub_changes(runs: Runs) -> None:
     async def story(f: Federation) -> None:
         await f.federate()
         await f.until_copied(f.near)
@@ -162,11 +162,13 @@ def test_what_the_cell_has_added_stays_when_the_hub_changes(runs: Runs) -> None:
     runs(story)
 
 
-def test_a_copy_that_somebody_removes_on_its_cell_is_heard_to_its_end_and_made_anew(
+def test_a_copy_deleted_on_its_cell_is_reported_until_it_is_gone_and_recreated(
     runs: Runs,
 ) -> None:
-    """So that nobody calls ready what is on its way out, nor by its word what comes next: Karmada
-    keeps that on the object."""
+    """Neither a terminating copy nor, by an old report, its successor may be shown as ready.
+
+    Karmada keeps the old report on the object.
+    """
 
     async def story(f: Federation) -> None:
         deployment = await f.federate()
@@ -205,8 +207,8 @@ def test_a_copy_that_somebody_removes_on_its_cell_is_heard_to_its_end_and_made_a
     runs(story)
 
 
-def test_template_and_binding_vanish_before_a_copy_that_its_cell_still_holds(runs: Runs) -> None:
-    """Karmada calls a removal done when the cell has taken note of it; we when the copy is gone."""
+def test_template_and_binding_are_deleted_before_a_copy_with_a_finalizer(runs: Runs) -> None:
+    """Karmada deletes the Work when the cell accepted the deletion, we when the copy is gone."""
 
     async def story(f: Federation) -> None:
         await f.federate()
@@ -235,7 +237,7 @@ def test_template_and_binding_vanish_before_a_copy_that_its_cell_still_holds(run
     runs(story)
 
 
-def test_a_template_that_a_finalizer_holds_stays_on_its_cell(runs: Runs) -> None:
+def test_a_template_with_a_finalizer_stays_on_its_cell(runs: Runs) -> None:
     async def story(f: Federation) -> None:
         await f.federate()
         await f.until_copied(f.near)
@@ -253,7 +255,7 @@ def test_a_template_that_a_finalizer_holds_stays_on_its_cell(runs: Runs) -> None
     runs(story)
 
 
-def test_suspension_holds_what_is_new_and_lets_reports_and_removals_through(runs: Runs) -> None:
+def test_suspension_stops_updates_but_not_reports_and_deletions(runs: Runs) -> None:
     async def story(f: Federation) -> None:
         await f.federate()
         await f.until_copied(f.near)
@@ -276,7 +278,7 @@ def test_suspension_holds_what_is_new_and_lets_reports_and_removals_through(runs
         await f.stays(is_held, "the new image is held back")
         await report(f, f.near, generation=1, ready=1)
         await until_told(f, 1)
-        # Trap 7: what Karmada calls fully applied knows no generation.
+        # Trap 7: FullyApplied of Karmada does not depend on the generation.
         (applied,) = [
             c["status"] == "True"
             for c in (await f.binding() or {})["status"]["conditions"]
@@ -293,8 +295,8 @@ def test_suspension_holds_what_is_new_and_lets_reports_and_removals_through(runs
     runs(story)
 
 
-def test_one_object_is_held_by_its_binding_alone(runs: Runs) -> None:
-    """With Karmada the policy, which says nothing of it, takes the hold away at the next change."""
+def test_one_object_can_be_suspended_in_its_binding(runs: Runs) -> None:
+    """Karmada removes this suspension at the next change, because it is not in the policy."""
 
     async def story(f: Federation) -> None:
         await f.federate()
@@ -319,7 +321,7 @@ def test_one_object_is_held_by_its_binding_alone(runs: Runs) -> None:
     runs(story)
 
 
-def test_what_no_policy_selects_any_more_stays_where_it_is(runs: Runs) -> None:
+def test_a_deployment_without_a_policy_stays_on_its_cell(runs: Runs) -> None:
     async def story(f: Federation) -> None:
         await f.federate()
         await f.until_copied(f.near)
@@ -341,7 +343,7 @@ def test_what_no_policy_selects_any_more_stays_where_it_is(runs: Runs) -> None:
 
 
 def test_two_cells_of_one_city_never_run_the_same_deployment(runs: Runs) -> None:
-    """What is placed stays where it is when a second cell comes, and moves when its own leaves."""
+    """A placed deployment does not move to a second cell until its own cell leaves the city."""
 
     async def story(f: Federation) -> None:
         await f.federate()
@@ -370,7 +372,7 @@ def test_two_cells_of_one_city_never_run_the_same_deployment(runs: Runs) -> None
     runs(story)
 
 
-def test_a_silent_cell_keeps_what_it_has_and_gets_what_it_has_missed(runs: Runs) -> None:
+def test_an_unreachable_cell_keeps_its_objects_and_receives_missed_changes(runs: Runs) -> None:
     async def story(f: Federation) -> None:
         await f.federate()
         await f.until_copied(f.near)
@@ -411,7 +413,7 @@ def test_a_silent_cell_keeps_what_it_has_and_gets_what_it_has_missed(runs: Runs)
     runs(story)
 
 
-def test_a_cell_that_leaves_loses_what_was_placed_there(runs: Runs) -> None:
+def test_a_removed_cell_loses_its_objects(runs: Runs) -> None:
     async def story(f: Federation) -> None:
         await f.federate()
         await f.until_copied(f.near)

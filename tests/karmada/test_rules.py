@@ -1,4 +1,4 @@
-"""What only Karmada does: our rules for WorkloadDeployment at work, and traps that we know of."""
+"""Behavior of Karmada alone: our interpreter rules for WorkloadDeployment, and known traps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def health(f: Federation) -> str:
     return str(items[0].get("health", "")) if items else ""
 
 
-def test_healthy_is_what_says_that_it_is_available(
+def test_an_available_deployment_is_healthy(
     members: Members, request: pytest.FixtureRequest
 ) -> None:
     async def story(f: Federation) -> None:
@@ -56,7 +56,7 @@ def test_healthy_is_what_says_that_it_is_available(
     told_on_karmada(members, story, request)
 
 
-def test_what_a_deployment_refers_to_goes_along_where_the_policy_says_so(
+def test_references_of_a_deployment_are_propagated_if_the_policy_requests_it(
     members: Members, request: pytest.FixtureRequest
 ) -> None:
     async def story(f: Federation) -> None:
@@ -79,10 +79,10 @@ def test_what_a_deployment_refers_to_goes_along_where_the_policy_says_so(
     told_on_karmada(members, story, request)
 
 
-def test_a_status_without_a_word_in_it_is_no_news(
+def test_an_empty_status_does_not_replace_the_last_report(
     members: Members, request: pytest.FixtureRequest
 ) -> None:
-    """A copy that is made anew says nothing at first: the last word stays."""
+    """A recreated copy has no status at first, so the last report stays."""
 
     async def story(f: Federation) -> None:
         await f.federate()
@@ -106,12 +106,13 @@ def test_a_status_without_a_word_in_it_is_no_news(
     told_on_karmada(members, story, request)
 
 
-def test_what_found_no_cell_for_want_of_its_kind_is_not_looked_at_again(
+def test_an_object_whose_kind_no_cell_served_is_not_scheduled_again(
     members: Members, request: pytest.FixtureRequest
 ) -> None:
-    """Trap 6: so kinds come to the cells first, and cells are members when Karmada knows it.
+    """Trap 6: install kinds on a cell, and wait until Karmada has found them, before its use.
 
-    The widget itself never arrives: the account of the hub has no right to any there."""
+    The widget itself is never created: the account of the hub has no permission for it on cells.
+    """
     definition = json.loads(widget_definition())
 
     async def story(f: Federation) -> None:

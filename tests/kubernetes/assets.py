@@ -1,4 +1,4 @@
-"""Real API servers for a test, or a failure that says how to get them."""
+"""Real API servers for a test, or a failure with the command that builds them."""
 
 from __future__ import annotations
 

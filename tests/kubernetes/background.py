@@ -1,4 +1,4 @@
-"""What runs on an event loop of its own while a test waits for commands: a port, a kubelet."""
+"""Async servers on a separate event loop, while a test blocks on commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ READY_S = 30
 
 @contextmanager
 def in_background(served: AbstractAsyncContextManager[T]) -> Iterator[T]:
-    """Entered and left on the loop of another thread."""
+    """Enter and exit the context manager on the event loop of another thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -23,7 +23,7 @@ def in_background(served: AbstractAsyncContextManager[T]) -> Iterator[T]:
     finally:
         leaving = served.__aexit__(None, None, None)
         asyncio.run_coroutine_threadsafe(leaving, loop).result(READY_S)
-        # The library closes connections behind our back.
+        # The library closes connections asynchronously.
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0.2), loop).result(READY_S)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -1,6 +1,8 @@
-"""The simulated kubelet on a real API server: every pod is bound to its node, gets the status that
-``testkit/fakes/kubelet.py`` tells, and goes when it is to. Only ``kubelet_of`` makes a node that
-API servers can ask about pods."""
+"""The simulated kubelet on a real API server.
+
+It binds every pod to its node, writes the status of ``testkit/fakes/kubelet.py``, and deletes
+terminating pods. Only ``kubelet_of`` creates a node that API servers can query about pods.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class Kubelet:
         self._measured: set[str] | None = None
 
     async def have_node(self, port: int) -> None:
-        """From now on API servers ask there, and pods are measured."""
+        """Register a node with this port, and write metrics of pods from now on."""
         made, status = node(port)
         await self.send("POST", "/api/v1/nodes", made)
         await self.send("PATCH", f"/api/v1/nodes/{NODE}/status", status, MERGE_PATCH)
@@ -51,7 +53,7 @@ class Kubelet:
                 try:
                     await self._tend(pod)
                 except (NotFound, Conflict):
-                    continue  # it has changed meanwhile; the next round sees how
+                    continue  # it has changed meanwhile; retry in the next round
             await asyncio.sleep(_TICK_S)
 
     async def _tend(self, pod: JsonObject) -> None:
@@ -96,7 +98,7 @@ class Kubelet:
 
 @asynccontextmanager
 async def kubelet_of(kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
-    """With a node that can be asked."""
+    """Run a kubelet with a node that API servers can query."""
     connection = connection_of(load_kubeconfig([kubeconfig]))
     async with (
         HttpTransport(connection.server, ca_pem=connection.ca_pem) as transport,

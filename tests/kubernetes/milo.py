@@ -1,5 +1,8 @@
-"""Projects as Milo serves them: each a path of one address, behind which is a kube-apiserver for
-the platform and one for each project. They know the same tokens, as parts of one server do."""
+"""Projects as Milo serves them: each is a path of one address.
+
+A proxy forwards the paths to a kube-apiserver for the platform and one for each project. All of
+them accept the same tokens, as parts of one server do.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""What API servers ask the kubelet of a node, answered on loopback: lines of containers, and
-commands in them. The node says that its kubelet speaks websocket, so that commands arrive as they
-were sent. What pods use is told under metrics.k8s.io, as metrics-server does."""
+"""The kubelet API of a node on loopback: logs of containers, and commands in them.
+
+The node declares WebSocket support of its kubelet, so that API servers forward commands unchanged.
+Usage of pods is under metrics.k8s.io, as from metrics-server.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ async def node_port(folder: Path) -> AsyncIterator[int]:
 
 
 def node(port: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The object, and its status."""
+    """Return the Node object and its status."""
     status = {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
@@ -98,7 +100,7 @@ async def _dispatch(request: Request) -> Response:
 
 
 def _said(pod: str, container: str, request: Request) -> bytes:
-    """Two lines that are always the same."""
+    """Return two constant log lines."""
     lines = [f"2026-01-01T00:00:0{at}.000000000Z {pod}/{container} says {at}" for at in (1, 2)]
     since = request.query.get("sinceTime", "")
     lines = [line for line in lines if line[:19] >= since[:19]]
@@ -107,7 +109,7 @@ def _said(pod: str, container: str, request: Request) -> bytes:
 
 
 async def _run(request: Request, duplex: Duplex) -> None:
-    """Says the first word of the command, then whatever it is told."""
+    """Write the first word of the command, then echo stdin."""
     socket, word = WebSocket(duplex, of_server=True), request.query.get("command", "")
     await socket.send(bytes((STDOUT,)) + f"{word}\n".encode())
     while request.query.get("input") and (message := await socket.receive()) is not None:

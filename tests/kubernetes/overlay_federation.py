@@ -1,9 +1,9 @@
-"""A federation as the overlays ``management-plane`` and ``cell`` make it, on real API servers.
+"""A federation from the overlays ``management-plane`` and ``cell``, on real API servers.
 
 Projects are paths of one address (milo.py). The managers run with the arguments and the environment
 of their Deployments, with files and ports of this machine in place of those of a pod, and under the
-accounts that are shipped: on cells those of the overlay, elsewhere those of deploy/federation. The
-propagator, which is Karmada's part, is a manager of its own.
+shipped accounts: on cells those of the overlay, elsewhere those of deploy/federation. The
+propagator, which replaces Karmada, is a separate manager.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ NAMESPACE = "datum-compute-system"
 PROJECT, CELL = "project/default", "cell/dfw"
 MANAGEMENT, ONE_CELL, PROPAGATOR = "management-plane", "cell", "propagator"
 PEOPLE = {"edith": "project-editor", "vera": "project-viewer"}
-# Those that Milo would know on every path.
+# The accounts that Milo would accept on every path.
 ACCOUNTS = (
     "kube-system/compute-manager",
     "kube-system/compute-cell",
     *(f"default/{name}" for name in PEOPLE),
 )
 _INSIDE, _STATE = "/etc/datum-compute", "/var/lib/datum-compute"
-# Kinds that a plain API server has no definition of.
+# Kinds without a definition on a plain API server.
 _OF_OTHERS = ("cert-manager.io/v1",)
 
 
@@ -72,7 +72,7 @@ class OverlayFederation:
     def planes(self) -> Mapping[str, RealPlane]:
         return self.servers.planes
 
-    # --- what an operator does
+    # --- actions of an operator
 
     def prepare(self) -> None:
         for plane in self.planes.values():
@@ -97,14 +97,14 @@ class OverlayFederation:
         else:
             install_definitions(plane, *(DEPLOY / "federation").glob(f"{role}-definitions.yaml"))
         if role == "platform":
-            apply_overlay(plane, MANAGEMENT)  # the cluster around it may be any
+            apply_overlay(plane, MANAGEMENT)  # it can run in any cluster
         for part in ("accounts", "catalogue"):
             file = DEPLOY / "federation" / f"{role}-{part}.yaml"
             if file.exists() and (role, part) != ("cell", "accounts"):
                 plane.admin("apply", "-f", str(file))
 
     def _be_milo(self) -> None:
-        """A project that is there, and entitled."""
+        """Create a ready project with an active consumer, as Milo does."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         admin = self.planes["platform"].admin
         ready = {"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": now}
@@ -130,7 +130,7 @@ class OverlayFederation:
             admin("patch", what, "--type=merge", "--subresource=status", f"--patch={patch}")
 
     def _join(self) -> None:
-        """The cell and its gateway, as docs/guides/production.md says."""
+        """Join the cell and its gateway as in docs/guides/production.md."""
         cell, gateway = self.planes[CELL], self.gateways[ONE_CELL]
         url = f"https://127.0.0.1:{gateway}{path_prefix(cell_plane('dfw'))}"
         where = {"namespace": "karmada-cluster", "name": "dfw"}
@@ -233,10 +233,10 @@ class OverlayFederation:
     def down(self) -> dict[str, int]:
         return {part: stop(manager) for part, manager in self.managers.items()}
 
-    # --- what people do
+    # --- commands of users
 
     def datumctl(self, who: str, *arguments: str, stdin: str = "") -> Any:
-        """``datumctl compute ...`` as somebody, in the project."""
+        """Run ``datumctl compute ...`` as this user, in the project."""
         file = self.folder / f"{who}.kubeconfig"
         place = (PROJECT, self.milo.server(PROJECT), self.milo.authority)
         token = shared_token(f"default/{who}")
@@ -262,7 +262,7 @@ class OverlayFederation:
 
 
 def apply_overlay(plane: RealPlane, overlay: str, *flags: str) -> None:
-    """Definitions first, then namespaces, then the rest."""
+    """Apply definitions first, then namespaces, then the rest."""
     known = [m for m in built(overlay) if m["apiVersion"] not in _OF_OTHERS]
     definitions = [m for m in known if m["kind"] == "CustomResourceDefinition"]
     if definitions:

@@ -1,4 +1,4 @@
-"""Programs that a test runs beside itself: started with a log of their own, ended by their pids."""
+"""Processes that a test starts, each with a log file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Process = subprocess.Popen[bytes]
 
 @dataclass
 class Running:
-    """Those that belong together, in the order in which they were started; empty while down."""
+    """Processes that are started and stopped together, in start order; empty while down."""
 
     processes: list[Process] = field(default_factory=list)
 
@@ -25,7 +25,7 @@ class Running:
         self.processes.append(started(command, log))
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Kill all processes, as a power failure does."""
         for process in self.processes:
             kill(process)
         self.processes.clear()
@@ -53,7 +53,7 @@ def kill(process: Process) -> None:
 
 
 def stop(process: Process) -> int:
-    """In an orderly way, if it can."""
+    """Stop the process with SIGTERM, or with SIGKILL after STOP_S."""
     process.send_signal(signal.SIGCONT)
     process.send_signal(signal.SIGTERM)
     try:

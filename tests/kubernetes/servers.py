@@ -1,9 +1,9 @@
 """Real API servers on loopback: etcd, and kube-apiserver and its controllers for each plane.
 
-No nodes and no kubelet. All servers share one etcd, each under its own prefix. Certificates are
-those of our own authority; the administrator has a token. Every process is ended by its pid. What
-accounts are refused is on record (``RealPlane.refusals``): controllers run under the roles that are
-shipped, and a permission that is missing fails the test.
+There are no nodes and no kubelet. All servers share one etcd, each under its own prefix.
+Certificates are from our own authority; the administrator has a token. Refused requests of accounts
+are recorded (``RealPlane.refusals``): controllers run under the shipped roles, and a missing
+permission fails the test.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tests.kubernetes.programs import Process, Running, kill, started, stop
 START_S = 90
 ADMIN_TOKEN = "administrator"
 ACCOUNTS_IN = "kube-system"
-# Without nodes nothing else is needed: namespaces end, owned objects go, accounts get their tokens.
+# Sufficient without nodes: deletion of namespaces, garbage collection, service account tokens.
 _CONTROLLERS = "namespace,garbagecollector,serviceaccount,serviceaccount-token"
-# What accounts ask, and how they are answered.
+# Requests of accounts and their responses.
 _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -58,7 +58,7 @@ Event = dict[str, Any]
 
 @dataclass
 class RealPlane:
-    """One API server and its controllers; they can be killed and started again."""
+    """One API server and its controllers; they can be killed and restarted."""
 
     name: str
     folder: Path
@@ -120,12 +120,15 @@ class RealPlane:
         return self.admin("create", "token", account, "-n", namespace, "--duration=4h").strip()
 
     def refusals(self) -> list[str]:
-        """What an account of ours asked for and was not allowed."""
+        """Return the requests of our accounts that were refused."""
         return sorted({_told(event) for event in self._events() if self._is_refusal(event)})
 
     def _is_refusal(self, event: Event) -> bool:
-        """Not every 403 is one: nobody may create in a namespace that goes, and a server that has
-        just begun does not know its roles yet."""
+        """Return True if a permission is missing.
+
+        Other causes of a 403 are a terminating namespace, and a server that has just started and
+        has not read its roles yet.
+        """
         decision = event.get("annotations", {}).get("authorization.k8s.io/decision")
         if decision != "forbid" or _user(event) in _OF_KUBERNETES:
             return False
@@ -170,14 +173,16 @@ class RealServers:
         return plane
 
     def restart_etcd(self) -> None:
-        """Killed, and started again on what it has written."""
+        """Kill etcd, and restart it with its data."""
         assert self.etcd is not None
         kill(self.etcd)
         self._run_etcd()
 
     def start_planes(self, *names: str, accounts: Iterable[str] = ()) -> list[RealPlane]:
-        """All at once: most of the time that one takes to start it only waits. Service accounts
-        (``namespace/name``) that are named are known to all of them by ``shared_token``."""
+        """Start planes concurrently, because a start mostly waits.
+
+        All of them accept the ``shared_token`` of these service accounts (``namespace/name``).
+        """
         planes = [self._prepared(name, accounts) for name in names]
         for plane in planes:
             self.planes[plane.name] = plane
@@ -242,7 +247,7 @@ class RealServers:
 
 @contextmanager
 def running_servers(folder: Path) -> Iterator[RealServers]:
-    """With an etcd, and planes to come; none of it is left in the end."""
+    """Run an etcd without planes, and stop everything at the end."""
     servers = RealServers(needed_assets(), folder)
     try:
         servers.start_etcd()
@@ -252,7 +257,7 @@ def running_servers(folder: Path) -> Iterator[RealServers]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Of this machine, different ones."""
+    """Return distinct free ports of this machine."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(listening.getsockname()[1]) for listening in sockets]
     for listening in sockets:
@@ -265,7 +270,7 @@ def write_kubeconfig(
     planes: Iterable[tuple[str, str, Path]],
     users: dict[str, dict[str, str]] | None = None,
 ) -> Path:
-    """A context for each (name, server, authority); as the administrator where nobody is named."""
+    """Write a context for each (name, server, authority); the default user is the administrator."""
     config: dict[str, object] = {"apiVersion": "v1", "kind": "Config"}
     clusters, contexts, names = [], [], []
     for name, server, authority in planes:
@@ -300,12 +305,12 @@ def _told(event: Event) -> str:
 
 
 def shared_token(account: str) -> str:
-    """Of an account on planes that were told of it."""
+    """Return the token of an account on planes that were started with it."""
     return f"token-of-{account.replace('/', '-')}"
 
 
 def _known_token(account: str) -> str:
-    """A line of a file of tokens: the user that Kubernetes makes of a service account."""
+    """Return a line of a token file, for the Kubernetes user of a service account."""
     namespace, _, name = account.partition("/")
     groups = f"system:serviceaccounts,system:serviceaccounts:{namespace}"
     user = f"system:serviceaccount:{namespace}:{name}"
@@ -313,7 +318,7 @@ def _known_token(account: str) -> str:
 
 
 def _signing_key(path: Path) -> Path:
-    """For the tokens of service accounts."""
+    """Create a signing key for service account tokens."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     pem = key.private_bytes(
         serialization.Encoding.PEM,

@@ -1,4 +1,4 @@
-"""Where real API servers for the tests come from: a folder that is named, or built once."""
+"""The programs of real API servers: taken from a named folder, or built once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def go(tmp_path: Path, script: str) -> None:
     path.chmod(0o755)
 
 
-def test_each_is_built_once_and_all_are_found_in_one_folder(tmp_path: Path) -> None:
+def test_each_program_is_built_once_into_one_folder(tmp_path: Path) -> None:
     go(tmp_path, 'while [ "$1" != -o ]; do shift; done; echo x >> "$HOME/builds"; echo "$3" > "$2"')
     environment = surroundings(tmp_path)
     assert found_assets(environment) is None
@@ -34,21 +34,21 @@ def test_each_is_built_once_and_all_are_found_in_one_folder(tmp_path: Path) -> N
     assert (tmp_path / "builds").read_text() == "x\n" * len(NAMES)
 
 
-def test_a_folder_that_is_named_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_named_folder_is_used_unchanged(tmp_path: Path) -> None:
     for name in NAMES:
         (tmp_path / name).touch()
     environment = surroundings(tmp_path, KUBEBUILDER_ASSETS=str(tmp_path))
     assert found_assets(environment) == built_assets(environment) == tmp_path
 
 
-def test_a_folder_that_is_named_and_lacks_one_is_refused_and_not_filled(tmp_path: Path) -> None:
+def test_a_named_folder_without_all_programs_is_refused(tmp_path: Path) -> None:
     environment = surroundings(tmp_path, KUBEBUILDER_ASSETS=str(tmp_path))
     with pytest.raises(CannotBuild, match="does not have all of etcd, kube-apiserver"):
         built_assets(environment)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_built_before_one_failed_is_not_built_again(tmp_path: Path) -> None:
+def test_programs_built_before_a_failure_are_not_built_again(tmp_path: Path) -> None:
     go(
         tmp_path,
         'while [ "$1" != -o ]; do shift; done; case "$3" in *etcd*) echo made > "$2";; '

@@ -1,5 +1,7 @@
-"""The overlays ``cell`` and ``management-plane`` as a federation: what people do with it arrives as
-pods, and what pods say, use and run comes back, under exactly the accounts that are shipped."""
+"""The overlays ``cell`` and ``management-plane`` as a federation, under the shipped accounts.
+
+Workloads become pods, and users get logs, usage and exec sessions of these pods.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OverlayFede
 
 @pytest.fixture(scope="module")
 def web(federation: OverlayFederation) -> Iterator[list[str]]:
-    """The names of its two instances."""
+    """Deploy a workload, and return the names of its two instances."""
     done = federation.datumctl("edith", "deploy", "web", *WEB)
     assert done.returncode == 0, done.stderr
     listed = federation.datumctl("edith", "instances", "-o", "json")
@@ -65,7 +67,7 @@ def test_logs_come_from_the_pods(federation: OverlayFederation, web: list[str]) 
     assert len(done.stdout.splitlines()) == 1
 
 
-def test_a_command_runs_in_the_pod_and_its_exit_code_comes_back(
+def test_a_command_runs_in_the_pod_and_returns_its_exit_code(
     federation: OverlayFederation, web: list[str]
 ) -> None:
     done = federation.datumctl("edith", "exec", web[0], "-i", "--", "cat", "-", stdin="some words")
@@ -74,26 +76,28 @@ def test_a_command_runs_in_the_pod_and_its_exit_code_comes_back(
     assert done.returncode == FAILED, done.stderr
 
 
-def test_who_may_only_look_runs_no_command(federation: OverlayFederation, web: list[str]) -> None:
+def test_a_viewer_cannot_run_a_command(federation: OverlayFederation, web: list[str]) -> None:
     done = federation.datumctl("vera", "exec", web[0], "--", "cat")
     assert done.returncode != 0
     assert "instances/exec" in done.stderr
 
 
-def test_what_pods_use_is_shown(federation: OverlayFederation, web: list[str]) -> None:
+def test_the_usage_of_pods_is_shown(federation: OverlayFederation, web: list[str]) -> None:
     done = federation.datumctl("vera", "instances", "top", "-o", "json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)["items"]
     assert [(row["cpuMillicores"], row["memoryMebibytes"]) for row in found] == [(121, 69)] * 2
 
 
-def test_the_doctor_finds_pods(federation: OverlayFederation, web: list[str]) -> None:
+def test_doctor_reports_that_instances_are_pods(
+    federation: OverlayFederation, web: list[str]
+) -> None:
     done = federation.datumctl("vera", "doctor")
     assert "Instances are pods of the cluster" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("token", ["", "nobody"])
-def test_whom_the_plane_does_not_know_is_told_so(
+def test_an_unknown_user_is_unauthorized(
     federation: OverlayFederation, web: list[str], token: str
 ) -> None:
     trust = ssl.create_default_context(

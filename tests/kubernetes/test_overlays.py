@@ -1,5 +1,7 @@
-"""The overlays on a real API server: it takes every manifest, and the manager works under exactly
-the account that they ship, with instances that are pods."""
+"""The overlays on a real API server.
+
+It accepts every manifest, and the manager works under the shipped account, with pods as instances.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,11 @@ WORKLOAD = {
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_the_api_server_takes_every_manifest(plane: RealPlane, overlay: str) -> None:
+def test_the_api_server_accepts_every_manifest(plane: RealPlane, overlay: str) -> None:
     apply_overlay(plane, overlay, "--dry-run=server")
 
 
-def test_a_pod_of_the_deployment_keeps_the_restricted_standard(plane: RealPlane) -> None:
+def test_a_pod_of_the_deployment_satisfies_the_restricted_standard(plane: RealPlane) -> None:
     apply_overlay(plane, "single-cluster")
     (template,) = [m["spec"]["template"] for m in built("single-cluster") if _is_deployment(m)]
     pod = {
@@ -87,7 +89,7 @@ async def test_the_manager_works_under_the_shipped_account_and_instances_are_pod
 
 
 def _command(plane: RealPlane, folder: Path) -> list[str]:
-    """As in the pod: its arguments, with files and addresses of this machine."""
+    """Return the command with the arguments of the pod and paths of this machine."""
     token = plane.admin("create", "token", "compute-manager", "-n", NAMESPACE).strip()
     config = json.loads(plane.admin("config", "view", "--raw", "--minify", "-o", "json"))
     config["users"][0]["user"] = {"token": token}
@@ -103,7 +105,7 @@ def _command(plane: RealPlane, folder: Path) -> list[str]:
 
 
 def _lines(plane: RealPlane, folder: Path, port: int) -> list[Any]:
-    """Of an instance, from the gateway of the manager, which made a certificate for itself."""
+    """Return the log lines of an instance from the gateway, which has a self-made certificate."""
     (name, *_) = plane.admin("get", "instances", "-o", "jsonpath={.items[*].metadata.name}").split()
     prefix = path_prefix(project_plane("default"))
     trust = ssl.create_default_context(cafile=str(folder / "state" / "gateway" / "ca.crt"))

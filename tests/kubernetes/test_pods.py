@@ -1,4 +1,4 @@
-"""The pods driver against a real API server, with a kubelet that only says so."""
+"""The pods driver on a real API server, with a simulated kubelet."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Cell:
 
 @asynccontextmanager
 async def running(plane: RealPlane) -> AsyncIterator[Cell]:
-    """A cell without pods, a driver that is told of them, and the kubelet."""
+    """Run a cell without pods, with a driver that watches pods, and the kubelet."""
     connection = connection_of(load_kubeconfig([plane.kubeconfig]))
     async with HttpTransport(connection.server, ca_pem=connection.ca_pem) as transport:
         client = build_client(connection, transport)
@@ -55,7 +55,7 @@ async def running(plane: RealPlane) -> AsyncIterator[Cell]:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-    await asyncio.sleep(0.2)  # the library closes connections behind our back
+    await asyncio.sleep(0.2)  # the library closes connections asynchronously
 
 
 async def _ensure_namespace(client: Client, name: str) -> None:
@@ -85,7 +85,7 @@ async def test_conformance(
         await check(cell.driver, lambda: asyncio.sleep(2))
 
 
-async def test_a_pod_with_everything_is_accepted_where_the_restricted_standard_holds(
+async def test_a_pod_with_all_fields_satisfies_the_restricted_standard(
     plane: RealPlane,
 ) -> None:
     async with running(plane) as cell:
@@ -103,7 +103,7 @@ async def test_a_pod_with_everything_is_accepted_where_the_restricted_standard_h
         ("nonode.example/web:1", "Unschedulable"),
     ],
 )
-async def test_what_keeps_a_pod_from_running_is_said(
+async def test_the_cause_of_a_pod_that_does_not_run_is_reported(
     plane: RealPlane, image: str, reason: str
 ) -> None:
     async with running(plane) as cell:
@@ -113,7 +113,7 @@ async def test_what_keeps_a_pod_from_running_is_said(
         await settled(cell, lambda s: s is not None and s.reason == reason, "ns/web-0/1")
 
 
-async def test_a_pod_that_somebody_deletes_is_absent_and_can_be_started_again(
+async def test_a_pod_deleted_by_hand_is_absent_and_can_be_started_again(
     plane: RealPlane,
 ) -> None:
     async with running(plane) as cell:
@@ -126,7 +126,7 @@ async def test_a_pod_that_somebody_deletes_is_absent_and_can_be_started_again(
         await settled(cell, lambda s: s is not None and s.phase == "Running", "ns/web-0/1")
 
 
-async def test_a_pod_that_the_cluster_refuses_is_a_permanent_error_with_its_words(
+async def test_a_pod_that_the_cluster_refuses_is_a_permanent_error_with_its_message(
     plane: RealPlane,
 ) -> None:
     async with running(plane) as cell:

@@ -1,9 +1,9 @@
-"""Every plane a real kube-apiserver, and our managers beside them under the shipped accounts.
+"""A topology where every plane is a real kube-apiserver, with our managers and shipped accounts.
 
-The centre is one manager for projects and hub, with our propagator or a real Karmada beside it;
-each cell has one of its own. Cells may be served by servers of ours, as members of Karmada.
-Projects are found by ``--discovery-mode list``. A manager that ends by itself (its lease is lost
-when the hub dies) is started again, as whatever supervises it would.
+The center is one manager for projects and hub, with our propagator or a real Karmada. Each cell has
+its own manager. Cells may be on our own server, as members of Karmada. Projects are found by
+``--discovery-mode list``. A manager that exits (it loses its lease when the hub is killed) is
+restarted, as a supervisor does.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class KubernetesTopology:
     cells: tuple[str, ...]
     managers: dict[str, Process] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
-    ports: dict[str, int] = field(default_factory=dict)  # where managers say how they are
-    gateways: dict[str, int] = field(default_factory=dict)  # and where they are asked
+    ports: dict[str, int] = field(default_factory=dict)  # health ports of managers
+    gateways: dict[str, int] = field(default_factory=dict)  # gateway ports of managers
     with_karmada: Callable[[RealPlane], Karmada] | None = None
     has_our_cells: bool = False
     karmadas: list[Karmada] = field(default_factory=list)
@@ -71,7 +71,7 @@ class KubernetesTopology:
 
     @property
     def patience_s(self) -> float:
-        """Karmada waits 32 s for an answer, and as long until it watches a cell again."""
+        """Karmada waits 32 s for a response, and another 32 s until it watches a cell again."""
         return 100 if self.with_karmada else 30
 
     @property
@@ -82,7 +82,7 @@ class KubernetesTopology:
     def kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
 
-    # --- from nothing
+    # --- setup
 
     def prepare(self) -> None:
         parts = (CENTRE, *self.cells)
@@ -113,11 +113,11 @@ class KubernetesTopology:
             plane.start()
 
     def _equip(self, plane: Plane) -> None:
-        """What deploy/ has for a plane of its role."""
+        """Apply the files of deploy/ for the role of the plane."""
         role = plane.name.partition("/")[0]
         federation = DEPLOY / "federation"
         if isinstance(plane, OurPlane):
-            plane.await_ready()  # and has every kind from its first moment
+            plane.await_ready()  # it serves every kind from its start
         elif role == "hub" and self.with_karmada is not None:
             self.karmadas.append(self.with_karmada(plane))
             self.karmadas[0].install()
@@ -128,7 +128,7 @@ class KubernetesTopology:
                 plane.admin("apply", "-f", str(file))
 
     def _join(self, cell: str) -> None:
-        """As with Karmada: a Secret with a token for the cell, and a Cluster that names it."""
+        """Create a Secret with a token for the cell, and a Cluster, as for Karmada."""
         plane, hub = self.planes[f"cell/{cell}"], self.planes["hub"].admin
         values = {
             "token": plane.token("compute-hub").encode(),
@@ -172,7 +172,7 @@ class KubernetesTopology:
         return self.folder / part / "gateway" / "ca.crt"
 
     def _write_accounts(self, part: str, planes: dict[str, str]) -> None:
-        """What a part reaches its planes with: tokens in files, and the hub in one of its own."""
+        """Write two kubeconfigs with token files for a part: for its planes and for the hub."""
         account = next(iter(planes.values()))
         for suffix, accounts in (("", planes), ("-hub", {"hub": account})):
             users = {}
@@ -214,7 +214,7 @@ class KubernetesTopology:
                 self.managers[part] = self._manager(part)
 
     def manager(self, part: str, *flags: str) -> Process:
-        """One more, for whatever a test does with it; its port for health is any."""
+        """Start an additional manager for a test, with any free health port."""
         port = "--health-probe-bind-address=127.0.0.1:0"
         return started([*self._command(part), port, *flags], self.folder / f"{part}.log")
 
@@ -246,7 +246,7 @@ class KubernetesTopology:
         return command
 
     def _planes_of(self, part: str) -> list[Plane]:
-        """Those that share the fate of a part: the hub, or the plane of the cell."""
+        """Return the planes that are killed with a part: the hub, or the plane of the cell."""
         return [self.planes["hub" if part == CENTRE else f"cell/{part}"]]
 
     def kill(self, part: str) -> None:
@@ -277,7 +277,7 @@ class KubernetesTopology:
         self.up()
 
     def down(self) -> list[int]:
-        """The managers first; what they exit with."""
+        """Stop the managers first, and return their exit codes."""
         for part in list(self.paused):
             self.resume(part)
         codes = [stop(manager) for manager in self.managers.values()]
@@ -287,10 +287,10 @@ class KubernetesTopology:
             plane.running.stop()
         return codes
 
-    # --- what tests see
+    # --- access for tests
 
     def api(self, context: str, *, manager: bool = False) -> Api:
-        del manager  # the administrator may look everywhere
+        del manager  # the administrator can read everything
         plane = self.planes[context]
         trust = ssl.create_default_context(cafile=str(plane.authority))
         return Api(plane.server, ADMIN_TOKEN, trust)
@@ -316,7 +316,7 @@ class KubernetesTopology:
         )
 
     def refusals(self) -> dict[str, list[str]]:
-        """What the accounts were refused, by plane; nothing, if the shipped roles suffice."""
+        """Return the refused requests of accounts by plane; empty if the shipped roles suffice."""
         found = {name: plane.refusals() for name, plane in self.planes.items()}
         return {name: refused for name, refused in found.items() if refused}
 

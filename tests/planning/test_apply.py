@@ -1,4 +1,4 @@
-"""Differences as merge patches: right for any two objects, empty for equal ones."""
+"""Merge patches of differences: correct for any two objects, and empty for equal ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_absent_object_is_created() -> None:
     )
 
 
-def test_labels_of_other_writers_are_left_alone() -> None:
+def test_labels_of_other_writers_are_not_changed() -> None:
     desired = a_deployment()
     theirs = msgspec.structs.replace(desired.metadata, labels={"theirs": "kept"})
     observed = msgspec.structs.replace(desired, metadata=theirs)

@@ -1,4 +1,4 @@
-"""The whole platform in virtual time, and a user who watches it: for stories of a few lines."""
+"""The whole platform in virtual time, and helpers for short tests that act as a user."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Platform:
         return await self.project.get(WORKLOAD, WEB)
 
     async def instances(self) -> list[Instance]:
-        """The truth: those of the cell."""
+        """Return the instances of the cell, not their copies."""
         found = (await self.cell.list(INSTANCE)).items
         return sorted(found, key=lambda i: i.metadata.name)
 
@@ -131,7 +131,7 @@ class Platform:
         return await self.available()
 
     def on_cell(self, resource: str) -> list[tuple[str, str, bool]]:
-        """Name, uid and whether it is gone, of every write on the cell, in order."""
+        """Return name, uid and whether it is a deletion, for every write on the cell in order."""
         found = []
         for change in self.writes:
             if change.plane == CELL and change.key.resource == resource:
@@ -140,7 +140,7 @@ class Platform:
         return found
 
     def removals(self) -> list[int]:
-        """Ordinals of the cell's instances in the order in which they went."""
+        """Return the ordinals of the cell's instances in the order of their deletion."""
         gone = [name for name, _, is_gone in self.on_cell(INSTANCE.resource) if is_gone]
         return [int(name.rpartition("-")[2]) for name in gone]
 

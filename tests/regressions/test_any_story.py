@@ -1,4 +1,4 @@
-"""Whatever a user does in the middle, the last word counts: the platform gets there."""
+"""The platform reaches the last requested state after any sequence of user changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def do_something(platform: Platform, random: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_last_word_counts(seed: int) -> None:
+def test_the_platform_reaches_the_last_requested_state(seed: int) -> None:
     random = Random(seed)
 
     async def story(platform: Platform) -> bool:

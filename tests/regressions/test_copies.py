@@ -1,4 +1,4 @@
-"""Copies on cells and hub that nobody would find any more, once: found by the simulator."""
+"""Regressions: copies on cells and hub that no controller deleted. The simulator found them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from testkit.sim.scenario.scenario import Scenario, WorldLayout
 from tests.regressions.platform import WEB, Platform, on_platform
 
 
-def test_a_copy_whose_note_of_its_work_was_edited_is_put_right_and_leaves_with_its_workload() -> (
-    None
-):
+def test_an_edited_work_annotation_is_restored_and_the_copy_is_deleted_with_its_workload() -> None:
     async def story(platform: Platform) -> str:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -33,7 +31,7 @@ def test_a_copy_whose_note_of_its_work_was_edited_is_put_right_and_leaves_with_i
     assert on_platform(story).startswith("web-")
 
 
-def test_an_edited_note_does_not_keep_a_copy_from_leaving() -> None:
+def test_a_copy_is_deleted_although_its_work_annotation_was_edited() -> None:
     async def story(platform: Platform) -> bool:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -49,8 +47,8 @@ def test_an_edited_note_does_not_keep_a_copy_from_leaving() -> None:
     assert on_platform(story)
 
 
-def test_instances_of_a_cell_that_comes_back_empty_leave_the_hub() -> None:
-    """The cell loses its store, and comes back to a workload that wants fewer instances."""
+def test_hub_copies_are_deleted_when_their_cell_restarts_empty() -> None:
+    """The cell loses its store while the workload is scaled down."""
     outcome = run_scenario(
         Scenario(
             seed=1,

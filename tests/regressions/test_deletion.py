@@ -1,4 +1,4 @@
-"""What is deleted goes, all of it and soon, however it was asked for."""
+"""Deletion is complete and fast with every propagation policy."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from datum_compute.api.resourceclaim import ResourceClaim, ResourceClaimSpec, Re
 from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 
-def test_a_project_namespace_that_goes_leaves_nothing_on_hub_and_cell() -> None:
-    """Seen: its home on the hub and on every cell stayed, with their policies, for ever."""
+def test_deleting_a_project_namespace_cleans_up_hub_and_cell() -> None:
+    """Regression: its hub namespace, its cell namespaces and their policies were never deleted."""
 
     async def story(platform: Platform) -> None:
         await platform.deploy()
@@ -67,12 +67,12 @@ def test_a_project_namespace_that_goes_leaves_nothing_on_hub_and_cell() -> None:
             return await homes() == before
 
         await platform.until(as_before, f"nothing of ns-{uid} is left")
-        await platform.until_ready("web:1")  # the other is as it was
+        await platform.until_ready("web:1")  # the workload of the other namespace is unchanged
 
     on_platform(story, boot_s=0.0)
 
 
-def test_an_empty_home_stays_while_its_source_is_there() -> None:
+def test_an_empty_hub_namespace_stays_while_its_source_exists() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -86,8 +86,8 @@ def test_an_empty_home_stays_while_its_source_is_there() -> None:
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
-def test_a_workload_goes_soon_with_every_propagation_policy(policy: str) -> None:
-    """Seen: with Orphan it stayed for half a minute after everything it had was gone."""
+def test_a_workload_is_deleted_fast_with_every_propagation_policy(policy: str) -> None:
+    """Regression: with Orphan it stayed for 30 s after its dependents were deleted."""
 
     async def story(platform: Platform) -> float:
         await platform.deploy()
@@ -97,7 +97,7 @@ def test_a_workload_goes_soon_with_every_propagation_policy(policy: str) -> None
         await platform.until(lambda: is_gone(platform), "the workload is gone")
         assert await platform.instances() == []
         assert (await platform.project.list(DEPLOYMENT)).items == []
-        # Seen: with Orphan its claim counted for ever, and no workload of the name came up again.
+        # Regression: Orphan left the claim, and no later workload of the name became ready.
         assert (await platform.project.list(CLAIM)).items == []
         assert (await platform.project.list(REVISION)).items == []
         return asyncio.get_running_loop().time() - started_s
@@ -105,10 +105,8 @@ def test_a_workload_goes_soon_with_every_propagation_policy(policy: str) -> None
     assert on_platform(story, boot_s=0.0) < 5
 
 
-def test_a_workload_comes_up_though_an_earlier_one_of_its_name_has_left_its_claim_and_records() -> (
-    None
-):
-    """As they were left by deletions with Orphan, before the workload took them with it."""
+def test_a_claim_and_revisions_left_by_an_earlier_workload_do_not_block_a_new_one() -> None:
+    """Deletions with Orphan left them in earlier releases."""
 
     async def story(platform: Platform) -> None:
         await platform.deploy()
@@ -137,7 +135,7 @@ def test_a_workload_comes_up_though_an_earlier_one_of_its_name_has_left_its_clai
     on_platform(story, boot_s=0.0)
 
 
-def test_a_workload_that_waits_for_an_earlier_claim_says_so() -> None:
+def test_a_workload_reports_that_it_waits_for_an_earlier_claim() -> None:
     async def story(platform: Platform) -> str:
         await platform.booted()
         operator = platform.host.operator(PROJECT)
@@ -162,8 +160,10 @@ def test_a_workload_that_waits_for_an_earlier_claim_says_so() -> None:
 
 
 @pytest.mark.parametrize("answering", [True, False])
-def test_a_workload_that_others_hold_tells_the_truth_while_it_goes(answering: bool) -> None:
-    """Seen: it said Available, with an instance ready, when nothing of it was left."""
+def test_a_terminating_workload_with_a_foreign_finalizer_reports_its_actual_state(
+    answering: bool,
+) -> None:
+    """Regression: it was Available with one ready instance after all its instances were deleted."""
 
     async def story(platform: Platform) -> None:
         await platform.deploy()

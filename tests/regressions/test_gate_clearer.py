@@ -1,5 +1,5 @@
-"""A gate as an author of one builds it: put on new instances, decided from an object of the plane,
-cleared in the pass that records it. A ConfigMap named ``grant`` stands for what is waited for."""
+"""A custom scheduling gate: added to new instances, decided by an object of the plane, and removed
+in the pass that records its condition. The gate opens when a ConfigMap named ``grant`` exists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GATE, CONDITION = "Quota", "QuotaGranted"
 
 
 def decide(context: Context, key: Key, instance: Instance) -> Decision | None:
-    """The pure part would live in planning/; this only reads and answers."""
+    """A real gate would keep the pure part in planning/."""
     view = context.planes.require(key.plane)
     if view.read(CONFIG_MAP).get(Ref(instance.metadata.namespace, "grant")) is not None:
         return Decision(GATE, CONDITION, ConditionValue(TRUE, "QuotaAvailable", "granted"))
@@ -66,7 +66,7 @@ async def grant(platform: Platform) -> None:
 
 
 @pytest.mark.usefixtures("gated")
-def test_a_gate_is_held_with_its_reason_and_cleared_at_once() -> None:
+def test_a_gate_blocks_with_its_reason_and_is_removed_on_the_grant() -> None:
     async def story(platform: Platform) -> tuple[str, str]:
         await platform.deploy()
         held = await platform.until_reason("QuotaNotGranted")
@@ -88,7 +88,7 @@ def test_a_gate_is_held_with_its_reason_and_cleared_at_once() -> None:
 
 
 @pytest.mark.usefixtures("gated")
-def test_what_runs_goes_on_when_the_grant_is_taken_away() -> None:
+def test_a_running_instance_stays_ready_when_the_grant_is_deleted() -> None:
     async def story(platform: Platform) -> bool:
         await platform.deploy()
         await platform.until_reason("QuotaNotGranted")

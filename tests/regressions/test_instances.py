@@ -1,4 +1,4 @@
-"""Faults that other control planes have had, as stories on the whole platform."""
+"""Known faults of other control planes, tested on the whole platform."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.regressions.platform import CELL, WEB, Platform, on_platform
 LARGE = Ref("", "d1-large")
 
 
-def test_a_dormant_instance_is_ready_and_says_that_it_sleeps() -> None:
+def test_a_dormant_instance_is_ready_with_the_reason_asleep() -> None:
     async def story(platform: Platform) -> tuple[bool, str]:
         await platform.deploy("sleepy.example/web:1")
         await platform.until_ready("sleepy.example/web:1")
@@ -47,7 +47,7 @@ def test_nothing_ever_writes_a_condition_named_running() -> None:
     assert on_platform(story) == []
 
 
-def test_a_new_image_recreates_from_the_highest_ordinal_one_at_a_time_and_never_in_place() -> None:
+def test_a_new_image_recreates_one_instance_at_a_time_from_the_highest_ordinal() -> None:
     async def story(platform: Platform) -> list[int]:
         await platform.deploy("web:1", replicas=3)
         await platform.until_ready("web:1", 3)
@@ -62,7 +62,7 @@ def test_a_new_image_recreates_from_the_highest_ordinal_one_at_a_time_and_never_
     assert on_platform(story) == [2, 1, 0]
 
 
-def test_a_restart_stamp_rolls_and_up_to_date_dips_and_recovers() -> None:
+def test_a_restart_annotation_starts_a_rollout_that_updated_replicas_follow() -> None:
     async def story(platform: Platform) -> list[int]:
         await platform.deploy(replicas=2)
         await platform.until_ready("web:1", 2)
@@ -81,8 +81,8 @@ def test_a_restart_stamp_rolls_and_up_to_date_dips_and_recovers() -> None:
     assert (seen[0], min(seen), seen[-1]) == (2, 0, 2)
 
 
-def test_a_bad_image_is_told_to_the_user_and_can_be_rolled_forward() -> None:
-    """A control plane that waits for what is not ready before it replaces it never gets out."""
+def test_a_bad_image_is_reported_and_can_be_rolled_forward() -> None:
+    """A rollout that waits for unready instances before it replaces them would never finish."""
 
     async def story(platform: Platform) -> str:
         await platform.deploy("fail.example/web:1", replicas=2)
@@ -94,7 +94,7 @@ def test_a_bad_image_is_told_to_the_user_and_can_be_rolled_forward() -> None:
     assert "fail.example/web:1" in on_platform(story)
 
 
-def test_a_bad_rollout_leaves_the_other_instances_alone_and_can_be_undone() -> None:
+def test_a_bad_rollout_stops_at_the_first_instance_and_can_be_undone() -> None:
     async def story(platform: Platform) -> list[str]:
         await platform.deploy("web:1", replicas=3)
         await platform.until_ready("web:1", 3)
@@ -110,7 +110,7 @@ def test_a_bad_rollout_leaves_the_other_instances_alone_and_can_be_undone() -> N
     assert on_platform(story) == ["0", "1"]
 
 
-def test_scale_down_is_not_held_up_by_one_that_is_not_ready() -> None:
+def test_unready_instances_do_not_block_a_scale_down() -> None:
     async def story(platform: Platform) -> list[str]:
         await platform.deploy(
             "stuck.example/web:1", replicas=3, instanceManagementPolicy="Parallel"
@@ -130,7 +130,7 @@ async def _count(platform: Platform, number: int) -> bool:
     return len(await platform.instances()) == number
 
 
-def test_a_crash_loop_reaches_the_user_with_code_restarts_and_last_lines() -> None:
+def test_a_crash_loop_is_reported_with_exit_code_restarts_and_last_log_lines() -> None:
     async def story(platform: Platform) -> str:
         await platform.deploy("crash.example/web:1")
         await platform.until_reason("InstanceCrashing")
@@ -143,7 +143,7 @@ def test_a_crash_loop_reaches_the_user_with_code_restarts_and_last_lines() -> No
     assert "panic: this image always crashes" in message
 
 
-def test_a_rollout_that_stands_still_is_reported_after_its_deadline() -> None:
+def test_a_rollout_without_progress_is_reported_after_its_deadline() -> None:
     async def story(platform: Platform) -> str:
         await platform.deploy("stuck.example/web:1", progressDeadlineSeconds=60)
         await asyncio.sleep(55)
@@ -172,7 +172,7 @@ def test_a_paused_workload_replaces_nothing_until_it_is_resumed() -> None:
     assert on_platform(story) == ["web:1", "web:1"]
 
 
-def test_labels_come_back_without_a_recreate() -> None:
+def test_edited_labels_are_restored_without_a_recreate() -> None:
     async def story(platform: Platform) -> bool:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -190,7 +190,7 @@ def test_labels_come_back_without_a_recreate() -> None:
     assert on_platform(story)
 
 
-def test_a_gate_that_nobody_knows_holds_the_instance_until_its_owner_removes_it(
+def test_an_unknown_gate_blocks_the_instance_until_its_owner_removes_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gates, "INITIAL_GATES", (("Moonphase", lambda _: True),))
@@ -207,7 +207,7 @@ def test_a_gate_that_nobody_knows_holds_the_instance_until_its_owner_removes_it(
         ]
         await platform.cell.patch(INSTANCE, ref_of(instance), removal)
         await platform.until_ready("web:1")
-        with pytest.raises(Invalid):  # a second writer with the old view
+        with pytest.raises(Invalid):  # a second writer with a stale view
             await platform.cell.patch(INSTANCE, ref_of(instance), removal)
         (instance,) = await platform.instances()
         assert instance.spec.controller.scheduling_gates == []
@@ -216,7 +216,7 @@ def test_a_gate_that_nobody_knows_holds_the_instance_until_its_owner_removes_it(
     assert on_platform(story) == "Scheduling gates present: Moonphase"
 
 
-def test_a_server_that_somebody_deleted_is_replaced() -> None:
+def test_a_server_deleted_by_hand_is_replaced() -> None:
     async def story(platform: Platform) -> bool:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -234,7 +234,7 @@ def test_a_server_that_somebody_deleted_is_replaced() -> None:
     assert on_platform(story)
 
 
-def test_a_second_server_for_an_instance_is_warned_of_and_harms_nobody() -> None:
+def test_a_second_server_of_an_instance_causes_a_warning_and_no_outage() -> None:
     async def story(platform: Platform) -> list[str]:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -252,7 +252,7 @@ def test_a_second_server_for_an_instance_is_warned_of_and_harms_nobody() -> None
     assert any("duplicate" in note and "twin" in note for note in on_platform(story))
 
 
-def test_parallel_instances_come_together_and_roll_within_their_budget() -> None:
+def test_parallel_instances_start_together_and_roll_within_their_budget() -> None:
     async def story(platform: Platform) -> int:
         policy = {"instanceManagementPolicy": "Parallel", "maxUnavailable": "50%"}
         await platform.deploy(replicas=6, **policy)
@@ -270,7 +270,7 @@ def test_parallel_instances_come_together_and_roll_within_their_budget() -> None
     assert on_platform(story) == 3
 
 
-def test_a_status_is_about_the_generation_that_it_says() -> None:
+def test_a_status_describes_its_observed_generation() -> None:
     async def story(platform: Platform) -> bool:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -294,10 +294,10 @@ def test_an_instance_costs_few_writes_from_create_to_ready() -> None:
         return sum(len(platform.on_cell(kind.resource)) for kind in (INSTANCE, SERVER))
 
     assert on_platform(story, boot_s=0.0) == 6
-    assert on_platform(story, boot_s=2.0) == 8  # starting is told as well
+    assert on_platform(story, boot_s=2.0) == 8  # the status also reports that it starts
 
 
-def test_every_plane_offers_the_sizes_from_its_first_moment() -> None:
+def test_every_plane_has_the_instance_types_from_its_start() -> None:
     async def story(platform: Platform) -> list[dict[str, str]]:
         await platform.deploy()
         return [
@@ -317,7 +317,7 @@ def test_every_plane_offers_the_sizes_from_its_first_moment() -> None:
     assert on_platform(story) == [offered, offered]
 
 
-def test_a_size_that_is_not_offered_never_becomes_a_workload() -> None:
+def test_a_workload_of_an_unknown_instance_type_is_refused() -> None:
     async def story(platform: Platform) -> str:
         await platform.deploy()
         resources = {"instanceType": "d1-standard-3"}
@@ -329,7 +329,7 @@ def test_a_size_that_is_not_offered_never_becomes_a_workload() -> None:
     assert "did you mean d1-standard" in on_platform(story)
 
 
-def test_what_operators_do_to_a_size_reaches_every_plane() -> None:
+def test_changes_of_an_instance_type_are_copied_to_every_plane() -> None:
     async def story(platform: Platform) -> list[str]:
         await platform.deploy()
         operator = platform.host.client(PLATFORM)

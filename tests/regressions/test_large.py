@@ -1,4 +1,4 @@
-"""The largest that is accepted can also be carried out, on every plane it goes to."""
+"""The largest accepted template fits into the objects of every plane."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def one_large() -> list[JsonObject]:
 
 
 def many_small() -> list[JsonObject]:
-    """Fields with an entry of their own among the managed fields, which take the most space."""
+    """Return containers with many small fields: each has an own managedFields entry."""
     count = (TEMPLATE_BYTES_MAX - 2500) // SHORTEST
     variables = [{"name": name} for name in NAMES[:count]]
     return [
@@ -36,8 +36,10 @@ def container(name: str, **fields: Any) -> JsonObject:
 
 
 @pytest.mark.parametrize("filling", [one_large, many_small])
-def test_the_largest_template_runs_and_is_told_of(filling: Callable[[], list[JsonObject]]) -> None:
-    """Seen: accepted, and then its deployment or its status did not fit."""
+def test_the_largest_template_runs_and_reports_its_status(
+    filling: Callable[[], list[JsonObject]],
+) -> None:
+    """Regression: it was accepted, but its deployment or its status was too large to be stored."""
 
     async def story(platform: Platform) -> str:
         template = {"spec": {"runtime": {"sandbox": {"containers": filling()}}}}

@@ -1,8 +1,8 @@
-"""The list of faults that must not come back, and which test stands for each.
+"""The regression requirements of the platform, and the test that covers each.
 
-Numbers are those of the platform's list of regression requirements, 1 to 45. Each has a test, or
-stands in ``OF_OTHER_PARTS`` with the part of the platform that brings it; whoever builds that part
-moves it. Words before a number that is not of the list (k14, h7) name other parts of the design.
+Numbers are those of the list of regression requirements, 1 to 45. A requirement has a test, or is
+in ``OF_OTHER_PARTS`` with the part of the platform that will cover it. Move it when that part is
+built. Numbers with a letter (k14, h7) are from other parts of the design.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ STANDS_FOR: list[tuple[str, str, str]] = [
     ("1 a stale Running is not believed", "planning/rollout/test_gates.py",
      "test_ready_follows_the_conditions"),
     ("2 a dormant instance is Ready", "regressions/test_instances.py",
-     "test_a_dormant_instance_is_ready_and_says_that_it_sleeps"),
+     "test_a_dormant_instance_is_ready_with_the_reason_asleep"),
     ("3 up-to-date follows the observed hash", "planning/rollout/test_status.py",
      "test_updated_replicas_follow_the_observed_hash"),
     ("3 it dips during a roll and recovers", "regressions/test_instances.py",
-     "test_a_restart_stamp_rolls_and_up_to_date_dips_and_recovers"),
+     "test_a_restart_annotation_starts_a_rollout_that_updated_replicas_follow"),
     ("3 observedGeneration", "regressions/test_instances.py",
-     "test_a_status_is_about_the_generation_that_it_says"),
+     "test_a_status_describes_its_observed_generation"),
     ("3 absent control fields never crash", "regressions/test_list.py",
-     "test_an_instance_without_control_fields_is_read_and_planned_for"),
+     "test_an_instance_without_control_fields_can_be_read_and_planned"),
     ("4 gates hold", "regressions/test_instances.py",
-     "test_a_gate_that_nobody_knows_holds_the_instance_until_its_owner_removes_it"),
+     "test_an_unknown_gate_blocks_the_instance_until_its_owner_removes_it"),
     ("4 providers act only on gate-free instances", "planning/rollout/test_server.py",
      "test_a_gated_instance_gets_no_server"),
     ("5 network failures surface on the instance", "regressions/test_network.py",
-     "test_a_network_that_does_not_exist_is_told_on_the_instance_and_heals"),
+     "test_a_missing_network_is_reported_on_the_instance_until_it_exists"),
     ("6 claims go to the project, grant and denial re-trigger", "regressions/test_quota.py",
-     "test_who_was_denied_comes_up_when_a_grant_grows"),
+     "test_a_denied_instance_starts_when_the_grant_is_raised"),
     ("8 a claim leads to its instance", "planning/quota/test_claims.py",
      "test_a_claim_maps_to_its_instance"),
     ("8 claims of others lead nowhere", "planning/quota/test_claims.py",
      "test_a_foreign_claim_maps_to_no_instance"),
     ("9 no collision with claims of other kinds", "regressions/test_quota.py",
-     "test_claims_of_other_kinds_of_the_same_name_are_left_alone"),
+     "test_claims_of_other_kinds_with_the_same_name_are_not_deleted"),
     ("10 single mode: claims beside their instances", "planning/quota/test_claims.py",
      "test_in_a_single_cluster_a_claim_is_in_the_namespace_of_its_instance"),
     ("10 single mode: claims wake the instances of the one cell", "e2e/test_single_cluster.py",
@@ -65,21 +65,21 @@ STANDS_FOR: list[tuple[str, str, str]] = [
     ("12 single-cluster mode runs both groups", "app/test_settings.py",
      "test_both_groups_against_one_api_server_are_single_cluster_mode"),
     ("12 no workload controller on cells", "regressions/test_list.py",
-     "test_a_cell_runs_nothing_that_needs_a_project"),
+     "test_a_cell_runs_no_controller_that_needs_a_project"),
     ("14 shipped roles suffice on the embedded planes", "app/test_manager_role.py",
      "test_a_workload_lives_and_dies_and_the_manager_is_never_refused"),
     ("14 shipped roles suffice on a cluster of one's own", "e2e/test_single_cluster.py",
      "test_a_workload_lives_on_one_api_server_with_kubectl_alone"),
     ("19 the location lands on deployment and instance", "regressions/test_status.py",
-     "test_the_location_lands_on_the_deployment_and_on_every_instance"),
+     "test_the_location_is_copied_to_the_deployment_and_every_instance"),
     ("19 no location does not keep instances from being made", "regressions/test_network.py",
-     "test_a_network_that_does_not_exist_is_told_on_the_instance_and_heals"),
+     "test_a_missing_network_is_reported_on_the_instance_until_it_exists"),
     ("24 pending requeue in tiers", "planning/quota/test_claims.py",
      "test_the_requeue_delay_grows_with_the_waiting_time"),
     ("25 a conflict while waiting costs one step", "regressions/test_quota.py",
-     "test_who_waits_for_quota_is_not_put_off_by_others_who_write"),
+     "test_conflicts_with_other_writers_do_not_delay_an_instance_that_waits_for_quota"),
     ("26 a burst clears", "regressions/test_quota.py",
-     "test_nothing_runs_beyond_the_limit_and_the_reason_is_told"),
+     "test_instances_beyond_the_limit_do_not_run_and_report_the_reason"),
     ("30 sizing precedence", "planning/quota/test_claims.py",
      "test_the_first_complete_source_counts"),
     ("32 a plane that is engaged later is worked on", "runtime/test_reconcile.py",
@@ -87,9 +87,9 @@ STANDS_FOR: list[tuple[str, str, str]] = [
     ("32 readiness waits for the planes", "app/test_metrics_port.py",
      "test_ready_is_said_when_nothing_is_missing_and_alive_always"),
     ("34 the service declares its quota metrics", "regressions/test_quota.py",
-     "test_the_service_declares_what_it_counts"),
+     "test_the_service_declares_its_quota_metrics"),
     ("35 nobody fights over metadata", "sim/test_world.py",
-     "test_a_workload_lives_and_dies_without_faults"),
+     "test_a_workload_is_created_and_deleted_without_faults"),
     ("36 a kind that is not served holds up nothing", "runtime/test_reconcile.py",
      "test_a_kind_that_a_plane_does_not_serve_does_not_block_others"),
     ("38 finalizers work in a namespace that goes", "regressions/test_quota.py",
@@ -97,54 +97,54 @@ STANDS_FOR: list[tuple[str, str, str]] = [
     ("38 and on one API server", "e2e/test_single_cluster.py",
      "test_a_namespace_goes_with_everything_in_it"),
     ("40 caches keep no managedFields", "runtime/test_informer.py",
-     "test_nothing_of_managed_fields_is_kept"),
+     "test_managed_fields_are_not_cached"),
     ("41 not done while the status is not observed", "cli/test_rollout.py",
      "test_a_workload_status_of_an_older_generation_is_not_done"),
     ("41 the target is what the spec asks for until then", "cli/test_rollout.py",
      "test_a_missing_deployment_shows_what_the_spec_asks_for"),
     ("k14 another size is another claim", "regressions/test_quota.py",
-     "test_another_size_is_another_claim"),
+     "test_another_instance_type_gets_another_claim"),
     ("7 a gate goes in the pass that records its condition", "planning/rollout/test_gates.py",
      "test_a_gate_is_removed_in_the_pass_that_records_its_condition"),
     ("12 controller groups are off by default", "regressions/test_list.py",
-     "test_a_manager_that_is_told_to_run_nothing_says_so"),
+     "test_a_manager_without_controller_groups_reports_the_missing_flag"),
     ("15 self-describing labels", "planning/rollout/test_instances.py",
      "test_a_new_instance_has_the_labels_and_owner_that_identify_it"),
     ("16 backfill without recreate", "regressions/test_instances.py",
-     "test_labels_come_back_without_a_recreate"),
+     "test_edited_labels_are_restored_without_a_recreate"),
     ("16 backfill uses no rollout slot", "planning/rollout/test_instances.py",
      "test_labels_are_repaired_independently_of_the_rollout"),
     ("20 no write when nothing differs", "sim/test_world.py",
-     "test_a_workload_lives_and_dies_without_faults"),
+     "test_a_workload_is_created_and_deleted_without_faults"),
     ("27 warnings are really stored", "runtime/test_event_recorder.py",
      "test_a_request_becomes_an_event_that_kubectl_describe_finds"),
     ("28 highest first, one at a time, never in place", "regressions/test_instances.py",
-     "test_a_new_image_recreates_from_the_highest_ordinal_one_at_a_time_and_never_in_place"),
+     "test_a_new_image_recreates_one_instance_at_a_time_from_the_highest_ordinal"),
     ("29 reasons and ranks", "planning/rollout/test_gates.py", "test_ready_follows_the_conditions"),
     ("29 the message reaches the user", "regressions/test_instances.py",
-     "test_a_bad_image_is_told_to_the_user_and_can_be_rolled_forward"),
+     "test_a_bad_image_is_reported_and_can_be_rolled_forward"),
     ("13 reviews carry extra claims", "admission/test_clientlookups.py",
      "test_a_review_passes_on_all_that_is_known_of_the_user"),
     ("33 LocationBindings of the project decide", "server/test_admission.py",
      "test_a_city_is_normalised_and_an_unknown_one_refused_with_the_nearest"),
     ("39 a companion shared by two cities reaches both", "regressions/test_referenced_data.py",
-     "test_a_source_that_two_cities_share_reaches_both_and_leaves_one_alone"),
+     "test_a_source_of_two_cities_is_copied_to_both_and_deleted_from_each_on_its_own"),
     ("39 a lookup is about one template", "planning/federation/test_referenced_objects.py",
      "test_a_resolution_of_another_template_does_not_count"),
     ("k7 what is missing is told on the cell", "regressions/test_referenced_data.py",
-     "test_missing_sources_hold_the_instance_are_named_everywhere_and_wake_it_in_time"),
+     "test_missing_sources_block_the_instance_and_are_reported_until_they_exist"),
     ("k1 a grant is sticky", "regressions/test_gate_clearer.py",
-     "test_what_runs_goes_on_when_the_grant_is_taken_away"),
+     "test_a_running_instance_stays_ready_when_the_grant_is_deleted"),
     ("k2 a bad template can be rolled forward", "planning/rollout/test_instances.py",
      "test_plan_of_an_ordered_deployment"),
     ("k2 scale-down never stalls", "regressions/test_instances.py",
-     "test_scale_down_is_not_held_up_by_one_that_is_not_ready"),
+     "test_unready_instances_do_not_block_a_scale_down"),
     ("k4 PendingQuota does not stick", "planning/rollout/test_server.py",
      "test_a_denied_quota_is_reported_in_every_condition_until_it_is_granted"),
     ("k5 Ready speaks of the present generation", "planning/rollout/test_gates.py",
      "test_ready_has_the_current_generation"),
     ("k6 a stale writer brings back no gate", "regressions/test_instances.py",
-     "test_a_gate_that_nobody_knows_holds_the_instance_until_its_owner_removes_it"),
+     "test_an_unknown_gate_blocks_the_instance_until_its_owner_removes_it"),
     ("k17 an upgrade rolls nothing", "planning/workload/test_templates.py",
      "test_a_new_field_with_a_default_does_not_change_the_hash"),
     ("k23 counts per reason", "planning/rollout/test_status.py",
@@ -152,39 +152,39 @@ STANDS_FOR: list[tuple[str, str, str]] = [
     ("h7 one, none or many", "planning/rollout/test_server.py",
      "test_two_servers_of_one_instance_are_reported_by_name"),
     ("h7 a deleted server wakes its instance", "regressions/test_instances.py",
-     "test_a_server_that_somebody_deleted_is_replaced"),
+     "test_a_server_deleted_by_hand_is_replaced"),
     ("h7 a bounded resync", "planning/rollout/test_server.py",
      "test_every_instance_is_resynced_with_jitter"),
     ("17 a projection belongs to the project's deployment", "regressions/test_projections.py",
-     "test_a_projection_belongs_to_the_projects_deployment_and_leaves_with_it"),
+     "test_a_projection_is_owned_by_and_deleted_with_the_projects_deployment"),
     ("18 by label, then by name; ownerless ones heal", "regressions/test_projections.py",
-     "test_a_copy_without_its_label_is_known_by_its_name_and_an_ownerless_projection_heals"),
+     "test_a_copy_without_its_label_is_mapped_by_its_name_and_a_lost_owner_is_restored"),
     ("18 no deployment, no projection", "planning/federation/test_instances.py",
-     "test_without_its_deployment_there_is_no_projection"),
+     "test_without_a_deployment_no_projection_is_created"),
     ("18 what leads to nobody is set apart", "regressions/test_quarantine.py",
-     "test_a_copy_of_a_deployment_that_its_project_does_not_have_is_set_apart"),
+     "test_a_copy_of_a_deployment_that_its_project_does_not_have_is_quarantined"),
     ("21 hub status reaches the project at once", "regressions/test_projections.py",
-     "test_a_status_of_the_hub_reaches_the_project_by_its_event_and_not_by_a_resync"),
+     "test_a_hub_status_is_copied_to_the_project_by_its_event_and_not_by_a_resync"),
     ("22 the bare project name", "regressions/test_projections.py",
-     "test_what_the_hub_says_leads_to_the_bare_project"),
+     "test_upstream_labels_map_to_the_bare_project_name"),
     ("23 an empty name is dropped", "regressions/test_projections.py",
-     "test_an_empty_or_foreign_cluster_leads_nowhere_and_is_no_error"),
+     "test_an_empty_or_foreign_cluster_label_maps_to_no_project"),
     ("23 a plane that is not engaged drops the key", "runtime/test_manager.py",
      "test_engaged_planes_are_served_and_disengaged_ones_are_not"),
     ("31 the single member's status is passed through", "planning/karmada/test_bindings.py",
      "test_the_status_of_the_single_cell_is_written_to_the_object"),
     ("37 no hub deployment, no copy", "planning/federation/test_instances.py",
-     "test_nothing_is_written_to_a_hub_that_has_let_go"),
+     "test_without_a_hub_deployment_no_copy_is_written"),
     ("37 a copy comes back only under its deployment", "regressions/test_projections.py",
-     "test_a_copy_that_somebody_deletes_comes_back_only_while_its_deployment_is_on_the_hub"),
+     "test_a_deleted_copy_is_recreated_only_while_its_deployment_is_on_the_hub"),
     ("37 reclaim without the cell", "regressions/test_projections.py",
-     "test_project_and_hub_are_clean_without_the_cell"),
+     "test_project_and_hub_are_cleaned_up_after_a_cell_is_lost"),
     ("k13 a cell does without the hub", "sim/test_federation_stories.py",
-     "test_a_cell_that_is_left_alone_has_something_to_do"),
+     "test_instances_are_deleted_on_a_cell_while_the_center_is_down"),
     ("k18 and trap 7: applied is said of a generation", "planning/karmada/test_bindings.py",
-     "test_what_was_applied_of_an_earlier_generation_is_not_called_applied"),
+     "test_an_applied_earlier_generation_does_not_count_as_applied"),
     ("k19 unresolvable copies are quarantined", "regressions/test_quarantine.py",
-     "test_a_copy_without_identity_is_told_once_stays_and_is_tried_again_when_it_has_one"),
+     "test_a_copy_without_identity_is_quarantined_with_one_event_until_it_has_one"),
 ]  # fmt: skip
 
 
@@ -196,14 +196,14 @@ OF_OTHER_PARTS = {
 }
 
 
-def test_every_number_of_the_list_has_a_test_or_a_part_that_brings_it() -> None:
+def test_every_requirement_number_has_a_test_or_a_part() -> None:
     numbers = {requirement.split()[0] for requirement, _, _ in STANDS_FOR}
     here = {int(number) for number in numbers if number.isdecimal()}
     assert here | set(OF_OTHER_PARTS) == set(range(1, 46))
     assert not here & set(OF_OTHER_PARTS)
 
 
-def test_a_cell_runs_nothing_that_needs_a_project() -> None:
+def test_a_cell_runs_no_controller_that_needs_a_project() -> None:
     kinds = {edge.kind.kind for c in registry.CELL for edge in c.edges_on("cell")}
     assert not kinds & {"Workload", "Network", "NetworkBinding", "SubnetClaim", "Subnet"}
     assert "workload" not in {controller.name for controller in registry.CELL}
@@ -216,7 +216,7 @@ def test_every_requirement_has_its_test(requirement: str, file: str, name: str) 
     assert name in {n.name for n in tree.body if isinstance(n, functions)}, requirement
 
 
-def test_an_instance_without_control_fields_is_read_and_planned_for() -> None:
+def test_an_instance_without_control_fields_can_be_read_and_planned() -> None:
     containers = [{"name": "app", "image": "web:1"}]
     body = {
         "metadata": {"name": "web-dfw-0", "namespace": "default", "uid": "u"},
@@ -228,7 +228,9 @@ def test_an_instance_without_control_fields_is_read_and_planned_for() -> None:
     assert plan_instances(cell_plane("dfw"), a_deployment(), [instance]).actions
 
 
-def test_a_manager_that_is_told_to_run_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_manager_without_controller_groups_reports_the_missing_flag(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit):
         manager_settings(["--kubeconfig", "k", "--state-dir", "s"])
     assert "nothing to run: pass --enable-management-controllers" in capsys.readouterr().err

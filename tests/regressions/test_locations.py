@@ -1,4 +1,4 @@
-"""Where a project may run says whether it can run there now."""
+"""A LocationBinding reports whether its city is available now."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ async def available(platform: Platform) -> Condition:
     )
 
 
-def test_a_city_whose_cell_does_not_answer_is_not_available_until_it_does() -> None:
-    """Seen: cities without a cell that answers were said to be served by one."""
+def test_a_city_is_not_available_while_its_cell_is_unreachable() -> None:
+    """Regression: cities without a reachable cell were reported as available."""
 
     async def story(platform: Platform) -> str:
         await platform.booted()

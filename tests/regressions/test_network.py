@@ -1,4 +1,4 @@
-"""Networks on the whole platform: a prefix for each, addresses for each instance, and both back."""
+"""Networks on the whole platform: prefixes and addresses are allocated and released."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def template(network: str) -> JsonObject:
     }
 
 
-def test_every_instance_has_an_address_of_the_prefix_that_its_network_has_in_the_city() -> None:
+def test_every_instance_has_an_address_in_the_prefix_of_its_network_and_city() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy(replicas=3, instanceManagementPolicy="Parallel")
         await platform.until_ready("web:1", 3)
@@ -72,8 +72,8 @@ def test_every_instance_has_an_address_of_the_prefix_that_its_network_has_in_the
     on_platform(story, boot_s=0.0)
 
 
-def test_workloads_of_any_namespace_use_the_network_that_every_project_has() -> None:
-    """Seen: outside of the namespace default nothing ever became ready."""
+def test_workloads_of_any_namespace_use_the_default_network() -> None:
+    """Regression: workloads outside of the namespace default never became ready."""
 
     async def story(platform: Platform) -> None:
         await platform.deploy()
@@ -96,7 +96,7 @@ def test_workloads_of_any_namespace_use_the_network_that_every_project_has() -> 
     on_platform(story, boot_s=0.0)
 
 
-def test_the_chain_is_ready_link_by_link() -> None:
+def test_every_object_of_a_network_is_ready() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -109,7 +109,7 @@ def test_the_chain_is_ready_link_by_link() -> None:
     on_platform(story)
 
 
-def test_an_instance_that_comes_back_has_its_old_address() -> None:
+def test_a_recreated_instance_keeps_its_address() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -123,7 +123,7 @@ def test_an_instance_that_comes_back_has_its_old_address() -> None:
     on_platform(story)
 
 
-def test_the_last_one_out_gives_the_prefix_back() -> None:
+def test_the_prefix_is_released_with_the_last_workload() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -139,7 +139,7 @@ def test_the_last_one_out_gives_the_prefix_back() -> None:
     on_platform(story)
 
 
-def test_a_network_that_does_not_exist_is_told_on_the_instance_and_heals() -> None:
+def test_a_missing_network_is_reported_on_the_instance_until_it_exists() -> None:
     async def story(platform: Platform) -> str:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -170,8 +170,8 @@ def test_a_network_that_does_not_exist_is_told_on_the_instance_and_heals() -> No
     assert "NetworkNotFound: Network default/blue does not exist" in on_platform(story)
 
 
-def test_a_network_of_the_same_name_in_another_namespace_is_another_network() -> None:
-    """Seen: it passed for the old one, whose prefix was given back while instances used it."""
+def test_networks_of_the_same_name_in_two_namespaces_are_distinct() -> None:
+    """Regression: they were confused, and the prefix was released while instances used it."""
 
     async def story(platform: Platform) -> None:
         await platform.deploy()
@@ -194,7 +194,7 @@ def test_a_network_of_the_same_name_in_another_namespace_is_another_network() ->
     on_platform(story, boot_s=0.0)
 
 
-def test_a_network_in_use_stays_until_nothing_uses_it() -> None:
+def test_a_deleted_network_stays_until_it_has_no_users() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -218,8 +218,8 @@ def test_a_network_in_use_stays_until_nothing_uses_it() -> None:
     on_platform(story)
 
 
-def test_a_network_that_was_waited_for_goes_soon_after_its_last_user() -> None:
-    """Seen: half a minute, with the reason RangeOccupied for a prefix that was long back."""
+def test_a_terminating_network_is_deleted_soon_after_its_last_user() -> None:
+    """Regression: it took 30 s, with RangeOccupied for a prefix that was already released."""
 
     async def story(platform: Platform) -> float:
         await platform.booted()
@@ -245,8 +245,8 @@ def test_a_network_that_was_waited_for_goes_soon_after_its_last_user() -> None:
     assert on_platform(story, boot_s=0.0) < 10
 
 
-def test_the_network_of_every_project_comes_back_when_nobody_uses_it() -> None:
-    """Seen: after a delete no workload of the project ever got an address."""
+def test_a_deleted_default_network_without_users_is_recreated() -> None:
+    """Regression: after the deletion no workload of the project got an address."""
 
     async def story(platform: Platform) -> None:
         await platform.deploy()
@@ -270,8 +270,8 @@ def test_the_network_of_every_project_comes_back_when_nobody_uses_it() -> None:
     on_platform(story, boot_s=0.0)
 
 
-def test_a_prefix_is_given_back_after_the_last_machine_with_an_address_of_it() -> None:
-    """Seen: a deleted namespace gave its prefix back at once, while machines still had it."""
+def test_a_prefix_is_released_after_the_last_machine_that_has_an_address_in_it() -> None:
+    """Regression: deleting a namespace released its prefix while machines still used it."""
 
     async def story(platform: Platform) -> None:
         await platform.deploy()
@@ -328,7 +328,7 @@ def test_a_prefix_is_given_back_after_the_last_machine_with_an_address_of_it() -
     on_platform(story)
 
 
-def test_a_record_whose_holder_is_gone_is_removed() -> None:
+def test_an_allocation_whose_holder_is_gone_is_deleted() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")

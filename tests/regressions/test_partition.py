@@ -1,4 +1,4 @@
-"""Cells that cannot be reached: nobody else waits for them, and they get what they have missed."""
+"""Unreachable cells do not delay other cells, and receive missed changes when they reconnect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MANY = 8
 
 
 def first_s(outcome: Outcome, plane: str, *words: str, after_s: float = 0.0) -> float:
-    """When a line of the trace of that plane first had all the words."""
+    """Return the time of the first trace line of the plane that contains all `words`."""
     for line in outcome.trace:
         at_s, _, rest = line.strip().partition(" ")
         here = rest.startswith(plane) and all(word in rest for word in words)
@@ -33,8 +33,8 @@ def first_s(outcome: Outcome, plane: str, *words: str, after_s: float = 0.0) -> 
     raise AssertionError(f"never: {plane} {words}")
 
 
-def test_a_dead_cell_does_not_delay_a_living_one() -> None:
-    """Much is due on the cell that does not answer when something comes for the other."""
+def test_an_unreachable_cell_does_not_delay_another_one() -> None:
+    """Many changes are pending for that cell when a workload for the other one is created."""
     dead: list[Operation] = []
     for number in range(MANY):
         name = f"w{number}"
@@ -49,7 +49,7 @@ def test_a_dead_cell_does_not_delay_a_living_one() -> None:
     assert ready_s < 10.0, "as fast as if all cells were there"
 
 
-def test_a_cell_that_is_back_gets_soon_what_it_has_missed_however_long_it_was_away() -> None:
+def test_a_reconnected_cell_soon_receives_missed_changes_after_a_long_outage() -> None:
     change = ChangeImage(6.0, "alpha", "web", "web:2")
     create = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
     back_s = 1800.0
@@ -59,7 +59,7 @@ def test_a_cell_that_is_back_gets_soon_what_it_has_missed_however_long_it_was_aw
     assert seen_s < back_s + 45.0, "no delay grows with the length of the outage"
 
 
-def test_a_suspended_policy_holds_what_is_new_and_lets_reports_and_removals_through() -> None:
+def test_a_suspended_policy_holds_new_versions_until_it_is_resumed() -> None:
     async def story(platform: Platform) -> tuple[str, str]:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -80,8 +80,8 @@ def test_a_suspended_policy_holds_what_is_new_and_lets_reports_and_removals_thro
     assert on_platform(story) == ("web:1", "SuspendDispatching")
 
 
-def test_a_cell_that_cannot_be_heard_is_called_silent_within_its_grace_and_a_probe() -> None:
-    """Seen: a patient transport made it 70 seconds."""
+def test_an_isolated_cell_is_unreachable_within_its_grace_period_and_a_probe() -> None:
+    """Regression: it took 70 s because of the timeout of the transport."""
     create = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
     cut = (f.IsolateHost(5.0, 90.0, "cell-dfw"),)
     outcome = run_scenario(Scenario(1, TWO, (create,), cut, 100.0))
@@ -89,7 +89,7 @@ def test_a_cell_that_cannot_be_heard_is_called_silent_within_its_grace_and_a_pro
     assert 30.0 <= told_s - 5.0 <= 30.0 + 10.0 + 2.0
 
 
-def test_a_failed_city_is_replaced_stays_replaced_and_moves_back_when_told() -> None:
+def test_a_failed_city_is_replaced_until_a_move_back_is_requested() -> None:
     told: tuple[Operation, ...] = (
         CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),
         AllowFallback(1.0, "alpha", "web", ("IAD",), 30),

@@ -1,4 +1,4 @@
-"""What a project sees of its instances: under its own deployment, gone with it, and in time."""
+"""Projections: copies of instances in a project, owned by and deleted with its deployment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.regressions.test_partition import first_s
 SPLIT = WorldLayout("split", ("alpha",), ("dfw",))
 
 
-def test_a_projection_belongs_to_the_projects_deployment_and_leaves_with_it() -> None:
+def test_a_projection_is_owned_by_and_deleted_with_the_projects_deployment() -> None:
     async def story(platform: Platform) -> tuple[list[str], str, str, int]:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -45,7 +45,7 @@ def test_a_projection_belongs_to_the_projects_deployment_and_leaves_with_it() ->
     assert project_uid != edge_uid
 
 
-def test_a_copy_without_its_label_is_known_by_its_name_and_an_ownerless_projection_heals() -> None:
+def test_a_copy_without_its_label_is_mapped_by_its_name_and_a_lost_owner_is_restored() -> None:
     async def story(platform: Platform) -> tuple[list[str], list[str], str]:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -77,7 +77,7 @@ def test_a_copy_without_its_label_is_known_by_its_name_and_an_ownerless_projecti
     assert owners == again == [uid]
 
 
-def test_a_status_of_the_hub_reaches_the_project_by_its_event_and_not_by_a_resync() -> None:
+def test_a_hub_status_is_copied_to_the_project_by_its_event_and_not_by_a_resync() -> None:
     create = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
     outcome = run_scenario(Scenario(1, SPLIT, (create,), (), 3.0))
     hub_s = first_s(outcome, "hub", DEPLOYMENT.resource, "Available=True")
@@ -93,20 +93,20 @@ def test_a_status_of_the_hub_reaches_the_project_by_its_event_and_not_by_a_resyn
         ("cluster-_shop", "shop"),
     ],
 )
-def test_what_the_hub_says_leads_to_the_bare_project(cluster: str, project: str) -> None:
+def test_upstream_labels_map_to_the_bare_project_name(cluster: str, project: str) -> None:
     identity = {labels.UPSTREAM_CLUSTER: cluster, labels.UPSTREAM_NAMESPACE: "default"}
     assert upstream_key(identity, "web") == Key(project_plane(project), Ref("default", "web"))
 
 
 @pytest.mark.parametrize("cluster", ["", "shop", "cluster-", "cluster-org_"])
-def test_an_empty_or_foreign_cluster_leads_nowhere_and_is_no_error(cluster: str) -> None:
+def test_an_empty_or_foreign_cluster_label_maps_to_no_project(cluster: str) -> None:
     identity = {labels.UPSTREAM_CLUSTER: cluster, labels.UPSTREAM_NAMESPACE: "default"}
     assert upstream_key(identity, "web") is None
     assert upstream_key({labels.UPSTREAM_CLUSTER: "cluster-shop"}, "web") is None
 
 
-def test_project_and_hub_are_clean_without_the_cell() -> None:
-    """The world itself checks that nothing but the tombstones of the lost cell is left."""
+def test_project_and_hub_are_cleaned_up_after_a_cell_is_lost() -> None:
+    """The simulator checks that only the tombstones of the lost cell remain."""
     told = (
         CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),
         DeleteWorkload(6.0, "alpha", "web"),
@@ -122,8 +122,8 @@ def test_project_and_hub_are_clean_without_the_cell() -> None:
     ("pick", "label"),
     [(0, labels.CELL), (4, labels.DEPLOYMENT_NAME), (8, labels.UPSTREAM_CLUSTER)],
 )
-def test_an_edited_copy_of_a_lost_cell_is_not_called_ready_for_ever(pick: int, label: str) -> None:
-    """Nobody is there to put it right. The world itself checks what the project says."""
+def test_an_edited_copy_of_a_lost_cell_does_not_stay_ready(pick: int, label: str) -> None:
+    """The lost cell cannot restore its copy. The simulator checks the status in the project."""
     create = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
     edit = EditObject(5.4, HUB, INSTANCE.resource, "label", pick)
     lost = (f.StopHost(3.75, f.FOR_EVER, "cell-dfw"),)
@@ -131,7 +131,7 @@ def test_an_edited_copy_of_a_lost_cell_is_not_called_ready_for_ever(pick: int, l
     assert any(f"'{label}': 'junk'" in line for line in outcome.trace), "else another label was"
 
 
-def test_a_copy_that_somebody_deletes_comes_back_only_while_its_deployment_is_on_the_hub() -> None:
+def test_a_deleted_copy_is_recreated_only_while_its_deployment_is_on_the_hub() -> None:
     async def story(platform: Platform) -> tuple[int, int]:
         await platform.deploy()
         await platform.until_ready("web:1")

@@ -1,4 +1,4 @@
-"""Copies on the hub that lead to nobody, on the whole platform."""
+"""Quarantine of hub copies without an owner, on the whole platform."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STRANGER = "stranger-0"
 
 
 async def a_stranger(hub: Client, copy: Instance, at: Ref | None = None, **told: str) -> Ref:
-    """A copy that no cell has written, with labels of its own."""
+    """Create a copy with these labels that no cell has written."""
     ref = at or Ref(copy.metadata.namespace, STRANGER)
     body: JsonObject = {
         "apiVersion": INSTANCE.api_version,
@@ -31,7 +31,7 @@ async def a_stranger(hub: Client, copy: Instance, at: Ref | None = None, **told:
 
 
 def next_name(copy: Instance, ordinal: int = 7) -> Ref:
-    """An ordinal of the deployment that no instance has."""
+    """Return the name of an ordinal of the deployment that no instance has."""
     deployment = copy.metadata.labels[labels.DEPLOYMENT_NAME]
     return Ref(copy.metadata.namespace, f"{deployment}-{ordinal}")
 
@@ -41,7 +41,7 @@ async def reports(hub: Client) -> list[str]:
     return [e["message"] for e in events if e["reason"] == "Quarantined"]
 
 
-def test_a_copy_without_identity_is_told_once_stays_and_is_tried_again_when_it_has_one() -> None:
+def test_a_copy_without_identity_is_quarantined_with_one_event_until_it_has_one() -> None:
     async def story(platform: Platform) -> tuple[list[str], str, list[str], str]:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -65,9 +65,10 @@ def test_a_copy_without_identity_is_told_once_stays_and_is_tried_again_when_it_h
     assert after == ""
 
 
-def test_a_copy_that_no_longer_says_whose_it_is_is_not_shown_for_ever() -> None:
-    """Seen when its cell was lost: the project showed what it had been told before, and also when
-    the copy was gone. The home that it lies in says whose it was."""
+def test_the_projection_of_a_copy_that_lost_its_identity_is_deleted() -> None:
+    """Regression: after the loss of its cell the project kept its last state, even when the copy
+    was deleted. Its hub namespace identifies the project.
+    """
     junk = {"metadata": {"labels": {labels.UPSTREAM_CLUSTER: "junk"}}}
 
     async def story(platform: Platform) -> list[tuple[bool, bool]]:
@@ -95,7 +96,7 @@ def test_a_copy_that_no_longer_says_whose_it_is_is_not_shown_for_ever() -> None:
     assert set_apart == (False, False)
 
 
-def test_a_copy_of_a_deployment_that_its_project_does_not_have_is_set_apart() -> None:
+def test_a_copy_of_a_deployment_that_its_project_does_not_have_is_quarantined() -> None:
     async def story(platform: Platform) -> tuple[list[str], str, bool]:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -120,8 +121,8 @@ def test_a_copy_of_a_deployment_that_its_project_does_not_have_is_set_apart() ->
     assert not shown
 
 
-def test_a_copy_that_says_it_is_of_another_project_is_set_apart_and_shown_nowhere() -> None:
-    """From a namespace that is not the home of that project, under the name of a real instance."""
+def test_a_copy_that_names_another_project_is_quarantined_and_not_projected() -> None:
+    """The copy is outside of that project's hub namespace and has the name of a real instance."""
 
     async def story(platform: Platform) -> None:
         await platform.deploy()
@@ -137,7 +138,7 @@ def test_a_copy_that_says_it_is_of_another_project_is_set_apart_and_shown_nowher
         for stranger in (ref, other):
             assert quarantine_reason(await hub.get(INSTANCE, stranger)) == "IdentityForeign"
         assert (await platform.project.list(INSTANCE)).items == before
-        # It says something else, and is tried again at once; wrong again, it is told again.
+        # A changed identity is checked at once. It is wrong again, so a second event follows.
         await hub.patch(
             INSTANCE, other, {"metadata": {"labels": {labels.UPSTREAM_NAMESPACE: None}}}
         )
@@ -148,7 +149,7 @@ def test_a_copy_that_says_it_is_of_another_project_is_set_apart_and_shown_nowher
     on_platform(story)
 
 
-def test_a_copy_without_an_ordinal_of_its_deployment_is_never_copied_to_the_project() -> None:
+def test_a_copy_without_an_ordinal_of_its_deployment_is_not_projected() -> None:
     async def story(platform: Platform) -> tuple[list[list[str]], list[str], list[str]]:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -173,8 +174,8 @@ def test_a_copy_without_an_ordinal_of_its_deployment_is_never_copied_to_the_proj
     assert len(told) == 6
 
 
-def test_scaling_down_sets_nothing_apart() -> None:
-    """For a moment there are copies with ordinals beyond the replica count."""
+def test_scaling_down_quarantines_nothing() -> None:
+    """For a moment, copies have ordinals beyond the replica count."""
 
     async def story(platform: Platform) -> tuple[list[str], int]:
         await platform.deploy(replicas=3)
@@ -189,8 +190,8 @@ def test_scaling_down_sets_nothing_apart() -> None:
     assert on_platform(story) == ([], 1)
 
 
-def test_a_home_that_says_it_is_of_another_is_put_right_and_nothing_in_it_is_set_apart() -> None:
-    """Seen: nobody put the labels of a hub namespace right, and others believe them."""
+def test_edited_labels_of_a_hub_namespace_are_restored_and_its_copies_not_quarantined() -> None:
+    """Regression: no controller restored these labels, but others use them to find the project."""
 
     async def story(platform: Platform) -> None:
         await platform.deploy()

@@ -1,5 +1,6 @@
-"""Quota on the whole platform: claims belong to slots, nothing runs beyond the limit, and whoever
-was denied comes up when there is room."""
+"""Quota on the whole platform: claims belong to slots, no instance runs beyond the limit, and
+denied instances start when quota becomes free.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ INSTANCES = "compute.datumapis.com/instances"
 
 
 async def claims(platform: Platform) -> list[ResourceClaim]:
-    """All but those of workloads."""
+    """Return all claims except those of workloads."""
     found = (await platform.project.list(CLAIM)).items
     instances = [c for c in found if not c.metadata.name.startswith("workload-")]
     return sorted(instances, key=lambda c: c.metadata.name)
@@ -62,7 +63,7 @@ async def ready_count(platform: Platform) -> int:
 
 
 def never_exceeded(platform: Platform) -> str:
-    """I2 over every state that was ever committed."""
+    """Return the first violation of invariant I2 in all committed states, or ""."""
     rows: dict[object, tuple[str, dict[str, object]]] = {}
     before = quota_totals([])
     for change in platform.writes:
@@ -80,7 +81,7 @@ def never_exceeded(platform: Platform) -> str:
     return ""
 
 
-def test_nothing_runs_beyond_the_limit_and_the_reason_is_told() -> None:
+def test_instances_beyond_the_limit_do_not_run_and_report_the_reason() -> None:
     async def story(platform: Platform) -> str:
         await platform.deploy(replicas=12, instanceManagementPolicy="Parallel")
 
@@ -106,8 +107,8 @@ def test_nothing_runs_beyond_the_limit_and_the_reason_is_told() -> None:
 
 
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
-def test_what_runs_is_rolled_though_others_wait_for_quota(policy: str) -> None:
-    """Seen: with ten of twelve granted nothing was ever updated."""
+def test_running_instances_are_updated_while_others_wait_for_quota(policy: str) -> None:
+    """Regression: with ten of twelve granted, no instance was updated."""
 
     async def story(platform: Platform) -> int:
         await platform.deploy(replicas=12, instanceManagementPolicy=policy)
@@ -130,7 +131,7 @@ def test_what_runs_is_rolled_though_others_wait_for_quota(policy: str) -> None:
     assert on_platform(story) == 9
 
 
-def test_who_was_denied_comes_up_when_a_grant_grows() -> None:
+def test_a_denied_instance_starts_when_the_grant_is_raised() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy(replicas=11, instanceManagementPolicy="Parallel")
 
@@ -158,7 +159,7 @@ def test_a_recreate_at_full_quota_keeps_the_claim() -> None:
     on_platform(story)
 
 
-def test_a_slot_that_is_no_longer_wanted_gives_its_claim_back() -> None:
+def test_the_claim_of_a_removed_slot_is_released() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy(replicas=2)
         await platform.until_ready("web:1", 2)
@@ -178,8 +179,8 @@ def test_a_slot_that_is_no_longer_wanted_gives_its_claim_back() -> None:
     on_platform(story)
 
 
-def test_a_workload_beyond_the_limit_waits_and_says_so_until_there_is_room() -> None:
-    """Nothing is made of it; a workload that was there before is not touched."""
+def test_a_workload_beyond_the_limit_reports_the_quota_until_it_is_raised() -> None:
+    """It creates no instances. A lower limit does not affect a workload that was granted before."""
     workloads = "compute.datumapis.com/workloads"
 
     async def story(platform: Platform) -> str:
@@ -209,7 +210,7 @@ def test_a_workload_beyond_the_limit_waits_and_says_so_until_there_is_room() -> 
     assert f"{workloads} would exceed the limit of 0" in on_platform(story)
 
 
-def test_a_workload_whose_quota_nobody_decides_says_what_it_waits_for() -> None:
+def test_a_workload_with_an_undecided_claim_reports_that_it_waits() -> None:
     undecided = tuple(c for c in EVERYTHING if c not in quota.DECISION_CONTROLLERS)
 
     async def story(platform: Platform) -> str:
@@ -220,7 +221,7 @@ def test_a_workload_whose_quota_nobody_decides_says_what_it_waits_for() -> None:
     assert told == "Waiting for the quota decision"
 
 
-def test_another_size_is_another_claim() -> None:
+def test_another_instance_type_gets_another_claim() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -245,9 +246,7 @@ def test_another_size_is_another_claim() -> None:
     on_platform(story)
 
 
-def test_a_claim_that_somebody_deletes_counts_while_its_machine_runs_and_is_made_again_after() -> (
-    None
-):
+def test_a_deleted_claim_counts_while_its_machine_runs_and_is_then_recreated() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -269,7 +268,7 @@ def test_a_claim_that_somebody_deletes_counts_while_its_machine_runs_and_is_made
     on_platform(story)
 
 
-def test_a_denied_claim_that_somebody_deletes_is_made_again_at_once() -> None:
+def test_a_deleted_denied_claim_is_recreated_at_once() -> None:
     async def story(platform: Platform) -> None:
         await platform.booted()
         await limit_instances(platform, 0)
@@ -289,8 +288,8 @@ def test_a_denied_claim_that_somebody_deletes_is_made_again_at_once() -> None:
     on_platform(story)
 
 
-def test_who_waits_for_quota_is_not_put_off_by_others_who_write() -> None:
-    """A conflict in the waiting time costs one step of it, not an ever longer pause."""
+def test_conflicts_with_other_writers_do_not_delay_an_instance_that_waits_for_quota() -> None:
+    """A conflict costs one retry step. The delay does not grow with each conflict."""
 
     async def story(platform: Platform) -> float:
         await platform.booted()
@@ -318,7 +317,7 @@ def test_who_waits_for_quota_is_not_put_off_by_others_who_write() -> None:
     assert on_platform(story) < 15
 
 
-def test_claims_of_other_kinds_of_the_same_name_are_left_alone() -> None:
+def test_claims_of_other_kinds_with_the_same_name_are_not_deleted() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -340,7 +339,7 @@ def test_claims_of_other_kinds_of_the_same_name_are_left_alone() -> None:
 
 
 def test_deleting_a_namespace_frees_no_quota_before_its_machines_are_gone() -> None:
-    """Ten machines are granted; the namespace of ten goes while ten more are asked for."""
+    """The quota is ten: a namespace with ten machines is deleted while ten more are requested."""
 
     async def story(platform: Platform) -> int:
         await platform.booted()
@@ -367,7 +366,7 @@ def test_deleting_a_namespace_frees_no_quota_before_its_machines_are_gone() -> N
     assert on_platform(story) == 10
 
 
-def test_the_service_declares_what_it_counts() -> None:
+def test_the_service_declares_its_quota_metrics() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")

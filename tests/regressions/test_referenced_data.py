@@ -1,5 +1,8 @@
-"""ConfigMaps and Secrets on the whole platform: from the project over the hub to every cell, named
-when they are missing, taken at a start and gone with the last that refers to them."""
+"""ConfigMaps and Secrets on the whole platform.
+
+They are copied from the project over the hub to every cell, reported when missing, used at a start,
+and deleted with the last reference.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ BYTES = "hunter2-is-the-password"
 
 
 async def deploy(platform: Platform, *, env: Any = ENV, replicas: int = 1) -> None:
-    """A workload like any other, and then one that refers to data, before it has started."""
+    """Deploy a workload, and add the references to data before it has started."""
     await platform.deploy("web:0", replicas=replicas)
     await refer(platform, env=env)
 
@@ -63,7 +66,7 @@ async def refer(platform: Platform, *, env: Any = ENV, image: str = "web:1") -> 
 
 
 async def put(platform: Platform, kind: KindInfo[Any], name: str, data: JsonObject) -> None:
-    """Make it, or change it."""
+    """Create or update the source."""
     field = "stringData" if kind is SECRET else "data"
     body: JsonObject = {
         "apiVersion": "v1",
@@ -108,7 +111,7 @@ async def until_instance_says(platform: Platform, reason: str) -> Condition:
 
 
 async def copies(platform: Platform) -> dict[str, list[str]]:
-    """What is there of the sources beyond the project, by plane."""
+    """Return the copies of sources on hub and cell, by plane."""
     found: dict[str, list[str]] = {}
     for plane in (HUB, CELL):
         client = platform.host.operator(plane)
@@ -125,7 +128,7 @@ async def copies(platform: Platform) -> dict[str, list[str]]:
 BOTH = ["ConfigMap/web", "Secret/db"]
 
 
-def test_sources_reach_the_machine_and_their_versions_are_on_record() -> None:
+def test_sources_are_delivered_to_the_machine_and_their_versions_recorded() -> None:
     async def story(platform: Platform) -> None:
         await sources(platform)
         await deploy(platform)
@@ -144,7 +147,7 @@ def test_sources_reach_the_machine_and_their_versions_are_on_record() -> None:
     on_platform(story)
 
 
-def test_missing_sources_hold_the_instance_are_named_everywhere_and_wake_it_in_time() -> None:
+def test_missing_sources_block_the_instance_and_are_reported_until_they_exist() -> None:
     async def story(platform: Platform) -> None:
         await deploy(platform)
         held = await until_instance_says(platform, "SourceNotFound")
@@ -168,7 +171,7 @@ def test_missing_sources_hold_the_instance_are_named_everywhere_and_wake_it_in_t
     on_platform(story)
 
 
-def test_sources_that_the_platform_may_not_read_are_named() -> None:
+def test_unreadable_sources_are_reported() -> None:
     async def story(platform: Platform) -> None:
         await sources(platform)
         for plane in (PROJECT, CELL):
@@ -183,7 +186,7 @@ def test_sources_that_the_platform_may_not_read_are_named() -> None:
 
 
 async def take_away_secrets(platform: Platform, plane: PlaneName) -> None:
-    """The role of the controllers, with everything in it spelled out but Secrets."""
+    """Replace the wildcard in the role of the controllers by all resources except Secrets."""
     operator, ref = platform.host.operator(plane), Ref("", "manager")
     role = await operator.get(CLUSTER_ROLE, ref)
     named = sorted({kind.plural for kind in KINDS} - {"secrets"})
@@ -194,7 +197,7 @@ async def take_away_secrets(platform: Platform, plane: PlaneName) -> None:
     await operator.patch_plain(CLUSTER_ROLE, ref, {"rules": [r for r in rules if r["resources"]]})
 
 
-def test_a_source_that_is_too_large_holds_the_gate() -> None:
+def test_a_source_that_is_too_large_blocks_the_gate() -> None:
     async def story(platform: Platform) -> None:
         await put(platform, CONFIG_MAP, "web", {"colour": "x" * (256 * 1024 + 1)})
         await put(platform, SECRET, "db", {"password": BYTES})
@@ -206,7 +209,7 @@ def test_a_source_that_is_too_large_holds_the_gate() -> None:
     on_platform(story)
 
 
-def test_optional_sources_hold_nothing() -> None:
+def test_missing_optional_sources_do_not_block() -> None:
     absent = {"secretKeyRef": {"name": "none", "key": "x", "optional": True}}
 
     async def story(platform: Platform) -> None:
@@ -220,7 +223,7 @@ def test_optional_sources_hold_nothing() -> None:
     on_platform(story)
 
 
-def test_a_change_rolls_nothing_and_a_restart_right_after_it_picks_it_up() -> None:
+def test_a_changed_source_starts_no_rollout_and_is_used_by_the_next_restart() -> None:
     async def story(platform: Platform) -> None:
         await sources(platform)
         await deploy(platform)
@@ -252,7 +255,7 @@ def test_a_change_rolls_nothing_and_a_restart_right_after_it_picks_it_up() -> No
     on_platform(story)
 
 
-def test_a_source_that_goes_takes_nothing_down_and_its_copy_goes_with_the_last_reference() -> None:
+def test_a_deleted_source_stops_nothing_and_its_copy_is_deleted_with_the_last_reference() -> None:
     async def story(platform: Platform) -> None:
         await sources(platform)
         await deploy(platform)
@@ -286,7 +289,7 @@ def test_a_source_that_goes_takes_nothing_down_and_its_copy_goes_with_the_last_r
     on_platform(story)
 
 
-def test_a_source_that_two_cities_share_reaches_both_and_leaves_one_alone() -> None:
+def test_a_source_of_two_cities_is_copied_to_both_and_deleted_from_each_on_its_own() -> None:
     other = cell_plane("iad")
 
     async def main(loop: VirtualLoop) -> None:
@@ -310,7 +313,7 @@ async def place(platform: Platform, *cities: str) -> None:
 
 
 async def reached(platform: Platform, *cells: PlaneName) -> bool:
-    """Whether exactly these cells have both sources, and machines that were started with them."""
+    """Return True if exactly these cells have both sources and machines started with them."""
     for cell, provider in platform.host.providers.items():
         client = platform.host.operator(cell)
         found = [o.metadata.name for k in BOTH_KINDS for o in (await client.list(k)).items]
@@ -321,7 +324,7 @@ async def reached(platform: Platform, *cells: PlaneName) -> bool:
     return True
 
 
-def test_a_machine_that_is_lost_starts_again_with_the_copy_of_a_source_that_is_gone() -> None:
+def test_a_lost_machine_is_restarted_with_the_copy_of_a_deleted_source() -> None:
     async def story(platform: Platform) -> None:
         await sources(platform)
         await deploy(platform)
@@ -330,7 +333,7 @@ def test_a_machine_that_is_lost_starts_again_with_the_copy_of_a_source_that_is_g
         await asyncio.sleep(5)
         machines = platform.host.providers[CELL].machines
         machines.clear()
-        await asyncio.sleep(60)  # nobody tells of it: the machine is looked after now and then
+        await asyncio.sleep(60)  # without an event, only the periodic check finds the loss
         (machine,) = machines.values()
         assert any(name.startswith("Secret/db@") for name in machine.data)
         await platform.until_ready("web:1")
@@ -338,8 +341,8 @@ def test_a_machine_that_is_lost_starts_again_with_the_copy_of_a_source_that_is_g
     on_platform(story)
 
 
-def test_secret_bytes_are_in_secrets_and_works_and_nowhere_else() -> None:
-    """Works carry what the hub sends to cells, as Karmada's do."""
+def test_only_secrets_and_works_contain_secret_bytes() -> None:
+    """A Work contains the objects that the hub sends to a cell, as in Karmada."""
     encoded = "aHVudGVyMi1pcy10aGUtcGFzc3dvcmQ"
 
     async def story(platform: Platform) -> None:
@@ -358,11 +361,11 @@ def test_secret_bytes_are_in_secrets_and_works_and_nowhere_else() -> None:
     on_platform(story)
 
 
-# --- one plane: the sources lie beside the deployment
+# --- one plane: the sources are in the namespace of the deployment
 
 
 async def deploy_beside(platform: Platform) -> Client:
-    """A deployment that came from no project, in a namespace that has a quota."""
+    """Create a deployment without a project, in a namespace that has a quota."""
     await platform.until(lambda: is_up(platform), "the platform answers")
     cell = platform.host.operator(CELL)
     identity = {labels.UPSTREAM_NAMESPACE: "default", labels.UPSTREAM_CLUSTER: "cluster-default"}
@@ -393,7 +396,7 @@ async def put_beside(cell: Client, **data: str) -> None:
     )
 
 
-def test_on_one_plane_an_instance_waits_for_sources_beside_it_and_starts_with_them() -> None:
+def test_on_one_plane_an_instance_waits_for_sources_in_its_namespace() -> None:
     async def story(platform: Platform) -> None:
         cell = await deploy_beside(platform)
         held = await until_instance_says(platform, "SourceNotFound")
@@ -408,7 +411,7 @@ def test_on_one_plane_an_instance_waits_for_sources_beside_it_and_starts_with_th
     on_platform(story)
 
 
-def test_on_one_plane_a_lost_machine_waits_for_a_source_that_is_gone_and_says_so() -> None:
+def test_on_one_plane_a_lost_machine_waits_for_a_deleted_source_and_reports_it() -> None:
     async def story(platform: Platform) -> None:
         cell = await deploy_beside(platform)
         web = ConfigMap(metadata=ObjectMeta(name="web", namespace="beside"), data={"colour": "b"})
@@ -434,10 +437,10 @@ def test_on_one_plane_a_lost_machine_waits_for_a_source_that_is_gone_and_says_so
     on_platform(story)
 
 
-def test_data_is_back_as_soon_as_the_deployment_when_a_hub_namespace_was_deleted(
+def test_data_is_recreated_with_the_deployment_after_a_hub_namespace_was_deleted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Seen: a minute without an instance, and tracebacks for refusals that pass by themselves."""
+    """Regression: no instance for a minute, and tracebacks for temporary refusals."""
 
     async def story(platform: Platform) -> float:
         await platform.booted()

@@ -1,4 +1,4 @@
-"""A Server is mapped to its Instance whatever was edited, and no Instance outlives its machine.
+"""A Server is mapped to its Instance after any edit, and a lost machine is noticed.
 
 An Instance stays Available for at most AVAILABLE_S after its machine is gone.
 """
@@ -52,7 +52,7 @@ async def _edit(platform: Platform, server: Server, patch: JsonObject) -> None:
 
 
 async def _restored_tags(platform: Platform, patch: JsonObject) -> tuple[bool, bool, bool]:
-    """Edit the only Server; whether its tag, its label and its owner are as before afterwards."""
+    """Edit the only Server and return whether its tag, its labels and its owner are restored."""
     await platform.deploy()
     await platform.until_ready("web:1")
     before = await _only_server(platform)
@@ -72,11 +72,11 @@ def test_a_missing_tag_is_restored() -> None:
     assert on_platform(lambda p: _restored_tags(p, NO_TAG)) == (True, True, True)
 
 
-def test_a_server_without_any_evidence_is_found_by_its_name_and_all_of_it_is_restored() -> None:
+def test_a_server_without_references_is_found_by_its_name_and_all_are_restored() -> None:
     assert on_platform(lambda p: _restored_tags(p, NO_EVIDENCE)) == (True, True, True)
 
 
-def test_a_tag_edited_to_another_instance_is_restored_and_neither_instance_is_harmed() -> None:
+def test_a_tag_edited_to_another_instance_is_restored_without_an_outage() -> None:
     async def story(platform: Platform) -> list[str]:
         await platform.deploy(replicas=2)
         await platform.until_ready("web:1", 2)
@@ -103,7 +103,7 @@ def test_a_tag_edited_to_another_instance_is_restored_and_neither_instance_is_ha
 
 
 async def _replaced(platform: Platform, *edits: JsonObject) -> bool:
-    """Edit and delete the only Server at once; whether another one serves in time."""
+    """Edit and delete the only Server at once; return whether it is replaced in time."""
     await platform.deploy()
     await platform.until_ready("web:1")
     server = await _only_server(platform)
@@ -119,7 +119,7 @@ def test_a_deleted_server_without_its_tag_is_replaced() -> None:
     assert on_platform(lambda p: _replaced(p, NO_TAG))
 
 
-def test_a_deleted_server_without_any_evidence_is_replaced() -> None:
+def test_a_deleted_server_without_references_is_replaced() -> None:
     assert on_platform(lambda p: _replaced(p, NO_EVIDENCE))
 
 
@@ -128,7 +128,7 @@ def test_a_server_whose_finalizer_was_removed_by_force_is_replaced() -> None:
 
 
 def _without_server_events(controller: Controller[Context]) -> Controller[Context]:
-    """The provisioner, but changes of Servers wake nobody."""
+    """Return the provisioner without the events of Servers."""
     if controller.name != "provisioner":
         return controller
     edges = tuple(reads(SERVER) if edge.kind is SERVER else edge for edge in controller.edges)
@@ -161,7 +161,7 @@ def test_an_instance_whose_server_is_gone_is_found_without_an_event() -> None:
 
 
 def test_an_instance_is_not_available_while_its_server_is_being_removed() -> None:
-    """The machine stops at any moment now, and nobody can say when it is gone."""
+    """The machine may stop at any moment, and its end cannot be predicted."""
 
     async def story(platform: Platform) -> tuple[bool, str]:
         await platform.deploy()
@@ -184,7 +184,7 @@ def test_an_instance_whose_machine_is_gone_without_an_event_is_not_available_for
         await platform.until_ready("web:1")
         provider = _provider(platform)
         provider.machines.clear()
-        provider.lie = "never-there"  # so that it stays away, and is seen to be
+        provider.lie = "never-there"  # the machine stays lost, and observations report it as absent
         await asyncio.sleep(AVAILABLE_S)
         (instance,) = await platform.instances()
         return _is_available(instance)
@@ -193,7 +193,7 @@ def test_an_instance_whose_machine_is_gone_without_an_event_is_not_available_for
 
 
 def test_a_lost_machine_is_reported_before_the_next_one_is_started() -> None:
-    """Another machine of the name has to go first, and that takes a while."""
+    """Another machine of the name must be removed first, which takes a while."""
 
     async def story(platform: Platform) -> bool:
         await platform.deploy()

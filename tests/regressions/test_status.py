@@ -1,4 +1,4 @@
-"""What users read: locations, blocked counts, zeros that are said, and who is called silent."""
+"""Status for users: locations, blocked counts, explicit zeros, and unreachable cells."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def workload_condition(platform: Platform, type_: str) -> tuple[str, str, 
     return (found.status, found.reason, found.message) if found is not None else ("", "", "")
 
 
-def test_the_location_lands_on_the_deployment_and_on_every_instance() -> None:
+def test_the_location_is_copied_to_the_deployment_and_every_instance() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy(replicas=2)
         await platform.until_ready("web:1", 2)
@@ -52,7 +52,7 @@ def test_a_city_without_a_cell_is_counted_as_blocked_and_is_no_rollout() -> None
     on_platform(story)
 
 
-def test_a_paused_rollout_says_that_it_is_paused() -> None:
+def test_a_paused_rollout_is_reported_as_paused() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy(replicas=2)
         await platform.until_ready("web:1", 2)
@@ -66,7 +66,7 @@ def test_a_paused_rollout_says_that_it_is_paused() -> None:
     on_platform(story)
 
 
-def test_counts_of_nothing_are_said_from_the_first_status_on() -> None:
+def test_zero_counts_are_written_from_the_first_status_on() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")
@@ -84,7 +84,7 @@ def test_counts_of_nothing_are_said_from_the_first_status_on() -> None:
     on_platform(story)
 
 
-def test_scaling_down_what_is_healthy_warns_of_nothing() -> None:
+def test_scaling_down_healthy_instances_causes_no_warning() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy(replicas=3)
         await platform.until_ready("web:1", 3)
@@ -99,7 +99,7 @@ def test_scaling_down_what_is_healthy_warns_of_nothing() -> None:
     on_platform(story)
 
 
-def test_one_missed_answer_of_a_cell_changes_nothing_and_half_a_minute_does() -> None:
+def test_a_cell_is_unreachable_after_half_a_minute_and_not_after_one_missed_probe() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()
         await platform.until_ready("web:1")

@@ -1,9 +1,9 @@
-"""What releases before left behind at rest: the present controllers find nothing to do in it.
+"""Upgrade: the current controllers find nothing to do in the settled state of an earlier release.
 
-``upgrade/COMMIT.gz`` is what the release of that commit had stored, recorded by
-``python -m hack.rehearse_upgrade``, which also runs both releases in turn. Here the present one
-starts on the record: nothing is rolled, nothing is rewritten but what is on a list, and then there
-is silence.
+``upgrade/COMMIT.gz`` is the store of the release of that commit, recorded by
+``python -m hack.rehearse_upgrade``, which also runs both releases in turn. Here the current release
+starts on the record: it recreates no instance, rewrites only the fields in ``ONCE``, and then
+writes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from testkit.sim.loop import VirtualLoop, run_virtual
 RECORDS = sorted(Path(__file__).with_name("upgrade").glob("*.gz"))
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")
 SETTLE_S, SILENCE_S = 120.0, 900.0
-# A release may have more to say about these from its first moment on; users never see it.
+# A release may write these at its start. Users do not see them.
 _OF_THE_PLATFORM = frozenset(
     {
         "clusterroles.rbac.authorization.k8s.io",
@@ -43,8 +43,7 @@ _OF_THE_PLATFORM = frozenset(
     }
 )
 # Kinds with condition messages that were reworded since: one status write for each object.
-# Instances
-# are not among them.
+# Instances are not among them.
 _REWORDED = (
     *("clusters.cluster.karmada.io", "networkcontexts.networking.datumapis.com"),
     *("organizations.resourcemanager.miloapis.com", "projects.resourcemanager.miloapis.com"),
@@ -53,8 +52,8 @@ _REWORDED = (
     *("serviceentitlements.services.miloapis.com", "subnets.networking.datumapis.com"),
     "subnetclaims.networking.datumapis.com",
 )
-# What the present release writes once on what that one left, by resource and field: new fields that
-# have a value from the start. Reviewed by people; instances and servers can never be on it.
+# What the current release writes once after an upgrade, by resource and field: new fields with an
+# initial value. Every entry needs a review. Instances and servers are never allowed here.
 ONCE: dict[str, frozenset[tuple[str, str]]] = {
     "80698ae": frozenset(
         {
@@ -90,7 +89,7 @@ class Recorded:
 
 
 class NotedJournal(MemoryJournal):
-    """Remembers what is written."""
+    """A journal that records all writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,12 +107,12 @@ def read_record(path: Path) -> Recorded:
     return Recorded(told["at"], machines, undumped(dump))
 
 
-def test_there_is_a_record() -> None:
+def test_a_record_exists() -> None:
     assert RECORDS
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
-def test_every_object_of_the_release_before_is_still_one(path: Path) -> None:
+def test_every_object_of_the_earlier_release_is_still_valid(path: Path) -> None:
     for plane in read_record(path).planes.values():
         for key, (_, body) in plane.objects.items():
             if key.resource in _KINDS:
@@ -121,7 +120,7 @@ def test_every_object_of_the_release_before_is_still_one(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
-def test_nothing_is_rolled_and_then_there_is_silence(path: Path) -> None:
+def test_an_upgrade_rolls_nothing_and_settles(path: Path) -> None:
     recorded = read_record(path)
 
     async def main(loop: VirtualLoop) -> None:
@@ -151,7 +150,10 @@ def test_nothing_is_rolled_and_then_there_is_silence(path: Path) -> None:
 
 
 def _changed_fields(recorded: Recorded, written: list[Change]) -> Iterator[tuple[str, str]]:
-    """Resource, and the second level of what was changed of it; all of it if it is new or gone."""
+    """Yield resource and second-level field of each change.
+
+    The field is "everything" if the object is new or deleted.
+    """
     for change in written:
         if change.key.resource in _OF_THE_PLATFORM:
             continue

@@ -61,7 +61,7 @@ def test_indexes_always_equal_a_scan(
         obj = versioned(changed, next(versions))
         ref = Ref(obj.metadata.namespace, obj.metadata.name)
         entry = cache.entry_for(obj)
-        if number == indexed_after:  # after the entry was made, before it is put
+        if number == indexed_after:  # after the entry was created, before it is added
             cache.add_index(FIRST_LETTER)
             found.with_label("city", "DFW")
         if keep:

@@ -156,7 +156,7 @@ def test_messages_that_differ_after_the_cut_are_one_event() -> None:
 
 
 @pytest.mark.parametrize("message", [None, 5, b"bytes"])
-def test_a_message_that_is_no_text_fails_alone(message: Any) -> None:
+def test_a_message_that_is_not_text_fails_without_affecting_others(message: Any) -> None:
     async def test(at: RecorderWorld) -> None:
         at.recorder.record(a_request(message=message))
         at.recorder.record(a_request(message="valid"))
@@ -203,7 +203,7 @@ def test_setting_the_clock_back_does_not_prolong_a_limit() -> None:
     run_recorder(test)
 
 
-def test_events_about_members_have_a_budget_of_their_own() -> None:
+def test_events_about_members_have_a_separate_budget() -> None:
     """Regression: a deployment scaled from 5 to 40 had no other events for minutes."""
 
     async def test(at: RecorderWorld) -> None:

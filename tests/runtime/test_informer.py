@@ -37,7 +37,7 @@ async def an_informer(loop: VirtualLoop, planes: InProcessPlanes) -> Informer[Na
     return informer
 
 
-def test_it_follows_creates_changes_and_deletes() -> None:
+def test_the_cache_follows_creates_changes_and_deletes() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         informer = await an_informer(loop, planes)
         seen: list[str] = []
@@ -56,7 +56,7 @@ def test_it_follows_creates_changes_and_deletes() -> None:
     assert with_planes(test) == ["+", ""]
 
 
-def test_it_lists_again_after_its_version_was_compacted() -> None:
+def test_the_informer_lists_again_after_its_version_was_compacted() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[list[str], int]:
         client = await planes.create()
         informer = Informer(client, NAMESPACE, Random(1))
@@ -297,7 +297,7 @@ def test_an_object_that_becomes_unreadable_is_reported_as_deleted() -> None:
     assert names(recorded.informer) == []
 
 
-def test_a_kind_that_is_not_served_is_answered_and_synced_once_it_is_served() -> None:
+def test_a_kind_that_is_not_served_counts_as_answered_and_syncs_when_it_is_served() -> None:
     missing = [status(404, "NotFound") for _ in range(3)]
     recorded = RecordedInformer(*missing, listed(5, namespace("a", 1)), stream(then="is silent"))
 
@@ -335,7 +335,7 @@ def test_age_is_the_time_since_the_last_event_or_bookmark() -> None:
     assert much_later <= 30
 
 
-def test_nothing_of_managed_fields_is_kept() -> None:
+def test_managed_fields_are_not_cached() -> None:
     noise = {"manager": "other", "fieldsV1": {"f:metadata": {}}}
     recorded = RecordedInformer(
         listed(5, namespace("a", 1, managedFields=[noise])),

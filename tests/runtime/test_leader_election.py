@@ -1,4 +1,4 @@
-"""Leader election: at most one leader, whatever network, clocks and suspensions do."""
+"""Leader election: at most one leader despite network faults, clock skew and suspensions."""
 
 from __future__ import annotations
 

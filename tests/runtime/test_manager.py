@@ -1,4 +1,4 @@
-"""Manager: planes come and go, and outcomes lead to requeues, retries or nothing."""
+"""Manager: planes are engaged and disengaged; outcomes lead to requeues, retries or nothing."""
 
 from __future__ import annotations
 

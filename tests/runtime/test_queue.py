@@ -115,7 +115,7 @@ def on(plane: PlaneName, name: str) -> Key:
     return Key(plane, Ref("", name))
 
 
-def test_lanes_take_turns_however_full_one_is() -> None:
+def test_lanes_take_turns_independently_of_their_length() -> None:
     async def main(loop: VirtualLoop) -> list[PlaneName]:
         queue = a_queue()
         for number in range(100):

@@ -43,7 +43,7 @@ def manager_of(reconcile: Reconcile, *edges: Edge, **options: Any) -> Manager[An
     return Manager([controller], lambda manager: manager, Random(1))
 
 
-def test_a_plane_that_never_answers_does_not_slow_down_others() -> None:
+def test_an_unresponsive_plane_does_not_slow_down_others() -> None:
     """Each reconcile sends a request. Requests to one plane never end."""
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[list[float], int]:

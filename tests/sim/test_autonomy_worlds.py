@@ -1,4 +1,4 @@
-"""A cell that is started anew while everything above it is away goes on with what it knows."""
+"""I19: a cell process that restarts while the center is down continues with its stored state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def told(layout: WorldLayout, *operations: Operation, restart_s: float) -> Outco
 
 
 def ready_alone(outcome: Outcome, after_s: float) -> set[str]:
-    """Instances that the cell said are ready while nobody was above it."""
+    """Return the ordinals that the cell reported as ready while the center was down."""
     found = set()
     for line in outcome.trace:
         at_s, plane, _, resource, *rest = (*line.split(), "", "", "")
@@ -34,14 +34,14 @@ def ready_alone(outcome: Outcome, after_s: float) -> set[str]:
 
 
 @pytest.mark.parametrize("layout", [PLAIN, JOINED], ids=["plain", "joined"])
-def test_what_is_deleted_there_comes_back(layout: WorldLayout) -> None:
-    """Seen: the quota of the slot could not be read, so it stayed empty until the centre was
-    back."""
+def test_deleted_instances_are_recreated_while_the_center_is_down(layout: WorldLayout) -> None:
+    """Regression: the quota of the slot could not be read, so the slot stayed empty until the
+    center was back."""
     deleted = [DeleteObject(20.0 + n, "cell/dfw", INSTANCE.resource, n) for n in (0, 1)]
     outcome = told(layout, *deleted, restart_s=12.0)
     assert ready_alone(outcome, 20.0) == {"0", "1"}
 
 
-def test_a_rollout_that_it_has_heard_of_goes_on() -> None:
+def test_a_rollout_that_reached_the_cell_continues_without_the_center() -> None:
     outcome = told(JOINED, ChangeImage(9.7, "alpha", "web", "web:2"), restart_s=10.1)
     assert "0" in ready_alone(outcome, 11.0)

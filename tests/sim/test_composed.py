@@ -1,4 +1,4 @@
-"""Faults that need each other, planes that go, leaders that sleep: one world for each."""
+"""Faults that need each other, revoked planes, paused leaders: one world for each."""
 
 from __future__ import annotations
 
@@ -57,51 +57,51 @@ def told(layout: WorldLayout, operations: tuple[Operation, ...], *faults: f.Faul
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, c.ComposedFault) else "",
 )
-def test_the_world_is_as_wanted_after(layout: WorldLayout, fault: f.Fault) -> None:
+def test_the_world_converges_after(layout: WorldLayout, fault: f.Fault) -> None:
     outcome = told(layout, (ROLL, SHRINK), fault)
     assert outcome.sometimes[f"fault {type(fault).__name__}"] == 1
 
 
 @pytest.mark.parametrize("resource", [DEPLOYMENT.resource, WORK.resource, INSTANCE.resource])
-def test_a_set_that_is_suddenly_empty_comes_back(resource: str) -> None:
+def test_objects_are_recreated_after_all_of_a_kind_were_deleted(resource: str) -> None:
     everything = DeleteAll(6.0, "hub", resource, "")
     dropped = tuple(DropField(8.0 + n, "hub", resource, n) for n in range(3))
     assert "web" in " ".join(told(SPLIT, (everything, *dropped)).final)
 
 
-def test_an_object_that_was_replaced_unseen_is_not_taken_for_the_old_one() -> None:
-    """F5."""
+def test_an_object_recreated_during_a_watch_gap_is_not_mistaken_for_the_old_one() -> None:
+    """F5: the object is deleted and recreated while the cell cannot watch the hub."""
     replaced = DeleteObject(6.0, "hub", DEPLOYMENT.resource, 0)
     told(SPLIT, (replaced,), c.LoseHistory(5.5, 6.0, "cell-dfw", "centre"))
 
 
-def test_a_cell_that_comes_back_empty_takes_back_what_it_reported() -> None:
-    """It lost three instances and is asked for one: the hub shows one."""
+def test_instances_of_a_wiped_cell_are_removed_from_the_hub() -> None:
+    """The cell loses three instances, and one is desired: the hub shows one."""
     more, fewer = Scale(3.0, "alpha", "web", 3), Scale(7.0, "alpha", "web", 1)
     outcome = told(SPLIT, (more, fewer), f.EmptyHost(6.0, "cell-dfw"))
     assert sum("hub instances" in line for line in outcome.final) == 1
 
 
-def test_what_its_project_let_go_does_not_come_back_with_a_restored_hub() -> None:
-    """F23."""
+def test_a_deleted_workload_is_not_recreated_by_a_restored_hub() -> None:
+    """F23: the workload is deleted after the backup was made."""
     gone = DeleteWorkload(6.0, "alpha", "web")
     assert told(SPLIT, (gone,), c.RestorePlane(5.5, 3.0, "hub")).final == ()
 
 
-def test_a_cell_that_is_lost_with_a_new_copy_is_not_believed_any_more() -> None:
+def test_the_status_of_a_cell_lost_with_a_new_copy_is_not_trusted() -> None:
     faults = (f.EmptyHost(5.5, "cell-dfw"), c.DieWithCopy(5.5, "cell-dfw"))
     outcome = run_scenario(Scenario(1, SPLIT, (CREATE,), faults, 45.0))
     assert outcome.sometimes["host lost"] == 1
 
 
-def test_a_cell_brings_its_machines_back_while_the_centre_is_away() -> None:
-    """I19."""
+def test_a_cell_replaces_lost_machines_while_the_center_is_down() -> None:
+    """I19: a cell starts machines without the center."""
     away = f.StopHost(3.0, 90.0, "centre")
     told(SPLIT, (), away, f.LoseMachine(8.0, "dfw", 0), f.LoseMachine(9.0, "dfw", 1))
 
 
-def test_another_manager_takes_over_from_a_leader_that_sleeps_and_is_not_disturbed() -> None:
-    """F16, both ways round: one of them leads."""
+def test_another_manager_takes_over_from_a_paused_leader() -> None:
+    """F16: each of the two managers is paused in turn; one of them is the leader."""
     outcomes = [
         told(CANDIDATES, (ROLL, SHRINK), f.PauseHost(5.8, 25.0, host))
         for host in ("manager", "manager-2")
@@ -110,7 +110,7 @@ def test_another_manager_takes_over_from_a_leader_that_sleeps_and_is_not_disturb
 
 
 @pytest.mark.parametrize("processes", ["one", "split", "managers"])
-def test_a_project_that_is_revoked_leaves_nothing_behind(processes: str) -> None:
+def test_a_revoked_project_leaves_nothing(processes: str) -> None:
     layout = WorldLayout(processes, ("alpha", "beta"), ("dfw",), revocable=("beta",))  # type: ignore[arg-type]
     host = "all" if processes == "one" else "centre"
     outcome = told(
@@ -127,19 +127,19 @@ def test_a_project_that_is_revoked_leaves_nothing_behind(processes: str) -> None
     assert not any("beta" in line for line in outcome.final)
 
 
-def test_everybody_who_starts_anew_in_a_settled_world_writes_nothing() -> None:
-    """I24."""
+def test_processes_that_restart_in_a_settled_world_write_nothing() -> None:
+    """I24: restarts cause no writes."""
     outcome = run_scenario(Scenario(5, SPLIT, (CREATE,), (), 3.0))
     assert any("all processes restart" in line for line in outcome.trace)
 
 
-def test_names_that_begin_alike_are_told_apart() -> None:
+def test_workloads_with_a_common_name_prefix_do_not_affect_each_other() -> None:
     other = CreateWorkload(0.0, "alpha", "web-0", "web:2", 1, ("DFW",))
     outcome = told(ONE, (other, DeleteWorkload(5.0, "alpha", "web")))
     assert [line.split()[2] for line in outcome.final if " workloads" in line] == ["default/web-0"]
 
 
-def test_every_story_can_be_told_in_every_world_and_keeps_its_faults_meaningful() -> None:
+def test_every_fault_template_applies_to_every_scenario() -> None:
     for seed in range(1, 60):
         for number, story in enumerate(FAULT_TEMPLATES):
             scenario = story(stream(seed, "workload", str(number)), scenario_of(seed))

@@ -1,4 +1,4 @@
-"""Data that workloads refer to, in the simulated world: it holds, and what breaks it is seen."""
+"""Referenced ConfigMaps and Secrets: machines receive them, and I18 and I26 find violations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STORY: tuple[Operation, ...] = (
 CALM = Scenario(1, WorldLayout("one", ("alpha",), ("dfw", "iad")), STORY, (), 12.0)
 
 
-def test_some_worlds_refer_to_data() -> None:
+def test_some_worlds_reference_data() -> None:
     drawn = [o for seed in range(1, 40) for o in scenario_of(seed).operations]
     assert any(isinstance(operation, ReferToData) for operation in drawn)
     assert any(isinstance(operation, ReplaceData) for operation in drawn)
@@ -74,11 +74,11 @@ def bytes_carried_along() -> Iterator[None]:
         yield
 
 
-def test_a_machine_without_its_data_is_seen() -> None:
+def test_a_machine_without_its_data_is_a_violation() -> None:
     with gate_opened_and_nothing_asked(), pytest.raises(WorldBroken, match="I26"):
         run_scenario(CALM)
 
 
-def test_bytes_of_a_secret_outside_of_secrets_are_seen() -> None:
+def test_secret_bytes_outside_of_secrets_are_a_violation() -> None:
     with bytes_carried_along(), pytest.raises(WorldBroken, match="I18"):
         run_scenario(CALM)

@@ -1,4 +1,4 @@
-"""Stories of many planes are drawn, and each has what it is about."""
+"""Federation templates are drawn, and each contains the operations and faults that it requires."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def drawn(story: Template) -> list[Scenario]:
     return [story(Random(seed), scenario_of(7)) for seed in SEEDS]
 
 
-def test_some_worlds_tell_one_and_each_seed_always_the_same() -> None:
+def test_some_seeds_apply_a_federation_template_reproducibly() -> None:
     told = [seed for seed in range(1, 300) if _is_told(seed)]
     assert 1 <= len(told) < 40
     assert scenario_of(told[0]) == scenario_of(told[0])
@@ -30,7 +30,7 @@ def _is_told(seed: int) -> bool:
     )
 
 
-def test_partitioned_worlds_have_three_cells_or_twenty_and_every_way_not_to_hear() -> None:
+def test_partitioned_worlds_have_three_or_twenty_cells_and_every_kind_of_partition() -> None:
     worlds = drawn(stories._partitioned)
     assert {len(world.layout.cells) for world in worlds} == {3, 20}
     found = {type(fault) for world in worlds for fault in world.faults}
@@ -38,7 +38,7 @@ def test_partitioned_worlds_have_three_cells_or_twenty_and_every_way_not_to_hear
     assert wanted | {f.HalfOpenWatches, f.SlowWatches, f.LagWatches, f.StopHost} <= found
 
 
-def test_a_cell_that_is_left_alone_has_something_to_do() -> None:
+def test_instances_are_deleted_on_a_cell_while_the_center_is_down() -> None:
     for world in drawn(stories._left_alone):
         stop = next(fault for fault in world.faults if isinstance(fault, f.StopHost))
         deleted = [o for o in world.operations if isinstance(o, DeleteObject)]

@@ -1,4 +1,4 @@
-"""The checks about what a deleted namespace leaves behind find what they are for."""
+"""The checks of hub namespaces and prefixes find what a deleted namespace leaves behind."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def put(state: ClusterState, plane: str, resource: str, name: str, **row: Any) -
     list(state.apply([Change(plane, 1, ObjectKey(resource, "", name), body)]))
 
 
-def test_a_home_without_its_source_is_found_on_hub_and_cell() -> None:
+def test_a_hub_namespace_without_its_source_is_found_on_hub_and_cell() -> None:
     for plane, resource in (
         ("hub", NAMESPACE.resource),
         ("hub", CLUSTER_POLICY.resource),
@@ -50,7 +50,7 @@ def test_a_home_without_its_source_is_found_on_hub_and_cell() -> None:
         assert i5_no_hub_namespace_outlives_its_source(state, CORE) == ""
 
 
-def test_a_home_that_says_it_is_of_another_is_found() -> None:
+def test_a_hub_namespace_with_wrong_labels_is_found() -> None:
     state = a_truth()
     put(state, "project/alpha", NAMESPACE.resource, "team")
     told = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "other"}
@@ -70,7 +70,7 @@ def put_labelled(state: ClusterState, told: dict[str, str]) -> None:
     list(state.apply([Change("hub", 1, key, encode({"metadata": metadata}))]))
 
 
-def test_a_prefix_that_a_machine_has_an_address_of_is_found() -> None:
+def test_releasing_a_prefix_with_the_address_of_a_machine_is_found() -> None:
     machine = SimulatedMachine(number=1, image="web:1", runs_from_s=0.0, addresses=["10.128.16.2"])
     provider = Provider(lambda: 0.0, machines=MachineTable({"ns/web-0/uid": machine}))
     state = a_truth({"cell/dfw": provider})
@@ -83,8 +83,8 @@ def test_a_prefix_that_a_machine_has_an_address_of_is_found() -> None:
 
 
 @pytest.mark.parametrize("for_s", [40.0, math.inf])
-def test_a_namespace_goes_when_its_silent_cell_is_back_and_not_before(for_s: float) -> None:
-    """Until then machines may run there on the quota that its claims hold."""
+def test_a_namespace_is_deleted_only_after_its_unreachable_cell_is_back(for_s: float) -> None:
+    """Until the cell is back, its machines may run on the quota of the namespace's claims."""
     layout = WorldLayout(processes="split", projects=("alpha",), cells=("dfw", "iad"))
     operations = (
         CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",)),

@@ -1,4 +1,7 @@
-"""Every check finds the violation it is for, and is content with the same scene without it."""
+"""Every check finds its violation, and accepts the same scene without the violation.
+
+A test named after an invariant (``test_i1_...``) describes the violation that the check must find.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ LEAVING_SINCE = "2023-11-14T22:13:20Z"
 
 
 class Scene:
-    """A truth that tests write row by row, with the observer looking on."""
+    """A cluster state that tests write row by row; the observer checks each row."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -124,7 +127,7 @@ def test_i7_available_long_after_its_machine(scene: Scene) -> None:
     assert scene.violation.startswith("I7")
 
 
-def test_i8_ahead_of_what_exists_or_going_back(scene: Scene) -> None:
+def test_i8_an_observed_generation_that_does_not_exist_or_decreases(scene: Scene) -> None:
     scene.put(ALPHA, WORKLOAD, "web", status={"observedGeneration": 2})
     assert "observed 2 of 1" in scene.violation
     back = Scene()
@@ -142,7 +145,7 @@ def test_i8_ahead_of_what_exists_or_going_back(scene: Scene) -> None:
     ],
     ids=["as-the-copy", "ahead-of-the-copy", "copy-stays"],
 )
-def test_i8_the_hub_mirrors_the_generation_of_a_copy_that_is_deleted(
+def test_i8_the_hub_may_mirror_the_generation_of_a_deleted_copy(
     scene: Scene, observed: int, copy: JsonObject, fine: bool
 ) -> None:
     def report(generation: int) -> None:
@@ -152,11 +155,11 @@ def test_i8_the_hub_mirrors_the_generation_of_a_copy_that_is_deleted(
     report(3)
     scene.put(CELL, DEPLOYMENT, "web", metadata=copy)
     report(observed)
-    report(1)  # the next copy starts again
+    report(1)  # the next copy starts at generation 1
     assert scene.violation.startswith("I8") != fine
 
 
-def test_i9_versions_that_do_not_rise(scene: Scene) -> None:
+def test_i9_versions_that_do_not_increase(scene: Scene) -> None:
     scene.put(HUB, NAMESPACE, "x", namespace="")
     scene._versions[HUB] = 0
     scene.put(HUB, NAMESPACE, "x", namespace="")
@@ -190,20 +193,20 @@ def test_i14_a_healthy_instance_is_removed(scene: Scene) -> None:
     assert "ready and current" in scene.violation
 
 
-def test_i14_lets_a_hub_that_came_from_a_backup_ask_for_what_it_knew(scene: Scene) -> None:
+def test_i14_accepts_the_older_template_of_a_restored_hub(scene: Scene) -> None:
     scene.observer.state.restored[HUB] = None
     _instances(scene, 2, replicas=2)
     _instance(scene, 0, leaving=True)
     assert not scene.violation
 
 
-def test_i14_a_lower_ordinal_goes_before_a_higher(scene: Scene) -> None:
+def test_i14_a_lower_ordinal_is_deleted_before_a_higher_one(scene: Scene) -> None:
     _instances(scene, 3, replicas=1)
     _instance(scene, 1, leaving=True)
     assert "before web-2" in scene.violation
 
 
-def test_i14_is_content_with_a_surplus_and_with_what_is_broken(scene: Scene) -> None:
+def test_i14_accepts_deleting_surplus_and_broken_instances(scene: Scene) -> None:
     _instances(scene, 2, replicas=1)
     _instance(scene, 1, leaving=True)
     _instance(scene, 0, ready="False")
@@ -211,7 +214,7 @@ def test_i14_is_content_with_a_surplus_and_with_what_is_broken(scene: Scene) -> 
     assert not scene.violation
 
 
-def test_i15_a_server_leaves_before_its_machine(scene: Scene) -> None:
+def test_i15_a_server_is_deleted_before_its_machine(scene: Scene) -> None:
     scene.put(CELL, SERVER, "web-0")
     scene.run_machine("web-0", "uid-web-0")
     scene.drop(CELL, SERVER, "web-0")
@@ -224,7 +227,7 @@ def _copy_on_the_cell(scene: Scene) -> None:
     scene.put(CELL, DEPLOYMENT, "web", spec=spec, metadata={"annotations": notes})
 
 
-def test_i15_a_tombstone_leaves_before_the_copy(scene: Scene) -> None:
+def test_i15_a_tombstone_is_deleted_before_the_copy(scene: Scene) -> None:
     scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw")
     _copy_on_the_cell(scene)
     scene.drop(HUB, WORK, "web-work", namespace="karmada-es-dfw")
@@ -235,7 +238,7 @@ def test_i15_a_tombstone_leaves_before_the_copy(scene: Scene) -> None:
     ("tombstone", "answers", "fine"),
     [(False, "False", False), (True, "True", False), (True, "False", True)],
 )
-def test_i15_the_project_lets_go_while_a_cell_has_it(
+def test_i15_a_project_deployment_is_deleted_while_a_cell_has_its_copy(
     scene: Scene, tombstone: bool, answers: str, fine: bool
 ) -> None:
     leaving = {"deletionTimestamp": "2023-11-14T22:13:20Z"} if tombstone else {}
@@ -283,7 +286,7 @@ def test_i15_restored_work_that_is_deleted_again_needs_its_tombstone(scene: Scen
     assert "no Work is terminating" in scene.violation
 
 
-def test_i17_something_of_one_project_on_the_plane_of_another(scene: Scene) -> None:
+def test_i17_an_object_of_one_project_on_the_plane_of_another(scene: Scene) -> None:
     scene.put(ALPHA, WORKLOAD, "web", spec={"env": canary("alpha")})
     assert not scene.violation
     scene.put(BETA, WORKLOAD, "web", spec={"env": canary("alpha")})
@@ -295,7 +298,7 @@ def test_i18_a_token_in_an_object(scene: Scene) -> None:
     assert scene.violation.startswith("I18")
 
 
-def test_i23_available_with_nothing_ready(scene: Scene) -> None:
+def test_i23_available_without_a_ready_replica(scene: Scene) -> None:
     scene.put(ALPHA, WORKLOAD, "web", status={**says("Available"), "readyReplicas": 1})
     assert not scene.violation
     scene.put(ALPHA, WORKLOAD, "api", status=says("Available"))
@@ -308,7 +311,7 @@ def test_renewing_a_lease_is_not_counted_as_a_write(scene: Scene) -> None:
     assert scene.state.writes == 1
 
 
-# --- after the calm
+# --- settled worlds
 
 IDENTITY = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "default"}
 COUNTS = (
@@ -328,7 +331,7 @@ def expected(**changes: Any) -> ExpectedState:
 
 @pytest.fixture
 def settled(scene: Scene) -> Scene:
-    """One workload with one instance, as it should be everywhere."""
+    """A settled world: one workload with one instance, consistent on all planes."""
     scene.run_machine("web-0", "uid-web-0")
     scene.put(CELL, SERVER, "web-0")
     status = {**dict.fromkeys(COUNTS, 1), **says("Available"), "observedGeneration": 1}
@@ -350,7 +353,7 @@ def settled(scene: Scene) -> Scene:
     return scene
 
 
-def test_i6_a_machine_too_many_and_one_of_the_wrong_image(settled: Scene) -> None:
+def test_i6_a_surplus_machine_and_a_machine_with_the_wrong_image(settled: Scene) -> None:
     settled.run_machine("web-0", "uid-web-0", image="web:2")
     assert "machines run" in find_missing(settled.state, expected())
     settled.run_machine("web-0", "uid-web-0")
@@ -363,14 +366,14 @@ def test_i3_a_machine_without_its_server(settled: Scene) -> None:
     assert "has no server" in find_missing(settled.state, expected())
 
 
-def test_i6_a_workload_that_miscounts_or_lags(settled: Scene) -> None:
+def test_i6_a_workload_status_with_wrong_counts_or_an_older_generation(settled: Scene) -> None:
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=dict.fromkeys(COUNTS, 0))
     assert "it reports" in find_missing(settled.state, expected())
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=dict.fromkeys(COUNTS, 1))
     assert "older generation" in find_missing(settled.state, expected())
 
 
-def test_i6_a_copy_that_is_left_over_or_missing(settled: Scene) -> None:
+def test_i6_a_surplus_or_missing_copy(settled: Scene) -> None:
     settled.put(HUB, INSTANCE, "web-1", spec=instance_spec())
     assert "the hub shows" in find_missing(settled.state, expected())
     settled.drop(HUB, INSTANCE, "web-1")
@@ -378,7 +381,7 @@ def test_i6_a_copy_that_is_left_over_or_missing(settled: Scene) -> None:
     assert "projects show" in find_missing(settled.state, expected())
 
 
-def test_i22_a_workload_that_is_not_ready_names_its_blocker(settled: Scene) -> None:
+def test_i22_a_workload_that_is_not_ready_needs_a_reason(settled: Scene) -> None:
     lost = expected(lost=frozenset({"dfw"}))
     silent = {"desiredReplicas": 1}
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=silent)
@@ -389,7 +392,7 @@ def test_i22_a_workload_that_is_not_ready_names_its_blocker(settled: Scene) -> N
     assert "has no reason" not in find_missing(settled.state, lost)
 
 
-def test_i7_what_is_called_ready_on_a_lost_cell(settled: Scene) -> None:
+def test_i7_an_instance_shown_as_ready_on_a_lost_cell(settled: Scene) -> None:
     lost = expected(lost=frozenset({"dfw"}))
     settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
     told = {"desiredReplicas": 1, **says("Available", "Unknown")}
@@ -408,12 +411,12 @@ def test_i7_what_is_called_ready_on_a_lost_cell(settled: Scene) -> None:
     assert find_missing(settled.state, lost) == ""
 
 
-def test_i6_a_cell_that_the_hub_does_not_know_to_answer(settled: Scene) -> None:
+def test_i6_a_reachable_cell_shown_as_not_ready(settled: Scene) -> None:
     settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
     assert "wrong Ready condition of dfw" in find_missing(settled.state, expected())
 
 
-def test_i5_whatever_still_speaks_of_a_deleted_workload(scene: Scene) -> None:
+def test_i5_leftovers_of_a_deleted_workload(scene: Scene) -> None:
     scene.put(HUB, WORK, "one", spec={"name": "web-default"})
     assert "works.work.karmada.io" in find_leftovers(scene.state, expected(wanted={}))
     scene.drop(HUB, WORK, "one")
@@ -422,7 +425,7 @@ def test_i5_whatever_still_speaks_of_a_deleted_workload(scene: Scene) -> None:
     assert "web-0" in find_leftovers(scene.state, expected(wanted={}))
 
 
-def test_i21_a_picture_leaves_out_ids_and_shows_what_is_said(settled: Scene) -> None:
+def test_i21_the_summary_omits_versions_and_contains_conditions(settled: Scene) -> None:
     before = summarize_state(settled.state, expected())
     settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready"))
     assert summarize_state(settled.state, expected()) == before
@@ -430,7 +433,7 @@ def test_i21_a_picture_leaves_out_ids_and_shows_what_is_said(settled: Scene) -> 
     assert summarize_state(settled.state, expected()) != before
 
 
-def test_i6_a_copy_that_leads_to_nobody_is_set_apart(settled: Scene) -> None:
+def test_i6_an_orphan_copy_must_be_quarantined(settled: Scene) -> None:
     settled.put(HUB, INSTANCE, "stray", spec=instance_spec())
     assert "stray has no source" in i6_orphan_copies_are_quarantined(settled.state, expected())
     marked = {"annotations": {labels.QUARANTINE_FINGERPRINT: "seen"}}

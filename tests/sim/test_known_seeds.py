@@ -1,4 +1,4 @@
-"""Seeds that once found something still pass."""
+"""Seeds that once found a bug still pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testkit.sim.run.trial import Failure, run_trial
 from testkit.sim.scenario.files import KnownSeed, read_known_seeds, scenario_text
 from testkit.sim.scenario.generate import scenario_of
 
-# All of them in CI; the newest here.
+# Here only the newest seeds run; CI runs all of them.
 KNOWN = read_known_seeds(Path(__file__).parent / "known_seeds.txt")[-3:]
 
 
@@ -20,7 +20,7 @@ def test_a_known_seed_passes(known: KnownSeed) -> None:
     assert not isinstance(trial, Failure), f"{known.found}: {trial.message}"
 
 
-def test_comments_and_empty_lines_are_passed_over(tmp_path: Path) -> None:
+def test_comments_and_empty_lines_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "seeds.txt"
     path.write_text("# why\n\n17  a lost delete\n4 a gate\n")
     assert read_known_seeds(path) == [
@@ -29,7 +29,7 @@ def test_comments_and_empty_lines_are_passed_over(tmp_path: Path) -> None:
     ]
 
 
-def test_the_scenario_that_was_kept_counts_whatever_the_seed_means_by_now(tmp_path: Path) -> None:
+def test_a_stored_scenario_replaces_the_generated_one(tmp_path: Path) -> None:
     path = tmp_path / "seeds.txt"
     path.write_text("17 a lost delete\n")
     (tmp_path / "seeds").mkdir()
@@ -38,7 +38,7 @@ def test_the_scenario_that_was_kept_counts_whatever_the_seed_means_by_now(tmp_pa
 
 
 @pytest.mark.parametrize("line", ["17", "seventeen  a word"])
-def test_a_line_without_seed_or_story_is_refused(tmp_path: Path, line: str) -> None:
+def test_a_line_without_seed_or_description_is_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "seeds.txt"
     path.write_text(line)
     with pytest.raises(ValueError, match=r"seeds\.txt:1"):

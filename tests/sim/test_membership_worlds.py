@@ -1,4 +1,4 @@
-"""Cells that leave, join again and take each other's place: one world for each way."""
+"""Cells that leave, join again and replace each other: one world for each case."""
 
 from __future__ import annotations
 
@@ -27,35 +27,36 @@ OURS = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
 
 
 def told(operation: Operation, *faults: f.Fault) -> Outcome:
-    """In the end the workload runs on the cell that serves its city, and nowhere else."""
+    """Run the operation and the faults. The settled workload runs only on the cell that serves its
+    city."""
     chaos_s = max(s.at_s + getattr(s, "for_s", 0.0) for s in (operation, *faults)) + 15.0
     return run_scenario(Scenario(1, JOINED, (OURS, operation), faults, chaos_s))
 
 
-def test_a_cell_that_leaves_is_followed_by_another_and_no_claim_is_left() -> None:
-    """Seen: claims that the cell had not yet let go were held for ever; and what it had said made
-    the workload Available before the other had begun."""
+def test_a_spare_replaces_a_cell_that_leaves_and_no_claim_remains() -> None:
+    """Regression: claims that the cell had not released were kept forever, and its last status made
+    the workload Available before the spare had started its machine."""
     outcome = told(LeaveCell(5.0, "dfw", "dfw-2", 1.0))
     assert any("cell/dfw-2" in line and "Ready=True" in line for line in outcome.trace)
 
 
-def test_where_two_cells_serve_a_city_and_the_first_leaves_nothing_runs_twice() -> None:
-    """Seen: the second began before the first had ended."""
+def test_nothing_runs_twice_when_the_first_of_two_cells_of_a_city_leaves() -> None:
+    """Regression: the second cell started the machine before the first had removed its own."""
     outcome = told(SecondCell(5.0, "dfw-2", 3.0, stays=True))
     assert any("cell/dfw-2" in line and "Ready=True" in line for line in outcome.trace)
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["wiped", "kept"])
-def test_a_dead_cell_leaves_by_force_and_joins_again(kept: bool) -> None:
+def test_an_unreachable_cell_leaves_by_force_and_joins_again(kept: bool) -> None:
     silence = f.IsolateHost(3.0, 60.0, "cell-dfw")
     told(LeaveCell(40.0, "dfw", "dfw", 1.0, forced=True, kept=kept), silence)
 
 
-def test_a_city_that_moves_back_before_its_first_cell_has_heard_of_it_settles() -> None:
+def test_a_city_may_move_back_while_its_first_cell_is_unreachable() -> None:
     told(MoveCity(5.0, "dfw-2", 20.0), f.IsolateHost(4.0, 50.0, "cell-dfw"))
 
 
-def test_cells_come_and_go_in_some_worlds_and_nothing_is_lost_for_ever_there() -> None:
+def test_some_worlds_have_joined_cells_and_no_permanent_faults() -> None:
     calm, seeds = scenario_of(7), range(9)
     for world in [story(Random(seed), calm) for story in CELL_TEMPLATES for seed in seeds]:
         assert world.layout.joined
@@ -63,7 +64,7 @@ def test_cells_come_and_go_in_some_worlds_and_nothing_is_lost_for_ever_there() -
     assert 1 <= sum(scenario_of(seed).layout.joined for seed in range(1, 200)) < 40
 
 
-def test_what_is_deleted_with_cascade_orphan_leaves_nothing_either() -> None:
+def test_deleting_with_cascade_orphan_leaves_nothing() -> None:
     layout = WorldLayout("split", ("alpha",), ("dfw",))
     operations = (
         OURS,

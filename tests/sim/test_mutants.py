@@ -1,4 +1,4 @@
-"""The simulator finds every mutant. `make sim-mutants` searches; its findings are replayed here."""
+"""The simulator finds every mutant: replays the findings that ``make sim-mutants`` recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each bend of a link does to requests and watches, with a host that only counts."""
+"""The effect of each link fault on requests and watches, with a host that only records requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WATCH = Request("GET", READ.path, {"watch": "1"})
 
 
 class Lines:
-    """A stream of whatever is put in; an empty line is its end."""
+    """A stream of the lines in a queue; an empty line ends it."""
 
     def __init__(self, lines: asyncio.Queue[bytes]) -> None:
         self._lines = lines
@@ -43,7 +43,7 @@ class Lines:
 
 
 class CountingHost:
-    """Answers everything, remembers it, and has one stream of lines to give."""
+    """A host that accepts and records every request, and serves one watch stream."""
 
     def __init__(self) -> None:
         self.asked: list[Request] = []
@@ -87,7 +87,7 @@ def run(story: Callable[[Net], Coroutine[Any, Any, None]], source: str = "here")
     run_virtual(Random(1), main)
 
 
-# A watch from another host, and one of a host at itself.
+# A watch from another host, and a watch of a host on itself.
 watched = pytest.mark.parametrize("source", ["here", "there"])
 
 
@@ -95,7 +95,7 @@ def always() -> bool:
     return True
 
 
-def test_a_sound_link_brings_the_answer() -> None:
+def test_a_sound_link_delivers_the_response() -> None:
     async def story(net: Net) -> None:
         assert (await net.send(READ)).status == 200
         assert net.host.asked == [READ]
@@ -103,7 +103,7 @@ def test_a_sound_link_brings_the_answer() -> None:
     run(story)
 
 
-def test_a_cut_in_the_way_of_the_question_keeps_it_from_arriving() -> None:
+def test_a_cut_request_direction_drops_the_request() -> None:
     async def story(net: Net) -> None:
         net.asks.cut += 1
         with pytest.raises(Unreachable):
@@ -114,7 +114,7 @@ def test_a_cut_in_the_way_of_the_question_keeps_it_from_arriving() -> None:
     run(story)
 
 
-def test_a_cut_in_the_way_of_the_answer_lets_the_write_happen() -> None:
+def test_a_cut_response_direction_does_not_prevent_the_write() -> None:
     async def story(net: Net) -> None:
         net.answers.cut += 1
         with pytest.raises(Unreachable):
@@ -125,7 +125,9 @@ def test_a_cut_in_the_way_of_the_answer_lets_the_write_happen() -> None:
 
 
 @pytest.mark.parametrize(("bend", "arrives"), [("lost_before", 0), ("lost_after", 1)])
-def test_a_lost_request_gets_no_answer_applied_or_not(bend: str, arrives: int) -> None:
+def test_a_lost_request_gets_no_response_whether_or_not_it_was_applied(
+    bend: str, arrives: int
+) -> None:
     async def story(net: Net) -> None:
         getattr(net.asks, bend).append(always)
         with pytest.raises(Unreachable):
@@ -135,7 +137,7 @@ def test_a_lost_request_gets_no_answer_applied_or_not(bend: str, arrives: int) -
     run(story)
 
 
-def test_a_throttled_request_is_answered_429_and_nothing_done() -> None:
+def test_a_throttled_request_gets_429_and_is_not_applied() -> None:
     async def story(net: Net) -> None:
         net.asks.throttled.append(always)
         response = await net.send(WRITE)
@@ -145,7 +147,7 @@ def test_a_throttled_request_is_answered_429_and_nothing_done() -> None:
     run(story)
 
 
-def test_a_delayed_write_is_given_up_and_lands_later() -> None:
+def test_a_delayed_write_times_out_and_arrives_later() -> None:
     async def story(net: Net) -> None:
         net.asks.delayed.append((always, 20.0))
         with pytest.raises(Unreachable):
@@ -167,7 +169,7 @@ def test_a_repeated_write_arrives_twice() -> None:
     run(story)
 
 
-def test_a_stale_list_is_asked_at_an_older_version_but_a_single_object_is_not() -> None:
+def test_a_list_is_stale_but_a_single_object_is_not() -> None:
     async def story(net: Net) -> None:
         net.asks.stale_s.append(3.0)
         await net.send(READ)
@@ -178,7 +180,7 @@ def test_a_stale_list_is_asked_at_an_older_version_but_a_single_object_is_not() 
     run(story)
 
 
-def test_a_broken_list_answers_its_first_page_only() -> None:
+def test_a_broken_list_returns_only_its_first_page() -> None:
     async def story(net: Net) -> None:
         net.asks.broken_pages += 1
         await net.send(Request("GET", READ.path, {"limit": "1"}))
@@ -189,7 +191,7 @@ def test_a_broken_list_answers_its_first_page_only() -> None:
 
 
 @watched
-def test_a_watch_brings_its_lines_in_order(source: str) -> None:
+def test_a_watch_delivers_lines_in_order(source: str) -> None:
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
         for line in (b"one", b"two"):
@@ -200,12 +202,12 @@ def test_a_watch_brings_its_lines_in_order(source: str) -> None:
 
 
 @watched
-def test_a_half_open_watch_brings_nothing_and_does_not_end(source: str) -> None:
+def test_a_half_open_watch_delivers_nothing_and_does_not_end(source: str) -> None:
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
         watch_stream.half_open = True
         net.host.lines.put_nowait(b"one")
-        net.host.lines.put_nowait(b"")  # nor that its server has ended it
+        net.host.lines.put_nowait(b"")  # not even the end of the stream
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(600):
                 await anext(watch_stream)
@@ -214,7 +216,7 @@ def test_a_half_open_watch_brings_nothing_and_does_not_end(source: str) -> None:
 
 
 @watched
-def test_a_watch_over_a_cut_link_goes_silent_for_good(source: str) -> None:
+def test_a_watch_over_a_cut_link_stays_silent(source: str) -> None:
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
         reading = asyncio.ensure_future(anext(watch_stream))
@@ -230,7 +232,7 @@ def test_a_watch_over_a_cut_link_goes_silent_for_good(source: str) -> None:
 
 
 @watched
-def test_a_closed_watch_ends_and_a_dead_host_closes_its_watches(source: str) -> None:
+def test_a_closed_watch_ends_and_a_crashed_host_closes_its_watches(source: str) -> None:
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
         net.network.drop_host("there")
@@ -242,7 +244,7 @@ def test_a_closed_watch_ends_and_a_dead_host_closes_its_watches(source: str) -> 
 
 
 @watched
-def test_a_slow_watch_opens_late_and_a_lagging_one_tells_late(source: str) -> None:
+def test_a_slow_watch_opens_late_and_a_lagging_watch_delivers_late(source: str) -> None:
     async def story(net: Net) -> None:
         net.asks.slow_watch_s.append(100.0)
         watch_stream = await net.open_watch()
@@ -256,7 +258,7 @@ def test_a_slow_watch_opens_late_and_a_lagging_one_tells_late(source: str) -> No
 
 
 @watched
-def test_a_watch_ends_with_its_stream_after_all_that_was_told(source: str) -> None:
+def test_a_watch_ends_after_its_stream_has_been_delivered(source: str) -> None:
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
         for line in (b"one", b"two", b""):
@@ -268,7 +270,7 @@ def test_a_watch_ends_with_its_stream_after_all_that_was_told(source: str) -> No
 
 
 @watched
-def test_a_watch_that_is_closed_while_somebody_reads_it_ends(source: str) -> None:
+def test_a_watch_that_is_closed_during_a_read_ends(source: str) -> None:
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
         net.loop.call_later(5.0, watch_stream.close)
@@ -279,7 +281,7 @@ def test_a_watch_that_is_closed_while_somebody_reads_it_ends(source: str) -> Non
 
 
 @watched
-def test_events_are_told_again_without_how_they_ended(source: str) -> None:
+def test_repeated_events_exclude_the_latest_state(source: str) -> None:
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
         net.host.lines.put_nowait(b"one")
@@ -294,7 +296,7 @@ def test_events_are_told_again_without_how_they_ended(source: str) -> None:
 
 
 @watched
-def test_lost_deletes_leave_out_deletions_only_and_expiring_tells_of_410(source: str) -> None:
+def test_lost_deletes_drop_only_deletions_and_expiring_sends_410(source: str) -> None:
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
         net.asks.deletes_lost += 1
@@ -310,8 +312,8 @@ def test_lost_deletes_leave_out_deletions_only_and_expiring_tells_of_410(source:
 
 
 @watched
-def test_an_expired_token_is_refused_and_open_watches_go_on(source: str) -> None:
-    """F29."""
+def test_an_expired_token_is_refused_and_open_watches_continue(source: str) -> None:
+    """F29: an expired token affects only new requests."""
 
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
@@ -324,7 +326,7 @@ def test_an_expired_token_is_refused_and_open_watches_go_on(source: str) -> None
 
 
 def test_only_lists_are_answered_from_a_cache() -> None:
-    """F3."""
+    """F3: other requests are refused with 503."""
 
     async def story(net: Net) -> None:
         net.asks.cached_s.append(10.0)
@@ -349,7 +351,9 @@ def test_writes_that_will_still_arrive_are_counted() -> None:
 
 
 @watched
-def test_a_watch_that_still_opens_or_lags_is_told_of_until_it_is_there(source: str) -> None:
+def test_an_opening_or_lagging_watch_is_reported_as_stalled_until_it_is_current(
+    source: str,
+) -> None:
     async def story(net: Net) -> None:
         net.asks.slow_watch_s.append(100.0)
         opening = asyncio.create_task(net.open_watch())
@@ -390,7 +394,7 @@ def test_the_backlog_of_a_lagging_watch_arrives_at_a_known_time() -> None:
     run(story)
 
 
-def test_a_host_that_dies_opens_no_watch_any_more() -> None:
+def test_a_crashed_host_opens_no_watch() -> None:
     async def story(net: Net) -> None:
         net.asks.slow_watch_s.append(100.0)
         opening = asyncio.create_task(net.open_watch())
@@ -399,7 +403,7 @@ def test_a_host_that_dies_opens_no_watch_any_more() -> None:
         assert "being opened" in net.network.find_stalled_streams()
         net.network.drop_host(net.source)
         assert net.network.find_stalled_streams() == ""
-        opening.cancel()  # as the loop does with tasks of dead hosts when the story is over
+        opening.cancel()  # the loop also cancels tasks of crashed hosts at the end of a run
         with pytest.raises(asyncio.CancelledError):
             await opening
 
@@ -407,7 +411,7 @@ def test_a_host_that_dies_opens_no_watch_any_more() -> None:
 
 
 @watched
-def test_a_silent_watch_is_told_of_until_its_reader_has_left(source: str) -> None:
+def test_a_silent_watch_is_reported_until_its_reader_closes_it(source: str) -> None:
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
         assert net.network.find_stalled_streams() == ""

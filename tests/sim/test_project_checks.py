@@ -1,4 +1,4 @@
-"""The checks of projects see what they are for."""
+"""The checks of projects find their violations."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def consumer(scene: Scene, phase: str = "Active", **spec: Any) -> None:
     scene.put(PLATFORM, CONSUMER, "sc", namespace="", spec={**refs, **spec}, status=status)
 
 
-def test_a_project_that_is_there_may_have_all_of_it(scene: Scene) -> None:
+def test_objects_of_an_existing_project_are_no_violation(scene: Scene) -> None:
     assert i5_deleted_projects_leave_nothing(scene.state, CORE) == ""
     assert i16_nothing_runs_without_access(scene.state, CORE) == ""
 
 
-def test_i5_what_a_project_leaves_behind_is_seen_piece_by_piece(scene: Scene) -> None:
+def test_i5_each_leftover_of_a_project_is_a_violation(scene: Scene) -> None:
     scene.drop(PLATFORM, PROJECT, "alpha", namespace="")
     assert "project/alpha" in i5_deleted_projects_leave_nothing(scene.state, CORE)
     del scene.state.rows[ALPHA]
@@ -61,7 +61,7 @@ def test_i5_what_a_project_leaves_behind_is_seen_piece_by_piece(scene: Scene) ->
 @pytest.mark.parametrize(
     ("phase", "spec"), [("Denied", {}), ("PendingApproval", {}), ("Active", {"suspended": True})]
 )
-def test_i16_a_machine_without_access_is_seen(
+def test_i16_a_machine_without_access_is_a_violation(
     scene: Scene, phase: str, spec: dict[str, Any]
 ) -> None:
     consumer(scene, phase, **spec)
@@ -69,7 +69,7 @@ def test_i16_a_machine_without_access_is_seen(
 
 
 @pytest.mark.parametrize(("after", "fine"), [("then", True), ("now", False), (None, False)])
-def test_i8_the_first_time_is_kept(after: str | None, fine: bool) -> None:
+def test_i8_the_time_of_the_first_grant_is_kept(after: str | None, fine: bool) -> None:
     scene = Scene()
     for entitled_at in ("then", after):
         status = {"entitledAt": entitled_at} if entitled_at else {}
@@ -77,7 +77,7 @@ def test_i8_the_first_time_is_kept(after: str | None, fine: bool) -> None:
     assert (scene.violation == "") == fine
 
 
-def test_newcomers_are_told_of_and_shift_nothing_else() -> None:
+def test_some_scenarios_create_a_project_outside_of_the_layout() -> None:
     told = [scenario_of(seed) for seed in range(1, 240)]
     with_new_project = [s for s in told if any(isinstance(o, CreateProject) for o in s.operations)]
     assert 8 <= len(with_new_project) <= 40

@@ -1,4 +1,4 @@
-"""Projects that come, lose access and go while something is away: one world for each."""
+"""Projects that are created, lose access and are deleted during faults: one world for each case."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def told(layout: WorldLayout, operations: tuple[Operation, ...], *faults: f.Faul
     return run_scenario(Scenario(1, layout, (OURS, *operations), faults, chaos_s))
 
 
-def test_a_project_goes_though_a_cell_is_away_and_nothing_is_left_when_it_is_back() -> None:
-    """Seen: it waited for ever for the quota claim that only the cell could give back."""
+def test_a_project_is_deleted_while_a_cell_is_down_and_leaves_nothing() -> None:
+    """Regression: the deletion waited forever for a claim that only the cell could release."""
     away = f.StopHost(6.0, 100.0, "cell-dfw")
     outcome = told(SPLIT, (*BEGUN, DeleteProject(9.0, "gamma")), away)
     (gone,) = [line for line in outcome.trace if "project gamma is gone" in line]
@@ -43,7 +43,7 @@ def test_a_project_goes_though_a_cell_is_away_and_nothing_is_left_when_it_is_bac
 
 
 @pytest.mark.parametrize("layout", [SPLIT, MANAGED])
-def test_access_comes_and_goes_in_every_kind_of_world(layout: WorldLayout) -> None:
+def test_access_is_granted_and_revoked_in_every_layout(layout: WorldLayout) -> None:
     operations = (
         *BEGUN,
         GateCompute(4.0, "gamma", True),
@@ -61,7 +61,7 @@ def test_access_comes_and_goes_in_every_kind_of_world(layout: WorldLayout) -> No
     assert "project/alpha workloads.compute.datumapis.com default/web" in pictured
 
 
-def test_a_revocation_goes_on_after_a_crash_in_the_middle() -> None:
+def test_a_revocation_continues_after_a_crash() -> None:
     crash = f.StopHost(5.05, 3.0, "centre")
     outcome = told(SPLIT, (*BEGUN, Decide(5.0, "gamma", "Suspended")), crash)
     assert "default/api" not in " ".join(outcome.final)

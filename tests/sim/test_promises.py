@@ -1,4 +1,7 @@
-"""The checks of rollouts, promises, namespaces, hot loops and exclusion find what they are for."""
+"""The checks of rollouts, deletions, namespaces, hot loops and exclusion find their violations.
+
+A test named after an invariant describes the violation that the check must find.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ def scene() -> Scene:
 
 
 def instance(scene: Scene, number: int, **metadata: Any) -> None:
-    """Of an older template than its deployment has."""
+    """Write an instance with the template ``web:1``, which may be older than that of its
+    deployment."""
     own = {labels.DEPLOYMENT_NAME: "web", labels.INSTANCE_INDEX: str(number)}
     described = {"labels": own, **metadata}
     spec, status = instance_spec("web:1"), says("Ready")
@@ -34,7 +38,7 @@ def instance(scene: Scene, number: int, **metadata: Any) -> None:
 
 
 @pytest.mark.parametrize("fine", [True, False], ids=["surplus", "wanted"])
-def test_i12_a_second_instance_is_taken_while_one_leaves(scene: Scene, fine: bool) -> None:
+def test_i12_a_second_instance_is_deleted_while_one_terminates(scene: Scene, fine: bool) -> None:
     scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(2, "web:2"))
     for number in range(3):
         instance(scene, number)
@@ -46,7 +50,7 @@ def test_i12_a_second_instance_is_taken_while_one_leaves(scene: Scene, fine: boo
     assert scene.violation.startswith("I12") != fine
 
 
-def test_i12_does_not_count_what_goes_with_its_namespace(scene: Scene) -> None:
+def test_i12_ignores_instances_in_a_terminating_namespace(scene: Scene) -> None:
     scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(2, "web:2"))
     scene.put(CELL, NAMESPACE, HOME, namespace="", metadata=LEAVING)
     for number in (0, 1):
@@ -65,7 +69,7 @@ def workload(scene: Scene, image: str) -> None:
 
 
 @pytest.mark.parametrize(("image", "fine"), [("web:1", True), ("web:2", False)])
-def test_i7_a_rollout_is_called_done_that_its_cell_has_not_heard_of(
+def test_i7_a_rollout_is_reported_as_complete_before_its_cell_has_the_spec(
     scene: Scene, image: str, fine: bool
 ) -> None:
     own = {labels.WORKLOAD_UID: "uid-web"}
@@ -82,7 +86,7 @@ def test_i7_a_rollout_is_called_done_that_its_cell_has_not_heard_of(
     [("dfw", 59.0, True), ("dfw", 60.0, False), ("dfw-2", 0.0, False)],
     ids=["the-hub-does-not-know", "it-must-know", "it-knows"],
 )
-def test_i7_a_rollout_is_done_on_the_former_cell_until_the_hub_observes_the_move(
+def test_i7_a_rollout_counts_on_the_former_cell_until_the_hub_observes_the_move(
     scene: Scene, bound: str, after_s: float, fine: bool
 ) -> None:
     for cell, city in (("dfw", "DFW"), ("dfw-2", "LIMBO"), ("dfw", "AWAY"), ("dfw-2", "DFW")):
@@ -98,21 +102,21 @@ def test_i7_a_rollout_is_done_on_the_former_cell_until_the_hub_observes_the_move
     assert scene.violation.startswith("I7") != fine
 
 
-def test_i15_an_instance_leaves_before_its_machine(scene: Scene) -> None:
+def test_i15_an_instance_is_deleted_before_its_machine(scene: Scene) -> None:
     instance(scene, 0, finalizers=["held"], ownerReferences=[{"uid": "of-web"}])
     scene.run_machine("web-0", "a")
     scene.drop(CELL, INSTANCE, "web-0")
     assert scene.violation.startswith("I15")
 
 
-def test_i3_a_namespace_leaves_with_something_in_it(scene: Scene) -> None:
+def test_i3_a_namespace_is_deleted_with_an_object_in_it(scene: Scene) -> None:
     scene.put(CELL, NAMESPACE, HOME, namespace="")
     instance(scene, 0)
     scene.drop(CELL, NAMESPACE, HOME, namespace="")
     assert scene.violation.startswith("I3")
 
 
-def test_i3_something_comes_into_a_namespace_that_is_gone(scene: Scene) -> None:
+def test_i3_an_object_is_created_in_a_deleted_namespace(scene: Scene) -> None:
     scene.put(CELL, NAMESPACE, HOME, namespace="")
     scene.drop(CELL, NAMESPACE, HOME, namespace="")
     assert not scene.violation
@@ -121,9 +125,7 @@ def test_i3_something_comes_into_a_namespace_that_is_gone(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("every_s", "fine"), [(1.0, True), (0.01, False)])
-def test_i20_one_object_is_written_again_and_again(
-    scene: Scene, every_s: float, fine: bool
-) -> None:
+def test_i20_an_object_is_written_too_often(scene: Scene, every_s: float, fine: bool) -> None:
     for _ in range(WRITES_MAX):
         scene.now_s += every_s
         scene.put(CELL, NAMESPACE, "x", namespace="")
@@ -134,7 +136,7 @@ async def waited(work: Awaitable[object]) -> None:
     await work
 
 
-async def test_i20_a_key_is_in_flight_twice() -> None:
+async def test_i20_a_key_is_reconciled_twice_at_once() -> None:
     violations: list[str] = []
     until = asyncio.Event()
 
@@ -153,7 +155,7 @@ async def test_i20_a_key_is_in_flight_twice() -> None:
     assert len(violations) == 1
 
 
-def test_controllers_are_as_before_when_nobody_watches() -> None:
+def test_controllers_are_restored_after_the_exclusion_check() -> None:
     controller = registry.CELL[0]
     original = controller.reconcile
     with exclusion_checked(print):
@@ -162,7 +164,9 @@ def test_controllers_are_as_before_when_nobody_watches() -> None:
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told", "untold"])
-def test_i7_an_instance_is_called_ready_until_it_has_left(scene: Scene, told: bool) -> None:
+def test_i7_a_terminating_instance_stays_ready_until_it_is_deleted(
+    scene: Scene, told: bool
+) -> None:
     scene.state.only_machines_fail = True
     instance(scene, 0)
     instance(scene, 0, **LEAVING)
@@ -173,7 +177,7 @@ def test_i7_an_instance_is_called_ready_until_it_has_left(scene: Scene, told: bo
     assert scene.violation.startswith("I7") != told
 
 
-def test_i1_a_second_instance_takes_a_slot(scene: Scene) -> None:
+def test_i1_a_second_instance_has_the_same_slot(scene: Scene) -> None:
     own = {labels.DEPLOYMENT_UID: "1", labels.INSTANCE_INDEX: "0"}
     scene.put(CELL, INSTANCE, "web-0", spec=instance_spec("web:1"), metadata={"labels": own})
     other = {**own, labels.INSTANCE_INDEX: "1"}

@@ -1,4 +1,4 @@
-"""Quota at every commit: what is complained about, and what is not."""
+"""The checks of quota at every commit: what they report, and what they accept."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def gated(*gates: str) -> JsonObject:
     return {"controller": {"schedulingGates": [{"name": name} for name in gates]}}
 
 
-def test_i2_more_is_granted_than_there_is(scene: Scene) -> None:
+def test_i2_more_is_granted_than_the_limit(scene: Scene) -> None:
     claim(scene, "web-0")
     claim(scene, "web-1", "False")
     assert not scene.violation
@@ -54,7 +54,7 @@ def test_i2_a_claim_is_released_while_its_machine_runs(scene: Scene) -> None:
     assert scene.violation.startswith("I2")
 
 
-def test_i4_a_gate_goes_without_a_grant(scene: Scene) -> None:
+def test_i4_a_gate_is_removed_without_a_grant(scene: Scene) -> None:
     claim(scene, "web-0", "False")
     scene.put(CELL, INSTANCE, "web-0", spec=gated("Network", "Quota"))
     scene.put(CELL, INSTANCE, "web-0", spec=gated("Quota"))
@@ -63,7 +63,7 @@ def test_i4_a_gate_goes_without_a_grant(scene: Scene) -> None:
     assert scene.violation.startswith("I4")
 
 
-def test_i4_a_gate_goes_with_its_grant_and_never_comes_back(scene: Scene) -> None:
+def test_i4_a_gate_is_removed_with_its_grant_and_never_added_again(scene: Scene) -> None:
     claim(scene, "web-0")
     scene.put(CELL, INSTANCE, "web-0", spec=gated("Quota"))
     scene.put(CELL, INSTANCE, "web-0", spec=gated())

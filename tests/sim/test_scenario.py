@@ -1,4 +1,5 @@
-"""Scenarios are values: drawn from a seed alone, readable line by line, droppable step by step."""
+"""Scenarios are values: determined by the seed, one printed line and one removable value per
+step."""
 
 from __future__ import annotations
 
@@ -14,19 +15,19 @@ from testkit.sim.scenario.generate import scenario_of
 from testkit.sim.scenario.operations import Operation
 from testkit.sim.scenario.scenario import Scenario, hosts_of, links_of
 
-LEAST = 3  # times that each fault and operation comes in the seeds of `make sim`
+LEAST = 3  # how often each fault and operation occurs in the seeds of `make sim`, at least
 SIGNS = (
     *("fresh", "calm", "tight", "joined", "published", "two leaders", "managers"),
     *("two projects", "three cells"),
 )
 
 
-def test_a_seed_is_a_scenario() -> None:
+def test_a_seed_determines_its_scenario() -> None:
     assert scenario_of(7) == scenario_of(7)
     assert len({scenario_of(seed) for seed in range(50)}) == 50
 
 
-def test_every_operation_and_every_fault_is_drawn_in_what_make_sim_runs() -> None:
+def test_make_sim_draws_every_operation_and_every_fault() -> None:
     scenarios = [scenario_of(seed) for seed in range(1, SEEDS + 1)]
     faults = Counter(type(fault).__name__ for s in scenarios for fault in s.faults)
     operations = Counter(type(step).__name__ for s in scenarios for step in s.operations)
@@ -38,7 +39,7 @@ def test_every_operation_and_every_fault_is_drawn_in_what_make_sim_runs() -> Non
     )
 
 
-def test_every_kind_of_world_is_drawn_in_what_make_sim_runs() -> None:
+def test_make_sim_draws_every_kind_of_world() -> None:
     scenarios = [scenario_of(seed) for seed in range(1, SEEDS + 1)]
     signs = Counter(sign for scenario in scenarios for sign in _signs(scenario))
     assert {sign for sign, count in signs.items() if count >= 2 * LEAST} == set(SIGNS)
@@ -60,7 +61,7 @@ def _signs(scenario: Scenario) -> Iterator[str]:
     return (sign for sign, is_so in zip(SIGNS, told, strict=True) if is_so)
 
 
-def test_every_layout_is_drawn_sooner_or_later() -> None:
+def test_every_layout_is_drawn() -> None:
     layouts = {scenario_of(seed).layout for seed in range(300)}
     assert {layout.processes for layout in layouts} == {"one", "split", "managers"}
     assert {len(layout.cells) for layout in layouts} == {1, 2, 3}
@@ -79,14 +80,14 @@ def test_faults_name_hosts_and_links_of_their_layout() -> None:
                 assert (named["source"], named["target"]) in both_ways
 
 
-def test_a_scenario_is_told_one_line_for_each_step() -> None:
+def test_a_scenario_has_one_line_for_each_step() -> None:
     scenario = scenario_of(3)
     lines = list(scenario.lines())
     assert len(lines) == 1 + len(scenario.operations) + len(scenario.faults)
     assert "seed 3" in lines[0]
 
 
-def test_a_step_left_out_leaves_the_rest_as_it_was() -> None:
+def test_leaving_out_a_step_does_not_change_the_others() -> None:
     scenario = next(s for s in map(scenario_of, range(100)) if len(s.faults) > 3)
     fewer = replace(scenario, faults=scenario.faults[1:])
     assert fewer.faults == scenario.faults[1:]

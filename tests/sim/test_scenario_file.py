@@ -1,4 +1,4 @@
-"""Scenarios survive being written to a file, line by line."""
+"""A scenario that is written to a file and read back is unchanged."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from testkit.sim.scenario.generate import scenario_of
 
 
 @pytest.mark.parametrize("seeds", [range(1, 100), range(5000, 5100)], ids=["low", "high"])
-def test_what_is_written_is_read_again(seeds: range) -> None:
+def test_a_written_scenario_is_read_back_unchanged(seeds: range) -> None:
     scenarios = [scenario_of(seed) for seed in seeds]
     assert [scenario_from(scenario_text(scenario)) for scenario in scenarios] == scenarios
 
 
-def test_a_fault_that_never_heals_stays_so() -> None:
+def test_a_permanent_fault_is_read_back_as_permanent() -> None:
     lost = replace(scenario_of(1), faults=(StopHost(1.0, FOR_EVER, "cell-dfw"),))
     text = scenario_text(lost)
     assert '"for ever"' in text
@@ -25,13 +25,13 @@ def test_a_fault_that_never_heals_stays_so() -> None:
 
 
 @pytest.mark.parametrize("span", [(0.0, 0.0), (2.5, 4.0), (2.5, FOR_EVER)])
-def test_when_the_schedule_is_shuffled_is_kept(span: tuple[float, float]) -> None:
+def test_the_span_of_shuffling_is_read_back(span: tuple[float, float]) -> None:
     scenario = replace(scenario_of(1), shuffled_s=span)
     assert scenario_from(scenario_text(scenario)) == scenario
     assert "shuffled" in "".join(scenario.lines())
 
 
-def test_every_step_has_a_line_that_can_be_struck_out() -> None:
+def test_every_step_has_a_line_that_can_be_removed() -> None:
     scenario = next(s for s in map(scenario_of, range(1, 100)) if len(s.faults) > 1)
     struck = scenario.faults[0]
     name = type(struck).__name__

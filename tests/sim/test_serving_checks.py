@@ -1,4 +1,4 @@
-"""I28 and I29 find a machine that serves and is taken, and accept what excuses it."""
+"""I28 and I29 find serving machines that are removed too early, and accept the excused cases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CRASHING = "crash.example/web:2"
 
 @pytest.fixture
 def scene() -> Scene:
-    """Two slots, of which the second was replaced; both machines have run for a minute."""
+    """Two slots; the instance of the second was replaced. Both machines have run for a minute."""
     made = Scene()
     made.now_s = 60.0
     made.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(2, "web:2"))
@@ -47,13 +47,13 @@ def stop_replacement(scene: Scene) -> None:
     scene.run_machine("web-1", "b", CRASHING)
 
 
-def test_an_instance_goes_while_enough_others_serve(scene: Scene) -> None:
+def test_an_instance_may_be_deleted_while_enough_others_serve(scene: Scene) -> None:
     put_instance(scene, 0, "web:1", **LEAVING)
     assert not scene.violation
 
 
 @pytest.mark.parametrize("ready", ["True", "Unknown"])
-def test_an_instance_that_serves_is_taken_while_its_replacement_crashes(
+def test_i28_a_serving_instance_is_deleted_while_a_replacement_crashes(
     scene: Scene, ready: str
 ) -> None:
     stop_replacement(scene)
@@ -62,7 +62,7 @@ def test_an_instance_that_serves_is_taken_while_its_replacement_crashes(
     assert scene.violation.startswith("I28")
 
 
-def test_a_wide_budget_does_not_excuse_a_loss_beside_a_replacement_that_crashes(
+def test_i29_a_larger_budget_does_not_excuse_a_crashing_replacement(
     scene: Scene,
 ) -> None:
     spec = deployment_spec(2, "web:2")
@@ -74,14 +74,14 @@ def test_a_wide_budget_does_not_excuse_a_loss_beside_a_replacement_that_crashes(
     assert scene.violation.startswith("I29")
 
 
-def test_an_instance_that_was_observed_as_not_ready_may_go(scene: Scene) -> None:
+def test_an_instance_observed_as_not_ready_may_be_deleted(scene: Scene) -> None:
     stop_replacement(scene)
     put_instance(scene, 0, "web:1", "False")
     put_instance(scene, 0, "web:1", "False", **LEAVING)
     assert not scene.violation
 
 
-def test_a_machine_that_a_fault_killed_excuses_what_nobody_could_know(scene: Scene) -> None:
+def test_a_machine_that_a_fault_killed_counts_as_serving(scene: Scene) -> None:
     scene.put(CELL, SERVER, "web-1", metadata={"uid": "b"})
     scene.provider.kill(f"{HOME}/web-1/b")
     put_instance(scene, 0, "web:1", **LEAVING)
@@ -95,15 +95,15 @@ def test_an_operator_excuses_a_loss(scene: Scene) -> None:
     assert not scene.violation
 
 
-def test_a_slot_that_is_no_longer_wanted_may_go(scene: Scene) -> None:
+def test_the_instance_of_an_undesired_slot_may_be_deleted(scene: Scene) -> None:
     scene.provider.machines.pop(f"{HOME}/web-0/a")
     scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(1, "web:2"))
     put_instance(scene, 1, "web:2", **LEAVING)
     assert not scene.violation
 
 
-def test_the_settings_of_a_moment_ago_excuse_a_loss(scene: Scene) -> None:
-    """Decided while one instance was wanted; meanwhile three are."""
+def test_recently_changed_settings_excuse_a_loss(scene: Scene) -> None:
+    """The deletion was decided when one instance was desired; three are desired now."""
     scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(1, "web:2"))
     scene.now_s += 10
     scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(3, "web:2"))
@@ -112,7 +112,9 @@ def test_the_settings_of_a_moment_ago_excuse_a_loss(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("ran_s", "fine"), [(5.0, False), (30.0, True)])
-def test_a_replacement_has_to_serve_for_a_while(scene: Scene, ran_s: float, fine: bool) -> None:
+def test_i29_a_replacement_must_serve_for_min_ready_seconds(
+    scene: Scene, ran_s: float, fine: bool
+) -> None:
     spec = deployment_spec(2, "web:2")
     spec["scaleSettings"]["minReadySeconds"] = 20
     scene.put(CELL, DEPLOYMENT, "web", spec=spec)
@@ -133,7 +135,7 @@ def test_a_replacement_has_to_serve_for_a_while(scene: Scene, ran_s: float, fine
         ("Sleeping", "", True),
     ],
 )
-def test_a_server_is_reported_down_while_its_machine_serves(
+def test_i28_a_server_is_reported_as_down_while_its_machine_serves(
     scene: Scene, phase: str, reason: str, fine: bool
 ) -> None:
     put_server(scene, "Running")
@@ -141,14 +143,14 @@ def test_a_server_is_reported_down_while_its_machine_serves(
     assert scene.violation.startswith("I28") != fine
 
 
-def test_a_server_whose_machine_is_gone_is_down(scene: Scene) -> None:
+def test_a_server_without_its_machine_may_be_reported_as_down(scene: Scene) -> None:
     put_server(scene, "Running")
     scene.provider.machines.clear()
     put_server(scene, "Pending", "Starting")
     assert not scene.violation
 
 
-def test_a_machine_is_removed_though_its_instance_is_wanted(scene: Scene) -> None:
+def test_i28_a_machine_is_removed_while_its_instance_is_desired(scene: Scene) -> None:
     put_server(scene, "Running")
     machine_id = f"{HOME}/web-0/a"
     assert find_removal_violation(scene.state, CELL, machine_id).startswith("I28")

@@ -1,4 +1,4 @@
-"""Failing scenarios become small, stay failing in the same way, and cost a bounded search."""
+"""The shrinker returns small scenarios that fail in the same way, after bounded runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ PASSED = Outcome(0, 0, 0.0, (), {}, ())
 def failing_if(
     breaks: Callable[[Scenario], str], tries: list[Scenario]
 ) -> Callable[[Scenario], Trial]:
-    """A product that breaks the invariant ``breaks`` names for a scenario."""
+    """Return a trial in which a scenario fails with the invariant that ``breaks`` returns for
+    it."""
 
     def trial(scenario: Scenario) -> Trial:
         tries.append(scenario)
@@ -43,7 +44,7 @@ def failing_if(
     return trial
 
 
-def test_only_what_the_failure_needs_is_left() -> None:
+def test_the_result_contains_only_what_the_failure_requires() -> None:
     def breaks(scenario: Scenario) -> str:
         needed = CRASH in scenario.faults and FORGET in scenario.faults
         deletes = any(isinstance(o, DeleteWorkload) for o in scenario.operations)
@@ -57,7 +58,7 @@ def test_only_what_the_failure_needs_is_left() -> None:
     assert small.chaos_s == 6.0
 
 
-def test_values_are_simplified_as_long_as_it_fails() -> None:
+def test_values_are_simplified_while_the_scenario_fails() -> None:
     def breaks(scenario: Scenario) -> str:
         creates = [o for o in scenario.operations if isinstance(o, CreateWorkload)]
         return "I1" if any(o.replicas >= 2 for o in creates) else ""
@@ -69,12 +70,12 @@ def test_values_are_simplified_as_long_as_it_fails() -> None:
     assert found.failure.scenario.faults == ()
 
 
-def test_a_failure_that_needs_no_shuffling_is_left_with_none() -> None:
+def test_shuffling_is_removed_if_the_failure_does_not_require_it() -> None:
     trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", [])
     assert shrink(Failure(LARGE, "I6", ""), trial=trial).failure.scenario.shuffled_s == NEVER
 
 
-def test_a_failure_that_needs_a_shuffled_moment_is_left_with_little_more_than_that() -> None:
+def test_the_span_of_shuffling_is_shortened_to_what_the_failure_requires() -> None:
     def breaks(scenario: Scenario) -> str:
         begins_s, ends_s = scenario.shuffled_s
         return "I6" if FORGET in scenario.faults and begins_s <= 3.1 < ends_s else ""
@@ -85,20 +86,20 @@ def test_a_failure_that_needs_a_shuffled_moment_is_left_with_little_more_than_th
     assert ends_s - begins_s < 0.2
 
 
-def test_the_schedule_stays_for_those_who_try_others() -> None:
+def test_the_schedule_is_kept_on_request() -> None:
     trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", [])
     found = shrink(Failure(LARGE, "I6", ""), trial=trial, keep_shuffled=True)
     assert found.failure.scenario.shuffled_s == ALWAYS
 
 
-def test_nothing_is_tried_twice() -> None:
+def test_no_candidate_runs_twice() -> None:
     tries: list[Scenario] = []
     trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", tries)
     shrink(Failure(LARGE, "I6", "broken"), trial=trial)
     assert len(set(tries)) == len(tries)
 
 
-def test_another_failure_on_the_way_is_not_followed() -> None:
+def test_a_candidate_with_another_failure_is_ignored() -> None:
     def breaks(scenario: Scenario) -> str:
         return "I6" if CRASH in scenario.faults else "I9"
 
@@ -108,7 +109,7 @@ def test_another_failure_on_the_way_is_not_followed() -> None:
 
 
 @pytest.mark.parametrize("runs_max", [0, 1, 7])
-def test_the_search_is_bounded_and_gives_the_smallest_so_far(runs_max: int) -> None:
+def test_the_search_is_bounded_and_returns_the_smallest_scenario_so_far(runs_max: int) -> None:
     tries: list[Scenario] = []
     trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", tries)
     found = shrink(Failure(LARGE, "I6", "broken"), runs_max=runs_max, trial=trial)
@@ -116,7 +117,7 @@ def test_the_search_is_bounded_and_gives_the_smallest_so_far(runs_max: int) -> N
     assert FORGET in found.failure.scenario.faults
 
 
-def test_a_small_scenario_stays_as_it_is() -> None:
+def test_a_minimal_scenario_is_unchanged() -> None:
     small = replace(LARGE, operations=(), faults=(FORGET,), chaos_s=4.0, shuffled_s=NEVER)
     small = replace(small, layout=WorldLayout("one", ("alpha",), ("dfw",)))
     trial = failing_if(lambda scenario: "I6" if FORGET in scenario.faults else "", [])

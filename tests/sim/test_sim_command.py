@@ -1,4 +1,4 @@
-"""``make sim`` as people use it: replay, search, files, campaigns."""
+"""The command ``python -m testkit.sim``: replays, searches, files and campaigns."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_replay_tells_the_scenario_first_and_is_the_same_each_time(
+def test_a_replay_prints_the_scenario_first_and_is_reproducible(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outputs = []
@@ -78,7 +78,7 @@ def test_a_replay_tells_the_scenario_first_and_is_the_same_each_time(
     assert "fingerprint" in lines[-1]
 
 
-def test_a_file_that_is_no_scenario_is_refused(
+def test_a_file_without_a_scenario_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "odd.json"
@@ -87,13 +87,13 @@ def test_a_file_that_is_no_scenario_is_refused(
     assert "odd.json cannot be replayed" in capsys.readouterr().err
 
 
-def test_a_search_tells_how_many_passed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_prints_how_many_passed(capsys: pytest.CaptureFixture[str]) -> None:
     calm = next(s.seed for s in map(scenario_of, count(1)) if _is_quick(s))
     assert sim.main(["--first", str(calm), "--seeds", "1", "--jobs", "1"]) == 0
     assert "1 passed, 0 failed" in capsys.readouterr().out
 
 
-def test_fresh_seeds_follow_from_the_tree_alone(
+def test_fresh_seeds_depend_only_on_the_tree(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[int] = []
@@ -111,7 +111,7 @@ def test_fresh_seeds_follow_from_the_tree_alone(
     assert f"fresh seeds {min(ran[:3])} to {max(ran[:3])}" in capsys.readouterr().out
 
 
-def test_a_revision_that_is_no_tree_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_tree_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         sim.main(["--tree", "HEAD"])
     assert "git rev-parse" in capsys.readouterr().err
@@ -121,17 +121,17 @@ def _is_quick(scenario: Scenario) -> bool:
     return len(scenario.operations) <= 3 and not scenario.faults and scenario.chaos_s < 20
 
 
-def test_results_come_from_all_workers_and_items_may_be_endless() -> None:
+def test_all_workers_return_results_of_an_endless_sequence() -> None:
     assert sorted(run_in_workers(doubled, range(10), jobs=2)) == [doubled(n) for n in range(10)]
     assert len(list(islice(run_in_workers(doubled, count(), jobs=2), 5))) == 5
     assert list(run_in_workers(doubled, [1, 2], jobs=1)) == [2, 4]
 
 
-def test_workers_find_what_was_prepared_for_them() -> None:
+def test_workers_inherit_prepared_data() -> None:
     assert sorted(run_in_workers(prepared, range(4), jobs=2, prepare=prepare)) == [0, 10, 20, 30]
 
 
-def test_what_goes_wrong_in_a_worker_is_told_to_whoever_reads() -> None:
+def test_an_error_in_a_worker_is_raised_to_the_caller() -> None:
     with pytest.raises(ValueError, match="1 is refused"):
         list(run_in_workers(refused, [1], jobs=2))
     with pytest.raises(WorkerLost, match="code -9"):
@@ -144,7 +144,7 @@ def test_every_commit_is_a_crash_point_before_and_after() -> None:
     assert points == [(1, False), (1, True), (2, False), (2, True)]
 
 
-def test_a_report_holds_what_was_searched_and_found(tmp_path: Path) -> None:
+def test_a_report_contains_what_was_searched_and_found(tmp_path: Path) -> None:
     report = campaign.Report(first_seed=40)
     report.add(Summary(40, ("CutLink", "CutLink"), 12, 60.0, {"request lost": 3}))
     failure = Failure(replace(SMALL, seed=41), "I6", "I6: not converged")

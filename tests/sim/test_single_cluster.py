@@ -1,4 +1,4 @@
-"""Single-cluster mode in virtual time: the same promises, kept by two processes."""
+"""Single-cluster mode in virtual time: the same rules hold with two processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testkit.sim.run.single_cluster import run_single_cluster
 
 
 @pytest.mark.parametrize("seed", range(1, 7))
-def test_worlds_on_one_api_server_hold(seed: int) -> None:
+def test_single_cluster_worlds_pass(seed: int) -> None:
     drawn = single_cluster.draw_faults(stream(seed, "faults"), 0.0)
     happened = run_single_cluster(seed)
     assert sum(count for sign, count in happened.items() if sign.startswith("fault")) == len(drawn)

@@ -1,4 +1,4 @@
-"""Worlds whose instances sleep: visitors come, and nobody waits in vain."""
+"""Worlds whose instances sleep: visitors connect and are served."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASLEEP = (
 QUIET = Scenario(2, LAYOUT, ASLEEP, (), 30.0)
 
 
-def test_some_worlds_publish_ports_and_each_of_those_has_visitors() -> None:
+def test_some_worlds_publish_ports_and_all_of_them_have_visitors() -> None:
     drawn = [scenario_of(seed) for seed in range(1, 101)]
     published = [scenario for scenario in drawn if scenario.layout.published]
     assert 2 <= len(published) <= 12
@@ -33,7 +33,7 @@ def test_some_worlds_publish_ports_and_each_of_those_has_visitors() -> None:
 @pytest.mark.parametrize(
     "fault", [None, f.StopHost(7.0, 15.0, "centre"), f.StopHost(8.6, 0.2, "cell-dfw")]
 )
-def test_visitors_are_served_whoever_is_away(fault: f.Fault | None) -> None:
+def test_visitors_are_served_during_faults(fault: f.Fault | None) -> None:
     faults = () if fault is None else (fault,)
     outcome = run_scenario(replace(QUIET, faults=faults))
     assert outcome.sometimes["visit served"] >= 15

@@ -1,4 +1,4 @@
-"""The loop that simulations run on: virtual time, seeded order, dead hosts, deadlocks."""
+"""The event loop of the simulator: virtual time, seeded order, crashed hosts, deadlocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_time_jumps_to_the_next_timer() -> None:
     assert run_virtual(Random(1), main) == 3600
 
 
-def test_waiting_for_nothing_is_a_deadlock() -> None:
+def test_waiting_without_a_timer_is_a_deadlock() -> None:
     async def main(loop: VirtualLoop) -> None:
         await asyncio.Event().wait()
 
@@ -41,16 +41,16 @@ async def _racers(loop: VirtualLoop) -> str:
     return "".join(order)
 
 
-def test_a_seed_is_a_schedule() -> None:
+def test_a_seed_determines_the_schedule() -> None:
     assert run_virtual(Random(1), _racers) == run_virtual(Random(1), _racers)
     assert len({run_virtual(Random(seed), _racers) for seed in range(20)}) > 1
 
 
-def test_without_shuffling_every_seed_is_the_same_schedule() -> None:
+def test_without_shuffling_all_seeds_have_the_same_schedule() -> None:
     assert len({run_virtual(Random(seed), _racers, NEVER) for seed in range(20)}) == 1
 
 
-def test_nothing_of_a_dead_host_runs_again() -> None:
+def test_no_callback_of_a_crashed_host_runs() -> None:
     ran: list[str] = []
 
     async def work() -> None:
@@ -72,7 +72,7 @@ def test_nothing_of_a_dead_host_runs_again() -> None:
     assert run_virtual(Random(1), main) == []
 
 
-def test_an_exception_that_nobody_would_see_ends_the_run() -> None:
+def test_an_unhandled_exception_ends_the_run() -> None:
     async def main(loop: VirtualLoop) -> None:
         loop.call_exception_handler({"message": "lost", "exception": ValueError("lost")})
         await asyncio.sleep(1)

@@ -1,4 +1,4 @@
-"""The whole federation in virtual time: calm, under single faults, and equal in every process."""
+"""The whole federation in virtual time: without faults, with single faults, and reproducible."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def under(layout: WorldLayout, *faults: f.Fault, chaos_s: float = 12.0) -> Scena
 
 
 @pytest.mark.parametrize("layout", [ONE, SPLIT, MANAGERS], ids=lambda layout: layout.processes)
-def test_a_workload_lives_and_dies_without_faults(layout: WorldLayout) -> None:
+def test_a_workload_is_created_and_deleted_without_faults(layout: WorldLayout) -> None:
     outcome = run_scenario(replace(CALM, layout=layout))
     assert outcome.crashes == 0
     assert any("workloads" in line and "1" in line for line in outcome.final)
@@ -45,7 +45,7 @@ def test_planes_come_up_on_empty_disks() -> None:
     assert fresh.final == run_scenario(CALM).final
 
 
-# Of every family one; the seeds of `make sim` draw the others.
+# One scenario of each family; the seeds of `make sim` draw the others.
 @pytest.mark.parametrize(
     ("scenario", "sign"),
     [
@@ -59,34 +59,35 @@ def test_planes_come_up_on_empty_disks() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_world_is_as_wanted_after(scenario: Scenario, sign: str) -> None:
+def test_the_world_converges_after(scenario: Scenario, sign: str) -> None:
     assert run_scenario(scenario).sometimes[sign] >= 1
 
 
-def test_a_machine_that_was_called_gone_and_lives_is_removed() -> None:
-    """Only a sweep finds it: there is no event, and its Server is gone."""
+def test_a_running_machine_that_was_reported_as_removed_is_removed() -> None:
+    """Only the periodic sweep finds the machine: there is no event, and its Server is deleted."""
     gone = DeleteWorkload(3.0, "alpha", "web")
     lie = f.LyingProvider(2.0, 6.0, "dfw", "still-alive")
     outcome = run_scenario(replace(CALM, operations=(CREATE, gone), faults=(lie,), chaos_s=10.0))
     assert outcome.final == ()
 
 
-def test_a_create_that_lands_after_its_work_is_gone_leaves_nothing() -> None:
-    """F14: the hub let go with proof that there was no copy; then the copy came."""
+def test_a_create_that_arrives_after_its_work_was_deleted_leaves_nothing() -> None:
+    """F14: the hub released the object after proof that there was no copy; then the delayed create
+    arrived."""
     gone = DeleteWorkload(3.0, "alpha", "web")
     late = f.DelayWrites(0.0, 2.5, "centre", "cell-dfw", 100, 20.0, 5)
     scenario = replace(CALM, layout=SPLIT, operations=(CREATE, gone), faults=(late,), chaos_s=30.0)
     assert run_scenario(scenario).sometimes["write delayed"] >= 1
 
 
-def test_a_cell_starts_while_its_engine_does_not_answer() -> None:
+def test_a_cell_starts_while_its_engine_is_unreachable() -> None:
     away = f.ProviderAway(1.0, 20.0, "dfw")
     again = f.StopHost(2.0, 3.0, "cell-dfw")
     assert run_scenario(under(SPLIT, away, again, chaos_s=25.0)).crashes == 1
 
 
-def test_a_list_that_breaks_off_never_counts_as_complete() -> None:
-    """I25 with F11: the copies beyond the first page are not taken for gone."""
+def test_a_partial_list_never_counts_as_complete() -> None:
+    """I25 with F11: copies beyond the first page do not count as absent."""
     faults = (
         f.BreakPages(1.0, 8.0, "centre", "cell-dfw"),
         f.ForgetHistory(2.0, "cell-dfw"),
@@ -94,8 +95,8 @@ def test_a_list_that_breaks_off_never_counts_as_complete() -> None:
     assert run_scenario(under(SPLIT, *faults)).sometimes["list broken off"] >= 1
 
 
-def test_a_lost_cell_holds_up_nobody() -> None:
-    """Liveness: the fault is frozen for ever, the healthy core converges and lets go."""
+def test_a_lost_cell_does_not_block_the_rest() -> None:
+    """The loss is permanent; everything that does not depend on the lost cell converges."""
     layout = replace(SPLIT, cells=("dfw", "iad"))
     both = replace(CREATE, cities=("DFW", "IAD"))
     lost = f.StopHost(2.0, f.FOR_EVER, "cell-iad")
@@ -106,7 +107,7 @@ def test_a_lost_cell_holds_up_nobody() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        f.EmptyHost(1.0, "cell-dfw"),  # its restart is due after the loss
+        f.EmptyHost(1.0, "cell-dfw"),  # its restart would be due after the loss
         f.EmptyHost(3.0, "cell-dfw"),
         f.CrashAtCommit(1.9, "cell-dfw", 1, True),
     ],
@@ -119,7 +120,7 @@ def test_a_lost_cell_never_starts_again(other: f.Fault) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_seeds_hold(seed: int) -> None:
+def test_seeds_pass(seed: int) -> None:
     assert run_scenario(scenario_of(seed)).trace
 
 
@@ -140,8 +141,8 @@ def test_a_seed_gives_the_same_trace_in_another_process() -> None:
     assert "fingerprint" in traces[0]
 
 
-def test_a_finalizer_released_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulator must notice a mutant."""
+def test_a_finalizer_that_is_removed_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check of the simulator itself: the defect breaks I15."""
 
     def release_at_once(project, deployment, _hub, _now):  # type: ignore[no-untyped-def]
         finalizer = labels.FEDERATOR_FINALIZER

@@ -48,8 +48,7 @@ class FaultInjector:
     unrecoverable_hosts: dict[str, None] = field(default_factory=dict)
 
     async def run(self, faults: Iterable[f.Fault]) -> None:
-        """Inject the faults, and return when every one is over; a temporary fault ends with the
-        calm."""
+        """Inject the faults and return when all are over. A temporary fault ends with the calm."""
         async with asyncio.TaskGroup() as group:
             for fault in faults:
                 group.create_task(self._run_fault(fault))
@@ -194,7 +193,7 @@ class FaultInjector:
     # --- links
 
     def _links(self) -> list[tuple[str, str]]:
-        """Return both directions of every link that is used."""
+        """Return both directions of every link that the world uses."""
         both = [pair for s, t in links_of(self.layout) for pair in ((s, t), (t, s))]
         return list(dict.fromkeys(both))
 
@@ -265,7 +264,7 @@ class FaultInjector:
         active.remove(entry)
 
     async def _cause_conflicts(self, fault: f.ConflictStorm) -> None:
-        """Write to every object of a kind again and again, as another writer would."""
+        """Write to every object of a kind at intervals, as a second writer would."""
         kind, client = _BY_RESOURCE[fault.resource], self.operator(PlaneName(fault.plane))
         end_s, round_ = self.loop.time() + fault.for_s, 0
         while self.loop.time() < end_s and not self.calm.is_set():
@@ -356,7 +355,7 @@ class FaultInjector:
 
 
 def nth_commit(commits: int, *, durable: bool) -> CrashPoint:
-    """Return the crash point at the n-th commit from now, before it is durable or right after."""
+    """Return the crash point right before or right after the n-th commit from now is durable."""
     left = commits
 
     def crash_point(_batch: Sequence[Entry], is_durable: bool) -> bool:
@@ -369,7 +368,7 @@ def nth_commit(commits: int, *, durable: bool) -> CrashPoint:
 
 
 def after_a_work(batch: Sequence[Entry], durable: bool) -> bool:
-    """Crash when the hub has a Work that its cell has not observed."""
+    """Crash when the hub has committed a Work and its cell has not received it."""
     return durable and any(
         isinstance(entry, Change) and entry.key.resource == WORK.resource for entry in batch
     )
@@ -380,7 +379,7 @@ def _chance(percent: int, salt: int) -> Chance:
     return lambda: random.random() * 100 < percent
 
 
-# The disk hangs for that long; the hub has that long to observe the last commit.
+# The disk hangs for this multiple of its latency; the hub observes the last commit meanwhile.
 _HANG_FACTOR, _OBSERVE_S = 10_000.0, 0.5
 _ANNOTATION = {"metadata": {"annotations": {"migration.test/done": "true"}}}
 
@@ -465,7 +464,8 @@ async def _annotate(operator: Client, kind: KindInfo[Any], metadata: dict[str, A
 
 
 def _deletes_new_namespace(injector: FaultInjector, name: str) -> CrashPoint:
-    """Not a crash: wait for the commit of a namespace, and delete the namespace at once."""
+    """Delete the next namespace as soon as it is committed. This crash point never crashes the
+    host."""
     host, done = injector.hosts[name], False
 
     def crash_point(batch: Sequence[Entry], durable: bool) -> bool:
@@ -519,7 +519,7 @@ async def _die_with_copy(injector: FaultInjector, fault: f.DieWithCopy) -> None:
 
 
 def _is_new_copy(entry: Entry) -> bool:
-    """Return True for a deployment as the hub wrote it: the cell has not reported its status."""
+    """Return True for a deployment as the hub wrote it, before the cell reported a status."""
     if not isinstance(entry, Change) or entry.key.resource != DEPLOYMENT.resource:
         return False
     return entry.body is not None and b'"observedGeneration"' not in entry.body

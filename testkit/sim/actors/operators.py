@@ -1,9 +1,9 @@
 """Operators: they let cells join and leave, and create, entitle and delete projects.
 
 An operator waits until a cell has left or joined, so that the cell that finally serves a city is
-certain (``Users.serving``). An operator who revokes access waits until the workloads are gone, so
-that the expected state is certain. No operator waits without end for a decision of others: a
-request may stay undecided.
+known (``Users.serving``). An operator who revokes access waits until the workloads are gone, so
+that the expected state is known. No operator waits forever for the decision of another: a request
+may stay undecided.
 """
 
 from __future__ import annotations
@@ -145,13 +145,14 @@ async def join(users: Users, cell: str, city: str = "") -> None:
 
 
 async def _register(users: Users, cell: str) -> None:
-    """The join API refuses a second cell of a city, so the label is changed afterwards."""
+    """Join without a city, then set the label: the join API refuses a second cell of a city."""
     await join(users, cell, _NO_CITY)
     await _set_city(users, cell, city_of(cell))
 
 
 async def _move_and_return(users: Users, cell: str, for_s: float) -> None:
-    """In the end the spare cell leaves, so that nothing of the move remains."""
+    """Move the city to the spare and back. In the end the spare leaves, so that no trace
+    remains."""
     city = city_of(cell)
     first = users.serving.get(city, "")
     if not first or first == cell:
@@ -171,7 +172,7 @@ async def _set_city(users: Users, cell: str, city: str) -> None:
     await users.retry_until_done(lambda: users.clients[HUB].patch_plain(CLUSTER, ref, label))
 
 
-# How long a user tries to deploy before accepting a refusal.
+# How long a user tries to deploy before giving up.
 _DEPLOY_TIMEOUT_S = 20.0
 _REF = Ref("", COMPUTE)
 _DENIALS = ("Denied", "Suspended", "Removed")
@@ -183,7 +184,7 @@ async def perform_on_projects(users: Users, operation: OnProjects) -> None:
         await _create(users, project)
         return
     if project not in users.new_projects:
-        return  # it was never created, or is deleted
+        return  # it was never created, or was deleted
     users.log(f"{operation}")
     match operation:
         case GateCompute(_, _, gated):

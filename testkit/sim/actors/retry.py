@@ -1,4 +1,4 @@
-"""Waiting for a condition: it is checked again until it holds, and errors count as not yet."""
+"""Polling: check a condition until it holds. API errors count as "not yet"."""
 
 from __future__ import annotations
 

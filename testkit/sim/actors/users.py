@@ -1,7 +1,7 @@
 """Users and an operator who perform the operations of a scenario.
 
-They retry until a request is answered, and accept that it was already applied. ``wanted`` records
-what each user requested last: the state that the world must converge to.
+They retry until a request gets a response, and accept that it was already applied. ``wanted``
+records the last request of each user: the state that the world must converge to.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Wanted:
     image: str
     replicas: int
     cities: tuple[str, ...]
-    data: bool = False  # True if it references ConfigMaps and Secrets
+    data: bool = False  # whether it references ConfigMaps and Secrets
     fallback: tuple[str, ...] = ()  # cities that may replace a failed one
     fallback_after_s: int = 120
     sleep: LetSleep | None = None
@@ -111,8 +111,8 @@ class Users:
         self.revoked: dict[str, None] = {}  # projects that are deleted or being deleted
         self.new_projects: dict[str, None] = {}  # projects that were created while the world ran
         self.serving: dict[str, str] = {}  # cell by city, where cells join
-        self.tokens = 0  # how many tokens were created
-        # Returns True if the host of a plane is lost permanently, so that operators stop retrying.
+        self.tokens = 0  # number of join tokens that were created
+        # Returns True if the host of a plane is lost permanently; operators then stop retrying.
         self.is_lost: Callable[[str], bool] = lambda _plane: False
         self._machines = machines
         self.clients = {plane: client(plane) for plane in planes}
@@ -120,7 +120,8 @@ class Users:
         self.log = log
 
     async def perform_all(self, operations: Iterable[Operation]) -> None:
-        """Perform all operations at their times; those of one workload one after the other."""
+        """Perform all operations at their times. Operations on one workload run one after the
+        other."""
         sequences: dict[tuple[str, str], list[Operation]] = {}
         for number, operation in enumerate(operations):
             if isinstance(operation, ByUser):
@@ -207,7 +208,7 @@ class Users:
             await self.retry_until_done(partial(user.patch_plain, kind, ref, content))
 
     async def _create(self, key: tuple[str, str], wanted: Wanted) -> None:
-        """Retry while an earlier object of the name is terminating."""
+        """Create the workload. Retry while an earlier object of the name is terminating."""
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
         while key[0] not in self.revoked:
             try:
@@ -228,7 +229,7 @@ class Users:
         await self.retry_until_done(lambda: user.patch(WORKLOAD, ref, {"spec": spec}))
 
     async def _move_back(self, key: tuple[str, str]) -> None:
-        """Use a time of the project's server, whose clock may differ."""
+        """Request the move with a time of the project's server, whose clock may differ."""
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
         self.log(f"move {key[1]} in {key[0]} back")
         now = timestamp(EPOCH_S + asyncio.get_running_loop().time())
@@ -256,7 +257,7 @@ class Users:
             return None
 
     async def retry_until_done(self, ask: Callable[[], Awaitable[object]], plane: str = "") -> None:
-        """Repeat a request until it is answered. With ``plane``, stop when its host is lost."""
+        """Repeat a request until it gets a response. With ``plane``, stop when its host is lost."""
         while not (plane and self.is_lost(plane)):
             try:
                 await ask()
@@ -281,7 +282,7 @@ class Users:
     def workload(
         self, key: tuple[str, str], replicas: int, cities: tuple[str, ...]
     ) -> tuple[Wanted, JsonObject]:
-        """Record a new workload as wanted, and return its object."""
+        """Record a new workload as wanted and return its object."""
         wanted = Wanted(f"{key[1]}:1", replicas, cities)
         return wanted, manifest(key, wanted)
 
@@ -332,7 +333,7 @@ class Users:
             )
 
     async def _create_poison(self, plane: str, kind: KindInfo[Any]) -> None:
-        """Create an object of the kind whose name and labels belong to nothing."""
+        """Create an object of the kind whose name and labels match no other object."""
         found = await self.picked(plane, kind, 0, "")
         if found is None:
             return

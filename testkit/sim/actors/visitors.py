@@ -1,8 +1,8 @@
 """Visitors: clients that connect to the published ports of cells.
 
-I27: a connection is served within a bound; the machine of an open connection is not put to sleep; a
-machine is not woken twice at once. Checked only if the process of the cell, its provider and the
-machine were available all the time.
+I27: a connection is served within a bound, the machine of an open connection is not put to sleep,
+and a machine is not woken twice at once. I27 is checked only if the process of the cell, its
+provider and the machine were available all the time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from testkit.sim.scenario.operations import Visit
 from testkit.sim.scenario.scenario import Scenario, host_of_cell
 from testkit.sim.traffic import SimulatedTraffic
 
-# The wake of a stopped machine also takes its grace period; the rest is scheduling.
+# Waking a stopped machine also takes its grace period; the rest is for scheduling.
 BOUND_S = HOLD_S + 35.0
 _LOOK_S = 0.05
 
@@ -55,7 +55,7 @@ class Visitors:
     async def _connection(
         self, visit: Visit, host: SimulatedHost, traffic: SimulatedTraffic, port: Port
     ) -> None:
-        """Runs in a task of the host, and ends with it."""
+        """Open one connection. It runs in a task of the host and ends with the host."""
         cell, began_s, backends = cell_plane(visit.cell), self.now(), port.backends
         reached = await traffic.reach(port)
         took_s = self.now() - began_s

@@ -1,9 +1,10 @@
 """Checks of what clients observe: confirmed writes, watch streams and log lines.
 
-I10: a confirmed write is durable. I11: a write replaced the version that the client named. I9: a
-watch returns exactly the commits after its resume version: none missing, none repeated, in order.
-The link of the watching client is sound; hosts may crash and histories may be compacted. I18 and
-I20: no log line contains a token, and no exception is unexpected.
+- I10: a confirmed write is durable.
+- I11: a write replaced the version that the client specified.
+- I9: a watch returns exactly the commits after its resume version: none missing, none repeated, in
+  order. The link of the watching client is sound; hosts may crash and histories may be compacted.
+- I18, I20: no log line contains a token, and no exception is unexpected.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class _Metadata(ApiStruct, frozen=True):
 
 
 class _Versioned(ApiStruct, frozen=True):
-    """The only field that is decoded of each response, because this runs for every request."""
+    """The only field that is decoded of each response: this check runs for every request."""
 
     metadata: _Metadata = _Metadata()
 

@@ -1,8 +1,8 @@
 """Checks of a settled world: desired state equals actual state, and nothing is left over.
 
-Each check returns what is missing, or the empty string. Cells in ``lost`` never come back: nothing
-is expected of them, and what depends on them must report so. ``find_missing`` runs all checks; to
-add one, write a function and add it to ``_CHECKS``.
+Each check returns what is missing, or the empty string. Cells in ``lost`` never recover: nothing is
+expected of them, and objects that depend on them must report so. ``find_missing`` runs all checks.
+To add one, write a function and add it to ``_CHECKS``.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def i3_every_machine_has_an_owner(state: ClusterState, expected: ExpectedState) 
 
 
 def i6_workload_counts_are_current(state: ClusterState, expected: ExpectedState) -> str:
-    """I6, I7: the status of every workload is correct and about its newest generation."""
+    """I6, I7: the status of every workload is correct and of its newest generation."""
     for project in expected.projects:
         plane = project_plane(project)
         rows = {key.name: row for key, row in state.rows_of(plane, WORKLOAD.resource)}
@@ -407,7 +407,7 @@ def find_leftovers(state: ClusterState, expected: ExpectedState) -> str:
 
 
 def _is_claim_of_lost_cell(row: JsonObject, lost: frozenset[str]) -> bool:
-    """Its instance may still run, so the quota is not released."""
+    """Return True for a claim of a lost cell: the instance may still run, so it keeps its quota."""
     cell = row["metadata"].get("labels", {}).get(labels.SOURCE_CLUSTER, "")
     return row.get("kind") == CLAIM.kind and cell in lost
 

@@ -27,8 +27,8 @@ class ExpectedState:
 
     @property
     def has_scarce_quota(self) -> bool:
-        """Return True if quota does not suffice for everything. An instance that moved away from a
-        lost cell may still hold quota there, so such a world counts as scarce, too."""
+        """Return True if quota does not suffice for everything. This includes worlds in which an
+        instance that moved away from a lost cell may still hold quota there."""
         if self.lost and self.allowed < PLENTY:
             return True
         return any(self.demand(project) > self.allowed for project in self.projects)

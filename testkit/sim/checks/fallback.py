@@ -1,7 +1,7 @@
 """Checks of replicas that move to fallback cities.
 
-I16, at every commit: a deployment that serves a city is deleted only when another one serves it.
-I16, settled: no move is in progress, and every lost city with a usable fallback city has moved.
+- I16, at every commit: a deployment that serves a city is deleted only when another one serves it.
+- I16, settled: no move is in progress, and every lost city with a usable fallback city has moved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
 from testkit.sim.host import EPOCH_S
 
-# The controller may have observed the other deployment a moment ago, or be slow.
+# The controller may act on an observation of the other deployment that is this old.
 SEEN_S = 30.0
 
 
@@ -36,7 +36,7 @@ def cities_in_use(
     for city in wanted.cities:
         moved = _moved_to(live, city)
         own = any(_city(row) == city for row in rows)
-        own = own and city.lower() not in expected.lost  # a return to a lost city never ends
+        own = own and city.lower() not in expected.lost  # the return to a lost city never completes
         if len(moved) > 1 or (moved and own):
             return f"{project} {name}: the replicas of {city} are moving to {moved}"
         found += moved or [city]
@@ -44,7 +44,7 @@ def cities_in_use(
 
 
 def i16_shares_of_lost_cities_have_moved(state: ClusterState, expected: ExpectedState) -> str:
-    """I16: every lost city with a usable fallback city has moved there, also if quota is scarce."""
+    """I16: every lost city with a usable fallback city has moved there, even if quota is scarce."""
     for (project, name), wanted in expected.wanted.items() if expected.lost else ():
         rows = _deployments(state, project_plane(project), name)
         live = [row for row in rows if not is_terminating(row)]
@@ -67,7 +67,7 @@ def _could_move(expected: ExpectedState, fallback: tuple[str, ...], in_use: list
 
 
 def i16_served_until_replaced(state: ClusterState, change: RowChange) -> str:
-    """I16, when the deletion of a project's deployment begins."""
+    """I16: a project's deployment is deleted only when another serves its city."""
     before, after = change.before, change.after
     if change.key.resource != DEPLOYMENT.resource or not change.plane.startswith("project/"):
         return ""

@@ -74,7 +74,7 @@ WRITES_MAX = 250
 
 
 class RecentWrites:
-    """The last write times of each object (I20: no object is written without end)."""
+    """The times of the latest writes to each object (I20: no object is written endlessly)."""
 
     def __init__(self) -> None:
         self._written_s: dict[tuple[str, ObjectKey], deque[float]] = {}
@@ -178,9 +178,8 @@ def i1_one_machine_for_each_slot(state: ClusterState, now_s: float) -> str:
     """I1: at most one live machine for each deployment and ordinal, on all cells together."""
     alive: dict[str, tuple[PlaneName, str]] = {}
     for cell, provider in state.providers.items():
-        for (
-            machine_id
-        ) in provider.alive():  # runs at every commit, so format text only for a violation
+        # This runs at every commit, so the text is formatted only for a violation.
+        for machine_id in provider.alive():
             slot = machine_id.rpartition("/")[0]
             state.last_alive_s[f"{cell} {slot}"] = now_s
             if machine_id in provider.lied_about:
@@ -204,7 +203,7 @@ def i8_observed_generation(
     if change.plane in state.restored:
         return ""  # it was restored from its backup
     if change.plane == HUB and change.key in state.rebound:
-        return ""  # another cell reports it, or none
+        return ""  # another cell reports it, or no cell does
     observed = (row.get("status") or {}).get("observedGeneration", 0)
     generation = row["metadata"].get("generation", 0)
     seen = (change.plane, change.key, row["metadata"]["uid"])
@@ -319,7 +318,7 @@ def i15_work_leaves_after_its_copy(state: ClusterState, change: RowChange) -> st
         return ""
     cell = cell_plane(change.key.namespace.removeprefix(execution_namespace("")))
     if cell in state.abandoned_cells or cell in state.restored:
-        return ""  # no cell can confirm it; or a confirmed deletion was undone
+        return ""  # no cell can confirm it, or a confirmed deletion was undone
     for key, row in state.rows.get(cell, {}).items():
         annotations = row["metadata"].get("annotations", {})
         named = (annotations.get(labels.WORK_NAMESPACE), annotations.get(labels.WORK_NAME))
@@ -366,8 +365,8 @@ def i15_project_deployment_goes_last(state: ClusterState, change: RowChange) -> 
 
 
 def _find_unrecorded_hub_copy(state: ClusterState, change: RowChange) -> str:
-    """The hub namespace must be recorded before the hub copy is written; otherwise no controller
-    finds the copy to delete it."""
+    """Return a violation if the hub copy is written before its hub namespace is recorded. No
+    controller could then find the copy to delete it."""
     for key, row in state.rows_of(HUB, DEPLOYMENT.resource):
         found = upstream_key(row["metadata"].get("labels", {}), key.name)
         if found is not None and (found.plane, found.ref.name) == (change.plane, change.key.name):
@@ -406,7 +405,7 @@ def i23_available_needs_a_ready_replica(_state: ClusterState, change: RowChange)
 
 
 def record_rebound(state: ClusterState, change: RowChange) -> str:
-    """Not a check: record which deployments left a cell."""
+    """Record which deployments left a cell. This is not a check."""
     before, after = change.before, change.after
     if before is not None and before["spec"]["resource"]["kind"] == DEPLOYMENT.kind:
         was, now = (row["spec"].get("clusters") if row else None for row in (before, after))
@@ -417,8 +416,9 @@ def record_rebound(state: ClusterState, change: RowChange) -> str:
 
 
 def record_deleted_copy(state: ClusterState, change: RowChange) -> str:
-    """Not a check: record that a deployment that is on the hub is deleted on a cell, for example
-    with its namespace. The deletion adds one to the generation, and the hub mirrors it."""
+    """Record that a copy is deleted on its cell while its original is on the hub, for example with
+    its namespace. The deletion increments the generation, and the hub mirrors it. This is not a
+    check."""
     row, original = change.after, state.rows.get(HUB, {}).get(change.key)
     if not change.plane.startswith("cell/") or original is None:
         return ""
@@ -429,7 +429,7 @@ def record_deleted_copy(state: ClusterState, change: RowChange) -> str:
 
 
 def record_former_city(state: ClusterState, change: RowChange) -> str:
-    """Not a check: record which city a cell served before an operator changed it."""
+    """Record which city a cell served before an operator changed it. This is not a check."""
     if change.before is not None and change.after is not None:
         rows = (change.before, change.after)
         was, now = (row["metadata"].get("labels", {}).get(labels.TOPOLOGY_CITY) for row in rows)
@@ -439,7 +439,8 @@ def record_former_city(state: ClusterState, change: RowChange) -> str:
 
 
 def record_ready(state: ClusterState, change: RowChange) -> str:
-    """Not a check: record since when a cell is Ready on the hub, and which cells left by force."""
+    """Record since when a cell is Ready on the hub, and which cells left by force. This is not a
+    check."""
     cell = cell_plane(change.key.name)
     annotations = (change.after or {"metadata": {}})["metadata"].get("annotations", {})
     if labels.FORCED_LEAVE in annotations:
@@ -490,7 +491,7 @@ Reconcile = Callable[[Any, Any], Awaitable[Any]]
 
 @contextmanager
 def exclusion_checked(report_violation: Callable[[str], None]) -> Iterator[None]:
-    """Report a key that a controller reconciles twice at once, while the context is open."""
+    """Report a key that a controller reconciles twice at once. Active while the context is open."""
     groups = (
         registry.MANAGEMENT,
         registry.HUB,
@@ -501,7 +502,7 @@ def exclusion_checked(report_violation: Callable[[str], None]) -> Iterator[None]
     )
     found = [(controller, controller.reconcile) for group in groups for controller in group]
     for controller, reconcile in found:
-        # In place, because hosts refer to the controllers.
+        # Replaced in place, because hosts hold references to the controllers.
         watched = checked_reconcile(controller.name, reconcile, report_violation)
         object.__setattr__(controller, "reconcile", watched)
     try:
@@ -517,7 +518,7 @@ def checked_reconcile(
     in_flight: dict[tuple[str, Any], None] = {}
 
     async def exclusively(context: Any, key: Any) -> Any:
-        place = (HOST.get(), key)  # a crashed process takes its reconciles with it
+        place = (HOST.get(), key)  # a crashed process does not complete its reconciles
         if place in in_flight:
             report_violation(f"I20: {name} reconciles {key} twice at once on {HOST.get()}")
         in_flight[place] = None

@@ -1,4 +1,4 @@
-"""Checks of machines every few seconds, because they are violated when nothing is written.
+"""Checks of machines every few seconds, because a violation may occur without any write.
 
 I7: an instance stays Available for at most AVAILABLE_S after its machine is gone. I19: a cell
 replaces a lost machine and completes a deletion by itself, whatever else is unreachable. Only in
@@ -26,7 +26,8 @@ AVAILABLE_S = 5.0
 
 
 def is_watched(faults: Sequence[Fault]) -> bool:
-    """Return True if machines die in the world, and no fault keeps its cells from observing it."""
+    """Return True if machines fail in the world, and no fault prevents its cells from observing
+    it."""
     return any(isinstance(fault, BurnMachines | LoseMachine) for fault in faults) and all(
         isinstance(fault, BurnMachines | LoseMachine) or _affects_no_cell(fault) for fault in faults
     )
@@ -47,7 +48,7 @@ def find_machine_violation(state: ClusterState) -> str:
         if slot in alive or last_s is None:
             continue
         lost_for = f"{cell} {key.name}: its machine is gone for {now_s - last_s:.0f} s"
-        # The machine may have died right before this check, up to LOOK_S after it was last alive.
+        # The machine may have failed right before this check, up to LOOK_S after it was last alive.
         if now_s - last_s > AVAILABLE_S + LOOK_S and is_true(row, "Available"):
             return f"I7: {lost_for}, and it is still Available"
         if _lacks_deleted_data(state, cell, key, row):

@@ -11,9 +11,11 @@ from testkit.sim.checks.state import ClusterState, RowChange, is_terminating
 
 
 def i2_prefix_outlives_its_machines(state: ClusterState, change: RowChange) -> str:
-    """I2: a prefix is released only when no machine has an address in it. Not checked after an
-    operator changed objects, or when a plane was emptied; machines of a cell that left by force do
-    not count."""
+    """I2: a prefix is released only when no machine has an address in it.
+
+    Not checked after an operator changed objects, or when a plane was emptied. Machines of a cell
+    that left by force do not count.
+    """
     if change.after is not None or change.before is None or state.tampered or state.emptied_planes:
         return ""
     given_back = ip_network(change.before["spec"]["cidr"])

@@ -1,4 +1,7 @@
-"""Checks at every commit of rollouts, deletions and namespaces. ``invariants.py`` lists them."""
+"""Checks at every commit of rollouts, deletions and namespaces.
+
+``CHECKS`` in ``invariants.py`` lists them.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,9 @@ from datum_compute.planes.lifecycle import finalized_kinds_on
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
 
-# A machine takes longer to stop, and a sound cell takes less to update the status.
+# A machine takes longer than this to stop; a sound cell updates the status in less time.
 STATUS_UPDATE_S = 0.05
-# Maximum time for which the hub may use the former city of a cell: a silent watch is reopened
-# within a minute.
+# How long the hub may use the former city of a cell: a silent watch is reopened within a minute.
 MOVE_OBSERVED_S = 60.0
 
 
@@ -28,7 +30,7 @@ def i7_complete_rollouts_have_reached_cells(state: ClusterState, change: RowChan
     spec, uid = row.get("spec", {}), row["metadata"]["uid"]
     for placement in spec.get("placements", ()):
         if placement.get("fallbackCityCodes"):
-            continue  # it may be rolled out in another city
+            continue  # it may have been rolled out in another city
         replicas = placement.get("scaleSettings", {}).get("minReplicas", 1)
         for city in placement["cityCodes"]:
             cells = state.cells_of(city)
@@ -48,7 +50,7 @@ def _is_complete(row: JsonObject) -> bool:
         return False
     progress = condition(row, "Progressing")
     if progress is not None and progress["reason"] != Reason.ROLLOUT_COMPLETE:
-        return False  # a surplus in one city may compensate what another lacks
+        return False  # a surplus in one city may compensate for a deficit in another
     desired = status.get("desiredReplicas", 0)
     counts = (status.get(n, 0) for n in ("updatedReplicas", "readyReplicas", "replicas"))
     return desired > 0 and all(count == desired for count in counts)
@@ -64,7 +66,7 @@ def _deployments(state: ClusterState, cell: str, workload_uid: str) -> list[Json
 
 def _deployments_before_move(state: ClusterState, city: str, workload_uid: str) -> list[JsonObject]:
     """Return the deployments of the workload on a cell that has just lost the city, while the hub
-    binds them to that cell. Once a binding has changed, only the new cell counts."""
+    still binds them to that cell. Once a binding has changed, only the new cell counts."""
     return [
         row
         for cell, (former, moved_s) in state.former_city.items()
@@ -169,14 +171,14 @@ def _ordinal(row: JsonObject) -> int:
 
 
 def i15_instance_leaves_after_its_machine(state: ClusterState, change: RowChange) -> str:
-    """I15: an Instance leaves its cell only after its machines."""
+    """I15: an Instance is deleted on its cell only after its machines."""
     if change.after is not None or change.before is None or not change.plane.startswith("cell/"):
         return ""
     metadata = change.before["metadata"]
     if not metadata.get("ownerReferences") and not metadata.get("finalizers"):
-        return ""  # created by an operator: ours have a finalizer and an owner
+        return ""  # created by an operator: instances of controllers have a finalizer and an owner
     if change.plane in state.restored:
-        return ""  # it has no record of the machines, and removes them as orphans
+        return ""  # the cell has no record of the machines, and removes them as orphans
     slot = f"{change.key.namespace}/{change.key.name}"
     for cell, machine_id in state.machines():
         own = cell == change.plane and machine_id.rpartition("/")[0] == slot
@@ -215,8 +217,8 @@ class TerminatingInstances:
 
 
 def i15_copy_stays_with_its_instance(state: ClusterState, change: RowChange) -> str:
-    """I15: a copy leaves the hub only with its deployment, or when its cell no longer has that
-    instance; never because the cell could not be read."""
+    """I15: a copy is deleted on the hub only with its deployment, or when its cell no longer has
+    that instance; never because the cell could not be read."""
     if change.after is not None or change.before is None or change.plane != HUB:
         return ""
     if change.key.resource != INSTANCE.resource or state.tampered or state.restored:
@@ -267,7 +269,7 @@ def i14_desired_deployments_stay(state: ClusterState, change: RowChange) -> str:
 
 
 def i15_plane_goes_drained(state: ClusterState, plane: str) -> str:
-    """I15: the plane of a project is removed only after its workloads and its access; other objects
+    """I15: the plane of a project is removed only after its workloads and its access. Other objects
     with finalizers may wait for an unreachable cell."""
     blocking_kinds = {kind.resource for kind in AWAITED}
     finalized = finalized_kinds_on(plane.partition("/")[0], EVERYTHING)

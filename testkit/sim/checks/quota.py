@@ -1,10 +1,10 @@
 """Checks of quota: I2 and I4 at every commit, I2 and I22 in a settled world with scarce quota.
 
-A lower grant revokes nothing that was granted before. So more than the limit may be in use for a
-while, but no claim may be granted then.
+A lower grant does not revoke quota that was granted before. Usage may therefore exceed the limit
+for a while, but no claim may be granted then.
 
-Which instances get quota is not checked; how many is: all that the grant allows, and not one more.
-An instance without quota must report it.
+The checks do not require which instances get quota, but how many: all that the grant allows, and no
+more. An instance without quota must report it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def quota_totals(rows: Iterable[tuple[str, JsonObject]]) -> Totals:
 
 
 def quota_problem(before: Mapping[tuple[str, str, str], tuple[int, int]], after: Totals) -> str:
-    """Return what was granted between the two beyond both limits, or the empty string."""
+    """Return what was granted between the two states beyond both limits, or the empty string."""
     for key in sorted(after):
         granted, limit = after[key]
         granted_before, limit_before = before.get(key, (0, 0))
@@ -109,7 +109,7 @@ def i2_claim_outlives_its_machine(state: ClusterState, change: RowChange) -> str
 
 
 def _is_released_with_namespace(state: ClusterState, change: RowChange) -> bool:
-    """Return True if its namespace is being deleted and its cell is unreachable: the quota is
+    """Return True if the namespace is being deleted and the cell is unreachable: the quota is then
     released with the namespace."""
     assert change.before is not None
     namespace = state.rows[change.plane].get(
@@ -123,8 +123,8 @@ def _is_released_with_namespace(state: ClusterState, change: RowChange) -> bool:
 
 
 def i4_gate_goes_with_its_grant(state: ClusterState, change: RowChange) -> str:
-    """I4: an instance loses its Quota gate only while its slot has a granted claim, and never gets
-    the gate back."""
+    """I4: an instance loses its Quota gate only while its slot has a granted claim, and the gate is
+    never added again."""
     before, after = change.before, change.after
     if not change.plane.startswith("cell/") or before is None or after is None:
         return ""
@@ -201,7 +201,7 @@ def i22_waiting_instances_report_quota(state: ClusterState, expected: ExpectedSt
 
 
 def i2_buckets_add_up(state: ClusterState, expected: ExpectedState) -> str:
-    """I2, I6: the usage that buckets show equals the sum of the granted claims."""
+    """I2, I6: the usage in buckets equals the sum of the granted claims."""
     for project in expected.projects:
         plane = project_plane(project)
         rows = [(plane, row) for row in state.rows.get(plane, {}).values()]

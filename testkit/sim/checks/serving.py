@@ -1,9 +1,9 @@
 """Checks of serving machines at every commit: I28 and I29.
 
-I28: no action of the platform takes a serving machine beyond the disruption budget. An instance is
-deleted only while enough others of its deployment serve. A Server is not reported as down while its
-machine serves, also if the process has just adopted the machine. A machine is not removed while its
-instance is desired.
+I28: no action of the platform removes a serving machine beyond the disruption budget. An instance
+is deleted only while enough others of its deployment serve. A Server is not reported as down while
+its machine serves, even if the process has just adopted the machine. A machine is not removed while
+its instance is desired.
 
 I29: no serving instance is deleted while a replacement of its deployment does not serve, or has not
 served for ``minReadySeconds``.
@@ -29,7 +29,7 @@ from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.promises import max_unavailable
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating
 
-# A controller may have decided by a spec that is this old.
+# A controller may have decided with a spec that is this old.
 SPEC_KNOWN_S = 5.0
 # A machine that served for this long has been observed by its cell.
 SERVING_KNOWN_S = 5.0
@@ -39,7 +39,7 @@ ROUNDING_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """One desired slot of a deployment, other than the one of the deleted instance."""
+    """One desired slot of a deployment, except the slot of the deleted instance."""
 
     name: str
     serves: bool
@@ -100,7 +100,8 @@ class ServingWatch:
 
 
 def find_removal_violation(state: ClusterState, cell: PlaneName, machine_id: str) -> str:
-    """I28: a serving machine is removed. A request for that is recorded."""
+    """I28: return a violation if a serving machine is removed. Called when the removal is
+    requested."""
     provider = state.providers[cell]
     namespace, name, uid = machine_id.split("/")
     rows = state.rows.get(cell, {})
@@ -115,7 +116,7 @@ def find_removal_violation(state: ClusterState, cell: PlaneName, machine_id: str
     ):
         return ""
     if server is None or server["metadata"]["uid"] != uid:
-        return ""  # another machine replaces it
+        return ""  # another machine has replaced it
     if _is_tampered(state, cell, namespace, name) or cell in state.restored:
         return ""
     owner = server["metadata"].get("labels", {}).get(labels.INSTANCE_UID)

@@ -63,7 +63,7 @@ class ClusterState:
     lost_by_restore: dict[tuple[str, ObjectKey], None] = field(default_factory=dict)
     # Cells that left by force: their objects and machines are abandoned.
     abandoned_cells: dict[PlaneName, None] = field(default_factory=dict)
-    # Deployments of the hub whose binding moved to another cell or to none.
+    # Deployments of the hub whose binding moved to another cell, or to none.
     rebound: dict[ObjectKey, None] = field(default_factory=dict)
     # The generation of a copy that was deleted on its cell, by plane, key and uid of the original.
     deleted_copies: dict[tuple[str, ObjectKey, str], int] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class ClusterState:
             self.rows[plane] = {key: _known_row(body) for key, (_, body) in loaded.objects.items()}
 
     def drop_plane(self, plane: str) -> None:
-        """Drop everything that is recorded of a plane: it comes back empty."""
+        """Drop all records of a plane that comes back empty."""
         self.emptied_planes[plane] = None
         self.versions.pop(plane, None)
         self.rows.pop(plane, None)
@@ -129,8 +129,8 @@ class ClusterState:
         return RowChange(at_s, change.plane, change.version, change.key, before, after, change.body)
 
     def version_before(self, plane: str, age_s: float) -> int:
-        """Return the version that the plane had this long ago, or when the world began; 0 if it was
-        empty."""
+        """Return the version of the plane this long ago, or at the beginning of the world; 0 if it
+        was empty."""
         times, versions = self._times.get(plane, ([], []))
         index = bisect_right(times, max(0.0, self.now() - age_s))
         return versions[index - 1] if index else 0
@@ -178,7 +178,7 @@ def _row(body: bytes) -> JsonObject:
     return row
 
 
-# Rows are never changed in place, and many worlds begin with the same rows.
+# Rows are never changed in place, and many worlds begin with the same rows, so rows are cached.
 _known_row = lru_cache(maxsize=8192)(_row)
 
 
@@ -199,8 +199,8 @@ def is_true(row: JsonObject, type_: str) -> bool:
 
 
 class Trace(Sequence[str]):
-    """Behaves like the list of its lines. Rows are never changed in place, so a line may be
-    formatted later."""
+    """A sequence of formatted lines. Rows are never changed in place, so a line is formatted only
+    when it is read."""
 
     def __init__(self) -> None:
         self._entries: list[str | RowChange] = []

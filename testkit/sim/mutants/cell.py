@@ -41,9 +41,9 @@ from testkit.sim.mutants.runtime import unsynced_reads
 
 @contextmanager
 def _stale_cache_double_create() -> Iterator[None]:
-    """Instances have random names and are created from a cache that lacks the last create.
+    """Instances get random names and are created from a cache that lacks the last create.
 
-    Names by ordinal make a stale cache harmless in the product.
+    With names by ordinal, as in the product, a stale cache is harmless.
     """
     with (
         function_replaced(plan_slots, _creating_random_names()),
@@ -171,7 +171,7 @@ def _ready_while_terminating() -> Iterator[None]:
 
 @contextmanager
 def _lost_machine_noticed_late() -> Iterator[None]:
-    """Only the periodic sweep of all machines finds a lost one, after half a minute."""
+    """Only the periodic sweep of all machines, every half minute, finds a lost machine."""
     with attribute_replaced(machine, "LOST_MACHINE_CHECK_S", lambda _original: 1e6):
         yield
 
@@ -243,7 +243,7 @@ def _gate_removed_before_its_grant() -> Iterator[None]:
 
 @contextmanager
 def _quota_race() -> Iterator[None]:
-    """Each claim is decided without the other pending claims."""
+    """Each claim is decided as if there were no other pending claims."""
 
     def make(original: Any) -> Any:
         def each_alone(state: Any) -> list[Any]:

@@ -94,7 +94,7 @@ def _projects_share_hub_namespace() -> Iterator[None]:
 
 @contextmanager
 def _unreachable_cell_not_detected() -> Iterator[None]:
-    """The last status of a cell is shown without a time limit."""
+    """The last status of an unreachable cell is shown forever."""
     with function_replaced(find_unreachable, lambda _original: lambda _cluster: None):
         yield
 
@@ -119,7 +119,7 @@ def _observed_generation_decreases() -> Iterator[None]:
 
 @contextmanager
 def _available_without_deployments() -> Iterator[None]:
-    """No deployment has reported that it is unavailable, therefore the workload is Available."""
+    """The workload is Available because no deployment has reported that it is unavailable."""
 
     def make(original: Any) -> Any:
         def available(deployments: Any, *arguments: Any) -> Any:
@@ -135,8 +135,10 @@ def _available_without_deployments() -> Iterator[None]:
 
 @contextmanager
 def _status_rewritten_when_equal() -> Iterator[None]:
-    """Equal statuses are written, and each write requeues its own writer. Only for Workload,
-    because a loop for each object would only slow the run down."""
+    """Equal statuses are written, and each write requeues its own writer.
+
+    Only for Workload: a loop for each object would only slow the run down.
+    """
 
     def make(original: Any) -> Any:
         def plan(plane: Any, kind: Any, observed: Any, desired: Any, reason: str = "") -> Any:
@@ -159,18 +161,18 @@ def _status_rewritten_when_equal() -> Iterator[None]:
 
 @contextmanager
 def _evicted_before_replaced() -> Iterator[None]:
-    """A failed city loses its share before its fallback city is up."""
+    """A failed city loses its assignment before its fallback city is up."""
 
     def make(original: Any) -> Any:
-        def shares(*arguments: Any) -> Any:
+        def assign(*arguments: Any) -> Any:
             return [
-                replace(share, wanted=share.wanted[-1:])
-                if share.told is not None and share.told.phase == "Engaging"
-                else share
-                for share in original(*arguments)
+                replace(assignment, wanted=assignment.wanted[-1:])
+                if assignment.status is not None and assignment.status.phase == "Engaging"
+                else assignment
+                for assignment in original(*arguments)
             ]
 
-        return shares
+        return assign
 
     with function_replaced(assign_cities, make):
         yield
@@ -232,7 +234,7 @@ def _entitled_at_cleared() -> Iterator[None]:
 
 @contextmanager
 def _paused_leader_writes() -> Iterator[None]:
-    """A former leader writes until it observes its successor; no write checks the lease."""
+    """A former leader writes until it observes its successor. No write checks the lease."""
     with attribute_replaced(Fence, "check", lambda _: lambda _self: None):
         yield
 

@@ -91,7 +91,7 @@ def _assign(owner: Any, name: str, value: Any) -> None:
     if isinstance(owner, type):
         setattr(owner, name, value)
     else:
-        object.__setattr__(owner, name, value)  # a controller is frozen
+        object.__setattr__(owner, name, value)  # controllers are frozen
 
 
 def _product_modules() -> list[Any]:

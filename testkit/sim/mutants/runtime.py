@@ -49,7 +49,8 @@ def _half_open_watch_not_detected() -> Iterator[None]:
 
 @contextmanager
 def unsynced_reads() -> Iterator[None]:
-    """Reads return what the cache holds, also before it is complete or has seen our own write."""
+    """Reads return the content of the cache, even before it is complete or has observed our own
+    write."""
 
     def make(_original: Any) -> Any:
         return lambda self, kind: Lister(self._require_informer(kind).cache)

@@ -4,9 +4,10 @@ Each mutant is tried with seeds 1 to 1,000, the promising ones first. A seed tha
 the mutant proves nothing and is skipped. A finding is recorded, and then shrunk with the mutant
 applied.
 
-A finding must survive small changes of the product, which change schedules. So it is not one exact
-run but a scenario with a few variations: the same operations and faults under other schedules,
-latencies and ids. The mutant is found when one of the variations breaks a recorded invariant.
+A finding must remain valid after small changes of the product, which change schedules. Therefore it
+is not one exact run but a scenario with a few variations: the same operations and faults with other
+schedules, latencies and ids. The mutant is found when one of the variations breaks a recorded
+invariant.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def _table_lines(known: dict[str, Finding]) -> Iterator[str]:
 
 
 def run_with(mutant: Mutant, scenario: Scenario) -> Trial:
-    bring_up(scenario.layout)  # cached for later runs, so create it without the mutant
+    bring_up(scenario.layout)  # cached for later runs, so it must be created without the mutant
     with mutant.apply():
         found = run_trial(scenario)
     misfit = isinstance(found, Failure) and "<locals>" in found.message
@@ -204,7 +205,8 @@ def _properties(scenario: Scenario) -> set[str]:
 
 
 def _distance_s(scenario: Scenario, step: Operation | Fault) -> float:
-    """Return how long after the last operation the step begins; 0 if an operation falls into it."""
+    """Return how long after the last operation the step begins; 0 if an operation occurs during
+    it."""
     ends_s = step.at_s + getattr(step, "for_s", 0.0)
     if any(step.at_s <= operation.at_s <= ends_s for operation in scenario.operations):
         return 0.0
@@ -279,7 +281,7 @@ def shrink_finding(finding: Finding) -> Finding:
 
 
 def with_other_invariants(finding: Finding) -> Finding:
-    """Add the invariants that find the mutant in a variation."""
+    """Add the invariants with which other variations find the mutant."""
     mutant = mutant_named(finding.mutant)
     found = [find(mutant, scenario) for scenario in variations(finding.scenario)]
     seen = dict.fromkeys((*finding.invariants, *(f.invariant for f in found if f is not None)))
@@ -331,7 +333,7 @@ def _search(wanted: Sequence[str], options: argparse.Namespace) -> list[str]:
 
 
 def _shrink(options: argparse.Namespace) -> None:
-    """Shrink the findings that are still as drawn from their seed."""
+    """Shrink the findings that are not shrunk yet."""
     whole = [f for f in read_findings(options.findings) if f.scenario == scenario_of(f.seed)]
     for finding in run_in_workers(shrink_finding, whole, options.jobs):
         write_findings([with_other_invariants(finding)], options.findings)

@@ -56,18 +56,18 @@ from testkit.sim.scenario.draw import MEDIUM, draw_faults
 from testkit.sim.scenario.faults import AnswerFromCache, ExpireToken, Fault, LoseHistory
 from testkit.sim.scenario.scenario import CENTRE, MANAGER, USER, Scenario, WorldLayout
 
-# The cell exists only because faults are drawn for worlds with cells; its faults are left out.
+# Faults are drawn for a world with a cell. Faults of that cell are left out.
 LAYOUT = WorldLayout("managers", ("alpha",), ("dfw",))
 WINDOW_S, TAIL_S = 30.0, 10.0
 CONVERGE_S, QUIET_S = 300.0, 120.0
-RECHECK_S = 35.0  # what was awaited is checked once more
+RECHECK_S = 35.0  # ``missing`` is checked once more
 
 _PLANES = (PLATFORM, HUB)
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A client of the plane that retries until it is answered."""
+    """A client of the plane that retries until it gets a response."""
 
     client: Client
     random: Random
@@ -203,7 +203,7 @@ class _CustomWorld:
         )
 
     async def _settles(self, missing: Callable[[ClusterState], str]) -> None:
-        """Wait until the rows are as expected, then check that nothing is written."""
+        """Wait until ``missing`` returns the empty string, then check that nothing is written."""
         deadline_s = self._loop.time() + CONVERGE_S
         while left := missing(self._state) or ("late" if self._network.on_the_way else ""):
             if self._loop.time() > deadline_s:
@@ -275,7 +275,7 @@ def run_custom_world(program: CustomProgram, scenario: Scenario) -> Outcome:
         with LogChecker(world.observer.report_violation):
             return await world.run()
 
-    gc.disable()  # no finalizers in between
+    gc.disable()  # no finalizers during a run
     try:
         return run_virtual(stream(scenario.seed, "schedule"), main, scenario.shuffled_s)
     except Exception as error:
@@ -284,7 +284,7 @@ def run_custom_world(program: CustomProgram, scenario: Scenario) -> Outcome:
         gc.enable()
 
 
-# --- from a command line
+# --- command line
 
 
 @quiet_when_unread

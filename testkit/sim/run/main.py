@@ -1,10 +1,10 @@
 """``python -m testkit.sim``: run many seeds, replay one, or search for hours.
 
-Output about a run contains no wall-clock time, so two replays of a seed compare equal. The duration
-of a search goes to standard error.
+Output about a run contains no wall-clock time, so two replays of a seed are equal. The duration of
+a search is written to standard error.
 
-Fresh seeds are derived from the git tree (``--tree``): every commit runs seeds that no earlier one
-ran, and a clone of that commit runs exactly the same ones.
+Fresh seeds are derived from the git tree (``--tree``): every commit runs new seeds, and a clone of
+that commit runs the same ones.
 
 A campaign searches fresh seeds for hours and writes a report as JSON and as text.
 """
@@ -38,7 +38,7 @@ SHRUNK_MAX = 20  # further failures are only listed: one bug breaks many seeds
 
 @dataclass(slots=True)
 class Report:
-    """What was searched and found so far; complete at any time, also when interrupted."""
+    """What was searched and found so far. It is complete at any time, also after an interrupt."""
 
     first_seed: int
     seeds: int = 0
@@ -92,7 +92,7 @@ def shrink_failures(report: Report, jobs: int) -> None:
 
 
 def write_report(report: Report, folder: Path) -> Path:
-    """report.json, report.txt, and one scenario file for each shrunken failure."""
+    """Write report.json, report.txt, and one scenario file for each shrunken failure."""
     folder.mkdir(parents=True, exist_ok=True)
     for found in report.shrink:
         (folder / _file_name(found)).write_text(scenario_text(found.failure.scenario))
@@ -207,7 +207,7 @@ def _tree_hash(text: str) -> str:
 
 
 def first_fresh_seed(tree: str) -> int:
-    """Return a seed above those that are numbered by hand, the same for the same tree."""
+    """Return a seed above all manually numbered ones. Equal trees have equal seeds."""
     return FRESH_SEEDS_START + int(tree[:10], 16)
 
 
@@ -223,7 +223,7 @@ def _replay_file(path: Path) -> int:
 
 
 def _replay(scenario: Scenario) -> int:
-    """Print a replay; equal for two runs of one scenario, in any process."""
+    """Print a replay. Two runs of one scenario print the same, in any process."""
     for line in scenario.lines():
         _print(line)
     trial = run_trial(scenario)
@@ -272,8 +272,8 @@ def prepare_batch(batch: Batch) -> None:
 
 
 def _search(found: Iterable[Batch], count: int | None, jobs: int) -> int:
-    """Run all and print failures as they occur; an interrupt ends the search with the results so
-    far."""
+    """Run all scenarios and print failures as they occur. An interrupt ends the search with the
+    results so far."""
     done, failures, interrupted = 0, [], False
     progress = _Progress(count, time.monotonic)
     try:
@@ -328,7 +328,7 @@ class _Progress:
         _print(f"{took_s:.0f} s, {done / max(took_s, 0.001):.1f} seeds/s", sys.stderr)
 
 
-# --- for hours
+# --- campaigns
 
 
 def _campaign(options: argparse.Namespace) -> int:

@@ -1,12 +1,12 @@
-"""Shrinks a failing scenario: few faults, few operations, no shuffling, a small world, short times.
+"""Shrink a failing scenario: few faults and operations, no shuffling, a small world, short times.
 
-- The result breaks the same invariant; other failures on the way are ignored.
-- Every candidate is a scenario like any other, so the result replays with one command.
-- The number of runs is bounded; the smallest scenario found so far is returned.
+- The result breaks the same invariant. Candidates with another failure are rejected.
+- Every candidate is a normal scenario, so one command replays the result.
+- The number of runs is bounded. The result is the smallest scenario found so far.
 
-Order: faults (ddmin), operations (ddmin), faults again, then the schedule: in order, if it still
-fails, else shuffled for as short as possible. Then simpler worlds and values. To add a way to
-simplify: a function in ``_SIMPLER`` that yields candidates, the smallest first.
+Order: faults (ddmin), operations (ddmin), faults again, then the schedule: in order if it still
+fails, else shuffled for as short as possible. Then simpler worlds and values. To add a
+simplification, add a function to ``_SIMPLER`` that yields candidates, the smallest first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from testkit.sim.scenario.scenario import Scenario
 T = TypeVar("T")
 
 RUNS_MAX = 150
-_CALM_S = 30.0  # of the calm, in which the schedule may still matter
+_CALM_S = 30.0  # after the calm begins; the schedule may still matter then
 _SPAN_LEAST_S = 0.1
 
 
@@ -39,8 +39,8 @@ def shrink(
     trial: Try = run_trial,
     keep_shuffled: bool = False,
 ) -> ShrunkFailure:
-    """Shrink a failing scenario. ``keep_shuffled`` is for callers who vary the schedule of the
-    result."""
+    """Shrink a failing scenario. With ``keep_shuffled`` the schedule is not simplified, for callers
+    that vary the schedule of the result."""
     search = _Search(failure, runs_max, trial)
     search.leave_out_parts("faults")
     search.leave_out_parts("operations")
@@ -77,7 +77,7 @@ class _Search:
         return True
 
     def leave_out_parts(self, part: str) -> None:
-        """ddmin: leave out smaller and smaller parts while it still fails."""
+        """Leave out smaller and smaller parts while the scenario still fails (ddmin)."""
         present: Sequence[Any] = getattr(self.failure.scenario, part)
         size = len(present)
         while size >= 1:
@@ -90,7 +90,8 @@ class _Search:
             size = min(size, len(present)) if smaller else size // 2
 
     def shuffle_less(self) -> None:
-        """Stop shuffling; or halve the span, from its end or its beginning, while it fails."""
+        """Stop shuffling, or halve the span from its end or its beginning, while the scenario
+        fails."""
         if self.failure.scenario.shuffled_s == NEVER or self._shuffles_only(NEVER):
             return
         begins_s, ends_s = 0.0, self.failure.scenario.chaos_s + _CALM_S
@@ -122,7 +123,7 @@ def _left_out(present: Sequence[T], size: int) -> Iterator[tuple[T, ...]]:
 
 
 def _fewer_cells(scenario: Scenario) -> Iterator[Scenario]:
-    """Leave out the last cell, if no step names it."""
+    """Yield the scenario without its last cell, if no step names that cell."""
     *cells, last = scenario.layout.cells
     if cells and not _is_named(scenario, last):
         yield replace(scenario, layout=replace(scenario.layout, cells=tuple(cells)))
@@ -135,7 +136,7 @@ def _fewer_projects(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _one_process(scenario: Scenario) -> Iterator[Scenario]:
-    """Only if no fault names a host."""
+    """Yield the scenario in one process, if no fault names a host."""
     if scenario.layout.processes != "one" and not scenario.faults:
         yield replace(scenario, layout=replace(scenario.layout, processes="one"))
 

@@ -1,7 +1,7 @@
-"""Worlds in single-cluster mode: an API server, a manager beside it, and machines.
+"""Worlds in single-cluster mode: an API server, a manager next to it, and machines.
 
-The same users, faults and checks as in ``world.py``, on two hosts. The checks expect the planes of
-a federation, so every row is assigned to the plane it would be on there: objects of users to the
+Users, faults and checks are those of ``world.py``, on two hosts. The checks expect the planes of a
+federation, so every row is assigned to the plane that would hold it there: objects of users to the
 project, objects of controllers to the cell. ``python -m testkit.sim.run.single_cluster [FIRST]
 [SEEDS]`` searches seeds.
 """
@@ -62,7 +62,7 @@ from testkit.sim.single_host import HostTransport
 SERVER_HOST, MANAGER_HOST = "server", "manager"
 PROJECT, CELL_NAME = "alpha", "dfw"
 CELL = cell_plane(CELL_NAME)
-ALLOWED = 6  # instances; users want more
+ALLOWED = 6  # instance quota; users request more
 CHAOS_S, CONVERGE_S, QUIET_S = 25.0, 300.0, 120.0
 SHORT_LIVED = "short-lived"
 
@@ -110,7 +110,7 @@ class SingleClusterWorld:
             tamper=self.users.tamper,
         )
 
-    # --- the story
+    # --- phases of the run
 
     async def run(self) -> Counter[str]:
         for host in self.hosts.values():
@@ -192,7 +192,7 @@ class SingleClusterWorld:
         if self.observer.broken is not None:
             raise self.observer.broken
 
-    # --- what must hold after the calm
+    # --- checks after the calm
 
     def _find_missing(self, wanted: dict[tuple[str, str], Wanted]) -> str:
         """Check that as many machines run as users want and quota allows, each with a desired
@@ -344,7 +344,7 @@ def main(arguments: Sequence[str]) -> int:
     for seed in range(first, first + seeds):
         try:
             run_single_cluster(seed)
-        except Exception as error:  # also a bug, in the product or here
+        except Exception as error:  # also a bug, in the product or in the simulator
             failed += 1
             sys.stdout.write(f"seed {seed}: {error!r}\n")
     sys.stdout.write(f"{seeds - failed} of {seeds} seeds hold\n")

@@ -27,7 +27,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is kept of a run among thousands. The trace can be recreated from the seed."""
+    """What a search over thousands of seeds keeps of a run. The trace can be recreated from the
+    seed."""
 
     seed: int
     faults: tuple[str, ...]  # by name
@@ -87,7 +88,8 @@ def small_scenarios() -> list[Scenario]:
 
 
 def crash_points() -> Iterator[Scenario]:
-    """For each layout, host and commit: a crash right before it is durable and right after."""
+    """For each layout, host and commit, yield a crash right before it is durable and right
+    after."""
     for story in small_scenarios():
         commits = run_scenario(story).commits
         for host in hosts_of(story.layout):

@@ -1,9 +1,9 @@
 """A pool of worker processes that yields results as they complete.
 
-Each item runs in a process of its own, forked from this one, so it finds in memory what ``prepare``
-left here. The process ends without garbage collection, which would take 5 % of its time.
+Each item runs in its own process, forked from this one, so it can read what ``prepare`` stored in
+memory. The process exits without garbage collection, which would take 5 % of its time.
 
-Workers ignore Ctrl-C: the reader of the results receives it, stops reading, and waits for the items
+Workers ignore Ctrl-C. The reader of the results receives it, stops reading, and waits for the items
 in progress.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-# A worker collects garbage only after this many allocations, to limit its memory.
+# A worker collects garbage only after this many allocations. This limits its memory.
 _GARBAGE_MAX = 2_000_000
 
 
@@ -35,7 +35,7 @@ def run_in_workers(
     jobs: int,
     prepare: Callable[[T], object] | None = None,
 ) -> Iterator[R]:
-    """Yield results in the order of completion. Items are read only as they are needed, so there
+    """Yield results in the order of completion. Items are read only when a worker is free, so there
     may be infinitely many. With one job everything runs in this process."""
     if jobs <= 1:
         yield from map(work, items)
@@ -63,7 +63,7 @@ def _start_workers(
         if prepare is not None:
             prepare(item)
         gc.collect()
-        gc.freeze()  # what exists now is not garbage of any worker
+        gc.freeze()  # workers do not collect what exists now
         reads, writes = context.Pipe(duplex=False)
         worker = context.Process(target=_work, args=(work, item, writes))
         worker.start()
@@ -77,7 +77,7 @@ def _work(work: Callable[[T], R], item: T, connection: Connection) -> None:
     outcome: Any
     try:
         outcome = (work(item), None)
-    except Exception as error:  # passed to the caller
+    except Exception as error:  # raised to the caller
         outcome = (None, error)
     try:
         connection.send(outcome)

@@ -1,8 +1,9 @@
 """Runs one scenario in three phases: chaos, calm and end.
 
-Chaos: users act and faults happen, and the checks run at every commit. Calm: everything that can
-recover has recovered; within CONVERGE_S the actual state equals the desired one, then nothing is
-written for QUIET_S. End: users delete everything, and the same must hold for the empty world.
+- Chaos: users act and faults happen. The checks run at every commit.
+- Calm: everything that can recover has recovered. Within CONVERGE_S the actual state must equal the
+  desired state; after that nothing may be written for QUIET_S.
+- End: users delete everything, and the same must hold for the empty world.
 """
 
 from __future__ import annotations
@@ -93,21 +94,20 @@ SETTLE_S = 5.0
 # A key that failed repeatedly in a throttled world is retried after this time at the latest.
 RETRY_MAX_S = Backoff().most_s
 ADOPTION_REPORTED_S = 2.0
-# Longer than nearly every periodic check of the product (a minute); in every n-th world also longer
-# than the checks every five minutes.
+# Longer than nearly all periodic checks of the product (a minute). In every n-th world it is also
+# longer than the checks every five minutes.
 QUIET_S = 70.0
 _LONG_QUIET_EVERY, _LONG_QUIET_S = 20, 340.0
-# Probes, bookmarks and observations of machines, for each host and second.
+# Limit of requests for each host and second: probes, bookmarks and observations of machines.
 REQUESTS_IN_SILENCE = 20.0
 TASKS_MORE = 5  # a watch may be about to be reopened
-# By host: its rows, the number of ids it has made, and the certificate of a cell.
+# By host: its rows, the number of ids it has created, and the certificate of a cell.
 Disks = dict[str, tuple[MemoryJournal, int, str]]
 # In every n-th world all processes restart when it has settled (I24).
 _RESTARTED_EVERY, _RESTARTED_AT = 10, 5
 _BRING_UP_S = 35.0
-_COMPARED_EVERY = (
-    10  # every n-th seed also runs without faults, and must end in the same state (I21)
-)
+# Every n-th seed also runs without faults, and must end in the same state (I21).
+_COMPARED_EVERY = 10
 
 
 class WorldBroken(AssertionError):
@@ -127,7 +127,7 @@ class Outcome:
     crashes: int
     virtual_s: float
     trace: Sequence[str]
-    sometimes: dict[str, int]  # how often each fault met which state
+    sometimes: dict[str, int]  # how often each fault occurred in which state
     final: tuple[str, ...]  # the settled state, without ids, versions and times
 
     @property
@@ -148,7 +148,7 @@ def _compare(scenario: Scenario, outcome: Outcome) -> None:
     if any(sign == "host lost" for sign in outcome.sometimes) or scenario.layout.has_scarce_quota:
         return  # which instances get quota is random
     if any(isinstance(operation, AllowFallback) for operation in scenario.operations):
-        return  # without faults nothing moves
+        return  # without faults no city fails, so nothing moves
     calm = _run(replace(scenario, faults=()), until=World.settle)
     differing = sorted(set(calm) ^ set(outcome.final))
     if differing:
@@ -175,8 +175,8 @@ def _run(scenario: Scenario, until: Callable[[World, Disks], Awaitable[T]]) -> T
 
 @contextmanager
 def _garbage_collection_disabled() -> Iterator[None]:
-    """Disable garbage collection: a world is garbage only as a whole, and no finalizer may run in
-    between."""
+    """Disable garbage collection. A world becomes garbage only as a whole, and no finalizer may run
+    during it."""
     gc.disable()
     try:
         yield
@@ -238,7 +238,7 @@ class World:
             in self.injector.unrecoverable_hosts
         )
 
-    # --- the story
+    # --- phases of the run
 
     async def run(self, disks: Disks) -> Outcome:
         final, busy = await self.settle(disks), self._tasks_alive()
@@ -325,7 +325,7 @@ class World:
         self._fail_if_broken()
 
     async def _check_quiet(self) -> None:
-        """I6, I20: a settled system writes nothing and sends few requests."""
+        """I6, I20: check that a settled system writes nothing and sends few requests."""
         throttled = any(isinstance(fault, Throttle) for fault in self._scenario.faults)
         await asyncio.sleep(SETTLE_S + (RETRY_MAX_S if throttled else 0.0))
         quiet_s = self._quiet_s()
@@ -336,7 +336,7 @@ class World:
             self._fail_if_broken()
             if self.state.writes == writes:
                 break
-            # A clock that was set forward passes a deadline, which the next check reports.
+            # A clock that was set forward may pass a deadline, which the next check reports.
             if not self.state.clocks_jump or self.state.count_late_rollouts() <= late:
                 written = "\n".join(self.observer.trace[lines:][:10])
                 raise InvariantBroken(f"I6: writes in a settled system:\n{written}")
@@ -354,7 +354,7 @@ class World:
         return {host.life: self._loop.tasks_alive(host.life) for host in self.hosts.values()}
 
     def _check_tasks(self, before: dict[str, int]) -> None:
-        """I20: after everything was deleted, processes have no more tasks than before."""
+        """I20: check that after everything was deleted processes have no more tasks than before."""
         for life, count in self._tasks_alive().items():
             if count > before.get(life, count) + TASKS_MORE:
                 raise InvariantBroken(f"I20: {life} has {count} tasks, {before[life]} before")
@@ -364,7 +364,8 @@ class World:
         return not self.injector.unrecoverable_hosts and not self.users.tampered
 
     async def _restart_all(self) -> None:
-        """I24: processes that start on settled stores, as after an upgrade, write nothing."""
+        """I24: check that processes that start on settled stores, as after an upgrade, write
+        nothing."""
         self.observer.log("all processes restart")
         writes, lines = self.state.writes, len(self.observer.trace)
         for provider in self.providers.values():
@@ -406,20 +407,20 @@ class World:
         wanted, serving = self.users.wanted, self.users.serving
         return ExpectedState(wanted, there, layout.all_cells, lost, layout.instances, serving)
 
-    # --- what happens around hosts
+    # --- exits and crashes of hosts
 
     def _unix_s(self) -> float:
         return EPOCH_S + self._loop.time()
 
     def _stop(self, error: InvariantBroken) -> None:
-        """Stop the loop: what follows a violation proves nothing."""
+        """Stop the loop: nothing after a violation is meaningful."""
         self._loop.call_exception_handler({"message": str(error), "exception": error})
 
     def _count(self, sign: str) -> None:
         self.sometimes[sign] += 1
 
     def _on_exit(self, host: str, error: BaseException) -> None:
-        """A process may end by itself only after a failure of its disk."""
+        """Check that a process exits by itself only after a disk failure or with a lost lease."""
         self.observer.log(f"{host} ended: {error!r}")
         self._count("process ended by itself")
         if isinstance(error, LeadershipLost):
@@ -476,8 +477,8 @@ class World:
         return RetryingTransport(link, random)
 
     def client(self, plane: PlaneName, token: str = "") -> Client:
-        """Return a client outside of all hosts: its link is sound, but the host may crash between
-        request and response. Without a token it uses that of the platform's operator."""
+        """Return a client outside of all hosts. Its link is sound, but the host may crash between
+        request and response. The default token is that of the platform's operator."""
         target, known = host_of_plane(self._scenario.layout, plane), self._credentials.planes
         return Client(
             self.network.transport(USER, target),
@@ -489,7 +490,7 @@ class World:
     def _build_mirrors(self) -> list[WatchMirror]:
         steps = (*self._scenario.faults, *self._scenario.operations)
         if any(isinstance(step, EmptyHost | RestorePlane | LeaveCell) for step in steps):
-            return []  # versions start again there, or rows go without an event
+            return []  # versions start again there, or rows change without an event
         layout = self._scenario.layout
         project, cell = project_plane(layout.projects[0]), cell_plane(layout.cells[0])
         choices = (
@@ -512,7 +513,8 @@ def bring_up(layout: WorldLayout) -> Disks:
 
 
 def initial_layout(layout: WorldLayout) -> WorldLayout:
-    """Equal for layouts whose worlds begin alike, and differ only in what people do later."""
+    """Return the layout without what users do later. Worlds with an equal initial layout begin with
+    the same platform."""
     return replace(layout, revocable=(), published=False)
 
 

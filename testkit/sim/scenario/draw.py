@@ -60,7 +60,7 @@ Table = Sequence[tuple[T, float]]
 class Size:
     cells: Table[int]
     projects: Table[int]
-    operations: Table[int]  # after the first, which creates a workload
+    operations: Table[int]  # the first one always creates a workload
     replicas: Table[int]
     faults: Table[int]
 
@@ -99,7 +99,7 @@ def weighted(random: Random, table: Table[T]) -> T:
 
 PROCESSES: tuple[tuple[Processes, int], ...] = (("one", 6), ("split", 3), ("managers", 1))
 CELLS = ("dfw", "iad", "ams")
-# For worlds with many cells.
+# Cells of worlds with more than three cells.
 MANY_CELLS = (
     *CELLS,
     *("lhr", "syd", "fra", "nrt", "sin", "gru", "jnb", "ord", "sjc", "cdg", "arn"),
@@ -108,8 +108,8 @@ MANY_CELLS = (
 PROJECTS = ("alpha", "beta")
 NAMES = ("web", "api", "db")
 WINDOWS_S = ((4.0, 5), (12.0, 5), (40.0, 2), (3600.0, 0.05))
-TAMPER_PERCENT = 25  # of scenarios in which an operator changes objects
-CALM_PERCENT = 10  # of scenarios without any fault
+TAMPER_PERCENT = 25  # of scenarios: an operator changes objects
+CALM_PERCENT = 10  # of scenarios: no fault happens
 
 HUB_KINDS = (DEPLOYMENT, WORK, BINDING, POLICY, CLUSTER_POLICY, CLUSTER_BINDING, INSTANCE)
 PROJECT_KINDS = (DEPLOYMENT, INSTANCE)
@@ -125,7 +125,7 @@ def draw_layout(random: Random, size: Size) -> WorldLayout:
 
 
 def draw_window_s(random: Random) -> float:
-    """Return for how long operations and faults begin."""
+    """Return the time span in which operations and faults begin."""
     return weighted(random, WINDOWS_S)
 
 
@@ -196,7 +196,7 @@ def draw_fleeting(
 def _by_user(
     random: Random, layout: WorldLayout, size: Size, at_s: float, known: list[tuple[str, str]]
 ) -> ByUser:
-    """Mostly an operation on a workload that was used before."""
+    """Draw an operation, mostly on a workload that was used before."""
     project, name = random.choice(known)
     match random.choice(("create", "create", "image", "image", "scale", "scale", "move", "delete")):
         case "create":
@@ -475,7 +475,7 @@ DRAWS: tuple[tuple[Draw, float], ...] = (
     (_lose_machine, 2),
 )
 
-# Every way in which planes cannot reach each other.
+# All faults that prevent planes from reaching each other.
 PARTITIONS: tuple[Draw, ...] = (
     *(_cut, _isolate, _flap, _swizzle, _lose, _delay, _half_open, _slow_watch, _lag),
     *(_stop, _lose_cell, _close, _stale),

@@ -1,14 +1,13 @@
-"""Templates of faults: a few operations and faults that need each other, and rarely coincide by
-chance.
+"""Templates of faults: operations and faults that need each other, and rarely coincide by chance.
 
-About every third scenario applies one of them on top of what was drawn, or instead of it, if its
-rule can be checked only without other faults; ``generate.py`` contains the weights. To add one: a
-function of a random stream and a scenario that returns the extended scenario, and its line in
-``FAULT_TEMPLATES``.
+About every third scenario applies one of them on top of what was drawn. Templates whose rule can be
+checked only without other faults replace what was drawn. ``generate.py`` contains the weights. To
+add one: a function of a random stream and a scenario that returns the extended scenario, and its
+line in ``FAULT_TEMPLATES``.
 
-The restart templates are about processes that restart, or find another state than they left. Most
-are rollouts of an image that never serves, or only after a while, during a restart of the cell
-process, the center or the engine. In the end an image is deployed that serves.
+The restart templates are about processes that restart or find another state than they left. Most
+are rollouts of an image that never serves, or serves only after a while, during a restart of the
+cell process, the center or the engine. Finally an image that serves is deployed.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from testkit.sim.scenario.scenario import (
 Template = Callable[[Random, "Scenario"], "Scenario"]
 
 _TAIL_S = 10.0
-# By then a hub that lost the connection to a cell has written to it again.
+# Within this time a hub that lost the connection to a cell has written to it again.
 _COPY_S = 30.0
 
 
@@ -56,18 +55,18 @@ def with_fault_template(random: Random, scenario: Scenario) -> Scenario:
     return random.choice(FAULT_TEMPLATES)(random, scenario)
 
 
-# --- what views miss
+# --- missed events
 
 
 def _blind_spell(random: Random, scenario: Scenario) -> Scenario:
-    """A process observes nothing of what users do, and then only the result."""
+    """A process observes nothing of what users do, and later only the result."""
     link = random.choice(links_of(scenario.layout))
     at_s = _moment(random, scenario)
     return with_steps(scenario, (), (c.LoseHistory(at_s, _lasting(random), *link),))
 
 
 def _recreated_unseen(random: Random, scenario: Scenario) -> Scenario:
-    """An object on the hub is replaced by one of its name while a cell is not watching."""
+    """An object on the hub is replaced by one with the same name while a cell is not watching."""
     scenario = split(scenario)
     cell, at_s = random.choice(scenario.layout.cells), _moment(random, scenario)
     link = (host_of_cell(scenario.layout, cell), hosts_of(scenario.layout)[0])
@@ -76,7 +75,7 @@ def _recreated_unseen(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _restart_onto_a_cache(random: Random, scenario: Scenario) -> Scenario:
-    """An object is created and deleted while the center restarts onto old lists."""
+    """An object is created and deleted while the center restarts with old lists."""
     scenario = split(scenario)
     project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
     at_s = round(random.uniform(3, 6), 2)
@@ -94,7 +93,7 @@ def _replayed(random: Random, scenario: Scenario) -> Scenario:
     return with_steps(scenario, (), (fault,))
 
 
-# --- what happens to writes
+# --- failing writes
 
 
 def _trouble_with_writes(random: Random, scenario: Scenario) -> Scenario:
@@ -133,7 +132,7 @@ def _new_namespace_deleted(random: Random, scenario: Scenario) -> Scenario:
     return with_steps(scenario, (), (c.DeleteNewNamespace(0.0, host),))
 
 
-# --- what happens to planes
+# --- emptied, restored and unreachable planes
 
 
 def _lost_with_a_copy(random: Random, scenario: Scenario) -> Scenario:
@@ -151,7 +150,7 @@ def _restored(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _migrated(random: Random, scenario: Scenario) -> Scenario:
-    """Every row is written again, perhaps while commits are slow."""
+    """Every row of a plane is written again, perhaps while commits are slow."""
     plane, at_s = random.choice(scenario.layout.planes), _moment(random, scenario)
     faults: tuple[f.Fault, ...] = (c.TouchEverything(at_s, plane),)
     if random.random() < 0.5:
@@ -161,7 +160,7 @@ def _migrated(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _no_centre(random: Random, scenario: Scenario) -> Scenario:
-    """I19: the center is unreachable for long, and cells lose machines meanwhile."""
+    """I19: the center is unreachable for a long time, and cells lose machines meanwhile."""
     scenario = replace(split(scenario), faults=())
     at_s, for_s = _moment(random, scenario), round(random.uniform(60, 120), 2)
     lost = [
@@ -172,14 +171,14 @@ def _no_centre(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _machines_lost(random: Random, scenario: Scenario) -> Scenario:
-    """The machines of a cell are lost, and starting others takes long."""
+    """The machines of a cell are lost, and for a while no new machine runs."""
     at_s, cell = _moment(random, scenario), random.choice(scenario.layout.cells)
     fault = c.BurnMachines(at_s, round(random.uniform(60, 120), 2), cell)
     return with_steps(replace(scenario, faults=()), (), (fault,))
 
 
 def _two_leaders(random: Random, scenario: Scenario) -> Scenario:
-    """F16: the leader is paused past its lease while it has work, and then continues."""
+    """F16: the leader is paused for longer than its lease while it has work, and then continues."""
     layout = replace(scenario.layout, processes="managers", managers=2)
     at_s = _moment(random, scenario)
     scenario = replace(scenario, layout=layout, faults=(), operations=())
@@ -191,11 +190,11 @@ def _two_leaders(random: Random, scenario: Scenario) -> Scenario:
     return with_steps(scenario, (create, change), tuple(paused))
 
 
-# --- what people do
+# --- unusual operations
 
 
 def _too_much_deleted(random: Random, scenario: Scenario) -> Scenario:
-    """F12, F34."""
+    """F12, F34: all objects of a kind with a prefix are deleted."""
     plane, kinds = random.choice(((HUB, HUB_KINDS), (_a_cell(random, scenario), CELL_KINDS)))
     prefix = random.choice(("", "", "w", "db"))
     at_s = _moment(random, scenario)
@@ -204,7 +203,7 @@ def _too_much_deleted(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _old_writer(random: Random, scenario: Scenario) -> Scenario:
-    """F31."""
+    """F31: an old client drops fields that it does not support."""
     plane, kind = random.choice(
         (
             (HUB, DEPLOYMENT),
@@ -223,7 +222,8 @@ def _old_writer(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _names_alike(random: Random, scenario: Scenario) -> Scenario:
-    """F34: one name is a prefix of another; operations on one do not affect the other."""
+    """F34: the name of one workload is a prefix of another's; operations on one do not affect the
+    other."""
     project, cities = random.choice(scenario.layout.projects), _a_city(random, scenario)
     at_s = round(random.uniform(3, 6), 2)
     steps = (
@@ -242,7 +242,7 @@ def _names_alike(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _revoked(random: Random, scenario: Scenario) -> Scenario:
-    """A project is revoked while workloads of it run."""
+    """A project is revoked while its workloads run."""
     layout = replace(scenario.layout, projects=("alpha", "beta"), revocable=("beta",))
     scenario = replace(scenario, layout=layout)
     replicas, cities = random.choice((1, 1, 2)), _a_city(random, scenario)
@@ -274,13 +274,13 @@ FAULT_TEMPLATES: tuple[Template, ...] = (
 )
 
 
-# --- parts of them
+# --- helpers
 
 
 def with_steps(
     scenario: Scenario, operations: tuple[Operation, ...], faults: tuple[f.Fault, ...]
 ) -> Scenario:
-    """Add the steps, and extend the chaos until they are over."""
+    """Add the steps and extend the chaos until they are over."""
     ends_s = [s.at_s + _lasts_s(s) + _TAIL_S for s in (*operations, *faults)]
     steps = (*scenario.operations, *operations)
     bent = (*_meaningful(scenario), *faults)
@@ -300,7 +300,7 @@ def _lasts_s(step: Operation | f.Fault) -> float:
 
 
 def _meaningful(scenario: Scenario) -> tuple[f.Fault, ...]:
-    """Leave out faults that name a host which this layout does not have."""
+    """Leave out faults that name a host that this layout does not have."""
     hosts = hosts_of(scenario.layout)
     named = ("host", "source", "target")
     return tuple(
@@ -335,7 +335,7 @@ def _a_city(random: Random, scenario: Scenario) -> tuple[str, ...]:
     return (random.choice(scenario.layout.cells).upper(),)
 
 
-# Registries whose images behave differently (drivers/simulated); "" is the normal one.
+# Registries whose images behave differently (drivers/simulated); "" is the default one.
 _REGISTRIES = (
     *("", "crash.example/", "fail.example/", "stuck.example/", "exit.example/"),
     *("flaky.example/", "slow.example/"),
@@ -369,8 +369,8 @@ def _interrupted_rollout(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _edited_while_lost(random: Random, scenario: Scenario) -> Scenario:
-    """An operator edits a Server whose machine has just died, so that the edit starts the next
-    one."""
+    """An operator edits a Server whose machine has just failed: the edit applies to the next
+    machine."""
     project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
     at_s = round(random.uniform(3, 8), 2)
     create = CreateWorkload(0.0, project, _NAME, "db:1", 1, (cell.upper(),))
@@ -381,7 +381,7 @@ def _edited_while_lost(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _emptied_with_news(random: Random, scenario: Scenario) -> Scenario:
-    """A cell returns empty, and receives a new namespace before the hub watches it again."""
+    """A cell comes back empty, and receives a new namespace before the hub watches it again."""
     scenario = split(scenario)
     project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
     at_s, city = round(random.uniform(3, 15), 2), (cell.upper(),)

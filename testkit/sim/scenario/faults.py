@@ -18,8 +18,8 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class LoseHistory:
-    """F5, F6: watches end, none can be opened for a while, and then the history is compacted. What
-    was created, deleted and created again meanwhile is one object in a list."""
+    """F5, F6: watches end, cannot be opened for a while, and then the history is compacted. An
+    object that was created, deleted and created again meanwhile appears once in a list."""
 
     at_s: float
     for_s: float
@@ -29,8 +29,8 @@ class LoseHistory:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFromCache:
-    """F3: ``source`` restarts while the store behind ``target`` fails: lists come from an older
-    cache, other requests are refused with 503."""
+    """F3: ``source`` restarts while the store behind ``target`` fails. Lists come from an older
+    cache; other requests are refused with 503."""
 
     at_s: float
     for_s: float
@@ -51,7 +51,7 @@ class ExpireToken:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlane:
-    """F23: a backup of a plane is made at ``at_s``; after ``for_s`` its host crashes and comes back
+    """F23: a backup of a plane is made at ``at_s``. After ``for_s`` its host crashes and comes back
     with the backup. As the documentation requires, its versions are ahead of the old ones. Machines
     are not part of a backup."""
 
@@ -89,8 +89,8 @@ class DeleteNewNamespace:
 
 @dataclass(frozen=True, slots=True)
 class DieWithCopy:
-    """F21: the next copy of a deployment is the last object that a cell stores: its disk hangs, so
-    that the hub observes a copy without a status, and a moment later the cell is lost."""
+    """F21: a cell is lost right after it stored a copy of a deployment. Its disk hangs before the
+    loss, so the hub observes a copy without a status."""
 
     at_s: float
     host: str
@@ -98,7 +98,7 @@ class DieWithCopy:
 
 @dataclass(frozen=True, slots=True)
 class BurnMachines:
-    """F33: all machines of a cell die, and for a while no machine that is started runs."""
+    """F33: all machines of a cell fail, and for a while no new machine runs."""
 
     at_s: float
     for_s: float
@@ -135,7 +135,8 @@ class CrashAtCommit:
 
 @dataclass(frozen=True, slots=True)
 class CrashBetweenPlanes:
-    """F2: the host crashes when it has written a Work to the hub and not yet the copy to a cell."""
+    """F2: the host crashes after it wrote a Work to the hub and before it wrote the copy to a
+    cell."""
 
     at_s: float
     host: str
@@ -143,7 +144,7 @@ class CrashBetweenPlanes:
 
 @dataclass(frozen=True, slots=True)
 class StopHost:
-    """F28, F21: the process is stopped for a while; after its start all clients list at once."""
+    """F28, F21: the process is stopped for a while. After its start all clients list at once."""
 
     at_s: float
     for_s: float
@@ -152,7 +153,7 @@ class StopHost:
 
 @dataclass(frozen=True, slots=True)
 class EmptyHost:
-    """F22: the host comes back under its name without rows and machines."""
+    """F22: the host comes back with its name and without rows and machines."""
 
     at_s: float
     host: str
@@ -190,7 +191,7 @@ class FillDisk:
 
 @dataclass(frozen=True, slots=True)
 class BreakSync:
-    """F25: one commit ends in an error that leaves open whether it was kept."""
+    """F25: one commit ends in an error that does not state whether it was kept."""
 
     at_s: float
     host: str
@@ -207,7 +208,7 @@ class SlowHost:
     factor: float
 
 
-# --- links: ``source`` asks, ``target`` answers
+# --- links: ``source`` sends requests to ``target``
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,7 @@ class CutLink:
 
 @dataclass(frozen=True, slots=True)
 class IsolateHost:
-    """F19, F21: no message reaches the host or leaves it."""
+    """F19, F21: the host receives and sends no message."""
 
     at_s: float
     for_s: float
@@ -231,7 +232,7 @@ class IsolateHost:
 
 @dataclass(frozen=True, slots=True)
 class FlapLink:
-    """F20: the link is cut and restored in turn, each for ``period_s``."""
+    """F20: the link is cut and restored alternately, each for ``period_s``."""
 
     at_s: float
     for_s: float
@@ -302,7 +303,7 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class ConflictStorm:
-    """F15: another writer changes the same objects again and again."""
+    """F15: another writer changes the same objects at intervals."""
 
     at_s: float
     for_s: float
@@ -346,8 +347,8 @@ class CloseWatches:
 
 @dataclass(frozen=True, slots=True)
 class ForgetHistory:
-    """F6, F5: the history is compacted and watches end: resuming returns 410, and what was created
-    and deleted in between is not in the list."""
+    """F6, F5: the history is compacted and watches end. Resuming returns 410, and an object that
+    was created and deleted in between is not in the list."""
 
     at_s: float
     host: str
@@ -375,7 +376,7 @@ class SlowWatches:
 
 @dataclass(frozen=True, slots=True)
 class RepeatEvents:
-    """F9: a watch repeats some events, older than the last one."""
+    """F9: a watch repeats some events that are older than the last one."""
 
     at_s: float
     for_s: float
@@ -388,7 +389,7 @@ class RepeatEvents:
 @dataclass(frozen=True, slots=True)
 class LagWatches:
     """F9, F4: events are late, those of one link later than those of another. Each event of a watch
-    takes this long, one after the other: a burst is a backlog that outlasts the fault."""
+    takes this long, one after the other: the backlog of a burst outlasts the fault."""
 
     at_s: float
     for_s: float
@@ -399,7 +400,7 @@ class LagWatches:
 
 @dataclass(frozen=True, slots=True)
 class LoseDeletes:
-    """F10: deletions are not sent; in the end the stream ends with 410, and a list shows them."""
+    """F10: deletions are not sent. Finally the stream ends with 410, and a list shows them."""
 
     at_s: float
     for_s: float
@@ -431,7 +432,7 @@ class ProviderAway:
 
 @dataclass(frozen=True, slots=True)
 class LoseMachine:
-    """A machine dies without a report."""
+    """A machine fails, and the provider does not report it."""
 
     at_s: float
     cell: str

@@ -56,7 +56,7 @@ from testkit.sim.scenario.operations import (
 )
 from testkit.sim.scenario.scenario import CENTRE, Scenario, host_of_cell, hosts_of
 
-MANY_PERCENT = 8  # of partitioned worlds: those have twenty cells, and take long
+MANY_PERCENT = 8  # of partitioned worlds: those have twenty cells and take long
 
 
 def with_federation_template(random: Random, scenario: Scenario) -> Scenario:
@@ -64,8 +64,8 @@ def with_federation_template(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _left_alone(random: Random, scenario: Scenario) -> Scenario:
-    """I19: the center is unreachable; meanwhile machines die and an operator deletes instances on
-    the cell, which are deleted and created again without the center."""
+    """I19: the center is unreachable. Meanwhile machines fail, and an operator deletes instances on
+    the cell; the cell deletes and recreates them without the center."""
     scenario = replace(split(scenario), faults=(), operations=())
     project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
     create = CreateWorkload(0.0, project, "db", "db:1", 2, (cell.upper(),))
@@ -82,8 +82,8 @@ def _left_alone(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _crash_with_pending_deletions(random: Random, scenario: Scenario) -> Scenario:
-    """Instances leave their cell while the center is unreachable, and the cell crashes before it
-    could report it. When the center is back, users have changed the workload."""
+    """Instances are deleted on their cell while the center is unreachable, and the cell crashes
+    before it could report that. When the center is back, users have changed the workload."""
     scenario = replace(split(scenario), faults=(), operations=())
     layout = scenario.layout
     project, cell = random.choice(layout.projects), random.choice(layout.cells)
@@ -104,8 +104,8 @@ def _crash_with_pending_deletions(random: Random, scenario: Scenario) -> Scenari
 
 
 def _fallback(random: Random, scenario: Scenario) -> Scenario:
-    """I16: a city fails for a while or forever, and its replicas move to fallback cities; perhaps
-    one of those fails, too, and perhaps a user moves the replicas back."""
+    """I16: a city fails for a while or forever, and its replicas move to fallback cities. Perhaps a
+    fallback city fails, too, and perhaps a user moves the replicas back."""
     scenario = replace(split(scenario), faults=(), operations=())
     layout = replace(scenario.layout, cells=CELLS)
     scenario = replace(scenario, layout=layout)
@@ -130,8 +130,8 @@ def _fallback(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _partitioned(random: Random, scenario: Scenario) -> Scenario:
-    """Three cells, sometimes twenty, and planes that cannot reach each other in several ways at
-    once, while users change workloads in many cities."""
+    """Three cells, sometimes twenty, whose planes cannot reach each other in several ways at once,
+    while users change workloads in many cities."""
     many = random.random() * 100 < MANY_PERCENT
     layout = replace(scenario.layout, processes="split", cells=MANY_CELLS if many else CELLS)
     window_s = random.choice((12.0, 40.0))
@@ -173,7 +173,7 @@ def _drained(random: Random, scenario: Scenario) -> Scenario:
 DRAIN_TEMPLATES: tuple[Template, ...] = (_drained,)
 
 
-# --- cells that come and go
+# --- cells that leave and join
 
 
 def with_cell_template(random: Random, scenario: Scenario) -> Scenario:
@@ -208,8 +208,8 @@ def _there_and_back(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _joined(random: Random, scenario: Scenario) -> tuple[Scenario, str, str]:
-    """A world whose cells have joined, one of them, and a spare for its city. Faults that look like
-    a cell that has left are removed."""
+    """Return a world whose cells have joined, one of these cells, and a spare for its city. Faults
+    that look like a cell that has left are removed."""
     cell = random.choice(scenario.layout.cells)
     spare = f"{cell}-2"
     layout = replace(scenario.layout, processes="split", managers=1, joined=True, spares=(spare,))
@@ -245,9 +245,12 @@ _AGAINST: tuple[_Against, ...] = ("Denied", "Suspended", "Removed")
 
 
 def with_new_project(random: Random, scenario: Scenario) -> Scenario:
-    """Not in worlds in which a plane is restored from a backup: what was released since is not on
-    record. Not if a cell comes back empty: with the writes of the new project its versions soon
-    pass those that readers have seen, and they cannot detect the replacement."""
+    """Add a project that is created while the world runs.
+
+    Not in worlds that restore a plane from a backup: the backup does not record what was released
+    since. Not if a cell comes back empty: with the writes of the new project its versions soon pass
+    those that readers have observed, and readers cannot detect the replacement.
+    """
     if any(isinstance(fault, RestorePlane | EmptyHost) for fault in scenario.faults):
         return scenario
     steps = _life(random, scenario)
@@ -261,7 +264,7 @@ def with_new_project(random: Random, scenario: Scenario) -> Scenario:
 def _turn(
     random: Random, later: Callable[[], float], deployed: Callable[[], DeployIn]
 ) -> list[Operation]:
-    """Access is revoked, and perhaps granted or requested again."""
+    """Return operations that revoke access, and perhaps grant or request it again."""
     turn = random.random()
     if turn < 0.25:
         return []
@@ -316,7 +319,7 @@ EDITED_PERCENT = 4  # of scenarios
 def with_mislabeled_namespaces(random: Random, scenario: Scenario) -> Scenario:
     if random.random() * 100 >= EDITED_PERCENT:
         return scenario
-    # Most namespaces of a hub belong to no project, and some edits hit those.
+    # Several edits, because most namespaces of a hub belong to no project.
     edits = tuple(
         EditObject(
             round(random.uniform(1, 10), 2),
@@ -342,7 +345,8 @@ def _orphaned(random: Random, operation: Operation) -> Operation:
 
 
 def _more(random: Random, scenario: Scenario) -> tuple[Operation, ...]:
-    """Another workload is deleted like this, perhaps created again; and an object with an owner."""
+    """Delete another workload as an orphan and perhaps recreate it; perhaps delete an owned object,
+    too."""
     layout, at_s = scenario.layout, round(random.uniform(1, 8), 2)
     project, city = random.choice(layout.projects), random.choice(layout.cells).upper()
     first = CreateWorkload(0.0, project, "gone", "gone:1", random.randint(1, 2), (city,))
@@ -368,7 +372,7 @@ _HOLDER, _WAITING = "first", ("next", "last")
 
 
 def with_quota_contention(random: Random, scenario: Scenario) -> Scenario:
-    """One workload has all the quota and releases one instance, while two others wait."""
+    """One workload has all the quota and releases one instance, while two others wait for quota."""
     layout = scenario.layout
     project, allowed = random.choice(layout.projects), layout.instances
     cities = (random.choice(layout.cells).upper(),)
@@ -385,7 +389,7 @@ def with_quota_contention(random: Random, scenario: Scenario) -> Scenario:
     return with_steps(replace(scenario, operations=()), steps, ())
 
 
-# Shorter than the time in which a world settles: instances sleep before it must be quiet.
+# Shorter than the time in which a world settles: instances must sleep before the quiet phase.
 IDLE_MS = (500, 1000, 2000)
 
 
@@ -399,7 +403,7 @@ def with_sleep_template(random: Random, scenario: Scenario) -> Scenario:
 
 
 def _come_and_go(random: Random, scenario: Scenario) -> Scenario:
-    """Whatever else fails."""
+    """Visitors connect to sleeping instances, during all drawn faults."""
     scenario, steps = _sleepers(random, scenario)
     return with_steps(scenario, (*steps, *_visits(random, steps, 3.0, 20.0)), ())
 
@@ -456,7 +460,7 @@ def _visits(random: Random, steps: Sleepers, from_s: float, until_s: float) -> t
 
 
 def _visit(random: Random, steps: Sleepers, at_s: float) -> Visit:
-    """Return one visit, many at once, or visits at the moment of the pause."""
+    """Return one visit, many visits at once, or visits at the time of the pause."""
     create, sleep = steps
     stays_s = random.choice((0.0, 0.2, 0.2, 3.0))
     again_s = sleep.idle_ms / 1000 + stays_s + random.choice((0.0, 0.02, 0.05, 0.08))

@@ -1,7 +1,7 @@
 """Scenarios as small JSON files, and lists of known seeds.
 
 A file has one line for each operation and fault, so that a line can be removed by hand. Every class
-of ``Operation`` and ``Fault`` can be written; a file with an unknown class or field is refused with
+of ``Operation`` and ``Fault`` can be written. A file with an unknown class or field is refused with
 the reason.
 
 A list of known seeds has one seed per line, and what it found:
@@ -9,7 +9,7 @@ A list of known seeds has one seed per line, and what it found:
     # a comment
     417 the projector lost a projection when its deployment came back
 
-The scenario of a seed changes with the tables of ``draw.py``, so it is stored beside the list,
+The scenario of a seed changes with the tables of ``draw.py``, so it is stored next to the list,
 under the name of the seed: ``known_seeds/417.json``, which ``make sim SEED=417 KEEP=<file>``
 writes. Without a file the scenario is generated from the seed.
 """
@@ -55,7 +55,7 @@ def scenario_text(scenario: Scenario) -> str:
 
 
 def _is_usual(scenario: Scenario, name: str) -> bool:
-    """Values that are the same in nearly all scenarios are left out of files."""
+    """Return True for values that nearly all scenarios have: files omit them."""
     return name == "shuffled_s" and scenario.shuffled_s == ALWAYS
 
 

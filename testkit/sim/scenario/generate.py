@@ -39,17 +39,17 @@ from testkit.sim.scenario.feature_templates import (
 )
 from testkit.sim.scenario.scenario import Scenario
 
-# After the last operation and fault have begun; then the calm begins.
+# After the last operation and fault have begun; the calm begins then.
 _TAIL_S = 10.0
 # In every n-th world users soon want more instances than their quota allows.
 _TIGHT_EVERY, _TIGHT = 6, (1, 2)
-# In every n-th world, one of those, several workloads wait for released quota.
+# In every n-th world, one with scarce quota, several workloads wait for released quota.
 _CONTENDED_EVERY, _CONTENDED = 30, 18
 # In every n-th world workloads reference ConfigMaps and Secrets.
 _DATA_EVERY, _DATA = 8, 3
 # In every n-th world namespaces of projects are created and deleted.
 _FLEETING_EVERY, _FLEETING = 12, 1
-# Every n-th world is about restarts.
+# Every n-th world applies a restart template.
 _RESTARTS_EVERY, _RESTARTS = 9, 4
 # Every n-th world begins with empty disks.
 _FRESH_EVERY, _FRESH = 20, 6
@@ -105,7 +105,7 @@ def scenario_of(seed: int) -> Scenario:
 
 
 def _apply_template(scenario: Scenario, name: str, template: Template) -> Scenario:
-    """Templates with workloads of their own mostly replace the drawn operations."""
+    """Apply a template. In ``_ALONE_PERCENT`` of cases it replaces the drawn operations."""
     seed = scenario.seed
     alone = stream(seed, "workload", "alone").random() * 100 < _ALONE_PERCENT.get(name, 0)
     extended = template(
@@ -115,7 +115,8 @@ def _apply_template(scenario: Scenario, name: str, template: Template) -> Scenar
 
 
 def _templates_of(seed: int) -> Iterator[tuple[str, Template]]:
-    """In the order of the table, whichever was drawn first: cells join before instances sleep."""
+    """Yield the drawn templates in the order of the table, whichever was drawn first: cells must
+    join before instances sleep."""
     random = stream(seed, "workload", "tales")
     drawn = [weighted(random, TEMPLATES)]
     if random.random() * 100 < _SECOND_PERCENT:

@@ -1,8 +1,9 @@
 """Operations of users and operators, as plain values with a virtual time.
 
 Users change their workloads; an operator changes objects that controllers own. Each operation is
-valid without the others: a change to a workload that does not exist is skipped, and what an
-operator picks is an index into the objects that exist then. So each can be left out alone.
+valid without the others: a change to a workload that does not exist is skipped, and an operator
+selects an object by an index (``pick``) into the objects that exist at that time. So each operation
+can be left out.
 
 Groups: operations on many objects at once, on cells (only in worlds whose cells join; those of one
 city are performed in order), on projects and their access (in order for each project), and sleep
@@ -22,8 +23,8 @@ from datum_compute.api.scaletozero import SleepMode
 
 @dataclass(frozen=True, slots=True)
 class DeleteAll:
-    """F12, F34: delete all objects of a kind whose names have a prefix: a selector that matches too
-    much, and a set that is suddenly empty."""
+    """F12, F34: delete all objects of a kind whose names have a prefix. Stands for a selector that
+    matches too much, and a set that is suddenly empty."""
 
     at_s: float
     plane: str
@@ -33,7 +34,7 @@ class DeleteAll:
 
 @dataclass(frozen=True, slots=True)
 class DropField:
-    """F31: an old client writes an object back without a field that it does not know."""
+    """F31: an old client writes an object back without a field that it does not support."""
 
     at_s: float
     plane: str
@@ -52,7 +53,7 @@ class RevokeProject:
 
 @dataclass(frozen=True, slots=True)
 class DrainCell:
-    """Place nothing new on a cell for a while; what is placed there stays."""
+    """Place nothing new on a cell for a while; existing placements stay."""
 
     at_s: float
     cell: str
@@ -64,9 +65,9 @@ ComposedOperation = DeleteAll | DropField | RevokeProject | DrainCell
 
 @dataclass(frozen=True, slots=True)
 class LeaveCell:
-    """A cell leaves, and ``away_s`` later ``heir`` joins for its city: the same cell, or a spare.
-    ``forced``: the hub does not wait for an unreachable cell, which is then stopped and comes back
-    empty, or, if ``kept``, as it was."""
+    """A cell leaves, and ``away_s`` later ``heir`` joins for its city: the same cell or a spare.
+    With ``forced`` the hub does not wait for an unreachable cell. The cell is then stopped and
+    comes back empty or, with ``kept``, unchanged."""
 
     at_s: float
     cell: str
@@ -82,8 +83,8 @@ class LeaveCell:
 
 @dataclass(frozen=True, slots=True)
 class SecondCell:
-    """An operator registers a spare for a city that has a cell. After a while one of them leaves:
-    the spare, or the first, if the spare ``stays``."""
+    """Register a spare for a city that has a cell. After a while one of them leaves: the spare, or
+    the first cell if the spare ``stays``."""
 
     at_s: float
     cell: str
@@ -93,8 +94,8 @@ class SecondCell:
 
 @dataclass(frozen=True, slots=True)
 class MoveCity:
-    """A spare gets the city label of a cell, which loses it; after a while the labels are swapped
-    back, whatever the state of the move."""
+    """Move the city label of a cell to a spare. After a while the labels are swapped back, whatever
+    the state of the move."""
 
     at_s: float
     cell: str
@@ -106,7 +107,7 @@ OnCells = LeaveCell | SecondCell | MoveCity
 
 @dataclass(frozen=True, slots=True)
 class CreateProject:
-    """A project that did not exist at first; its plane is created while the world runs."""
+    """Create a project that did not exist at first; its plane is created while the world runs."""
 
     at_s: float
     project: str
@@ -114,7 +115,7 @@ class CreateProject:
 
 @dataclass(frozen=True, slots=True)
 class GateCompute:
-    """From now on access needs the decision of the provider, or does not."""
+    """From now on access needs the decision of the provider, or no longer needs it."""
 
     at_s: float
     project: str
@@ -138,7 +139,7 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class RenewAccess:
-    """The request is deleted and created again."""
+    """Delete the request for access and create it again."""
 
     at_s: float
     project: str
@@ -169,7 +170,8 @@ OnProjects = (
 
 @dataclass(frozen=True, slots=True)
 class LetSleep:
-    """From now on the instances sleep without connections; with a new image, as any change."""
+    """From now on the instances sleep while they have no connections. The change also sets a new
+    image."""
 
     at_s: float
     project: str
@@ -181,8 +183,8 @@ class LetSleep:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Connections to one of the ports that a cell publishes, one after the other or all at once;
-    only in worlds with published ports."""
+    """Connect to one of the ports that a cell publishes, ``count`` times, one after the other or
+    all at once. Only in worlds with published ports."""
 
     at_s: float
     cell: str
@@ -198,7 +200,8 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class CreateWorkload:
-    """Also under a name that is being deleted (F32): retried until it is accepted."""
+    """Create a workload, also with a name that is being deleted (F32): retried until it is
+    accepted."""
 
     at_s: float
     project: str
@@ -237,7 +240,7 @@ class RollCarefully:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Other cities; instances elsewhere must be deleted."""
+    """Change the cities; instances in other cities must be deleted."""
 
     at_s: float
     project: str
@@ -247,7 +250,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class AllowFallback:
-    """If one of its cities fails, others may replace it after ``after_s``."""
+    """If one of its cities fails, the given cities may replace it after ``after_s``."""
 
     at_s: float
     project: str
@@ -258,7 +261,7 @@ class AllowFallback:
 
 @dataclass(frozen=True, slots=True)
 class MoveBack:
-    """Replicas that moved to a fallback city return to their own city."""
+    """Move replicas from a fallback city back to their own city."""
 
     at_s: float
     project: str
@@ -279,7 +282,7 @@ class ReferToData:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceData:
-    """The project's data is deleted, and created again with other content some time later."""
+    """Delete the project's data, and create it again with other content some time later."""
 
     at_s: float
     project: str
@@ -290,7 +293,7 @@ class ReplaceData:
 
 @dataclass(frozen=True, slots=True)
 class DeleteWorkload:
-    """``orphan``: with ``--cascade=orphan``, which must leave nothing, too."""
+    """Delete a workload. ``orphan``: with ``--cascade=orphan``, which must leave nothing, too."""
 
     at_s: float
     project: str
@@ -300,8 +303,8 @@ class DeleteWorkload:
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """An operator deletes an object that a controller owns; ``orphan``: its dependents stay without
-    an owner."""
+    """Delete an object that a controller owns, as an operator. ``orphan``: its dependents stay
+    without an owner."""
 
     at_s: float
     plane: str
@@ -312,7 +315,8 @@ class DeleteObject:
 
 @dataclass(frozen=True, slots=True)
 class EditObject:
-    """An operator changes one label, one annotation, the owners or the spec of such an object."""
+    """Change one label, one annotation, the owners or the spec of such an object, as an
+    operator."""
 
     at_s: float
     plane: str
@@ -323,7 +327,7 @@ class EditObject:
 
 @dataclass(frozen=True, slots=True)
 class DeleteNamespace:
-    """An operator deletes a namespace that the federation created, with its content."""
+    """Delete a namespace that the federation created, with its content, as an operator."""
 
     at_s: float
     plane: str
@@ -332,7 +336,7 @@ class DeleteNamespace:
 
 @dataclass(frozen=True, slots=True)
 class CreatePoison:
-    """F27: an object that no controller expects, which every watcher of its kind receives."""
+    """F27: create an object that no controller expects; every watcher of its kind receives it."""
 
     at_s: float
     plane: str
@@ -341,7 +345,8 @@ class CreatePoison:
 
 @dataclass(frozen=True, slots=True)
 class FleetingNamespace:
-    """A user creates a namespace with a workload in it, and deletes the namespace after a while."""
+    """Create a namespace with a workload in it, and delete the namespace after a while, as a
+    user."""
 
     at_s: float
     project: str

@@ -1,8 +1,8 @@
 """A scenario: one run of the simulated world as a value.
 
-A layout (which processes exist, which planes each serves, which links they use), the operations of
-users and the faults. Operations and faults are plain data: each of them can be left out, and the
-rest stays as it is.
+It consists of a layout (which processes exist, which planes each serves, which links they use), the
+operations of users and the faults. Operations and faults are plain data: each can be left out
+without changing the others.
 """
 
 from __future__ import annotations
@@ -22,20 +22,25 @@ Processes = Literal["one", "split", "managers"]
 ALL_IN_ONE = "all"
 CENTRE = "centre"
 MANAGER = "manager"
-MANAGERS = (MANAGER, "manager-2")  # in a world with two, one of which leads
+MANAGERS = (MANAGER, "manager-2")  # of worlds with two managers, one of which leads
 USER = "user"
 
 
-# More than the users of any world want.
+# More instances than the users of any world want.
 PLENTY = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class WorldLayout:
-    """``one``: everything in one process. ``split``: a center, and a process for each cell.
-    ``managers``: as split, with the controllers of the center in processes of their own.
-    ``managers`` of them elect a leader, if there are several. ``instances`` is the instance quota
-    of each project; other quota is sufficient."""
+    """The processes, projects and cells of a world.
+
+    - ``one``: everything in one process.
+    - ``split``: a center, and a process for each cell.
+    - ``managers``: as split, with the controllers of the center in processes of their own. If
+      ``managers`` is more than one, they elect a leader.
+
+    ``instances`` is the instance quota of each project; other quota is sufficient.
+    """
 
     processes: Processes
     projects: tuple[str, ...]
@@ -113,11 +118,11 @@ class Scenario:
     operations: tuple[Operation, ...]
     faults: tuple[Fault, ...]
     chaos_s: float  # faults end then, and the calm begins
-    fresh: bool = False  # start from empty disks, instead of planes that were brought up before
+    fresh: bool = False  # start with empty disks, instead of planes that were brought up before
     shuffled_s: Span = ALWAYS  # outside of it ready callbacks run in order
 
     def lines(self) -> Iterator[str]:
-        """Yield one line for each step, in the order of time; a replay prints them first."""
+        """Yield one line for each step in the order of time. A replay prints these lines first."""
         yield f"seed {self.seed}: {self.layout}, chaos for {self.chaos_s:g} s, fresh={self.fresh}"
         if self.shuffled_s != ALWAYS:
             begins_s, ends_s = self.shuffled_s

@@ -15,7 +15,7 @@ def owned(name: str, *owners: JsonObject, finalizers: list[str] | None = None) -
     return {**widget(name), "metadata": metadata}
 
 
-def test_a_definition_takes_its_objects_with_it() -> None:
+def test_deleting_a_definition_deletes_its_objects_first() -> None:
     async def story(here: ClusterFixture) -> None:
         await here.create(DEFINITIONS, definition())
         await here.create(WIDGETS, widget("a"))
@@ -33,7 +33,7 @@ def test_a_definition_takes_its_objects_with_it() -> None:
     with_cluster_controllers(story)
 
 
-def test_a_definition_that_serves_no_version_still_goes_with_its_objects() -> None:
+def test_deleting_a_definition_without_served_versions_deletes_its_objects() -> None:
     async def story(here: ClusterFixture) -> None:
         created = await here.create(DEFINITIONS, definition())
         await here.create(WIDGETS, widget("a"))
@@ -47,7 +47,7 @@ def test_a_definition_that_serves_no_version_still_goes_with_its_objects() -> No
     with_cluster_controllers(story)
 
 
-def test_a_name_that_becomes_free_goes_to_who_waits_for_it() -> None:
+def test_a_released_name_is_given_to_a_waiting_definition() -> None:
     async def story(here: ClusterFixture) -> None:
         await here.create(DEFINITIONS, definition())
         waiting = definition(kind="Gadget", names={"kind": "Widget", "singular": "gadget"})
@@ -61,7 +61,7 @@ def test_a_name_that_becomes_free_goes_to_who_waits_for_it() -> None:
     with_cluster_controllers(story)
 
 
-def test_objects_of_custom_kinds_own_and_are_owned() -> None:
+def test_objects_of_custom_kinds_can_be_owners_and_dependents() -> None:
     async def story(here: ClusterFixture) -> None:
         await here.create(DEFINITIONS, definition())
         root = await here.create(WIDGETS, widget("root"))
@@ -77,7 +77,7 @@ def test_objects_of_custom_kinds_own_and_are_owned() -> None:
     with_cluster_controllers(story)
 
 
-def test_a_namespace_is_emptied_of_custom_kinds_too() -> None:
+def test_deleting_a_namespace_deletes_objects_of_custom_kinds() -> None:
     async def story(here: ClusterFixture) -> None:
         await here.create(DEFINITIONS, definition())
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}

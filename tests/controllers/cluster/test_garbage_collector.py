@@ -1,4 +1,4 @@
-"""Dependents follow their owners: in the background, in the foreground, or not at all."""
+"""Garbage collection of dependents by propagation policy, and of terminating namespaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORPHAN = {"propagationPolicy": "Orphan"}
 HELD = ["example.com/hold"]
 
 
-def test_dependents_go_with_their_owner_all_the_way_down() -> None:
+def test_dependents_are_deleted_recursively() -> None:
     async def story(here: ClusterFixture) -> None:
         first = await here.config_map("first")
         second = await here.config_map("second", owner(first))
@@ -30,7 +30,7 @@ def test_dependents_go_with_their_owner_all_the_way_down() -> None:
     with_cluster_controllers(story)
 
 
-def test_an_owner_that_never_existed_means_delete() -> None:
+def test_a_dependent_of_an_owner_that_never_existed_is_deleted() -> None:
     async def story(here: ClusterFixture) -> None:
         first = await here.config_map("first")
         await here.config_map("lost", owner(first, uid="unknown"))
@@ -41,7 +41,7 @@ def test_an_owner_that_never_existed_means_delete() -> None:
     with_cluster_controllers(story)
 
 
-def test_an_owner_in_another_namespace_is_none() -> None:
+def test_an_owner_in_another_namespace_does_not_count() -> None:
     async def story(here: ClusterFixture) -> None:
         for name in ("one", "two"):
             meta = {"metadata": {"name": name}}
@@ -74,7 +74,7 @@ def test_a_dependent_stays_while_one_owner_exists_and_loses_the_other_references
     with_cluster_controllers(story)
 
 
-def test_in_the_foreground_the_owner_goes_after_those_that_block_it() -> None:
+def test_a_foreground_deletion_waits_for_blocking_dependents() -> None:
     async def story(here: ClusterFixture) -> None:
         first = await here.config_map("first")
         blocking = owner(first, blockOwnerDeletion=True)
@@ -94,7 +94,7 @@ def test_in_the_foreground_the_owner_goes_after_those_that_block_it() -> None:
     with_cluster_controllers(story)
 
 
-def test_in_the_foreground_a_whole_tree_goes_from_its_leaves() -> None:
+def test_a_foreground_deletion_deletes_a_tree_from_its_leaves() -> None:
     async def story(here: ClusterFixture) -> None:
         first = await here.config_map("first")
         second = await here.config_map("second", owner(first, blockOwnerDeletion=True))
@@ -139,7 +139,7 @@ def test_an_owner_that_is_recreated_is_another_owner() -> None:
     with_cluster_controllers(story)
 
 
-def test_a_settled_plane_costs_no_requests() -> None:
+def test_a_settled_plane_causes_no_requests() -> None:
     async def story(here: ClusterFixture) -> None:
         first = await here.config_map("first")
         await here.config_map("child", owner(first))
@@ -160,7 +160,7 @@ def test_a_settled_plane_costs_no_requests() -> None:
     with_cluster_controllers(story)
 
 
-def test_a_terminating_namespace_is_emptied_and_goes() -> None:
+def test_a_terminating_namespace_is_emptied_and_deleted() -> None:
     async def story(here: ClusterFixture) -> None:
         space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
         await here.create("/api/v1/namespaces", space)
@@ -223,7 +223,7 @@ async def conditions(here: ClusterFixture, path: str) -> dict[str, tuple[str, st
     }
 
 
-def test_every_namespace_has_its_account_and_certificates_and_keeps_them() -> None:
+def test_every_namespace_keeps_its_default_account_and_certificates() -> None:
     async def story(here: ClusterFixture) -> None:
         await here.settle()
         authority = f"{CORE}/configmaps/kube-root-ca.crt"
@@ -278,7 +278,7 @@ def test_an_unresolvable_owner_is_reported_as_an_event() -> None:
         await here.request("DELETE", f"{CORE}/configmaps/inside")
         await here.settle()
         assert (await here.request("GET", f"{path}/outside"))[0] == 200
-        (events,) = set(here.events)  # the same words are one Event
+        (events,) = set(here.events)  # equal messages are one Event
         assert (events.reason, events.object.name) == ("OwnerRefInvalidNamespace", "outside")
         assert "metadata.ownerReferences" in events.message
 

@@ -1,4 +1,4 @@
-"""What the hub reports of a cell: whether it answers, was replaced, and receives new work."""
+"""Conditions of a Cluster: reachable, replaced, and accepting new work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReplacedCell:
         self._reconnect = asyncio.Event()
 
     async def fill(self) -> None:
-        """The plane that comes later has counted further than the first one."""
+        """Create objects on both planes; the second has a higher resource version."""
         before, after = await self._before.create(CELL), await self._after.create(CELL)
         await before.create(NAMESPACE, a_namespace("default"))
         await before.create(NAMESPACE, a_namespace("ns-lost"))
@@ -79,7 +79,7 @@ def test_a_cell_that_was_replaced_is_listed_again() -> None:
     assert run_virtual(Random(1), main) == [True, False]
 
 
-def test_a_cell_that_does_not_answer_serves_its_city_once_the_other_cell_has_left() -> None:
+def test_an_unreachable_cell_serves_its_city_after_the_other_cell_was_removed() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         hub, cell = await planes.create(HUB), await planes.create(CELL)
         await cell.create(NAMESPACE, a_namespace("default"))

@@ -56,13 +56,13 @@ async def _ask(user: Client, manager: Client, number: int) -> None:
 
 
 @pytest.mark.parametrize("crashes", [(), (150, 175, 200), (160, 190)])
-def test_every_subnet_ends_with_a_prefix_of_its_own(crashes: tuple[int, ...]) -> None:
+def test_every_subnet_ends_with_its_own_prefix(crashes: tuple[int, ...]) -> None:
     async def main(loop: VirtualLoop) -> None:
         host = single_host(loop, projects=PROJECTS, cells=(cell_plane("dfw"),))
         disk = host.host.disk
         disk.crash_points += [CrashAt(disk, commit, commit % 2 == 0) for commit in crashes]
         host.host.start()
-        # Not as a user: bindings are the controllers' to make.
+        # Operators create the bindings, because users may not.
         clients = [host.operator(plane) for plane in PROJECTS]
         users = [host.client(plane) for plane in PROJECTS]
         both = list(zip(users, clients, strict=True))

@@ -1,4 +1,4 @@
-"""What runs in a project is deleted only if the project has no access at that moment."""
+"""Deployments of a project are deleted only if the project has no access at that moment."""
 
 from __future__ import annotations
 
@@ -70,8 +70,10 @@ ENTITLED_ONLY = Controller(
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-def test_deployments_are_deleted_by_the_live_consumer_not_by_a_stale_one(suspended: bool) -> None:
-    """The watch of consumers is silent, so the cache does not have the new consumer."""
+def test_deployments_are_deleted_according_to_the_live_consumer_not_a_stale_one(
+    suspended: bool,
+) -> None:
+    """The watch of consumers sends no events, so the cache does not contain the new consumer."""
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
         platform, project = await planes.create(PLATFORM), await planes.create(PLANE)

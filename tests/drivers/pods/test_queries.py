@@ -90,7 +90,7 @@ async def test_a_reader_gets_every_line_once() -> None:
     assert (await read(cluster, more))[0] == []
 
 
-async def test_a_short_tail_of_one_busy_second_loses_the_reader_no_line() -> None:
+async def test_a_short_tail_of_one_busy_second_skips_no_line() -> None:
     cluster = Cluster(lines=[at(1, text, n) for n, text in enumerate("abcd")])
     found, more = await read(cluster, LogQuery(tail=2))
     assert found == ["c", "d"]

@@ -1,4 +1,4 @@
-"""The chain of causes: for every fault the last link is the cause, and names who has to act."""
+"""Chains of causes: the last link of every fault is its cause and states who must act."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Conditions of a Cluster by how long its cell has been unreachable.
 
-What a cell held that has left is free again: deleted first, then let go.
+Claims of a removed cell are deleted first, then their finalizers are removed.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ def test_a_deployment_is_scheduled_to_one_cell_or_has_a_reason(
     assert (placing.verdict.status == TRUE) is bool(targets)
 
 
-def test_namespaces_and_sources_are_scheduled_to_every_cell_also_drained_ones() -> None:
+def test_namespaces_and_sources_are_scheduled_to_every_cell_including_drained_ones() -> None:
     placing = schedule_to_all([a_cluster("iad"), a_cluster("dfw", DRAINED)])
     assert placing.targets == ("dfw", "iad")
 
 
-def test_another_taint_keeps_nothing_away() -> None:
+def test_other_taints_do_not_affect_scheduling() -> None:
     cluster = a_cluster("dfw", Taint(key="noted", effect="PreferNoSchedule"))
     assert schedule_to_one([cluster], []).targets == ("dfw",)
 
@@ -95,7 +95,7 @@ def test_a_taint_of_karmada_does_not_drain_a_cell() -> None:
 
 
 def test_the_reason_why_no_cell_of_a_city_accepts_deployments() -> None:
-    """Karmada's scheduler reports only that none fits."""
+    """Karmada's scheduler reports only that no cluster fits."""
     not_ready = Condition(type="Ready", status=FALSE, reason="", last_transition_time=NOW)
     silent = msgspec.structs.replace(a_cluster("dfw"), status=ClusterStatus(conditions=[not_ready]))
     drained = a_cluster("ord", DRAINED)
@@ -120,7 +120,7 @@ def test_a_cluster_reports_why_it_accepts_no_new_work() -> None:
     assert "two" in both.message
 
 
-# --- leaving
+# --- removal
 
 
 def leaving(*, forced: bool = False, answers: bool = True) -> Cluster:
@@ -160,7 +160,7 @@ def kinds(plan: Plan) -> list[tuple[str, str]]:
 EMPTY = CellObjects((), (), ())
 
 
-def test_a_cell_with_works_is_waited_for() -> None:
+def test_the_removal_of_a_cell_waits_for_its_works() -> None:
     plan = plan_cluster_removal(leaving(), CellObjects([a_work(terminating=True)], (), ()))
     assert kinds(plan) == []
     assert isinstance(plan.actions[0], Wait)
@@ -175,15 +175,15 @@ def test_a_forced_leave_releases_the_works_of_an_unreachable_cell() -> None:
     assert kinds(standing) == [("Delete", WORK.kind)]
 
 
-def test_a_cell_that_answers_confirms_also_when_it_is_forced() -> None:
+def test_a_forced_removal_waits_for_the_works_of_a_reachable_cell() -> None:
     plan = plan_cluster_removal(
         leaving(forced=True), CellObjects([a_work(terminating=True)], (), ())
     )
     assert kinds(plan) == []
 
 
-def test_a_work_without_binding_is_deleted_when_its_cell_leaves() -> None:
-    """Nothing else removes one that was written by hand, and the cell waits for it."""
+def test_a_work_without_binding_is_deleted_with_its_cell() -> None:
+    """No other controller deletes a Work created by hand, and the removal waits for it."""
     by_hand, bound = a_work(terminating=False), a_work(terminating=False)
     bound.metadata.labels[labels.BINDING_ID] = "b"
     found = CellObjects([by_hand, bound], (), (), frozenset({"b"}))
@@ -194,7 +194,7 @@ def test_a_work_without_binding_is_deleted_when_its_cell_leaves() -> None:
     assert kinds(plan_cluster_removal(leaving(), found)) == [("Delete", WORK.kind)] * 2
 
 
-def test_what_was_kept_for_a_cell_goes_before_the_cell_itself() -> None:
+def test_hub_objects_of_a_cell_are_deleted_before_its_finalizer_is_removed() -> None:
     copy: Instance = msgspec.structs.replace(an_instance(0))
     space = Namespace(metadata=ObjectMeta(name="karmada-es-dfw", uid="n"))
     plan = plan_cluster_removal(leaving(), CellObjects((), [copy], [(NAMESPACE, space)]))
@@ -202,7 +202,7 @@ def test_what_was_kept_for_a_cell_goes_before_the_cell_itself() -> None:
     assert kinds(plan_cluster_removal(leaving(), EMPTY)) == [("Patch", CLUSTER.kind)]
 
 
-def test_a_cell_that_stays_is_left_alone() -> None:
+def test_a_cell_that_is_not_being_deleted_is_not_changed() -> None:
     staying = msgspec.structs.replace(
         leaving(), metadata=ObjectMeta(name="dfw", finalizers=[labels.CLUSTER_FINALIZER])
     )
@@ -231,7 +231,7 @@ def plan_of(
 
 
 def written(plan: Plan) -> dict[str, Any]:
-    """The conditions of the only write, by type."""
+    """Return the conditions of the only write, by type."""
     (patch,) = plan.actions
     assert isinstance(patch, PatchStatus)
     return {condition["type"]: condition for condition in patch.status["conditions"]}
@@ -310,7 +310,7 @@ def a_claim(name: str, *, terminating: bool = False) -> ResourceClaim:
     )
 
 
-def test_claims_of_a_cell_that_has_left_are_deleted_and_then_let_go() -> None:
+def test_claims_of_a_removed_cell_are_deleted_and_then_released() -> None:
     claims = [a_claim("instance-web-0"), a_claim("instance-web-1", terminating=True)]
     delete, release = plan_orphaned_claims(PROJECT, claims, "cell dfw has left").actions
     assert isinstance(delete, Delete)

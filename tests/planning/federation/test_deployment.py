@@ -1,6 +1,6 @@
-"""From project to hub and back: what is written first, what is believed, what is awaited.
+"""Federation of a deployment: the order of writes, reports that count, and waits at removal.
 
-Finalizers: added before the first write, released last, never before other controllers are done.
+Finalizers: added before the first write, and removed last, after all other controllers finished.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ NOTHING = HubState(None, None, None)
 def federated(
     *, generation: int = 3, terminating: bool = False, made: str = LONG_AGO
 ) -> WorkloadDeployment:
-    """A project deployment whose way has been recorded."""
+    """Return a project deployment with its hub namespace recorded."""
     bare = a_deployment(finalizers=(labels.FEDERATOR_FINALIZER,), terminating=terminating)
     metadata = msgspec.structs.replace(
         bare.metadata,
@@ -88,7 +88,7 @@ REPORTED: JsonObject = {"observedSource": {"generation": 1}}
 def a_binding(
     *, scheduled: bool = True, reported_by: str = "dfw", status: JsonObject | None = REPORTED
 ) -> ResourceBinding:
-    """Bound to the cell dfw; its status is the word of some cell."""
+    """Return a binding to the cell dfw; `reported_by` may be another cell."""
     verdict = ConditionValue(FALSE, "NoClusterFit", "")
     conditions = [] if scheduled else [make_condition("Scheduled", verdict, generation=1, now=NOW)]
     return ResourceBinding(
@@ -105,7 +105,7 @@ def a_binding(
 
 
 def test_the_report_of_an_unbound_cell_does_not_count() -> None:
-    """Seen when a city got another cell: the report of the old one made it Available."""
+    """Regression: when a city got another cell, the report of the old one made it Available."""
     last_report = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
     state = HubState(NAMESPACE_OF_USER, on_hub(last_report), a_binding(reported_by="dfw-1"))
     status = project_status_from_hub(federated(), state, NOW)
@@ -119,7 +119,7 @@ def test_the_report_of_an_unbound_cell_does_not_count() -> None:
 def test_a_recreated_copy_does_not_use_the_report_of_its_predecessor(
     reported: JsonObject | None,
 ) -> None:
-    """Karmada keeps the report of the first on the object until the second reports."""
+    """Karmada keeps the report of the first copy until the second one reports."""
     last_report = WorkloadDeploymentStatus(replicas=2, observed_source=ObservedSource(generation=3))
     state = HubState(NAMESPACE_OF_USER, on_hub(last_report), a_binding(status=reported))
     status = project_status_from_hub(federated(), state, NOW)
@@ -129,7 +129,7 @@ def test_a_recreated_copy_does_not_use_the_report_of_its_predecessor(
     assert status.replicas == 0
 
 
-def test_what_the_hub_has_and_the_project_has_not_goes_if_a_federator_wrote_it() -> None:
+def test_a_hub_deployment_without_source_is_deleted_if_a_federator_created_it() -> None:
     (delete,) = plan_orphan_deletion(on_hub()).actions
     assert isinstance(delete, Delete)
     assert (delete.plane, delete.uid, delete.version) == (HUB, "hub-uid", "9")
@@ -137,7 +137,7 @@ def test_what_the_hub_has_and_the_project_has_not_goes_if_a_federator_wrote_it()
     assert plan_orphan_deletion(a_deployment()).is_settled
 
 
-def test_the_way_is_recorded_before_anything_is_written_to_the_hub() -> None:
+def test_the_hub_namespace_is_recorded_before_the_first_hub_write() -> None:
     bare = a_deployment(finalizers=(labels.FEDERATOR_FINALIZER,))
     (only,) = plan_federation(PROJECT, bare, NAMESPACE_OF_USER, NOTHING, NOW).actions
     assert isinstance(only, Patch)
@@ -153,7 +153,7 @@ def test_a_deployment_without_the_finalizer_gets_it_first() -> None:
     assert only.patch["metadata"]["finalizers"] == [labels.FEDERATOR_FINALIZER]
 
 
-def test_the_hub_namespace_carries_the_identity_of_its_project() -> None:
+def test_the_hub_namespace_has_the_identity_labels_of_its_project() -> None:
     plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, NOTHING, NOW)
     namespace, deployment = [a for a in plan.actions if isinstance(a, Create)]
     assert (namespace.plane, namespace.kind) == (HUB, NAMESPACE)
@@ -165,13 +165,13 @@ def test_the_hub_namespace_carries_the_identity_of_its_project() -> None:
     assert deployment.object.metadata.labels[labels.TOPOLOGY_CITY] == "DFW"
 
 
-def test_the_hub_deployment_names_the_generation_it_was_made_from_and_has_no_finalizer() -> None:
+def test_the_hub_deployment_has_the_source_generation_and_no_finalizer() -> None:
     metadata = on_hub().metadata
     assert metadata.annotations[labels.SOURCE_GENERATION] == "3"
     assert metadata.finalizers == []
 
 
-def test_a_status_is_news_only_about_the_generation_it_echoes() -> None:
+def test_a_status_is_reported_for_its_observed_source_generation() -> None:
     last_report = WorkloadDeploymentStatus(
         replicas=2, observed_generation=40, observed_source=ObservedSource(generation=2)
     )
@@ -182,7 +182,7 @@ def test_a_status_is_news_only_about_the_generation_it_echoes() -> None:
     assert plan.requeue_after_s is not None
 
 
-def test_before_any_echo_the_blocker_is_named() -> None:
+def test_the_cause_is_reported_until_the_first_report_of_a_cell() -> None:
     for scheduled, reason in ((True, "AwaitingPropagation"), (False, "NoMatchingLocation")):
         state = HubState(NAMESPACE_OF_USER, on_hub(), a_binding(scheduled=scheduled))
         plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
@@ -207,7 +207,7 @@ def test_a_problem_of_a_new_deployment_is_reported_at_once() -> None:
     assert write.status["conditions"][0]["reason"] == "NoMatchingLocation"
 
 
-def test_the_reason_of_the_cells_replaces_that_of_the_scheduler() -> None:
+def test_the_reason_of_the_cells_replaces_the_reason_of_the_scheduler() -> None:
     drained = ConditionValue(
         FALSE, "CellDrained", "Cell dfw is drained: nothing new is placed there"
     )
@@ -247,7 +247,7 @@ def test_a_mirrored_status_that_has_not_changed_is_not_written() -> None:
 
 
 def test_removal_waits_for_the_confirmation_of_every_reachable_cell() -> None:
-    """Seen: destroy printed "deleted" while the machine still ran."""
+    """Regression: destroy printed "deleted" while the machine still ran."""
     going = federated(terminating=True)
     state = HubState(None, None, None, cells_pending_deletion=("dfw",))
     report, wait = plan_federation(PROJECT, going, None, state, NOW).actions
@@ -270,7 +270,7 @@ def test_a_release_without_confirmation_of_an_unreachable_cell_has_a_warning() -
 
 
 def test_an_annotation_cannot_point_a_deployment_at_another_namespace() -> None:
-    """Seen: a user took over another deployment on the hub by writing the annotation."""
+    """Regression: a user took over another deployment on the hub by writing the annotation."""
     mine = federated()
     forged = {labels.FEDERATION_NAMESPACE: "ns-of-the-victim"}
     metadata = msgspec.structs.replace(mine.metadata, annotations=forged)
@@ -294,7 +294,7 @@ def test_a_malformed_report_of_a_cell_does_not_count() -> None:
 
 
 def test_a_terminating_hub_namespace_is_recreated_soon_after() -> None:
-    """Seen: 35 s without one, because its deletion causes no event."""
+    """Regression: it was missing for 35 s, because its deletion causes no event."""
     going = ObjectMeta(name="ns-namespace-uid", deletion_timestamp=NOW)
     state = HubState(Namespace(metadata=going), None, None)
     plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
@@ -302,8 +302,8 @@ def test_a_terminating_hub_namespace_is_recreated_soon_after() -> None:
     assert plan.requeue_after_s == NAMESPACE_REMOVAL_RECHECK_S
 
 
-def test_no_news_counts_nothing() -> None:
-    """Seen: AwaitingPropagation beside two ready replicas that were long gone."""
+def test_without_a_valid_report_no_replica_counts_as_ready() -> None:
+    """Regression: AwaitingPropagation was reported with two ready replicas that did not exist."""
     last_report = msgspec.structs.replace(
         federated(), status=WorkloadDeploymentStatus(ready_replicas=2, observed_generation=3)
     )
@@ -334,32 +334,32 @@ def a_workload(*finalizers: str, terminating: bool = False) -> Workload:
     )
 
 
-def test_a_finalizer_is_added_once_beside_those_of_others() -> None:
+def test_a_finalizer_is_added_once_and_others_are_kept() -> None:
     (patch,) = add_finalizer(PLANE, WORKLOAD, a_workload(THEIRS), OURS)
     assert isinstance(patch, Patch)
     assert patch.patch["metadata"]["finalizers"] == [THEIRS, OURS]
     assert add_finalizer(PLANE, WORKLOAD, a_workload(OURS), OURS) == []
 
 
-def test_an_object_that_is_being_deleted_gets_none_any_more() -> None:
+def test_a_terminating_object_gets_no_finalizer() -> None:
     assert add_finalizer(PLANE, WORKLOAD, a_workload(terminating=True), OURS) == []
 
 
-def test_releasing_keeps_those_of_others_and_the_version_it_was_decided_on() -> None:
+def test_removing_a_finalizer_keeps_others_and_checks_the_resource_version() -> None:
     (patch,) = drop_finalizer(PLANE, WORKLOAD, a_workload(THEIRS, OURS, terminating=True), OURS)
     assert isinstance(patch, Patch)
     assert patch.patch == {"metadata": {"resourceVersion": "7", "finalizers": [THEIRS]}}
     assert drop_finalizer(PLANE, WORKLOAD, a_workload(THEIRS), OURS) == []
 
 
-def test_unfinished_work_is_never_released() -> None:
+def test_a_finalizer_stays_while_other_objects_are_waited_for() -> None:
     kept = a_workload(OURS, terminating=True)
     (wait,) = drop_finalizer(PLANE, WORKLOAD, kept, OURS, waiting_for=["Instance web-0"])
     assert isinstance(wait, Wait)
     assert "Instance web-0" in wait.reason
 
 
-def test_an_owner_is_named_by_uid_and_controls() -> None:
+def test_an_owner_reference_has_the_uid_and_is_the_controller() -> None:
     reference = owner_reference(a_workload(), WORKLOAD)
     assert (reference.kind, reference.name, reference.uid) == ("Workload", "web", "u-1")
     assert reference.controller

@@ -1,4 +1,4 @@
-"""A home ends with its policy first, and each of both only once."""
+"""Hub namespaces: deleted after their policy; edited labels are restored."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def removed(home: HubNamespace) -> list[tuple[str, str, str]]:
     return [(a.kind.kind, a.uid, a.version) for a in actions if isinstance(a, Delete)]
 
 
-def test_the_policy_goes_first_and_then_the_namespace_each_as_it_was_seen() -> None:
+def test_the_policy_and_then_the_namespace_are_deleted_at_the_observed_version() -> None:
     policy = [("ClusterPropagationPolicy", "of-it", "7")]
     assert removed(HubNamespace(a_namespace(), a_policy())) == policy
     assert removed(HubNamespace(a_namespace(), None)) == [("Namespace", "of-it", "7")]
     assert removed(HubNamespace(None, a_policy())) == policy
 
 
-def test_what_is_leaving_is_left_to_leave() -> None:
+def test_a_terminating_policy_or_namespace_is_not_deleted_again() -> None:
     assert removed(HubNamespace(a_namespace(leaving=True), None)) == []
     assert removed(HubNamespace(a_namespace(), a_policy(leaving=True))) == []
     assert removed(HubNamespace(None, None)) == []
@@ -90,7 +90,7 @@ def test_edited_labels_of_a_hub_namespace_are_restored() -> None:
     assert patch.patch["metadata"]["labels"] == IDENTITY
 
 
-def test_the_labels_of_a_hub_namespace_that_is_gone_or_leaving_are_left_alone() -> None:
+def test_labels_of_a_missing_or_terminating_hub_namespace_are_not_restored() -> None:
     project, source = project_plane("alpha"), Namespace(metadata=ObjectMeta(name="team", uid="u"))
     for home in (HubNamespace(None, a_policy()), HubNamespace(a_namespace(leaving=True), None)):
         assert plan_identity_labels(home, project, source).actions == ()
@@ -131,7 +131,7 @@ def test_labels_are_restored_instead_of_deleting_a_namespace_whose_source_was_fo
     assert patch.patch["metadata"]["labels"] == IDENTITY
 
 
-def test_labels_that_name_the_source_in_another_form_are_left_alone() -> None:
+def test_labels_that_name_the_source_in_another_form_are_not_changed() -> None:
     other_form = {**IDENTITY, labels.UPSTREAM_CLUSTER: "cluster-organization_alpha"}
     assert plan_identity_labels(labeled(other_form), *SOURCE).actions == ()
 
@@ -152,7 +152,7 @@ def test_a_hub_namespace_in_use_is_checked_again_later() -> None:
         ({}, []),
     ],
 )
-def test_the_namespaces_of_what_a_work_carries(
+def test_the_namespaces_of_the_manifests_of_a_work(
     manifest: dict[str, Any], expected: list[str]
 ) -> None:
     work = Work(spec=WorkSpec(workload=WorkloadTemplate(manifests=[manifest])))

@@ -1,4 +1,4 @@
-"""Copies of instances: under the right owner, gone in the right order.
+"""Copies of instances: their owners, and the order of their deletion.
 
 Copies without an owner: quarantined after a while, reported once, retried, never deleted.
 """
@@ -77,7 +77,7 @@ def projected(
     )
 
 
-def test_the_hub_copy_hangs_under_the_hub_deployment_and_names_project_and_cell() -> None:
+def test_the_hub_copy_is_owned_by_the_hub_deployment_and_names_project_and_cell() -> None:
     (create,) = plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions
     copy = copied(create)
     assert copy.metadata.owner_references[0].uid == "hub-deployment"
@@ -87,8 +87,8 @@ def test_the_hub_copy_hangs_under_the_hub_deployment_and_names_project_and_cell(
     assert copy.metadata.finalizers == []
 
 
-def test_what_is_noted_of_a_copy_is_not_the_instances_to_say() -> None:
-    """Seen: a template with such a note had two controllers write it and take it away for ever."""
+def test_annotations_of_the_platform_are_not_copied_from_an_instance() -> None:
+    """Regression: two controllers set and removed such an annotation of a template forever."""
     noted = an_instance(0)
     marks = dict.fromkeys(labels.QUARANTINE, "x")
     metadata = msgspec.structs.replace(noted.metadata, annotations={**marks, "team": "a"})
@@ -97,7 +97,7 @@ def test_what_is_noted_of_a_copy_is_not_the_instances_to_say() -> None:
     assert sorted(copy.metadata.annotations) == [labels.COPY_OF, "team"]
 
 
-def test_a_copy_of_what_its_cell_does_not_have_goes_and_those_of_others_stay() -> None:
+def test_only_copies_of_its_own_cell_are_deleted_when_the_instance_is_gone() -> None:
     copy = copied(plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions[0])
     (delete,) = plan_hub_copy_deletion(CELL, copy).actions
     assert isinstance(delete, Delete)
@@ -106,7 +106,7 @@ def test_a_copy_of_what_its_cell_does_not_have_goes_and_those_of_others_stay() -
     assert plan_hub_copy_deletion(CELL, None).is_settled
 
 
-def test_the_status_comes_with_the_copy_or_follows_it() -> None:
+def test_the_status_is_created_with_the_copy_or_patched_later() -> None:
     (create,) = plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions
     assert isinstance(create, Create)
     assert create.with_status
@@ -119,13 +119,13 @@ def test_the_status_comes_with_the_copy_or_follows_it() -> None:
     assert status.plane == HUB
 
 
-def test_nothing_is_written_to_a_hub_that_has_let_go() -> None:
+def test_without_a_hub_deployment_no_copy_is_written() -> None:
     plan = plan_hub_copy(CELL, an_instance(0), None, None)
     assert plan.is_settled
     assert plan.requeue_after_s is not None
 
 
-def test_an_object_that_leaves_its_cell_is_reported_until_it_is_gone() -> None:
+def test_a_terminating_instance_is_reported_until_it_is_gone() -> None:
     copy = copied(plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions[0])
     stopping = msgspec.structs.replace(
         an_instance(0, terminating=True), status=InstanceStatus(conditions=[])
@@ -142,7 +142,7 @@ def test_an_instance_of_an_earlier_version_is_released_without_the_hub() -> None
     assert (release.plane, release.patch["metadata"]["finalizers"]) == (CELL, [])
 
 
-def test_an_instance_in_the_place_of_another_gets_a_copy_of_its_own() -> None:
+def test_a_recreated_instance_gets_a_new_copy() -> None:
     copy = copied(plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions[0])
     again = an_instance(0)
     metadata = msgspec.structs.replace(again.metadata, uid="another")
@@ -155,7 +155,7 @@ def test_an_instance_in_the_place_of_another_gets_a_copy_of_its_own() -> None:
     assert copied(create).metadata.annotations[labels.COPY_OF] == "dfw/another"
 
 
-def test_a_copy_that_lost_its_label_is_still_known_by_its_note() -> None:
+def test_a_copy_without_its_cell_label_is_identified_by_its_annotation() -> None:
     copy = copied(plan_hub_copy(CELL, an_instance(0), hub_deployment(), None).actions[0])
     metadata = msgspec.structs.replace(copy.metadata, labels={labels.CELL: "junk"})
     edited = msgspec.structs.replace(copy, metadata=metadata)
@@ -165,7 +165,7 @@ def test_a_copy_that_lost_its_label_is_still_known_by_its_note() -> None:
     assert plan_hub_copy_deletion(cell_plane("junk"), edited).is_settled
 
 
-def test_a_projection_hangs_under_the_projects_own_deployment() -> None:
+def test_a_projection_is_owned_by_the_deployment_of_the_project() -> None:
     plan = projected(an_instance(0), hub_deployment("project-uid"), None)
     (create,) = plan.actions
     projection = copied(create)
@@ -173,13 +173,13 @@ def test_a_projection_hangs_under_the_projects_own_deployment() -> None:
     assert projection.metadata.namespace == "default"
 
 
-def test_without_its_deployment_there_is_no_projection() -> None:
+def test_without_a_deployment_no_projection_is_created() -> None:
     plan = projected(an_instance(0), None, None)
     assert [type(a) for a in plan.actions] == [Wait]
     assert plan.requeue_after_s is not None
 
 
-def test_what_is_gone_from_the_hub_is_gone_from_the_project() -> None:
+def test_a_projection_without_a_hub_copy_is_deleted() -> None:
     projection = an_instance(0)
     (delete,) = plan_project_copy_deletion(PROJECT, projection).actions
     assert isinstance(delete, Delete)
@@ -192,8 +192,8 @@ def test_a_copy_of_an_earlier_deployment_is_left_to_the_garbage_collector() -> N
     assert isinstance(wait, Wait)
 
 
-def test_a_hub_deployment_that_does_not_say_whose_it_is_is_waited_for() -> None:
-    """Seen: write-back failed again and again when the labels were removed."""
+def test_a_hub_deployment_without_identity_labels_is_waited_for() -> None:
+    """Regression: write-back failed repeatedly when the labels were removed."""
     nameless = hub_deployment()
     metadata = msgspec.structs.replace(nameless.metadata, labels={})
     nameless = msgspec.structs.replace(nameless, metadata=metadata)
@@ -203,7 +203,7 @@ def test_a_hub_deployment_that_does_not_say_whose_it_is_is_waited_for() -> None:
 
 
 def quarantined(instance: Instance) -> Instance:
-    """The instance with the marks of a quarantine for a missing deployment."""
+    """Return the instance with quarantine annotations for a missing deployment."""
     problem = deployment_problem("shop", "default", "web-dfw")
     (mark,) = plan_quarantine(instance, problem, 3600.0, NOW).actions
     assert isinstance(mark, Patch)
@@ -296,7 +296,7 @@ class Case:
         Case(a_copy(project="cluster-"), BAD_IDENTITY),
     ],
 )
-def test_what_is_wrong_with_the_identity_of_a_copy(case: Case) -> None:
+def test_identity_problems_of_a_copy(case: Case) -> None:
     problem = identity_problem(case.copy, None)
     assert (problem[0] if problem else None) == case.reason
 
@@ -305,13 +305,13 @@ def test_what_is_wrong_with_the_identity_of_a_copy(case: Case) -> None:
     ("project", "namespace", "reason"),
     [
         ("cluster-shop", "default", None),
-        ("cluster-org_shop", "default", None),  # the same in other words
+        ("cluster-org_shop", "default", None),  # another form of the same project
         ("cluster-bank", "default", FOREIGN_IDENTITY),
         ("cluster-shop", "team", FOREIGN_IDENTITY),
         ("", "", FOREIGN_IDENTITY),
     ],
 )
-def test_a_copy_cannot_say_that_it_is_of_another_than_its_namespace(
+def test_a_copy_must_have_the_identity_of_its_namespace(
     project: str, namespace: str, reason: str | None
 ) -> None:
     last_report = {labels.UPSTREAM_CLUSTER: project, labels.UPSTREAM_NAMESPACE: namespace}
@@ -332,7 +332,7 @@ def named(name: str, deployment: str = "") -> Instance:
         ("web-dfw-0", "web-dfw"),
         ("web-dfw-10", "web-dfw"),
         ("web-dfw-7", ""),
-        ("web-dfw-999999999", "web-dfw"),  # beyond any replica count: scaling down takes a moment
+        ("web-dfw-999999999", "web-dfw"),  # beyond any replica count, as during a scale-down
         ("web-2-3", "web-2"),
     ],
 )
@@ -373,13 +373,13 @@ def test_a_copy_without_an_ordinal_of_its_deployment_is_a_problem(
     assert name in problem[1]
 
 
-def test_those_who_can_put_it_right_have_a_while() -> None:
+def test_a_copy_is_quarantined_only_after_a_grace_period() -> None:
     plan = plan_quarantine(a_copy(), PROBLEM, 10.0, NOW)
     assert plan.is_settled
     assert plan.requeue_after_s == GRACE_S - 10.0
 
 
-def test_it_is_marked_once_and_then_left_alone() -> None:
+def test_a_quarantined_copy_is_marked_once() -> None:
     copy = a_copy()
     (mark,) = plan_quarantine(copy, PROBLEM, GRACE_S, NOW).actions
     marked = after(copy, mark)
@@ -389,7 +389,7 @@ def test_it_is_marked_once_and_then_left_alone() -> None:
     assert plan_quarantine(marked, PROBLEM, GRACE_S * 2, "2030-01-01T00:00:00Z").is_settled
 
 
-def test_another_identity_is_another_chance() -> None:
+def test_a_changed_identity_ends_the_quarantine() -> None:
     (mark,) = plan_quarantine(a_copy(project="junk"), PROBLEM, GRACE_S, NOW).actions
     marked = after(a_copy(project="junk"), mark)
     mended = with_metadata(marked, labels=a_copy().metadata.labels)

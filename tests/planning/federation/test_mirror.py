@@ -1,4 +1,4 @@
-"""What a copy on another plane looks like, and when it is written, awaited or deleted."""
+"""Copies on other planes: their content, and when they are written, awaited or deleted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def with_metadata(instance: Instance, **changed: Any) -> Instance:
 
 
 def the_copy(**changed: Any) -> Instance:
-    """The copy of SOURCE as its plane stores it."""
+    """Return the copy of SOURCE as its plane stores it."""
     copy = desired_copy(SOURCE, "ns-u", carry=Marks(), mark=Marks({"of": "dfw"}), owner=OWNER)
     return with_metadata(copy, **{"uid": "copy", "resource_version": "4", **changed})
 

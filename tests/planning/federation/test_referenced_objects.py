@@ -1,6 +1,6 @@
-"""Copies of sources on the hub: as many as are referred to, for those who do, and not longer.
+"""Copies of sources on the hub: created for references and deleted with the last one.
 
-What a project puts on record about data, and what a cell makes of it.
+Resolution of references: recorded by the project and checked by the cell.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def planned(
 
 
 def made(*deployments: WorkloadDeployment) -> SourceCopyState:
-    """The hub after the plan has been carried out."""
+    """Return the hub state after the plan has been executed."""
     found = {a.kind.kind: a.object for a in planned(*deployments).actions if isinstance(a, Create)}
     secret, policy, namespace = found["Secret"], found["PropagationPolicy"], found["Namespace"]
     assert isinstance(secret, Secret)
@@ -71,7 +71,7 @@ def made(*deployments: WorkloadDeployment) -> SourceCopyState:
     return SourceCopyState(namespace, (secret,), secret, policy)
 
 
-def test_a_source_that_is_referred_to_has_a_copy_and_a_policy_of_its_own() -> None:
+def test_a_referenced_source_has_its_own_copy_and_policy() -> None:
     hub = made(using("DFW"), using("LHR"))
     assert isinstance(hub.existing_at_target, Secret)
     assert (hub.existing_at_target.data, hub.existing_at_target.type) == (SOURCE.data, SOURCE.type)
@@ -85,7 +85,9 @@ def test_a_source_that_is_referred_to_has_a_copy_and_a_policy_of_its_own() -> No
 
 
 @pytest.mark.parametrize("left", [(), (using(terminating=True),), (a_deployment(),)])
-def test_the_copy_goes_with_the_last_that_counts(left: tuple[WorkloadDeployment, ...]) -> None:
+def test_the_copy_is_deleted_with_the_last_active_reference(
+    left: tuple[WorkloadDeployment, ...],
+) -> None:
     gone = planned(*left, hub=made(using())).actions
     assert [(a.plane, a.kind) for a in gone if isinstance(a, Delete)] == [
         (HUB, SECRET),
@@ -93,20 +95,20 @@ def test_the_copy_goes_with_the_last_that_counts(left: tuple[WorkloadDeployment,
     ]
 
 
-def test_one_reference_less_takes_its_city_away_and_leaves_the_copy() -> None:
+def test_removing_one_of_several_references_removes_its_city_and_keeps_the_copy() -> None:
     actions = planned(using("DFW"), hub=made(using("DFW"), using("LHR"))).actions
     assert [a.kind for a in actions if isinstance(a, Patch)] == [SECRET, POLICY]
     assert not [a for a in actions if isinstance(a, Delete)]
 
 
-def test_a_change_of_the_source_is_passed_on_as_a_whole() -> None:
+def test_a_changed_source_replaces_all_data_of_its_copy() -> None:
     changed = msgspec.structs.replace(SOURCE, data={"b": "eQ=="})
     (patch,) = planned(using(), hub=made(using()), source=changed).actions
     assert isinstance(patch, Patch)
     assert patch.patch["data"] == {"a": None, "b": "eQ=="}
 
 
-def test_a_source_that_is_gone_leaves_the_copy_as_it_is() -> None:
+def test_the_copy_of_a_deleted_source_is_unchanged() -> None:
     assert planned(using(), hub=made(using()), source=None).is_settled
     created = [a.kind for a in planned(using(), source=None).actions if isinstance(a, Create)]
     assert SECRET not in created
@@ -142,13 +144,13 @@ def test_a_copy_in_the_hub_namespace_of_an_earlier_namespace_is_deleted() -> Non
     assert [a.kind for a in actions if isinstance(a, Create)] == [NAMESPACE, SECRET, POLICY]
 
 
-def test_nothing_is_made_in_a_hub_namespace_that_goes() -> None:
+def test_nothing_is_created_in_a_terminating_hub_namespace() -> None:
     leaving = Namespace(metadata=ObjectMeta(name="ns-u1", deletion_timestamp=NOW))
     (wait,) = planned(using(), hub=SourceCopyState(leaving, (), None, None)).actions
     assert isinstance(wait, Wait)
 
 
-def test_what_users_write_on_a_source_is_no_version() -> None:
+def test_a_source_version_annotation_set_by_users_does_not_change_the_copy() -> None:
     metadata = msgspec.structs.replace(
         SOURCE.metadata,
         labels={labels.REFERENCED_DATA: "true"},
@@ -212,13 +214,13 @@ def reason_of(deployment: WorkloadDeployment | None, observed: ObservedSources) 
     return str(found.reason)
 
 
-def test_the_expected_set_is_recorded_sorted_and_travels() -> None:
+def test_the_expected_sources_are_recorded_sorted_and_propagated() -> None:
     found = recorded(referring(), there())
     assert propagated_annotations(found)[labels.EXPECTED_DATA] == '["ConfigMap/web"]'
     assert plan_resolution(PROJECT, found, resolve_sources(found, there())).actions == ()
 
 
-def test_the_mark_comes_before_the_record() -> None:
+def test_the_finalizer_is_added_before_the_resolution_is_recorded() -> None:
     bare = msgspec.structs.replace(
         referring(), metadata=msgspec.structs.replace(referring().metadata, finalizers=[])
     )
@@ -227,19 +229,19 @@ def test_the_mark_comes_before_the_record() -> None:
     assert guard.patch["metadata"]["finalizers"] == [MARK]
 
 
-def test_a_deployment_without_data_is_left_alone() -> None:
+def test_a_deployment_without_data_is_not_changed() -> None:
     plain = a_deployment()
     assert plan_resolution(PROJECT, plain, resolve_sources(plain, ObservedSources())).is_settled
 
 
-def test_another_version_of_a_source_is_no_news_but_its_absence_is() -> None:
+def test_a_resolution_depends_on_the_presence_of_sources_and_not_on_their_version() -> None:
     found = recorded(referring(), there("5"))
     assert is_same_resolution(found, resolve_sources(found, there("9")))
     assert not is_same_resolution(found, resolve_sources(found, ObservedSources()))
 
 
-def test_names_that_no_work_can_have_are_refused() -> None:
-    """Seen: one of 243 characters was waited for for ever, because its Work could not be made."""
+def test_source_names_that_are_too_long_for_a_work_are_refused() -> None:
+    """Regression: a source with a name of 243 characters never arrived: it could have no Work."""
     long = referring("w" * (NAME_MAX + 1))
     assert resolve_sources(long, ObservedSources()).reason == "SourceNameTooLong"
     ref = Ref("ns-u", "w" * NAME_MAX)
@@ -247,14 +249,14 @@ def test_names_that_no_work_can_have_are_refused() -> None:
     assert max(map(len, names)) <= 253
 
 
-def test_what_every_plane_has_of_its_own_is_not_waited_for() -> None:
-    """Seen: a workload that refers to it waited for its copy for ever, and did not say why."""
+def test_a_source_name_that_every_plane_reserves_is_refused() -> None:
+    """Regression: a workload that refers to it waited forever for a copy, without a reason."""
     found = resolve_sources(referring("kube-root-ca.crt"), ObservedSources())
     assert found.reason == "SourceNameReserved"
     assert "copy it to another name" in found.message
 
 
-def test_a_deployment_that_goes_waits_for_its_copies() -> None:
+def test_a_terminating_deployment_waits_for_its_copies() -> None:
     leaving = msgspec.structs.replace(
         referring(), metadata=msgspec.structs.replace(referring().metadata, deletion_timestamp=NOW)
     )
@@ -281,7 +283,7 @@ def test_a_cell_reports_what_the_project_found_missing() -> None:
     assert reason_of(on_cell(recorded(referring(), ObservedSources())), there()) == "SourceNotFound"
 
 
-def test_a_cell_waits_for_a_copy_that_is_as_new_as_what_the_project_saw() -> None:
+def test_a_cell_waits_for_a_copy_of_at_least_the_resolved_version() -> None:
     deployment = on_cell(recorded(referring(), there("10")))
     assert reason_of(deployment, ObservedSources()) == "AwaitingPropagation"
     assert reason_of(deployment, there(**{labels.SOURCE_VERSION: "9"})) == "AwaitingPropagation"
@@ -289,7 +291,7 @@ def test_a_cell_waits_for_a_copy_that_is_as_new_as_what_the_project_saw() -> Non
         assert reason_of(deployment, there(**{labels.SOURCE_VERSION: version})) == "Ready"
 
 
-def test_where_there_is_no_project_the_sources_lie_beside() -> None:
+def test_without_a_project_the_sources_of_the_same_namespace_count() -> None:
     assert reason_of(referring(), there()) == "Ready"
     assert reason_of(referring(), ObservedSources()) == "SourceNotFound"
     template = referring().spec.template
@@ -297,7 +299,7 @@ def test_where_there_is_no_project_the_sources_lie_beside() -> None:
     assert verdict.status == TRUE
 
 
-def test_what_users_write_on_a_source_is_no_version_resolution() -> None:
+def test_a_source_version_annotation_set_by_users_does_not_change_the_resolution() -> None:
     forged = there("5", **{labels.SOURCE_VERSION: "999999"})
     assert (
         '"ConfigMap/web":"5"'

@@ -1,4 +1,4 @@
-"""A cell that does not answer is not believed: Unknown on its way to the project, and back."""
+"""Status of unreachable cells: Unknown in the project until the cell is reachable again."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_cell_is_unreachable_when_a_probe_failed() -> None:
     assert find_unreachable(None) is None
 
 
-def test_only_a_change_of_the_answer_is_news() -> None:
+def test_only_a_change_of_reachability_matters() -> None:
     assert same_reachability(a_cluster(TRUE), a_cluster(TRUE, LATER))
     assert same_reachability(a_cluster(FALSE), a_cluster(FALSE))
     assert not same_reachability(a_cluster(TRUE), a_cluster(FALSE))
@@ -109,7 +109,7 @@ def test_the_report_of_the_cell_returns_when_it_is_reachable() -> None:
     assert reachable.last_known is None
 
 
-def test_a_cell_that_never_reported_and_does_not_answer_is_named() -> None:
+def test_an_unreachable_cell_without_a_report_is_reported() -> None:
     on_hub = a_deployment()
     state = HubState(None, on_hub, None, unreachable=UNREACHABLE)
     status = project_status_from_hub(a_deployment(), state, LATER)
@@ -126,7 +126,7 @@ def test_a_workload_on_unreachable_cells_only_is_not_available() -> None:
     assert (status.ready_replicas, status.available_replicas) == (0, 0)
 
 
-def test_an_instance_keeps_what_was_done_for_it_and_not_that_it_serves() -> None:
+def test_an_instance_on_an_unreachable_cell_stays_programmed_with_unknown_readiness() -> None:
     good = ConditionValue(TRUE, "Fine", "As it should be")
     types = (PROGRAMMED, AVAILABLE, READY)
     last_report = InstanceStatus(

@@ -1,4 +1,4 @@
-"""A deployment on its way from the hub to a cell: the objects in between, as planes hold them."""
+"""Builders for a deployment, its binding and its Work, as planes store them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOME = Namespace(metadata=ObjectMeta(name="ns-u", labels={labels.UPSTREAM_CLUSTE
 
 
 def stored(obj: Any, uid: str, **metadata: object) -> Any:
-    """The object as a plane would hold it."""
+    """Return the object as a plane stores it."""
     changed = msgspec.structs.replace(
         obj.metadata, uid=uid, resource_version="5", generation=1, **metadata
     )

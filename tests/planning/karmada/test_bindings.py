@@ -1,4 +1,4 @@
-"""What the embedded hub does in Karmada's place, trap by trap."""
+"""Policies, bindings and Works of the embedded hub, which replaces Karmada."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_one_policy_for_each_city_in_use_and_one_for_the_namespace() -> None:
     assert names == ["city-dfw", "city-ord", "ns-u"]
 
 
-def test_a_namespace_is_never_taken_from_a_city_it_went_to() -> None:
-    """It would take along what is arriving there: seen when one workload left as another came."""
+def test_a_namespace_stays_in_every_city_it_was_placed_in() -> None:
+    """Regression: its removal deleted a workload that was created there at the same time."""
     (_, both) = plan_policies(HOME, [a_template("DFW")], [], None).actions
     assert isinstance(both, Create)
     policy = stored(both.object, "namespace-policy")
@@ -60,7 +60,7 @@ def test_an_unused_policy_is_deleted_and_a_foreign_one_stays() -> None:
     assert (delete.uid, delete.version) == ("ours", "5")
 
 
-def test_an_object_goes_to_the_clusters_of_its_city_only() -> None:
+def test_an_object_is_placed_only_on_clusters_of_its_city() -> None:
     clusters = [a_cluster("dfw", "DFW"), a_cluster("ord", "ORD")]
     policies = city_policies(a_template("DFW"), a_template("ORD"))
     (create,) = plan_binding(DEPLOYMENT, a_template(), policies, clusters, None, NOW).actions
@@ -80,12 +80,12 @@ def test_a_city_without_a_cluster_is_reported_as_not_scheduled() -> None:
     assert (condition["status"], condition["reason"]) == ("False", "NoClusterFit")
 
 
-def test_an_object_that_no_policy_selects_any_more_keeps_its_binding() -> None:
+def test_an_object_without_a_policy_keeps_its_binding() -> None:
     plan = plan_binding(DEPLOYMENT, a_template(), [], [], a_binding("dfw"), NOW)
     assert plan.is_settled
 
 
-def test_a_work_holds_the_object_without_what_only_matters_on_the_hub() -> None:
+def test_a_work_contains_the_object_without_fields_of_the_hub() -> None:
     manifest = a_work().spec.workload.manifests[0]
     assert manifest["metadata"] == {
         "name": "web-dfw",
@@ -121,7 +121,7 @@ def test_the_status_of_the_single_cell_is_written_to_the_object() -> None:
 
 
 def test_a_terminating_work_or_one_of_an_earlier_object_is_not_aggregated() -> None:
-    """Seen when a hub namespace was deleted: the new object was called ready by the old Work."""
+    """Regression: after its hub namespace was recreated, the old Work made the new object ready."""
     leaving = a_work(status={"replicas": 3}, terminating=True)
     left = a_work(status={"replicas": 3})
     left.metadata.labels[labels.BINDING_ID] = "uid-of-an-earlier-binding"
@@ -132,10 +132,10 @@ def test_a_terminating_work_or_one_of_an_earlier_object_is_not_aggregated() -> N
 
 
 @pytest.mark.parametrize("terminating", [False, True])
-def test_a_deployment_that_changes_its_cell_arrives_when_it_is_gone_from_the_first(
+def test_a_deployment_that_changes_its_cell_is_created_after_the_first_copy_is_gone(
     terminating: bool,
 ) -> None:
-    """Else the first runs what the second starts: two machines for one slot."""
+    """Otherwise both cells would run a machine for the same slot."""
     works = [a_work(terminating=terminating)]
     plan = plan_works(DEPLOYMENT, a_binding("dfw-2"), a_template(), works, NOW)
     assert not [a for a in plan.actions if isinstance(a, Create)]
@@ -180,13 +180,13 @@ def test_works_without_binding_and_object_are_deleted() -> None:
     assert (delete.kind, delete.uid) == (WORK, "work-uid")
 
 
-def test_a_work_that_was_written_by_hand_needs_no_binding() -> None:
+def test_a_work_created_by_hand_needs_no_binding() -> None:
     by_hand = a_work()
     del by_hand.metadata.labels[labels.BINDING_ID]
     assert plan_unbound_works([by_hand]).is_settled
 
 
-# --- suspension, and what was applied of which generation
+# --- suspension, and the generation that was applied
 
 
 def suspended(**how: object) -> Suspension:
@@ -194,7 +194,7 @@ def suspended(**how: object) -> Suspension:
 
 
 @pytest.mark.parametrize(("named_cluster", "holds"), [("dfw", True), ("lhr", None)])
-def test_a_policy_that_is_suspended_holds_the_works_of_the_clusters_named(
+def test_a_suspended_policy_suspends_the_works_of_the_named_clusters(
     named_cluster: str, holds: bool | None
 ) -> None:
     (policy,) = city_policies(a_template())
@@ -217,7 +217,7 @@ ON_LHR = {"dispatchingOnClusters": {"clusterNames": ["lhr"]}}
 
 
 def replanned(binding: ResourceBinding, by_policy: dict[str, Any] | None) -> ResourceBinding:
-    """The binding after a pass under a policy with this suspension."""
+    """Return the binding after a pass with this suspension in the policy."""
     (policy,) = city_policies(a_template())
     suspension = suspended(**by_policy) if by_policy else None
     spec = msgspec.structs.replace(policy.spec, suspension=suspension)
@@ -242,7 +242,7 @@ def holds_dfw(binding: ResourceBinding) -> bool:
 
 @pytest.mark.parametrize("own", [ALL_CLUSTERS, ON_DFW])
 @pytest.mark.parametrize("by_policy", [ALL_CLUSTERS, ON_DFW, ON_LHR])
-def test_a_hold_of_its_own_outlives_that_of_the_policy_and_the_other_way_round(
+def test_suspensions_of_binding_and_policy_are_independent(
     own: dict[str, Any], by_policy: dict[str, Any]
 ) -> None:
     held = replanned(suspended_by_hand(a_binding("dfw"), own), None)
@@ -256,7 +256,7 @@ def test_a_hold_of_its_own_outlives_that_of_the_policy_and_the_other_way_round(
     assert replanned(let_go, None).spec.suspension is None
 
 
-def test_what_only_the_policy_holds_is_let_go_with_it() -> None:
+def test_a_suspension_of_the_policy_alone_ends_with_it() -> None:
     held = replanned(a_binding("dfw"), ALL_CLUSTERS)
     assert holds_dfw(held)
     elsewhere = replanned(held, ON_LHR)
@@ -264,7 +264,7 @@ def test_what_only_the_policy_holds_is_let_go_with_it() -> None:
     assert replanned(elsewhere, None).spec.suspension is None
 
 
-def test_the_suspension_of_a_policy_is_the_operators_and_stays() -> None:
+def test_the_suspension_of_a_policy_is_not_overwritten() -> None:
     (policy,) = city_policies(a_template())
     held = stored(policy, "policy-uid")
     spec = msgspec.structs.replace(held.spec, suspension=suspended(dispatching=True))
@@ -273,7 +273,7 @@ def test_the_suspension_of_a_policy_is_the_operators_and_stays() -> None:
     assert not [a for a in plan.actions if isinstance(a, Patch)]
 
 
-def test_what_was_applied_of_an_earlier_generation_is_not_called_applied() -> None:
+def test_an_applied_earlier_generation_does_not_count_as_applied() -> None:
     work = stored(a_work(status={"replicas": 3}), "work-uid")
     newer = msgspec.structs.replace(
         work, metadata=msgspec.structs.replace(work.metadata, generation=2)
@@ -286,11 +286,11 @@ def test_what_was_applied_of_an_earlier_generation_is_not_called_applied() -> No
     assert applied["status"] == "False"
 
 
-# --- what does not happen by itself
+# --- placement changes
 
 
-def test_a_cell_that_does_not_answer_keeps_what_is_placed_there() -> None:
-    """No failover by default: only labels and existence of a Cluster place anything."""
+def test_an_unreachable_cell_keeps_its_objects() -> None:
+    """No failover by default: placement depends only on the labels and existence of Clusters."""
     policies = city_policies(a_template())
     gone = ConditionValue(FALSE, "ClusterNotReachable", "")
     cluster = a_cluster("dfw", "DFW")
@@ -314,7 +314,7 @@ def test_a_template_held_by_a_finalizer_stays_on_its_cells() -> None:
     assert not [a for a in plan.actions if isinstance(a, Delete)]
 
 
-def test_a_cluster_that_loses_its_label_loses_what_was_placed_there() -> None:
+def test_a_cluster_without_its_city_label_loses_its_objects() -> None:
     policies = city_policies(a_template())
     plain = Cluster(metadata=ObjectMeta(name="dfw"))
     plan = plan_binding(DEPLOYMENT, a_template(), policies, [plain], a_binding("dfw"), NOW)
@@ -322,7 +322,7 @@ def test_a_cluster_that_loses_its_label_loses_what_was_placed_there() -> None:
     assert patch.patch["spec"] == {"clusters": None}
 
 
-def test_a_cluster_that_is_leaving_loses_what_was_placed_there() -> None:
+def test_a_terminating_cluster_loses_its_objects() -> None:
     policies = city_policies(a_template())
     cluster = a_cluster("dfw", "DFW")
     metadata = msgspec.structs.replace(cluster.metadata, deletion_timestamp=NOW)

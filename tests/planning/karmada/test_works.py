@@ -1,4 +1,4 @@
-"""What becomes of a Work on its cell, in Karmada's place, trap by trap."""
+"""Execution of a Work on its cell by the embedded hub, which replaces Karmada."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_object_without_its_namespace_waits_and_reports_it_after_a_while() ->
         assert late.requeue_after_s is not None
 
 
-def test_drift_on_the_cell_is_overwritten_and_what_the_cell_added_stays() -> None:
+def test_drift_on_the_cell_is_overwritten_and_fields_added_by_the_cell_stay() -> None:
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid", finalizers=["cells-own"])
     copy.metadata.labels["cells-own"] = "label"
     spec = msgspec.structs.replace(copy.spec, city_code="ORD")
@@ -73,7 +73,7 @@ def test_drift_on_the_cell_is_overwritten_and_what_the_cell_added_stays() -> Non
     assert "finalizers" not in patch.patch["metadata"]
 
 
-def test_an_object_the_hub_does_not_manage_is_never_taken_over() -> None:
+def test_an_object_that_the_hub_does_not_manage_is_not_adopted() -> None:
     foreign = stored(a_deployment(), "foreign-uid", namespace="ns-u")
     plan = plan_execution(CELL, a_work(), DEPLOYMENT, foreign, NOW)
     (report,) = plan.actions
@@ -104,7 +104,7 @@ def test_an_unreachable_cell_keeps_its_last_report_but_is_not_applied() -> None:
 
 
 def test_a_terminating_copy_is_reported_until_it_is_gone() -> None:
-    """Seen when its namespace went: it stayed ready by its earlier report."""
+    """Regression: when its namespace was deleted, it stayed ready because of its earlier report."""
     status = WorkloadDeploymentStatus(replicas=3, observed_generation=2)
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid", deletion_timestamp=NOW)
     leaving = msgspec.structs.replace(copy, status=status)
@@ -123,8 +123,9 @@ def test_a_terminating_copy_is_reported_until_it_is_gone() -> None:
 @pytest.mark.parametrize("is_suspended", [False, True])
 @pytest.mark.parametrize("missing_namespace", ["", "ns-u"])
 def test_the_status_of_a_lost_copy_is_cleared(missing_namespace: str, is_suspended: bool) -> None:
-    """Else the project calls ready what its cell has not; the word goes before anything is tried
-    on the cell, which may fail for as long as it likes."""
+    """Otherwise the project would show it as ready. The report is cleared before any write to the
+    cell, because that may fail for a long time.
+    """
     reported = {"replicas": 3}
     work = a_suspended_work(reported) if is_suspended else a_work(status=reported)
     plan = plan_execution(CELL, work, DEPLOYMENT, None, NOW, missing_namespace=missing_namespace)
@@ -147,7 +148,7 @@ def test_a_copy_that_never_reported_is_recreated_without_a_report() -> None:
     assert isinstance(create, Create)
 
 
-def test_everything_in_place_needs_nothing() -> None:
+def test_a_settled_work_needs_no_action() -> None:
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
     work = a_work(status=canonical(copy.status))
     message = "Manifest has been successfully applied"
@@ -160,7 +161,7 @@ def test_everything_in_place_needs_nothing() -> None:
     assert plan_execution(CELL, settled, DEPLOYMENT, copy, NOW).is_settled
 
 
-def test_a_copy_whose_note_was_edited_is_still_the_copy_of_the_work_its_name_leads_to() -> None:
+def test_an_edited_work_annotation_is_restored_on_the_copy() -> None:
     copy = desired_copy(a_work(), DEPLOYMENT)
     edited = {**copy.metadata.annotations, labels.WORK_NAME: "junk"}
     plan = plan_execution(CELL, a_work(), DEPLOYMENT, stored(copy, "u", annotations=edited), NOW)
@@ -170,7 +171,7 @@ def test_a_copy_whose_note_was_edited_is_still_the_copy_of_the_work_its_name_lea
     assert not is_copy_of(unmarked, DEPLOYMENT, a_work())
 
 
-def test_a_copy_is_an_orphan_only_of_the_work_its_name_leads_to() -> None:
+def test_a_copy_is_an_orphan_only_of_the_work_of_its_name() -> None:
     work = ref_of(a_work())
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
     (delete,) = plan_orphaned_copies(CELL, work, DEPLOYMENT, [copy]).actions
@@ -181,7 +182,7 @@ def test_a_copy_is_an_orphan_only_of_the_work_its_name_leads_to() -> None:
     )
 
 
-def test_a_copy_with_a_forged_note_is_an_orphan_of_no_other_work() -> None:
+def test_a_copy_with_a_forged_annotation_is_not_an_orphan_of_another_work() -> None:
     work = a_work()
     copy = desired_copy(work, DEPLOYMENT)
     forged = {**copy.metadata.annotations, labels.WORK_NAME: "junk"}
@@ -193,7 +194,7 @@ def test_a_copy_with_a_forged_note_is_an_orphan_of_no_other_work() -> None:
     assert len(plan_orphaned_copies(CELL, ref_of(work), DEPLOYMENT, [junk]).actions) == 1
 
 
-def test_a_copy_without_a_note_or_one_that_is_leaving_is_not_removed_as_an_orphan() -> None:
+def test_a_copy_without_annotation_or_a_terminating_one_is_not_deleted_as_an_orphan() -> None:
     work = a_work()
     copy = desired_copy(work, DEPLOYMENT)
     noteless = stored(copy, "copy-uid", annotations={})
@@ -208,7 +209,7 @@ def a_suspended_work(status: dict[str, Any] | None = None) -> Work:
     return msgspec.structs.replace(work, spec=spec)
 
 
-def test_a_suspended_work_sends_nothing_still_reports_and_still_removes() -> None:
+def test_a_suspended_work_writes_no_changes_but_reports_and_deletes() -> None:
     copy = stored(desired_copy(a_work(), DEPLOYMENT), "copy-uid")
     changed = msgspec.structs.replace(copy.spec, city_code="ORD")
     drifted = msgspec.structs.replace(copy, spec=changed)

@@ -269,7 +269,7 @@ def test_the_workload_planner_keeps_the_attachment() -> None:
     assert [a for a in again if isinstance(a, Patch)] == []
 
 
-def test_a_city_is_found_whatever_its_case_and_the_first_of_two_counts() -> None:
+def test_a_city_is_found_case_insensitively_and_the_first_of_two_counts() -> None:
     found = location_for("dfw", [a_location(name="z"), a_location(name="a"), a_location("ORD")])
     assert found is not None
     assert found.metadata.name == "a"

@@ -203,7 +203,7 @@ def _disowned(obj: Any) -> Any:
     return msgspec.structs.replace(obj, metadata=metadata)
 
 
-# --- carried out on values, so that it can be seen to settle
+# --- plans are applied to values until nothing changes
 
 
 def a_settled_request(*steps: EntitlementInputs) -> EntitlementInputs:

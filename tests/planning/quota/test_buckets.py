@@ -113,7 +113,7 @@ def state(*objects: ResourceGrant | ResourceClaim) -> QuotaState:
 
 
 def claim_statuses(plan: Plan) -> dict[str, ResourceClaimStatus]:
-    """The statuses that a plan writes on claims, by name."""
+    """Return the statuses that a plan writes on claims, by name."""
     return {
         a.ref.name: msgspec.convert(a.status, ResourceClaimStatus)
         for a in plan.actions
@@ -257,8 +257,10 @@ def test_buckets_report_recorded_grants_and_change_only_with_them() -> None:
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Claims and grants come and go in any order; the decider runs now and then, and of what it
-    decides only a part may get written (it crashed, or a claim was gone)."""
+    """Claims and grants are created and deleted in any order, and the decider runs at any time.
+
+    Only a part of its decisions may be written, because it crashed or a claim was deleted.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -183,11 +183,11 @@ def test_the_instance_reports_the_decision_of_its_claim(
     assert (verdict.status, verdict.reason) == (status, reason)
 
 
-def test_a_claim_stays_while_its_slot_is_wanted_or_occupied() -> None:
+def test_a_claim_stays_while_its_slot_is_desired_or_occupied() -> None:
     wants, leaves = a_deployment(), a_deployment(terminating=True)
     in_use = plan_release(LOCATION.plane, a_claim(), an_instance(0), None)
     assert in_use.actions == ()
-    assert in_use.requeue_after_s is not None  # the event of its instance's end may not arrive
+    assert in_use.requeue_after_s is not None  # the deletion event of its instance may be lost
     (wait,) = plan_release(LOCATION.plane, a_claim(), None, wants).actions
     assert isinstance(wait, Wait)
     for deployment in (leaves, None):
@@ -391,20 +391,20 @@ def remembering(*slots: GrantedSlots) -> WorkloadDeployment:
     )
 
 
-def test_slots_with_quota_are_recorded_in_short() -> None:
+def test_slots_with_quota_are_recorded_as_ranges() -> None:
     held = {n: granted(n) for n in (0, 1, 2, 5)} | {3: an_instance(3)}
     found = recorded_slots(remembering(), held, 6, lambda _: SMALL)
     assert found == [GrantedSlots(size="1000m/2048Mi", ordinals="0-2,5")]
 
 
-def test_an_empty_slot_keeps_its_record_and_one_that_is_not_wanted_loses_it() -> None:
+def test_an_empty_slot_keeps_its_record_while_it_is_desired() -> None:
     before = remembering(GrantedSlots(size="1000m/2048Mi", ordinals="0-4"))
     found = recorded_slots(before, {0: granted(0)}, 3, lambda _: SMALL)
     assert found == [GrantedSlots(size="1000m/2048Mi", ordinals="0-2")]
     assert recorded_slots(before, {0: granted(0)}, 0, lambda _: SMALL) == []
 
 
-def test_an_instance_of_another_size_ends_the_record_until_it_is_granted_its_own() -> None:
+def test_an_instance_of_another_size_has_no_record_until_its_claim_is_granted() -> None:
     before = remembering(GrantedSlots(size="1000m/2048Mi", ordinals="0"))
     assert recorded_slots(before, {0: an_instance(0)}, 1, lambda _: LARGE) == []
     found = recorded_slots(before, {0: granted(0)}, 1, lambda _: LARGE)

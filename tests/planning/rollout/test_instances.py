@@ -284,7 +284,7 @@ def test_plan_of_a_paused_deployment(
     assert expected == plan(scale, instances, paused=True), case
 
 
-def test_a_terminating_deployment_wants_no_instances() -> None:
+def test_a_terminating_deployment_desires_no_instances() -> None:
     assert plan({"min_replicas": 2}, [now(0), now(1)], terminating=True) == [
         "delete-1",
         "delete-0 s",

@@ -112,7 +112,7 @@ def test_first_step(server: Server, step: MachineStep) -> None:
         ("Unknown", False, MachineStep.REPORT),
     ],
 )
-def test_a_machine_that_served_is_reported_lost_before_another_is_started(
+def test_a_lost_machine_that_served_is_reported_before_another_is_started(
     phase: Phase, has_machine: bool, step: MachineStep
 ) -> None:
     server = a_server(ServerStatus(phase=phase, observed_generation=3))

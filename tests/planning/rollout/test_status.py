@@ -68,7 +68,7 @@ def test_a_terminating_deployment_desires_no_replicas() -> None:
 
 
 def test_a_terminating_deployment_is_not_ready() -> None:
-    """The hub mirrors this status into the project, which still wants the instances."""
+    """The hub mirrors this status into the project, where the instances are still desired."""
     replicas = condition(a_deployment(terminating=True), [an_instance(0)], "ReplicasReady")
     assert (replicas.status, replicas.reason) == (FALSE, "Removing")
 

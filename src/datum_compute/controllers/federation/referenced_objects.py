@@ -167,7 +167,7 @@ def _same_references(change: ObjectChange[Any]) -> bool:
 
 
 def _from_policy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """Return a function that maps a policy to the source of its copy, so that edits are reverted."""
+    """Return a function that maps a policy to the source of its copy, to revert edits."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         policy = change.latest
