@@ -252,7 +252,7 @@ def from_hub_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Ke
     for cell in dict.fromkeys(name for copy in seen for name in source_cells(copy)):
         try:
             plane = cell_plane(cell)
-        except ValueError:  # an edited label may be no name of a cell
+        except ValueError:  # an edited label may not be a valid cell name
             continue
         yield Key(plane, ref_of(change.latest))
 

@@ -174,7 +174,7 @@ def concerns_driver(old: Server, new: Server) -> bool:
 
 
 def index_sources(server: Server) -> Iterable[str]:
-    """Yield the sources of a Pending Server. A running machine keeps its data until it restarts."""
+    """Yield the sources of a Pending Server. A change of a source does not affect a machine."""
     if server.status.phase == "Pending":
         yield from source_index_values(server.metadata.namespace, references_of_server(server.spec))
 

@@ -1,8 +1,8 @@
 """Copies of instances: from their cell to the hub, and from the hub to their project.
 
-- The set of copies on the hub is level-triggered. The cell creates missing copies and deletes
-  copies whose instance no longer exists. No queue of pending writes is stored, so a crash loses
-  nothing, and nothing on the cell waits for the hub.
+- Copying to the hub is level-triggered: the cell creates missing copies and deletes copies whose
+  instance no longer exists. No queue of pending writes is stored, so a crash loses nothing, and
+  nothing on the cell waits for the hub.
 - A copy on the hub names its cell and the uid of its instance. When another instance takes the
   name, the old copy is deleted before the new one is created.
 - A copy is owned by the deployment on the same plane. Without that deployment no copy is created.

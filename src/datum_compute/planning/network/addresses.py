@@ -97,7 +97,7 @@ def interface_of(
 def assigned_interfaces(
     interfaces: Sequence[NetworkInterfaceStatus],
 ) -> list[NetworkInterfaceStatus]:
-    """Return the interfaces with the addresses that the network assigned, not those in use."""
+    """Return the interfaces with the assigned address, even if the machine uses another one."""
     return [_with_network_ip(i, i.addresses[0].address) if i.addresses else i for i in interfaces]
 
 

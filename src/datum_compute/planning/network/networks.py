@@ -131,7 +131,7 @@ def _plan_removal(
     prefixes_in_use: int,
     now: str,
 ) -> Plan:
-    """Wait for the contexts, then for the prefixes cut from the network's, then release its own."""
+    """Wait for the contexts and for the prefixes cut from the network's prefix, then release it."""
     if contexts:
         places = ", ".join(sorted(c.spec.location.name for c in contexts))
         verdict = ConditionValue(FALSE, "InUse", f"The network is in use in {places}")

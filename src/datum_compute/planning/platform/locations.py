@@ -1,7 +1,7 @@
 """Plan the Ready condition of Locations and the Available condition of LocationBindings.
 
 A Location is Ready while a reachable cell of its city accepts new instances. Otherwise the
-condition names a cell that is drained, or unreachable and since when.
+condition names a drained cell, or an unreachable cell and the time since which it is unreachable.
 
 Available is planned here for the LocationBindings that users create. The bindings of an entitlement
 are planned with it (``provisioned_objects.py``).

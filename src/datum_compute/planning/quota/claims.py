@@ -5,8 +5,8 @@
   next instance of the slot has another size. So a restart at full quota needs no new decision.
 - A claim is in the project, is named after the instance, and has labels with the cell and namespace
   of the instance.
-- A claim keeps its finalizer until its slot is empty. If a user deletes the claim or its namespace,
-  a granted claim counts until then, and the next instance of the slot can still use it.
+- A granted claim keeps its finalizer until its slot is empty. If a user deletes the claim or its
+  namespace, the claim counts until then, and the next instance of the slot can still use it.
 - A cell records the granted slots of a deployment, with their size, in the deployment's status. The
   record replaces the claims if the cell restarts while the project is unreachable. While the
   project can be read, its claims decide.
@@ -255,7 +255,8 @@ def plan_claim(
 ) -> Plan:
     """Plan the claim of an instance; ``claim`` is the existing claim of its name.
 
-    When the Quota gate of the instance is cleared, the claim stays, whatever size the instance has.
+    After the Quota gate of the instance is cleared, its claim stays, whatever size the instance has
+    then.
     """
     if (
         claim is not None

@@ -9,8 +9,8 @@ Rules of Progressing, the condition of a rollout:
 - Progress is a number: instances updated plus instances available minus instances to be removed. A
   rollout makes a step when the number exceeds all earlier ones of the same generation, or when the
   generation is new. The highest number and the time of the last step are kept in the status, so
-  that the deadline survives a restart. An instance that was lost and recovers makes no step, and
-  neither does one whose readiness was Unknown for a while.
+  that the deadline survives a restart. So it is no step if an instance recovers that was lost, or
+  whose readiness was Unknown for a while.
 - Timed waits delay the deadline: the grace period of an instance that is stopping, and
   ``minReadySeconds`` of an instance that has become Ready. The deadline is counted from their end.
   They do not revoke a deadline that has passed.
@@ -359,8 +359,8 @@ def plan_deployment(
 ) -> Plan:
     """Plan the finalizer, the instances and the status of a deployment.
 
-    ``size_of`` returns the size of an instance for quota. ``simulated``: the cell runs the
-    simulated driver. ``unobserved`` are uids of instances whose readiness is not confirmed.
+    ``size_of`` returns the size of an instance for quota. ``simulated`` is True if the cell runs
+    the simulated driver. ``unobserved`` are uids of instances whose readiness is not confirmed.
     """
     finalizer_patches = add_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
     if finalizer_patches:

@@ -1,8 +1,8 @@
-"""The deletion of a Workload: its deployments first, then dependents of its own, then the Workload.
+"""The deletion of a Workload: deployments first, then quota claim and revisions, then the Workload.
 
 Rules:
-- They are deleted before the finalizer of the Workload is removed, and not left to garbage
-  collection, because a deletion with ``Orphan`` removes the owner references.
+- All of these objects are deleted before the finalizer of the Workload is removed. They are not
+  left to garbage collection, because a deletion with ``Orphan`` removes the owner references.
 - Meanwhile the status reports the deletion and counts the remaining objects, because finalizers of
   other components may delay the deletion for a long time.
 """

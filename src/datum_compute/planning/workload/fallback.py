@@ -6,9 +6,10 @@ Rules:
 - A city has failed when fewer instances than its floor have been ready for
   ``fallbackAfterSeconds``, for a cause in the city. A bad image, missing data or exceeded quota
   would occur in every city, so they do not engage a fallback. Neither does a rollout.
-- The first fallback city that the placement does not use yet takes over the replicas. Until it is
-  Available and above the floor nothing is removed. If the city recovers before that, the fallback
-  is removed. If the fallback fails too, the next one takes over in the same way.
+- The first fallback city that the placement does not use yet takes over the replicas. Nothing is
+  removed until the fallback is Available and has as many ready instances as the floor. If the city
+  recovers before that, the fallback is removed. If the fallback fails too, the next one takes over
+  in the same way.
 - Replicas return only on request: the annotation ``returned-at`` of the workload contains the time.
   Then the city gets its replicas again, and the fallback is removed once they are Available.
 - The deployments record the assignment: the deployment of a fallback has an annotation with the

@@ -6,8 +6,9 @@ Rules:
 - The name follows from the number. Two writers with a stale cache therefore conflict and do not
   record a change twice.
 - The newest ``REVISIONS_KEPT`` revisions are kept.
-- The finalizer of the workload deletes its revisions (``release_revisions``). Revisions of an
-  earlier workload that lost their owner are deleted when a workload of that name exists.
+- The revisions of a workload are deleted before its finalizer is removed (``release_revisions``).
+  Revisions of an earlier workload that lost their owner are deleted when a workload of that name
+  exists.
 """
 
 from __future__ import annotations
