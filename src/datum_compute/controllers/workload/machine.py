@@ -192,8 +192,8 @@ MAY_SERVE_SERVERS = Index(SERVER, "may-serve-servers", index_may_serve)
 async def find_lost_machines(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """Yield, every LOST_MACHINE_CHECK_S, the Servers that may serve and have no machine.
 
-    Drivers observe machines from memory, so this is cheap. Only the pods driver reads each pod from
-    the cluster, and only while its watch is interrupted.
+    This is cheap, because drivers keep the state of the machines that they manage in memory. Only
+    the pods driver reads each pod from the cluster, and only while its watch is interrupted.
     """
     driver = context.drivers[view.plane]
     while True:

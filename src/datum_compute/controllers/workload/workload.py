@@ -97,7 +97,7 @@ def from_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
 def from_orphan(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map an ownerless deployment to its workload.
 
-    A workload that is being deleted also deletes ownerless deployments and waits for them.
+    The workload also deletes its ownerless deployments, and waits until they are gone.
     """
     deployment = change.latest
     if not deployment.metadata.owner_references:

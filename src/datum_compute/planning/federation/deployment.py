@@ -101,6 +101,10 @@ def plan_federation(
     hub: HubState,
     now: str,
 ) -> Plan:
+    """Plan the hub's copy of a project deployment, and the status of the project deployment.
+
+    ``namespace`` is the namespace of the deployment in the project.
+    """
     if deployment.is_terminating:
         return _plan_removal(project, deployment, hub, now)
     if namespace is None:

@@ -280,6 +280,10 @@ def observed_ready(instance: Instance, now: str) -> Condition:
 
 
 def ready_value(conditions: Sequence[Condition], gates: Sequence[str]) -> ConditionValue:
+    """Return the value of Ready of an instance that is not terminating; see the module docstring.
+
+    ``gates`` are the names of the gates that are left.
+    """
     if gates:
         message = f"Scheduling gates present: {', '.join(gates)}"
         gated = ConditionValue(FALSE, Reason.SCHEDULING_GATES_PRESENT, message)

@@ -191,6 +191,7 @@ def plan_instances(
 
 
 def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> Plan:
+    """Plan the instances of a deployment that are assigned to ``slots``."""
     wanted = wanted_replicas(deployment)
     waiting = slots_waiting_for_quota(deployment, slots, wanted)
     steps = _collect_steps(plane, deployment, slots, wanted, waiting)

@@ -112,6 +112,7 @@ def _count_by_reason(found: Iterable[tuple[str, int, str]]) -> list[BlockedRepli
 
 
 def not_ready_cause(instance: Instance | None) -> ConditionValue:
+    """Return why a slot is not ready; None as ``instance`` means that the slot is empty."""
     if instance is None:
         return ConditionValue(FALSE, Reason.AWAITING_CREATION, "The instance is not created yet")
     if instance.is_terminating:
