@@ -1,1 +1,1 @@
-"""Programs that stand on the parts of this repository as an outsider's would."""
+"""Programs outside of the package that use its client, runtime and planes as libraries."""

@@ -1,4 +1,5 @@
-"""A small StatefulSet on the controller runtime: a kind, a pure planner, a controller.
+"""A small StatefulSet on the controller runtime: two kinds, a pure planner and two controllers.
 
-Read ``kinds.py``, ``plan.py``, ``controllers.py`` in this order; README.md says how to run it.
+Read ``kinds.py``, ``plan.py`` and ``controllers.py`` in this order. README.md describes how to run
+it.
 """

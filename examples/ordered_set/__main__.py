@@ -1,4 +1,7 @@
-"""``python -m examples.ordered_set [CONTEXT]``: run it on a plane of your kubeconfig."""
+"""``python -m examples.ordered_set [CONTEXT]``: run the controllers on a plane of a kubeconfig.
+
+The name of the context is the name of the plane.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from examples.ordered_set.kinds import MEMBER, ORDERED_SET
 
 
 async def define(client: Client) -> None:
-    """Teach the plane both kinds."""
+    """Create the CustomResourceDefinitions of both kinds, unless they exist."""
     for kind in (ORDERED_SET, MEMBER):
         try:
             await client.create_plain(DEFINITION, crd_manifest(kind))

@@ -1,4 +1,4 @@
-"""Controllers: OrderedSet to Members, and a stand-in for what would start Members."""
+"""Two controllers: one creates the Members of an OrderedSet, the other simulates their start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Req
 from examples.ordered_set.kinds import FINALIZER, MEMBER, ORDERED_SET, OrderedSet
 from examples.ordered_set.plan import Plan, plan_ordered_set
 
-# Events of Members enqueue their set. This is for events that were missed.
+# Events of Members enqueue their set. The requeue covers events that were lost.
 RECHECK_S = 30.0
 START_S = 0.5
 
@@ -27,7 +27,10 @@ async def reconcile(planes: Planes, key: Key) -> Outcome:
 
 
 async def carry_out(client: CachedClient, desired: OrderedSet, plan: Plan) -> None:
-    """Write the plan. Each write names the version that was read, so repeating it is safe."""
+    """Apply the plan. Each write is safe to repeat.
+
+    Updates and deletes contain the version that was read, and a new Member has a fixed name.
+    """
     ref, version = ref_of(desired), desired.metadata.resource_version
     if plan.create is not None:
         await client.create(MEMBER, plan.create)
@@ -46,7 +49,7 @@ async def carry_out(client: CachedClient, desired: OrderedSet, plan: Plan) -> No
 
 
 async def start(planes: Planes, key: Key) -> Outcome:
-    """Mark a member as ready shortly after it was created, in place of a machine."""
+    """Mark a Member as ready START_S after its creation. No machine is started."""
     client = planes.require(key.plane)
     member = client.read(MEMBER).get(key.ref)
     if member is None or member.status.ready:

@@ -1,4 +1,4 @@
-"""OrderedSet: so many members of one image, one after the other. Member: one of them."""
+"""OrderedSet: a number of Members with one image, created in order. Member: one of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,12 @@
-"""What an OrderedSet needs next. Pure: objects in, one plan out.
+"""Plans the next step of an OrderedSet. Pure.
 
-Order guarantees: member n is made only while all before it are ready; the highest goes first; a
-member of another image is replaced, the highest first, while all others are ready. One that is
-not ready and outdated is replaced at once: waiting for it could last for ever.
+Order guarantees:
+
+- Member n is created only while all Members with lower ordinals are ready.
+- Scaling down deletes the Member with the highest ordinal first.
+- An outdated Member (one with another image than the set) is replaced only while all Members are
+  ready, the highest ordinal first. An outdated Member that is not ready is replaced without
+  waiting for it, because it may never become ready.
 """
 
 from __future__ import annotations
@@ -23,17 +27,17 @@ from examples.ordered_set.kinds import (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """At most one step, and the status that is true before it."""
+    """At most one action, and the status before the action."""
 
     status: OrderedSetStatus
     create: Member | None = None
     delete: Member | None = None
-    guard: bool = False  # put our finalizer on the set
-    release: bool = False  # and take it off again
+    guard: bool = False  # add our finalizer to the set
+    release: bool = False  # remove our finalizer from the set
 
     @property
     def is_waiting(self) -> bool:
-        """Members have to start or to go before the next step."""
+        """True if Members must start or terminate before the next action."""
         settled = self.status.replicas == self.status.ready_replicas == self.status.updated_replicas
         return not settled and self.create is None and self.delete is None
 

@@ -1,7 +1,7 @@
 """ServiceConfiguration: what a Service needs from the platform: metrics, quota, locations, objects.
 
 Cluster-scoped, kept in the platform. Quota refers to metrics that are declared beside it
-(admission/serviceconfiguration.py). Milo's ``charges`` and ``billing`` are not here: nothing here
+(admission/service.py). Milo's ``charges`` and ``billing`` are not here: nothing here
 charges anybody, and a field that is accepted and ignored would say otherwise.
 """
 

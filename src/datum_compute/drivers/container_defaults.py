@@ -1,7 +1,7 @@
 """Limits and port checks of containers whose spec does not state them.
 
-- Containers without limits share, in equal parts, what the others leave of the machine. All of them
-  together never use more than the machine may.
+- Containers without limits share the rest of the machine's CPU and memory equally, so all
+  containers together do not exceed the limits of the machine.
 - A container without a readiness probe is ready while its TCP ports accept connections.
 """
 
@@ -15,7 +15,8 @@ from datum_compute.api.instance import Container, ContainerPort
 from datum_compute.api.quantities import mebibytes, millicores
 from datum_compute.api.server import ServerSpec
 
-# How often ports are checked, how long a connection may take, and how many failures count.
+# How often ports are checked, how long a connection may take, and after how many failures in a row
+# a container is not ready.
 PORT_CHECK = Probe(period_seconds=5, timeout_seconds=1, failure_threshold=3)
 
 

@@ -1,7 +1,7 @@
 """The protocol of drivers, and the values that they exchange with controllers.
 
 - A machine realizes one Server. Its id is ``namespace/name/uid`` and is never used again.
-- Every call is idempotent. `Driver.observe` returns the truth; `Driver.changes` returns only hints.
+- Every call is idempotent. `Driver.observe` returns the actual state, `Driver.changes` only hints.
 - `MachineData` contains secrets. It is used to start a machine and is never stored, logged or part
   of an error; only its ``sources`` (which versions it came from) may be shown.
 
@@ -128,11 +128,11 @@ class Driver(Protocol):
     async def observe(self, machine_id: str) -> Observation:
         """Return the state of the machine, or None if there is no such machine.
 
-        Returns NOT_OBSERVED for a machine of an earlier process until its containers have been
-        inspected and its readiness has been checked, and for any machine while the engine does not
-        answer. The recorded state stays valid meanwhile. After OBSERVATION_DEADLINE_S without an
-        observation the phase is Unknown. An engine that does not answer therefore raises no error
-        and never results in Pending or Failed.
+        Returns NOT_OBSERVED for a machine that an earlier process started, until its containers
+        have been inspected and its readiness has been checked, and for any machine while the engine
+        does not answer. The recorded state stays valid meanwhile. After OBSERVATION_DEADLINE_S
+        without an observation the phase is Unknown. An engine that does not answer therefore raises
+        no error and never results in Pending or Failed.
         """
         ...
 

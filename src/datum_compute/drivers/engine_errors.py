@@ -1,6 +1,6 @@
 """Classifies errors that engines and kubelets report only as text.
 
-They have no code for these errors. All searches in the text of their messages are in this module.
+Engines and kubelets return no code for these errors. Only this module searches their messages.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NETWORK_ERRORS = (
 def is_registry_unreachable(message: str) -> bool:
     """Return True if an image was not pulled because its registry did not answer.
 
-    The image may exist then.
+    In this case the image may exist.
     """
     return any(_contains(message, error) for error in _NETWORK_ERRORS)
 
 
 def start_error_code(message: str) -> int | None:
-    """Return the exit code that a shell has for a command that cannot be started."""
+    """Return the exit code that a shell reports for this start error; None for other errors."""
     return next((code for error, code in _START_ERRORS.items() if _contains(message, error)), None)
 
 

@@ -1,8 +1,8 @@
 """Connections to machines, which are on networks of this host.
 
-The network of a machine is removed with its last container. After that its address is reached over
-the default route, where another host may answer. These connections therefore never use a gateway:
-without the network they fail at once.
+A network is removed with its last machine. After that, packets to its addresses take the default
+route, and another host may answer. These connections therefore never use a gateway: without the
+network they fail at once.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ PAGE_BYTES_MAX = 4 * 1024 * 1024
 CONCURRENT_LOG_READS_MAX = 4
 SECOND_MAX = 253_402_300_799  # the last second of the year 9999
 POSITION_LINES_MAX = 2**53
-# A source gets at least this much of a page, however many there are.
+# Minimum part of a page for each source, for any number of sources.
 _SOURCE_LINES_MIN, _SOURCE_BYTES_MIN = 100, 64 * 1024
-# Lines of stdout and stderr, and so their seconds, can be slightly out of order.
+# Seconds whose lines are counted: the seconds of stdout and stderr can be slightly out of order.
 _COUNTED_SECONDS_MAX = 16
 _SECOND_CHARACTERS = len("2026-01-01T00:00:00")
 _HEADER_BYTES = 8
@@ -270,10 +270,10 @@ class LineCollector:
         if selection.position is not None:
             self._counts[selection.position.second] = selection.position.lines
         self.is_full = False
-        self.seconds: set[int] = set()  # of the lines; no more than two are recorded
+        self.seconds: set[int] = set()  # of the parsed lines; at most two are recorded
 
     def feed(self, data: bytes) -> bool:
-        """Return whether no further line will be collected."""
+        """Return True if no further line will be collected."""
         self._add(self._decoder.feed(data))
         return self.is_full
 

@@ -1,7 +1,8 @@
 """The protocol for publishing ports: connections from outside reach ready machines.
 
-Each named port of a deployment is published once, over those of its machines that are ready. The
-proxy of the process (``app/traffic``) implements it. Simulated machines have no published ports.
+Each named port of a deployment is published once, for all machines of the deployment that are
+ready. The proxy of the process (``app/traffic``) implements the protocol. A platform with
+simulated machines publishes no ports.
 """
 
 from __future__ import annotations

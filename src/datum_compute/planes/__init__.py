@@ -1,4 +1,5 @@
-"""The planes: access to the engaged ones, their membership, roles and initial objects.
+"""Access to the engaged planes, and the membership, roles and initial objects of planes.
 
-It does not reconcile. Start with ``planes.py`` (lookup), then ``roles.py`` and ``bootstrap.py``.
+There are no controllers here. Start with ``planes.py`` (lookup), then ``roles.py`` and
+``bootstrap.py``.
 """

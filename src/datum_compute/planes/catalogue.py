@@ -78,7 +78,10 @@ KindAndObject = tuple[KindInfo[Any], ApiObject]
 def platform_objects(
     cells: Iterable[PlaneName], limits: Mapping[str, int] = DEFAULT_LIMITS
 ) -> list[KindAndObject]:
-    """Return the objects that ``ensure_platform`` creates, for planes of other servers."""
+    """Return the objects that ``ensure_platform`` creates.
+
+    They are also written to manifests, for planes that another API server serves.
+    """
     return [
         *((LOCATION, _location(city)) for city in cities_of(cells)),
         *((REGISTRATION, registration_of(metric)) for metric in METRICS),
@@ -90,7 +93,10 @@ def platform_objects(
 def project_objects(
     plane: PlaneName, cells: Iterable[PlaneName], limits: Mapping[str, int] = DEFAULT_LIMITS
 ) -> list[KindAndObject]:
-    """Return the objects of an entitled project, for planes without entitlement controllers."""
+    """Return the objects of an entitled project.
+
+    They are also written to manifests, for planes without entitlement controllers.
+    """
     return [
         (NETWORK, default_network()),
         *((LOCATION_BINDING, _location_binding(city)) for city in cities_of(cells)),

@@ -1,7 +1,8 @@
-"""Lifecycle of the planes of projects: the interface that creates them, and draining.
+"""Lifecycle of project planes: the interface to create and delete them, and draining.
 
-Draining reads from the plane, not from a cache: objects with finalizers may belong to controllers
-of another process.
+To drain a plane is to delete its objects with finalizers, so that controllers clean up what belongs
+to them. Draining reads from the plane, not from a cache, because these objects may belong to
+controllers of another process.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class FinalizedKinds:
 
 
 def finalized_kinds_on(role: str, controllers: Sequence[Controller[Any]]) -> FinalizedKinds:
+    """Return the primary kinds of the controllers with finalizers on planes of a role."""
     finalizing = [c for c in controllers if c.role == role and c.finalizers]
     kinds = {c.kind.resource: c.kind for c in finalizing if c.kind is not None}
     finalizers = frozenset(name for c in finalizing for name in c.finalizers)
@@ -55,7 +57,10 @@ def finalized_kinds_on(role: str, controllers: Sequence[Controller[Any]]) -> Fin
 
 
 async def mark_revoked(client: Client, *, revoked: bool) -> None:
-    """Annotate the plane, so that controllers of all processes stop creating objects on it."""
+    """Set or remove the annotation that revokes the plane.
+
+    While it is set, controllers of all processes create no objects on the plane.
+    """
     patch = {"metadata": {"annotations": {labels.REVOKED: "true" if revoked else None}}}
     with suppress(NotFound):
         await client.patch(NAMESPACE, Ref("", "default"), patch)

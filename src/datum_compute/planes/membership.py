@@ -36,7 +36,7 @@ class ProjectMembership:
         return self._manager.is_entitled(plane)
 
     async def engage(self, plane: PlaneName, *, entitled: bool) -> None:
-        """Engage the plane with this entitlement. A no-op if it is engaged so already."""
+        """Engage the plane with this entitlement. No-op if it is engaged with it already."""
         if self._is_engaged_as(plane, entitled=entitled):
             return
         client = await self._reach(plane)

@@ -1,8 +1,9 @@
 """The engaged planes by role, and what controllers derive from the identity of a plane.
 
 - ``upstream_key`` maps the identity labels of an object on the hub to the object of its project.
-- A label scope selects the part of the hub or of a project that a joined cell reads. Our server
-  enforces it (server/access/slices.py); other API servers do not, so the cell requests no more.
+- A label scope selects the part of the hub or of a project that a joined cell reads. The embedded
+  server enforces it (server/access/slices.py). Other API servers do not, so the cell itself
+  requests only this part.
 - An ``ExistenceCheck`` saves requests at startup: a process that serves a plane can look up whether
   an object exists.
 """
@@ -92,6 +93,7 @@ def upstream_key(identity: Mapping[str, str], name: str) -> Key | None:
 
 
 def hub_label_scope(cell: str, city: str) -> LabelScope:
+    """Return the scope of a joined cell on the hub: deployments of its city, its own instances."""
     return {
         DEPLOYMENT.resource: {labels.TOPOLOGY_CITY: normalized_city(city)},
         INSTANCE.resource: {labels.CELL: cell},
@@ -99,4 +101,5 @@ def hub_label_scope(cell: str, city: str) -> LabelScope:
 
 
 def project_label_scope(cell: str) -> LabelScope:
+    """Return the scope of a joined cell on a project: the quota claims of the cell."""
     return {CLAIM.resource: {labels.SOURCE_CLUSTER: cell}}

@@ -147,7 +147,8 @@ _PROJECT_ADMIN = (
     ),
 )
 
-# Operators of the platform, on the plane of a project: quota, and nothing that belongs to it.
+# Operators of the platform on the plane of a project. They manage its quota, and cannot read its
+# workloads or their data.
 _QUOTA_OPERATOR = (
     rule_on(QUOTA, ("resourcegrants",), *READ, *WRITE),
     rule_on(QUOTA, ("resourceregistrations", "resourceclaims", "allowancebuckets"), *READ),
@@ -245,7 +246,7 @@ _MANAGER_RULES: dict[str, tuple[JsonObject, ...]] = {
 }
 
 
-# For the controllers that stand in for Milo (controllers/platform). Real planes do not need them.
+# For the controllers that replace Milo (controllers/platform). With Milo they are not needed.
 _MILO_STAND_IN_RULES: dict[str, tuple[JsonObject, ...]] = {
     "platform": (
         rule_on("", ("namespaces",), "create"),
@@ -267,8 +268,8 @@ def rules_beyond_housekeeping(role: str) -> list[JsonObject]:
     return [rule for rule in _MANAGER_RULES[role] if rule not in _HOUSEKEEPING]
 
 
-# A joined cell: its controllers on its own plane, and its access to the hub and to projects. There
-# its slice (server/access/slices.py) further limits the rules to its own objects.
+# A joined cell: its controllers on its own plane, and its access to the hub and to projects. On the
+# hub and on projects its slice (server/access/slices.py) also limits it to its own objects.
 CELL_RULES: dict[str, tuple[JsonObject, ...]] = {
     # Quota claims of its instances.
     "project": (rule_on(QUOTA, ("resourceclaims",), *READ, *OWN, RELEASE),),

@@ -1,5 +1,6 @@
-"""Level-triggered controller runtime, after controller-runtime and client-go, for many planes.
+"""Level-triggered controller runtime for many planes, modeled on controller-runtime and client-go.
 
-It has no decisions and refers to no kind except Lease and Event. Start with ``controller.py``, then
-``cached_client.py``; docs/concepts/runtime.md is the guide and examples/ordered_set a tutorial.
+A plane is a Kubernetes API. The runtime refers to no kind except Lease and Event. Start with
+``controller.py``, then ``cached_client.py``. The guide is docs/concepts/runtime.md, the tutorial
+examples/ordered_set.
 """

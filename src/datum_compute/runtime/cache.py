@@ -37,7 +37,8 @@ _NAMESPACE_INDEX, _OWNER_INDEX, _LABEL_INDEX_PREFIX = "namespace", "owner", "lab
 class NotSynced(Exception):
     """The cache is incomplete or does not contain a write of this process yet.
 
-    ``wait(timeout_s)`` returns True if the cache caught up within the timeout.
+    ``wait(timeout_s)`` returns True if the cache caught up within the timeout. It is None if there
+    is no cache to wait for, for example because the plane is not engaged.
     """
 
     def __init__(

@@ -1,15 +1,15 @@
 """CachedClient: access of controllers to one plane. Reads come from caches, writes go to the API.
 
-- Only declared kinds can be read, so that every kind that is read also has an edge.
+- Only kinds that a controller declares in its edges can be read.
 - ``read`` raises NotSynced while the cache is incomplete or does not contain a write of this
   process. The worker waits shortly for the cache and calls the reconcile again. A controller
-  therefore never acts on the absence of an object that it has just created, and never sees an
-  object that it has just deleted.
+  therefore always finds an object that it has just created, and never one that it has just deleted.
 - A write without a response may have succeeded. The kind is not synced until the plane has
-  responded with its current version and the cache has reached it. Nothing is created twice.
+  responded with its current version and the cache has reached it. So no object is created twice.
 - ``get_uncached`` reads from the plane, for decisions that must not depend on a cache.
-- The client of a disengaged plane writes nothing. If a write was in flight at that time and the
-  plane is engaged again, the kind is not synced in the new client (the ``successor``) either.
+- The client of a disengaged plane writes nothing. If a write was in flight when the plane was
+  disengaged, and the plane is engaged again, the kind is not synced in the new client (the
+  ``successor``) either.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BACKOFF = Backoff(first_s=0.05, most_s=10.0)
 _log = logging.getLogger(__name__)
 
 
-# Label selectors by resource, for a process that may see only a part of a plane.
+# Label selectors by resource, for a process that may read only a part of a plane.
 LabelScope = Mapping[str, Mapping[str, str]]
 
 
@@ -93,7 +93,7 @@ class CachedClient:
     ) -> None:
         self.plane = plane
         self.client = client
-        self.identity = ""  # identity of the plane in its last probe, kept by the controller
+        self.identity = ""  # of the plane; set by the controller that probes it
         self._random = random
         self._fence = fence
         self._scope = scope or {}

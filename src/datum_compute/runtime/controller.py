@@ -23,15 +23,16 @@ The functions that make edges:
   the change.
 - ``watches``: a function maps a change to any number of keys. ``must_map_to_one`` names an edge on
   which exactly one key is correct; the other outcomes are counted and reported.
-- ``reads``: the controller reads the kind, and its changes enqueue no key. Another edge must.
+- ``reads``: the controller reads the kind, and its changes enqueue no key. Use it for kinds whose
+  changes need no reconcile, or reach the controller through another edge.
 
 ``on`` is the role of the planes that an edge watches. The default is the role of the controller.
 
 Filters skip events that need no reconcile. ``update_filter`` compares two states of an object,
-``create_filter`` looks at a new one. Deletions are never skipped, and neither are the objects found
-at the start of the process unless there is a ``create_filter``. A wrong filter delays a controller;
-it cannot cause a wrong decision, because each reconcile reads the current state.
-``spec_or_metadata_changed`` is for controllers that do not read the status.
+``create_filter`` checks a new one; all objects found at the start of the process count as new.
+Deletions are never skipped. A wrong filter delays a controller; it cannot cause a wrong decision,
+because each reconcile reads the current state. ``spec_or_metadata_changed`` is an update filter for
+controllers that do not read the status.
 
 A reconcile returns Done, Requeue or Terminal. If it raises, the key is retried with backoff.
 """
@@ -54,10 +55,10 @@ from datum_compute.runtime.informer import ObjectChange
 C = TypeVar("C")
 T = TypeVar("T", bound=ApiObject)
 
-# Keys in a lane beyond which new keys are rejected (see ``queue.py``).
+# A lane with this many keys rejects new ones (see ``queue.py``).
 LANE_MAX = 50_000
-# Concurrent reconciles for controllers of many small objects that mostly wait for their writes: the
-# store then syncs many writes at once.
+# Concurrent reconciles for controllers of many small objects, which mostly wait for their writes.
+# The store then commits many of these writes together.
 MANY_WORKERS = 32
 
 
@@ -76,11 +77,12 @@ class Key(NamedTuple):
 
 
 def plane_of(key: Key) -> str:
+    """Return the default lane of a key."""
     return key.plane
 
 
 def namespace_of(key: Key) -> str:
-    """Return the flow of a key. All objects without a namespace are one flow."""
+    """Return the default flow of a key. All objects without a namespace are one flow."""
     return key.ref.namespace
 
 
@@ -181,19 +183,22 @@ class Controller(Generic[C]):
     edges: tuple[Edge, ...] = ()
     # Indexes besides namespace, label and owner.
     indexes: tuple[Index[Any], ...] = ()
-    # Finalizers that this controller adds. A plane is deleted when no object has one of them.
+    # Finalizers that this controller adds. Objects with one of them are deleted before their plane.
     finalizers: tuple[str, ...] = ()
-    # Sources of keys other than API objects, such as the machines of a driver, for each plane.
+    # Functions that are called for each plane of the role and yield keys from a source other than
+    # API objects, such as the machines of a driver.
     external_sources: tuple[Callable[[C, CachedClient], AsyncIterator[Key]], ...] = ()
     # Concurrent reconciles in each lane, and the time limit of a reconcile.
     workers: int = 2
     timeout_s: float = 60.0
-    # Keys that are slow if the same plane is slow share a lane: by default the plane of the key.
-    # A controller that works on other planes returns a name for them.
+    # Returns the lane of a key, by default its plane. Keys that depend on the same plane share a
+    # lane, so that a slow plane delays no other keys. A controller that works on other planes than
+    # those of its keys returns the name of that plane.
     lane: Callable[[Key], str] = plane_of
     lane_max: int = LANE_MAX
-    # Keys of a lane are grouped into flows, which take turns. By default the flow is the namespace
-    # of the key. If that does not identify the project, this is one of ``indexes`` that does.
+    # The keys of a lane are grouped into flows, which take turns. By default the flow is the
+    # namespace of the key. If the namespace does not identify the project, this names one of
+    # ``indexes`` whose value does.
     flow_index: str = ""
     # Run only on planes that are engaged as entitled.
     entitled_only: bool = False

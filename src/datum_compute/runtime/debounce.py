@@ -4,9 +4,9 @@ A controller that aggregates many objects returns ``Debounce(idle_s, max_s)``. U
 that reconcile, an event does not enqueue the key. The key is enqueued when it has received no event
 for ``idle_s`` and its plane is idle, and at the latest after ``max_s``. An event is never dropped.
 
-A plane is idle when no queue of the process has keys in its lane. The coupling saves reconciles:
-the reconciles that run on a plane usually cause further events of the aggregate. Queues report
-when a lane becomes active or idle (``ActiveLanes``), so that nothing polls.
+A plane is idle when no queue of the process has keys in its lane. Waiting for that saves
+reconciles, because reconciles that run on a plane usually cause further events for the key. Queues
+report when a lane becomes active or idle (``ActiveLanes``), so no polling is needed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from functools import partial
 from datum_compute.api.plane import PlaneName
 from datum_compute.runtime.controller import Debounce, Key
 
-# Part of ``idle_s`` to wait after the plane became idle, for the events of its last writes. On a
-# busy plane the next reconcile would start before the whole of ``idle_s`` has passed.
+# Fraction of ``idle_s`` to wait after the plane became idle, so that the events of its last writes
+# arrive. It is small because on a busy plane the next reconcile starts soon.
 _IDLE_PART_AFTER_PLANE = 0.25
 
 
@@ -47,12 +47,14 @@ class ActiveLanes:
         return lane in self._queues
 
     def call_when_idle(self, lane: str, callback: Callable[[], None]) -> None:
-        """Call once when no queue has keys in the lane any more."""
+        """Call ``callback`` once, when no queue has keys in the lane any more."""
         assert lane in self._queues, f"lane {lane} is idle already"
         self._callbacks.setdefault(lane, []).append(callback)
 
 
 class _DebouncedKey:
+    """The timers of a key. ``last_event_s`` is None until the key receives an event."""
+
     __slots__ = ("deadline", "idle_s", "idle_timer", "last_event_s")
 
     def __init__(self, idle_s: float, deadline: asyncio.TimerHandle) -> None:

@@ -9,7 +9,7 @@
 - Messages are plain text, not formats. Control characters are escaped, and text is cut at a
   character boundary below 1,024 bytes.
 - Each object has a budget of events that refills over time.
-- Callers record transitions. Nothing repeats an event, so a settled system writes none.
+- Callers record transitions only, so a system whose state does not change writes no events.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ BATCH_SIZE = 16
 WRITE_TIMEOUT_S = 10.0
 # A plane that did not respond is skipped for this time, so that it does not delay other planes.
 UNREACHABLE_PAUSE_S = 30.0
-# Budget of one object: events at once, and the time after which one more is allowed. Events about
-# members of the object have a budget of their own.
+# Budget of one object: BURST events at once, then one in REFILL_S. Events about members of the
+# object have a separate budget.
 BURST = 25
 REFILL_S = 300.0
 MEMBERS_REFILL_S = 10.0
@@ -64,8 +64,9 @@ _log = logging.getLogger(__name__)
 class EventRequest:
     """One event about one object. ``reason`` is an identifier for programs.
 
-    ``message`` is the whole text. If the event happened to a ``member`` of the object, requests
-    that differ in the member only are merged into ``<message> <members>: <cause>``.
+    Without a ``member``, ``message`` is the whole text. If the event happened to a ``member`` of
+    the object, requests that differ only in the member become one Event with the text
+    ``<message> <members>: <cause>``.
     """
 
     plane: PlaneName

@@ -11,7 +11,7 @@ and calls the handlers. No error of the plane ends it.
 - If a plane was replaced by another one of the same name, the version at which a watch resumes may
   exist there too, and the watch continues unnoticed. The caller that detects the replacement calls
   ``relist``.
-- A kind that the plane does not serve has ``answered`` set and is not ``synced``. The informer
+- If the plane does not serve the kind, ``answered`` is set and ``synced`` is False. The informer
   retries until the plane serves it.
 - An object that cannot be decoded is cached and logged. If it was readable before, it is reported
   as deleted: controllers then read it, fail, and retry until it is readable or gone.
@@ -78,10 +78,11 @@ class Informer(Generic[T]):
         self.cache: Cache[T] = Cache(kind.model)
         self.strict = Lister(self.cache)
         self.lenient = Lister(self.cache, _strict=False)
-        self.first_sync = asyncio.Event()
+        self.first_sync = asyncio.Event()  # set by the first complete list
+        # Set by the first complete list, or by a response that the plane does not serve the kind.
         self.answered = asyncio.Event()
         self.epoch = 1
-        self.lists = 0
+        self.lists = 0  # number of complete lists
         self._client = client
         self._random = random
         self._version = 0
@@ -222,7 +223,7 @@ class Informer(Generic[T]):
     def _apply(self, event: WatchEvent[T | Unreadable]) -> None:
         obj = event.object
         if int(event.version) <= self._version:
-            obj = None  # already part of a refresh
+            obj = None  # a refresh has applied it already
         if obj is not None and event.type == "DELETED":
             self._remove(Ref(obj.metadata.namespace, obj.metadata.name))
         elif obj is not None:

@@ -3,14 +3,14 @@
 - Clocks are not compared. A candidate takes a lease over when the record has not changed for the
   whole lease duration by the candidate's own monotonic clock. Timestamps in the record are for
   people.
-- The fence ends before the lease does. It is counted from the time at which a renewal was sent,
-  minus a margin for clock drift, so that the fence of the old leader is down before a new leader
-  starts. A process that was suspended beyond its lease finds its fence down when it resumes.
-- A fence stops requests that have not been sent. Requests in flight are harmless because each write
-  carries a version or uid, and each create a deterministic name.
+- The fence goes down before the lease expires: its time starts when a renewal is sent, and is
+  shorter by a margin for clock drift. So the fence of the old leader is down before a new leader
+  starts. If a process was suspended for longer than its lease, its fence is down when it resumes.
+- The fence blocks only requests that have not been sent. Requests in flight are harmless because
+  each write contains a version or uid, and each create a deterministic name.
 - The lease is released after the work has ended, so that the next leader does not have to wait.
-- If the server rejects or does not answer, this is logged at once, every REMINDER_INTERVAL_S and
-  when it is over: such a candidate must be distinguishable from one on standby.
+- If the server rejects requests or does not answer, the candidate logs this at once, then every
+  REMINDER_INTERVAL_S, and when it is over. The log thus distinguishes it from one on standby.
 
 A process that loses its lease ends, because its caches cannot be trusted any more. Its supervisor
 restarts it as a candidate.
@@ -112,7 +112,11 @@ def check_all(fences: Iterable[Fence]) -> Callable[[], None]:
 
 @dataclass(frozen=True, slots=True)
 class FencedTransport:
-    """Checks before each write. It must be below retries, which may take longer than a lease."""
+    """Calls ``check`` before each write.
+
+    It must be below a transport that retries, so that every attempt is checked: retries may take
+    longer than a lease.
+    """
 
     inner: Transport
     check: Callable[[], None]
@@ -125,7 +129,7 @@ class FencedTransport:
 
 @dataclass(frozen=True, slots=True)
 class _ObservedLease:
-    """The record when it last changed, and the time of our clock at which it was read."""
+    """The record after its last change, and the time of our clock when it was first read."""
 
     lease: Lease
     at_s: float
@@ -150,8 +154,11 @@ class _ProblemLog:
 
 
 class Election:
-    """A candidate for a lease. ``clock`` must not stop while the machine is suspended. ``unix_s``
-    is only for the timestamps in the record."""
+    """A candidate for a lease.
+
+    ``clock`` must not stop while the machine is suspended. ``unix_s`` is only for the timestamps in
+    the record.
+    """
 
     def __init__(
         self,
@@ -339,7 +346,9 @@ class Election:
 
 
 async def lead_all(elections: Iterable[Election], work: Callable[[], Awaitable[None]]) -> None:
-    """Work while holding all leases. They are taken in the given order, which must be the same in
-    all processes to avoid a deadlock."""
+    """Work while holding all leases.
+
+    They are taken in the given order, which must be the same in all processes to avoid a deadlock.
+    """
     first, *others = elections
     await first.lead((lambda: lead_all(others, work)) if others else work)

@@ -46,9 +46,12 @@ _log = logging.getLogger(__name__)
 
 
 class Manager(Generic[C]):
-    """``context`` makes the first argument of each reconcile. ``report`` receives changes on edges
+    """Runs controllers on the engaged planes.
+
+    ``context`` creates the first argument of each reconcile. ``report`` receives changes on edges
     with ``must_map_to_one`` that map to no key or to several. ``fence`` is called before every
-    write and raises if the process may not write."""
+    write and raises if the process may not write.
+    """
 
     def __init__(
         self,
@@ -240,7 +243,7 @@ class Manager(Generic[C]):
             mapper = self._mappers[controller.name]
             if controller.role != role:
                 if is_late and controller.edges_on(role):
-                    # Reconciles that needed this plane before may wait for a long time.
+                    # Reconciles that needed this plane before may have requeued with a long delay.
                     tasks.append(self._group.create_task(mapper.replay(lambda _key: True)))
                 continue
             for source in controller.external_sources:

@@ -2,15 +2,16 @@
 
 - A key that is added while it is in flight is queued again when it is done.
 - Keys are in lanes, by default one for each plane. Lanes take turns, and at most
-  ``lane_concurrency`` keys of a lane are in flight. A flood on one plane, or a plane that does not
-  respond, delays other lanes by their turns only. A key stays in its lane until it is done. If the
-  lane function raises, the key is in the lane of its plane.
+  ``lane_concurrency`` keys of a lane are in flight. So many keys on one plane, or a plane that does
+  not respond, do not block other lanes. A key stays in its lane until it is done. If the lane
+  function raises, the key is in the lane of its plane.
 - The keys of a lane are in flows, by default one for each namespace, and flows take turns too. On
   the hub and on cells a namespace belongs to one project: 10,000 keys of one project delay a key of
   another project by one key.
 - ``offer`` rejects a key if its lane holds ``lane_max`` keys. The caller offers it again after
-  ``wait_for_room``. A flow with less than its share of a full lane is rejected only at twice that
-  size. Deletions, retries and delayed keys are never rejected, because no caller could repeat them.
+  ``wait_for_room``. Keys of a flow that has less than an equal share of a full lane are accepted
+  until the lane holds twice ``lane_max`` keys. Deletions, retries and delayed keys are never
+  rejected, because no caller could repeat them.
 - ``debounce`` coalesces the next events of a key (see ``debounce.py``).
 """
 
@@ -30,7 +31,8 @@ from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.controller import LANE_MAX, Debounce, Key, namespace_of, plane_of
 from datum_compute.runtime.debounce import ActiveLanes, Debouncer
 
-# Resolution of timers from SHORT_DELAY_S and from LONG_DELAY_S on. Shorter delays are exact.
+# Timers from SHORT_DELAY_S on are rounded up to TICK_S, and from LONG_DELAY_S on to LONG_TICK_S.
+# Shorter delays are exact.
 TICK_S = 0.1
 SHORT_DELAY_S = 1.0
 LONG_TICK_S = 1.0
@@ -101,10 +103,12 @@ class DelayTimers:
 
 
 class _Lane:
-    """The ready keys of a lane. The flow with the fewest turns gets the next turn.
+    """The ready keys of a lane, in flows that are scheduled by start-time fair queueing.
 
-    Virtual time counts the turns of a flow; ``virtual_time`` is that of the last turn. A flow
-    without keys starts at ``virtual_time``: it comes next, but gets no credit for its idle time.
+    Each flow has a virtual start time, which increases by one with each of its turns. The flow with
+    the lowest one gets the next turn. ``virtual_time`` is the start time of the last turn. A flow
+    that was idle continues at ``virtual_time`` at the earliest, so it gets no credit for its idle
+    time.
     """
 
     __slots__ = (
@@ -211,7 +215,7 @@ class WorkQueue:
         self._lanes: dict[str, _Lane] = {}
         self._lane_by_key: dict[Key, str] = {}  # of keys that are ready or in flight
         self._scheduled_lanes: deque[str] = deque()
-        self._in_flight: dict[Key, bool] = {}  # True if the key was added again
+        self._in_flight: dict[Key, bool] = {}  # True if the key was added again meanwhile
         self._timers = DelayTimers(self.add)
         self._failures: dict[Key, int] = {}
         self._not_synced: dict[Key, int] = {}

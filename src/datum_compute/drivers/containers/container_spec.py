@@ -29,17 +29,17 @@ _PREFIX = "compute.datumapis.com/"
 PLATFORM, CELL = f"{_PREFIX}platform", f"{_PREFIX}cell"
 MACHINE, SERVER, CONTAINER = f"{_PREFIX}machine", f"{_PREFIX}server", f"{_PREFIX}container"
 PLAN = f"{_PREFIX}plan"
-# Label of containers that should have an init process and run without, because the engine has none.
-# It is not part of the plan, so that installing an init program recreates no container.
+# Label of containers that should have an init process and run without one, because the engine has
+# no init program. It is not part of the plan: installing the program recreates no container.
 INIT, INIT_MISSING = f"{_PREFIX}init", "missing"
 # The engine's own network, for machines without an assigned address.
 DEFAULT_NETWORK = "bridge"
-# Podman's default; that of Docker is a little larger.
+# The default of Podman. Docker's default contains a few more.
 CAPABILITIES = (
     *("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP"),
     *("SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"),
 )
-# Stated, because the engine's own limits are rejected where the kernel allows less.
+# Set explicitly, because the engine's default limits are rejected on hosts that allow less.
 OPEN_FILES_MAX, PROCESSES_MAX = 4096, 4096
 LOG_BYTES_MAX = "10m"
 # PATH of containers whose image sets none.
@@ -199,7 +199,7 @@ def container_body(
         "Labels": container_labels(inputs.owner, inputs.machine_id, container.name, inputs.plan),
         "HostConfig": _host_config(inputs, container),
     }
-    # Always stated: engines may be configured to add an init process by default.
+    # Always set: engines may be configured to add an init process by default.
     body["HostConfig"]["Init"] = init == "on"
     if init == "missing":
         body["Labels"][INIT] = INIT_MISSING
@@ -250,10 +250,11 @@ def environment(data: MachineData, container: Container) -> Mapping[str, str]:
 
 
 def hardware_address(address: str) -> str:
-    """Return the hardware address that belongs to an IP address, always the same.
+    """Return a hardware address that depends only on the IP address.
 
-    The host caches it. With another one, a new machine with the IP address of an old machine would
-    be unreachable until the cached entry expires, which takes up to 55 s under load.
+    The host caches hardware addresses. If a new machine had the IP address of an old one but a
+    different hardware address, it would be unreachable until the cached entry expires, which takes
+    up to 55 s under load.
     """
     digest = hashlib.sha256(ip_address(address).packed).digest()[:5]
     return ":".join(f"{byte:02x}" for byte in (0x02, *digest))

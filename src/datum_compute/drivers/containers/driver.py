@@ -1,9 +1,9 @@
 """The containers driver: adopts the machines of the engine and supervises them.
 
-- ``run`` must run for anything to happen. It lists the containers of the cell at intervals, adopts
+- The driver works only while ``run`` runs. It lists the containers of the cell at intervals, adopts
   unknown machines and starts a supervisor task for each (``supervisor.py``).
-- Nothing is reported about any machine before the first list: a machine is absent only if a list
-  shows that it is.
+- Before the first list, nothing is reported about any machine: only a list shows that a machine is
+  absent.
 - Machines are inspected again after events of the engine (``engine_watch.py``), after each list and
   when a comparison with the running containers shows that an event was lost.
 - Machines keep running when the driver ends.
@@ -52,7 +52,7 @@ RESYNC_S = 30.0
 RESYNC_WITHOUT_EVENTS_S = 2.0
 # How long a request waits for the first list of the engine's containers.
 FIRST_LIST_WAIT_S = 5.0
-# An engine that takes longer to list its containers counts as lost.
+# An engine that takes longer to list its containers counts as not answering.
 LIST_TIMEOUT_S = 10.0
 # How often running containers are listed, in case an event was lost. The interval grows so that the
 # engine spends at most this share of the time on it: podman takes about 0.7 ms for each container.
@@ -243,7 +243,7 @@ class ContainersDriver:
         self._mark_changed("")
 
     def _end_loss(self) -> None:
-        """Mark machines as unobserved since the loss: they may have ended during it."""
+        """Mark machines as unobserved since the loss: they may have ended while it lasted."""
         lost_since_s = self._engine_watch.end_loss()
         if lost_since_s is None:
             return

@@ -5,7 +5,8 @@ Requests are bounded in time, in size of the response and in number. A failed re
 - TransientError   there is no engine, or it did not answer in time
 - EngineError      the engine answered with an error status
 
-An exec session leaves HTTP: the engine calls that a hijacked connection.
+The connection of an exec session switches from HTTP to raw streams. The API calls that a hijacked
+connection.
 """
 
 from __future__ import annotations
@@ -153,9 +154,9 @@ class Engine:
         timeout_s: float = REQUEST_TIMEOUT_S,
         bytes_max: int | None = None,
     ) -> bool:
-        """Pass the body to ``consume`` in pieces, until it returns True or got ``bytes_max``.
+        """Pass the body to ``consume`` in pieces, until it returns True or has ``bytes_max`` bytes.
 
-        Other tasks run after every piece. Return True if the body was passed to its end.
+        Other tasks run after every piece. Return True if the whole body was passed.
         """
         size = 0
         async with self._request_slots:
@@ -303,7 +304,7 @@ def parse_error_message(body: bytes) -> str:
     found = _parse_object(body)
     message = str(found.get("message") or found.get("cause") or "") if found else ""
     message = message or body.decode(errors="replace")
-    # Cut twice: before the slow search for paths, and after it.
+    # Cut twice: before the search for paths, which is slow, and after it, which changes the length.
     message = hide_engine_paths(message.strip()[: 4 * _ERROR_CHARACTERS_MAX])
     return message[:_ERROR_CHARACTERS_MAX] or "no reason given"
 

@@ -1,9 +1,10 @@
 """Detects whether the container engine answers, and receives its events.
 
 - Every response of the engine counts as an answer, also an error and a piece of a stream.
-- An engine that has answered nothing for PING_AFTER_S is pinged: lists of containers are rare, and
-  the stream of events may be idle for hours.
-- A loss starts with the last answer, and ends when the driver has listed the containers again.
+- An engine that has not answered for PING_AFTER_S is pinged: lists of containers are rare, and the
+  stream of events may be idle for hours.
+- The engine is lost while it does not answer. A loss begins at the time of the last answer, and
+  ends when the driver has listed the containers again.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class EngineWatch:
             self._on_event(labels[MACHINE])
 
     async def run_pings(self) -> None:
-        """Ping the engine whenever it has answered nothing for a while, until cancelled."""
+        """Ping the engine whenever it has not answered for PING_AFTER_S, until cancelled."""
         while True:
             idle_s = self._elapsed_s() - self.last_answer_s
             if idle_s < PING_AFTER_S:

@@ -30,7 +30,7 @@ class ImageUnavailable(DriverError):
 
 
 class RegistryUnreachable(ImageUnavailable):
-    """The registry does not answer, so that the image may exist."""
+    """The registry does not answer. The image may exist."""
 
     reason = Reason.REGISTRY_UNREACHABLE
 
@@ -46,7 +46,7 @@ class ImageInfo:
 
 
 class ImageStore:
-    """Pulls an image once at a time, also for several machines."""
+    """Pulls images. Concurrent requests for one image wait for each other."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -176,7 +176,7 @@ def parse_image(image: str, found: JsonObject) -> ImageInfo:
 
 
 def _digest(image: str, found: JsonObject) -> str:
-    """Return the digest in the repository of the image; the id for an image of no registry."""
+    """Return the digest in the repository of the image; the id if it comes from no registry."""
     requested = image.partition("@")[2]
     name, _ = split_reference(image)
     digests = [str(d).partition("@") for d in found.get("RepoDigests") or ()]

@@ -25,7 +25,7 @@ from datum_compute.drivers.logs import (
     source_key,
 )
 
-# Of one log, for one page. A reader that follows the log continues with the next page.
+# Read from one log for one page. A reader that follows the log continues with the next page.
 SCANNED_BYTES_MAX = 64 * 1024 * 1024
 
 

@@ -137,7 +137,10 @@ class MachineSnapshot:
 
 @dataclass(slots=True)
 class SleepState:
-    """Requests to sleep and to wake, and the last wake. `MachineRecord.sleep_mode` is the truth."""
+    """Requests to sleep and to wake, and the last wake.
+
+    Whether the machine sleeps is recorded in `MachineRecord.sleep_mode`.
+    """
 
     is_wake_requested: bool = False
     requested_mode: SleepMode | Literal[""] = ""
@@ -150,15 +153,19 @@ class SleepState:
     step_done: asyncio.Event = field(default_factory=asyncio.Event)
 
     def try_skip_inspection(self) -> bool:
-        """Decide whether to wake the machine without an inspection, which takes as long."""
+        """Return True if the next step may wake the machine without inspecting it first.
+
+        An inspection takes as long as the wake.
+        """
         self.was_inspection_skipped = self.is_wake_requested and self.is_inspected_asleep
         self.is_inspected_asleep = False
         return self.was_inspection_skipped
 
     def take_skipped_inspection(self) -> bool:
-        """Return whether the failed step lacked an inspection, and reset that.
+        """Return True if the failed step skipped its inspection, and reset that.
 
-        The step may have failed because of it, so the next one is not delayed.
+        The step may have failed because it was based on an old inspection, so the next step is not
+        delayed.
         """
         was_skipped, self.was_inspection_skipped = self.was_inspection_skipped, False
         return was_skipped
@@ -264,7 +271,7 @@ class Machine:
         return all(container.state == state for container in self.inspected.values())
 
     def can_wake(self) -> bool:
-        """Return whether there is something to wake, which another client may have paused."""
+        """Return True if the machine sleeps, or another client of the engine has paused it."""
         is_paused = any(container.state == "paused" for container in self.inspected.values())
         return self.is_wanted and bool(self.record.sleep_mode or is_paused)
 

@@ -1,7 +1,8 @@
 """Operations on the containers of one cell. Every operation is idempotent.
 
 - The engine's messages are shown to users without secrets and without host paths of volumes.
-- A container runs under an init process if the engine has one; the operations detect that.
+- A container runs under an init process if the engine has an init program. The operations detect
+  whether it has one.
 - Networks are created on first use, and removed by the driver with their last machine.
 """
 
@@ -212,10 +213,11 @@ class ContainerOperations:
     ) -> None:
         """Create the container, with an init process if the engine has one.
 
-        Podman does not report whether it has one: it refuses to create the container (5xx). It has
-        none if it accepts the same container without an init process and then refuses it with one
-        again; a single refusal may have any reason. This is checked for every container, because
-        the package may be installed at any time.
+        Podman does not report whether it has one. Without one it refuses to create the container
+        (5xx), but a single refusal may have another cause. So the engine has none if it creates the
+        same container without an init process and then again refuses to create it with one. Every
+        container is tried with an init process first, because the package may be installed at any
+        time.
         """
         if not container.init:
             await self._post_container(inputs, container, image, "off")
@@ -266,11 +268,10 @@ class ContainerOperations:
     ) -> None:
         """Recreate the container without an init process if its program cannot be run.
 
-        The program is missing, is a directory, or is not executable.
-
-        An init process starts even if the program is missing, and then looks like a program that
-        crashes. Without one the engine refuses to start the container and reports why. A program
-        on a mount, which cannot be inspected before the start, still runs.
+        A program cannot be run if it is missing, a directory or not executable. Under an init
+        process the container would start and exit, which looks like a crash. Without one the engine
+        refuses to start the container and reports why. A program on a mount cannot be inspected
+        before the start. Its container is recreated too, and runs without an init process.
         """
         path = f"/containers/{container_name(self._owner, inputs.machine_id, container.name)}"
         config = (await self.engine.request("GET", f"{path}/json")).get("Config") or {}
@@ -308,9 +309,10 @@ class ContainerOperations:
     async def _is_init_missing(self) -> bool:
         """Return whether the engine reports that its init program is missing.
 
-        Docker reports it, and would refuse only to start the container. A missing program is
-        checked again for the next container, because it may be installed at any time. Otherwise
-        the answer is cached: podman takes long to answer and never reports a missing one.
+        Docker reports it. (Docker creates the container and refuses only to start it.) A missing
+        program is checked again for the next container, because it may be installed at any time.
+        Otherwise the answer is cached: podman takes long to answer and never reports a missing
+        program.
         """
         if self._is_init_confirmed:
             return False

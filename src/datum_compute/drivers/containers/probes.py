@@ -136,8 +136,8 @@ class ProbeRunner:
         delay_s = 0.0 if machine.sleep.was_unpaused else left_s
         on_verdict = partial(self._on_verdict[kind], machine, name)
         try:
-            # An engine that hung and has just come back answers the ping, although the command
-            # timed out because of it. So one more attempt confirms a timeout that would count.
+            # An engine that hung and has just recovered answers the ping, although it caused the
+            # timeout. So a timeout that would make the verdict bad is confirmed by another attempt.
             await run_probe(probe, delay_s, check, on_verdict, lambda: is_timeout)
         except Exception:  # an error of a task would end all tasks of the driver
             _log.exception("%s: the %s failed", machine.id, title)
@@ -316,7 +316,7 @@ async def _connect(address: str, port: int) -> str:
 
 
 def _connect_error(error: OSError) -> str:
-    """Return why a connection failed. asyncio puts the address in place of the system's text."""
+    """Return why a connection failed. asyncio replaces the system's error text by the address."""
     return os.strerror(error.errno).lower() if error.errno else "no connection"
 
 

@@ -169,7 +169,11 @@ class Supervisor:
         self._record_observation(machine)
 
     def _next_step(self, machine: Machine) -> Step:
-        """Decide the step. A request to sleep is valid once: a machine that exits is restarted."""
+        """Decide the step. A request to sleep applies to this step only.
+
+        If another step is needed, for example because the machine has exited, the request is
+        dropped.
+        """
         step = next_step(machine.snapshot(self._unix_s()))
         machine.sleep.requested_mode = ""
         return step
@@ -241,7 +245,7 @@ class Supervisor:
         self._record_event(machine, "the containers were created")
 
     async def _pull(self, machine: Machine) -> dict[str, ImageInfo] | DriverError:
-        """Return an error as a value: raised in a task of the group it would end all of them."""
+        """Pull the images. An error is returned: raised in a task, it would end the task group."""
         try:
             return await self._operations.pull(machine)
         except DriverError as error:
@@ -259,9 +263,9 @@ class Supervisor:
         machine.has_crash_report = True
 
     async def _yield_to_wakers(self, machine: Machine) -> None:
-        """Let the callers of wake() run first, to pass on the connections that wait for it.
+        """Let the callers of wake() run first, to forward the connections that wait for it.
 
-        Inspecting, reporting and saving take longer than that.
+        Inspecting, reporting and saving would delay these connections.
         """
         self._probes.begin(machine, self._ports.spawn)
         machine.sleep.notify_step_done()
@@ -365,7 +369,7 @@ class Supervisor:
     async def _on_live_verdict(
         self, machine: Machine, name: str, is_good: bool, failure: str
     ) -> None:
-        """Stop the container. Its exit is then handled like any other."""
+        """Stop the container if the verdict is bad. Its exit is then handled like any other."""
         if is_good or not machine.is_wanted:
             return
         reason = f"its liveness probe failed: {failure}"

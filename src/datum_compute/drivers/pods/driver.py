@@ -37,7 +37,7 @@ from datum_compute.drivers.pods.status import has_ended, machine_id_of, pod_stat
 # Delay between attempts while the cluster does not answer.
 RETRY_S = 1.0
 # A pod that the cluster ended is replaced only when it is this old. This limits the rate if the
-# cluster ends every pod at once.
+# cluster ends every new pod immediately.
 REPLACE_AFTER_S = 10.0
 
 _log = logging.getLogger(__name__)

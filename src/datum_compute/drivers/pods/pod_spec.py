@@ -1,7 +1,7 @@
 """The pod of a Server. Pure.
 
-- Pods satisfy the restricted Pod Security Standard, whatever the namespace demands: no root, no
-  privileges, no capabilities, no service account token.
+- Pods satisfy the restricted Pod Security Standard, even if their namespace does not require it: no
+  root, no privileges, no capabilities, no service account token.
 - The kubelet restarts containers in place, with its own backoff.
 - A container without a readiness probe gets a ``tcpSocket`` probe of its first TCP port. Kubernetes
   allows one readiness probe for each container, so its other ports are not checked.
@@ -32,7 +32,7 @@ SERVER_NAME = "region.datumapis.com/server"
 # An annotation, because the id of a machine is too long for a label.
 MACHINE = "region.datumapis.com/machine"
 SPEC_FINGERPRINT = "region.datumapis.com/spec-fingerprint"
-# Names the containers whose readiness probe is the port check of the platform.
+# An annotation with the names of the containers whose readiness probe is our port check.
 PORT_CHECKED = "region.datumapis.com/port-checked"
 
 _WRITABLE_FOLDERS = {"writable-tmp": "/tmp", "writable-run": "/run"}  # noqa: S108 - in the container
@@ -45,7 +45,7 @@ def pod_name(machine_id: str) -> str:
 
 
 def server_label(name: str) -> str:
-    """Return the name of a Server, cut to the length of a label. Other names may start with it."""
+    """Return the name of a Server, cut to the length of a label. Servers may share a label."""
     return name[:63].rstrip("-")
 
 

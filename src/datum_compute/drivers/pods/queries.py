@@ -1,7 +1,7 @@
 """Queries about the pods of a cell: logs, usage, crash reports and exec sessions.
 
 - ``server`` is always the name of a Server, ``namespace/name``.
-- Every answer is read from the cluster, so that each manager of the cell can give it, not only the
+- Every query reads from the cluster, so that each manager of the cell can answer it, not only the
   leader.
 - The cluster deletes the logs of a pod with the pod.
 """
@@ -43,7 +43,7 @@ from datum_compute.drivers.queries import (
     Usage,
 )
 
-# Of one container, for one page. A reader that follows the log continues with the next page.
+# Read from one log for one page. A reader that follows the log continues with the next page.
 SCANNED_BYTES_MAX = 8 * 1024 * 1024
 
 
@@ -143,7 +143,7 @@ class PodQueries:
         parameters = _log_parameters(query, selection.position)
         collector = LineCollector(container, selection, is_framed=False)
         if query.cursor and not query.previous and _restart_count(pod, container):
-            # The last lines of the previous run.
+            # The reader may not have received the last lines of the previous run.
             await self._collect(collector, pod, container, {**parameters, "previous": "true"})
         await self._collect(collector, pod, container, parameters)
         if "tailLines" in parameters and len(collector.seconds) == 1:
@@ -166,7 +166,7 @@ class PodQueries:
         }
         async with self._log_reads:
             content = await self._api.log(pod, {**common, **parameters})
-            # The cluster may cut the last line; the next page begins with that line.
+            # The cluster may have cut the last line; the next page begins with that line.
             if len(content) >= SCANNED_BYTES_MAX:
                 content = content[: content.rfind(b"\n") + 1]
             await collect_pieces(collector, content)

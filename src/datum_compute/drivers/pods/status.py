@@ -182,7 +182,8 @@ def _unready_condition(pod: Pod) -> PodCondition | None:
     """Return the Ready condition of the pod if it is False or Unknown.
 
     The cluster sets it for a node that does not respond. The containers stay recorded as ready,
-    because only the kubelet of that node updates them. Without the condition they decide.
+    because only the kubelet of that node updates them. A pod without the condition is as ready as
+    its containers.
     """
     ready = next((c for c in pod.status.conditions if c.type == "Ready"), None)
     return ready if ready is not None and ready.status in ("False", "Unknown") else None

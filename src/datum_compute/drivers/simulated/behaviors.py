@@ -20,16 +20,16 @@ from datum_compute.drivers.driver import MachineState
 
 BACKOFF_S, BACKOFF_MAX_S = 10.0, 300.0
 ADDRESSES_MAX = 250 * 250
-_ALWAYS = 10**9  # crashes
+_ALWAYS = 10**9  # a number of crashes that no machine reaches
 
 
 class SimulatedMachine(ApiStruct, frozen=True, kw_only=True):
-    """One row of the table. Times are Unix seconds at which the machine enters the state."""
+    """One machine in the table of the driver. Times are Unix seconds at which a state begins."""
 
     number: int
     image: str
     runs_from_s: float
-    addresses: list[str] = []  # assigned ones; without any it has one derived from its number
+    addresses: list[str] = []  # as assigned; if empty, one is derived from the number
     data: list[str] = []  # versions of the sources of its data, never their contents
     gone_from_s: float | None = None
     asleep_from_s: float | None = None
@@ -42,13 +42,13 @@ class Behavior:
     """How a machine differs from one that boots and runs."""
 
     boot_s: float | None = None
-    start_failure: str = ""  # the reason why it never starts
-    crashes: int = 0  # the first starts of it, each of which crashes at once
+    start_failure: str = ""  # if set, it never starts, for this reason
+    crashes: int = 0  # how many of its first starts crash at once
     exit_code: int = 1
     exits: bool = False  # it exits right after its start, and is not restarted
     is_stuck: bool = False  # it stays Pending
     sleeps_after_s: float | None = None
-    nap_period_s: float = 0.0  # awake and asleep in turn, each for this long
+    nap_period_s: float = 0.0  # if not 0, it alternates: awake for this time, then asleep
 
 
 DEFAULT_BEHAVIOR = Behavior()
@@ -124,7 +124,7 @@ def wake_machine(machine: SimulatedMachine, now_s: float) -> SimulatedMachine:
 
 
 def _nap_periods(machine: SimulatedMachine, behavior: Behavior, now_s: float) -> int:
-    """Return how often the machine has fallen asleep or woken since it runs."""
+    """Return how often the machine has fallen asleep or woken since it started to run."""
     if not behavior.nap_period_s:
         return 0
     return int((now_s - machine.runs_from_s) // behavior.nap_period_s)

@@ -1,8 +1,8 @@
 """The simulated driver, for demos, tests and scale: states change with time, no process runs.
 
 - Booting and stopping take the configured time, 0 by default; ``behaviors.py`` has the exceptions.
-- The table of machines belongs to the caller: a file on a real host, a dict in a simulation. So
-  machines outlive the process.
+- The caller owns and saves the table of machines, so that machines outlive the process: in a file
+  on a real host, in memory in a simulation.
 - Machines that are in the table at the start are adopted. Each is observed for the first time after
   its adoption delay.
 """
