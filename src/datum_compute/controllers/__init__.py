@@ -1,6 +1,7 @@
-"""One file for each controller: observe -> plan -> carry out.
+"""Controllers: each observes objects, requests a plan from ``planning``, and carries it out.
 
-May not enter: decisions (room planning), other controllers, the store, the server.
-To add one: ``controllers/<group>/<name>.py`` ending in ``CONTROLLER = Controller(...)`` (or
-``CONTROLLERS`` for the same work on several kinds), and one line in ``registry.py``.
+A controller contains no decisions and imports neither other controllers nor the store nor the
+server. To add one, write ``controllers/<group>/<name>.py`` that ends in
+``CONTROLLER = Controller(...)`` (or ``CONTROLLERS``, for several kinds), and add a line to
+``registry.py``. Start with workload/workload.py.
 """

@@ -1,9 +1,9 @@
-"""Allocation of instance addresses on each cell. All addresses are allocated here.
+"""Allocation of all instance addresses of each cell.
 
 - An address is recorded in the status of its Instance before a machine uses it, and the Instance
   exists until its machine is gone.
-- Between the choice and that record the allocator remembers the address, so that two concurrent
-  reconciles never choose the same one. A choice awaits nothing, so choices do not overlap.
+- Until an address is recorded the allocator keeps it in memory, so that two reconciles never choose
+  the same one. Choosing an address does not await anything, so two choices do not overlap.
 - After a restart the recorded addresses are read again.
 - An address is free when neither its Instance nor its Server exists. That is checked when another
   instance needs an address.
@@ -24,13 +24,15 @@ from datum_compute.runtime.cached_client import CachedClient
 
 @dataclass(frozen=True, slots=True)
 class AddressOwner:
+    """The Instance that has an address; ``uid`` is empty if only its Server was found."""
+
     ref: Ref
     uid: str
 
 
 @dataclass(slots=True)
 class _CellAddresses:
-    """The owners of the addresses of one cell, valid for one client of the cell."""
+    """The owners of the addresses of one cell. They are read again for a new client of the cell."""
 
     client: CachedClient
     owners: dict[str, AddressOwner] = field(default_factory=dict)
@@ -43,7 +45,10 @@ class AddressAllocator:
     def allocate(
         self, view: CachedClient, attachment: NetworkAttachment, instance: Instance
     ) -> list[str] | None:
-        """Return an address of each prefix, the same ones for each call; None if one is full."""
+        """Return an address of each prefix; None if a prefix has no free address.
+
+        Repeated calls for an instance return the same addresses.
+        """
         cell = self._cell_addresses(view)
         owner = AddressOwner(ref_of(instance), instance.metadata.uid)
         allocated: list[str] = []

@@ -47,21 +47,22 @@ class ProcessState:
     loop of the process accesses the fields, and the queue runs one reconcile per key at a time.
     """
 
-    # Addresses that were chosen and are not in an Instance status yet. The network gate writes and
-    # reads them. A new process fills the book from the recorded Instances and Servers; a choice
-    # that was not recorded was given to no machine.
+    # Addresses of instances, including those that are not in an Instance status yet. Only the
+    # network gate uses the allocator. A new process fills it from the recorded Instances and
+    # Servers. An address that was not recorded was not used by any machine.
     addresses: AddressAllocator = field(default_factory=AddressAllocator)
 
-    # Claims whose deletion has begun, with their uid. The claim-release controller writes them
-    # before it reads from the cell that the slot is empty; the quota gate reads them and clears no
-    # gate by such a claim. So no instance gets a machine between that read and the deletion. A new
-    # process reads from the cell again before it deletes, and the quota gate reads a claim from
-    # its project before it clears a gate, unless the claim was granted seconds ago.
+    # Claims that are being released, with their uid. The claim-release controller adds a claim
+    # before it confirms by a live read of the cell that the slot is empty. The quota gate does not
+    # clear a gate with such a claim, so no instance gets a machine between that read and the
+    # deletion. A new process starts empty, which is safe: it reads the cell again before it
+    # deletes, and the quota gate confirms a claim by a live read, unless it was granted seconds
+    # ago.
     claims_being_released: dict[Key, str] = field(default_factory=dict)
 
-    # By cell, since when (``elapsed_s``) probes have failed. Only the cluster controller writes and
-    # reads it. In a new leader the grace period starts again: a Ready cell that does not answer is
-    # reported later, never earlier.
+    # By cell, the time (``elapsed_s``) since which probes have failed. Only the cluster controller
+    # writes and reads it. In a new leader the grace period starts again, so a Ready cell that does
+    # not respond is reported later, never earlier.
     unreachable_since_s: dict[str, float] = field(default_factory=dict)
 
     # By deployment, uids of instances whose recorded readiness the driver has confirmed. Only the
@@ -69,27 +70,29 @@ class ProcessState:
     # removes no instance because of an unconfirmed record.
     confirmed_instances: dict[Key, frozenset[str]] = field(default_factory=dict)
 
-    # By copy on the hub, since when (``elapsed_s``) its owner has not been found. Written and read
-    # by the quarantine and projector controllers. In a new leader the grace period starts again: a
-    # copy is quarantined later, never earlier.
+    # By copy on the hub, the time (``elapsed_s``) since which its owner has not been found. The
+    # quarantine and projector controllers write and read it. In a new leader the grace period
+    # starts again, so a copy is quarantined later, never earlier.
     unresolved_since_s: dict[Key, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    """What a controller needs besides the key: planes, drivers, clocks, settings and state."""
+
     planes: Planes
     drivers: Mapping[PlaneName, Driver]
     unix_s: Callable[[], float]
     # Monotonic clock for durations.
     elapsed_s: Callable[[], float]
-    # For controllers that only run beside the server of their planes.
+    # All stored objects of a plane. Only the process that serves the plane can provide them.
     holdings: Callable[[PlaneName], Holdings]
     authority: str  # the certificates that clients of the planes trust, as PEM
     # In a single cluster, the project of all namespaces without an identity; otherwise empty.
     single_project: str = ""
-    # Which projects this process works on. None if one API server is all planes.
+    # The projects that this process works on. None in a single cluster.
     membership: ProjectMembership | None = None
-    # For the controller of projects, which only runs beside the server of their planes.
+    # Creates and deletes the planes of projects. Only set in the process that serves them.
     plane_lifecycle: PlaneLifecycle | None = None
     # Counts mappings from one object to another, by edge and outcome.
     count_mapping: Callable[[str, str], None] = ignore_mapping

@@ -39,10 +39,11 @@ T = TypeVar("T", bound=ApiObject)
 
 
 async def carry_out(planes: Planes, plan: Plan) -> Done | Requeue:
-    """Carry out the actions in order. The first failure ends it; the next reconcile plans again.
+    """Carry out the actions of a plan in order, and return when to reconcile again.
 
-    Adjacent creates or deletes of one kind do not depend on each other: they run concurrently. So
-    do all actions of an independent plan.
+    The first error is raised and ends the plan; the next reconcile makes a new one. Adjacent
+    creates or deletes of one kind do not depend on each other and run concurrently. So do all
+    actions of an independent plan.
     """
     active = [a for a in plan.actions if not isinstance(a, Wait) and not is_deferred(a)]
     if len(active) == 1:  # nearly all plans have one action
@@ -61,8 +62,8 @@ async def for_each_plane(
 ) -> None:
     """Reconcile every engaged plane of the roles, one after the other.
 
-    A plane that is not synced, not reachable or that refuses a request does not delay the others.
-    The first such error is raised at the end, so that the worker retries the key.
+    A plane that is not synced, is unreachable or refuses a request does not delay the others. The
+    first such error is raised at the end, so that the worker retries the key.
     """
     first_error: Exception | None = None
     for plane in planes.engaged():
@@ -83,7 +84,7 @@ async def delete_objects(view: CachedClient, objects: Sequence[StoredObject]) ->
 
 
 def _group(action: Action) -> tuple[object, ...]:
-    """Equal for adjacent actions that may run concurrently; otherwise unique."""
+    """Return a key that is equal for actions that may run concurrently, and otherwise unique."""
     if isinstance(action, Create | Delete):
         return type(action), action.plane, action.kind.resource
     return (id(action),)
@@ -112,7 +113,7 @@ async def _carry_out_and_record(planes: Planes, action: Action) -> None:
 
 
 async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
-    """Return the created object if it was created with its status."""
+    """Carry out one action. Return the created object if it was created with its status."""
     match action:
         case Wait():
             pass
@@ -145,7 +146,7 @@ def _drop_unmanaged_finalizers(planes: Planes, obj: T) -> T:
 
 
 def _observed(planes: Planes, action: Action) -> ApiObject | None:
-    """Return the object before the action, for kinds with events."""
+    """Return the cached object before the action; None if the action creates it."""
     if isinstance(action, Wait | Create):
         return None
     view = planes.get(action.plane)

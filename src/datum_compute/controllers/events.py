@@ -1,7 +1,7 @@
 """Events for users about the actions of a plan, for every controller.
 
-An action is planned only when something changes and succeeds for one writer only, so each
-transition is reported once. Events are recorded on projects and cells, about the kinds in
+Each transition is reported once, because an action is planned only for a change and succeeds for
+only one writer. Events are recorded on projects and cells, about the kinds in
 ``_SUMMARY_CONDITION``. Their reasons are listed in ``docs/reference/events.md``.
 """
 
@@ -72,8 +72,7 @@ def has_events(plane: PlaneName, kind: KindInfo[Any]) -> bool:
 def user_events(action: Action, observed: Any) -> Iterator[EventRequest]:
     """Return the events of a completed action.
 
-    ``observed`` is the object before the action; for an object that was created with its status, it
-    is the created object.
+    ``observed`` is the object before the action. For a create with status it is the created object.
     """
     match action:
         case Create(plane, kind, obj) if has_events(plane, kind):
@@ -117,7 +116,10 @@ def ambiguous_mapping_event(mapping: AmbiguousMapping) -> EventRequest:
 def _owner_events(
     plane: PlaneName, obj: ApiObject, reason: str, message: str, cause: str = ""
 ) -> Iterator[EventRequest]:
-    """Report the action to the owner. Equal events of several members are combined."""
+    """Return an event about the controller owner of the object.
+
+    The recorder combines equal events about several objects of the owner.
+    """
     for owner in obj.metadata.owner_references:
         if owner.controller and owner.kind in _SUMMARY_CONDITION:
             about = ObjectReference(
@@ -148,9 +150,9 @@ def _condition_events(
     old: Condition | None,
     new: Condition | None,
 ) -> Iterator[EventRequest]:
-    """Report that the object became ready, is no longer ready, or is blocked.
+    """Return the event if the object became ready, is no longer ready, or is blocked.
 
-    A new message for the same reason, and the steps of a normal start, are not reported.
+    A new message for the same reason, and the steps of a normal start, cause no event.
     """
     if new is None or (old is not None and old.reason == new.reason and old.status == new.status):
         return
@@ -165,7 +167,7 @@ def _condition_events(
 def _wake_events(
     plane: PlaneName, kind: KindInfo[Any], observed: ApiObject, status: JsonObject
 ) -> Iterator[EventRequest]:
-    """Report a connection that the instance did not serve in time."""
+    """Return an event if the instance did not wake for a connection in time."""
     failure = (status.get("lastWake") or {}).get("failure")
     if failure:
         message = f"The instance did not wake for a connection: {failure}"

@@ -1,21 +1,21 @@
 """Decisions of the scheduling gates: what the instance controller reads and watches for each gate.
 
 Quota is cleared when the claim of the instance's slot is granted:
-- The claim is read from the cache, also while its project cannot be reached: a slot that has its
-  claim needs no new decision for its next instance. A cell that restarts while the project cannot
-  be reached uses its own record (``planning/quota/claims.py``).
-- A live read confirms a claim that was granted a while ago before it clears a gate. The hub
-  releases the claims of a cell that was forced to leave, and the cache and the record of that cell
-  still contain them when it returns.
+- The claim is read from the cache, also while its project cannot be reached. So the next instance
+  of a slot that has its claim needs no new decision. A cell that restarts while the project cannot
+  be reached uses its record of granted slots (``planning/quota/claims.py``).
+- Before a claim that was granted a while ago clears a gate, a live read confirms that it still
+  exists. The hub releases the claims of a cell that left by force. When that cell returns, its
+  cache and its record still contain them.
 
 Network is cleared when the instance has addresses from the attachment of its deployment. Addresses,
 condition and gate are written by the same pass.
 
 ReferencedData is cleared when the ConfigMaps and Secrets that the instance references are on its
-plane, with every referenced key. Waiting instances are indexed by these sources, so a new source
-wakes only the instances that wait for it.
+plane, with every referenced key. Waiting instances are indexed by these sources, so that a new
+source only reconciles the instances that wait for it.
 
-This module is no controller.
+This module contains no controller; ``controllers/workload/instance.py`` uses it.
 """
 
 from __future__ import annotations
@@ -106,10 +106,11 @@ def clears_quota_gate(decision: Decision) -> bool:
 
 
 async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
-    """Read from the project that the slot still has its granted claim; raise NotSynced if not.
+    """Confirm by a live read that the slot still has its granted claim; raise NotSynced if not.
 
     If the project cannot be reached, the cell relies on its cache. If the project refuses the read,
-    because the cell is no longer a member, the error is raised and retried.
+    for example because the cell is no longer a member, the error is raised and the reconcile is
+    retried.
     """
     location = observe_claim_location(context, key)
     view = context.planes.get(location.plane) if location is not None else None
@@ -152,8 +153,9 @@ def find_claim(
 ) -> ResourceClaim | None:
     """Return the claim of the instance's name, unless it is being released.
 
-    While a write to the project is unanswered, the cache cannot prove that a claim is missing. A
-    granted claim in the cache still exists: only this cell releases it, and it records that first.
+    While a write to the project has no response yet, the cache does not prove that a claim is
+    missing, and NotSynced is raised. A granted claim in the cache is used anyway: only this cell
+    releases it, and it records the release first.
     """
     if location is None:
         return None
@@ -169,7 +171,7 @@ def find_claim(
 
 
 def from_decided_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a claim to its instance. A new undecided claim is treated as no claim."""
+    """Map a claim to its instance, except a new claim that is not decided yet."""
     if change.old is None and change.new is not None:
         granted = find_condition(change.new.status.conditions, GRANTED)
         if granted is None or granted.reason == Reason.PENDING_EVALUATION:
@@ -185,7 +187,7 @@ QUOTA_EDGES: tuple[Edge, ...] = (
 )
 
 
-# No event reports that an address of a full prefix has become free.
+# No event is sent when an address of a full prefix becomes free.
 RECHECK_S = 30.0
 
 
@@ -256,7 +258,7 @@ def index_sources(instance: Instance) -> Iterable[str]:
 
 
 def from_propagated_data(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map new information about the sources to the instances that wait for them."""
+    """Map a deployment whose resolved sources changed to the instances that wait for them."""
     new = change.new
     if new is None or (
         change.old is not None and propagated_annotations(change.old) == propagated_annotations(new)

@@ -1,6 +1,6 @@
-"""Quarantines an Instance on the hub, or releases it.
+"""Quarantine of an Instance on the hub, and its release.
 
-The rules are in planning/federation/instances.py. Two controllers call this module: one checks the
+The rules are in planning/federation/instances.py. Two controllers use this module: one checks the
 identity labels of each copy on the hub, the other looks up the deployment of a copy in its project.
 """
 
@@ -38,6 +38,6 @@ async def quarantine(context: Context, instance: Instance, problem: Problem) -> 
 
 
 async def release_from_quarantine(context: Context, instance: Instance) -> Outcome:
-    """Remove the marks, if there are any. A later problem gets a new grace period."""
+    """Remove the marks, if there are any. A later problem starts a new grace period."""
     context.state.unresolved_since_s.pop(Key(HUB, ref_of(instance)), None)
     return await carry_out(context.planes, plan_release_from_quarantine(instance))

@@ -1,6 +1,6 @@
-"""Reads about the quota of an instance that several controllers of a cell share.
+"""Functions that read the size and the claim of an instance, shared by the controllers of a cell.
 
-This module is no controller: it has no watches and writes nothing.
+This module contains no controller and writes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def observe_claim_location(context: Context, key: Key) -> ClaimLocation | None:
 
 
 def size_on(context: Context, key: Key, instance: Instance) -> InstanceSize | None:
-    """Return the size of the instance, with the instance types of its plane."""
+    """Return the size of the instance, computed with the instance types of its plane."""
     types = context.planes.require(key.plane).read(INSTANCE_TYPE)
     return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
 

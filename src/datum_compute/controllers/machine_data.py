@@ -66,9 +66,9 @@ def _decoded(value: str) -> bytes:
 
 
 def _variables(container: Container, read: _ReadSource) -> Iterator[tuple[str, str]]:
-    """Yield whole sources first, in their order, then single variables.
+    """Yield the variables of a container: first those of ``envFrom``, then those of ``env``.
 
-    Of several values of a variable the last one is used.
+    The caller uses the last value of a variable that occurs several times.
     """
     for each in container.env_from:
         for reference in of_env_from("", each):

@@ -39,8 +39,8 @@ def observe_ledger(
 def observe_prefix_user(context: Context, project: CachedClient | None, cidr: str) -> str:
     """Return the first object that uses a prefix; the empty string if none does.
 
-    ``project`` is None if the project no longer exists. For controllers with the edges and indexes
-    below.
+    ``project`` is None if the project no longer exists. A controller that calls this function needs
+    ``USER_EDGES`` and ``USER_INDEXES``.
     """
     hub = context.planes.hub
     deployments = (
@@ -69,7 +69,7 @@ USER_EDGES: tuple[Edge, ...] = (
 
 
 def map_to_holder(kind: KindInfo[Any]) -> MapFunction:
-    """Map an allocation to its holder, if the holder is of this kind."""
+    """Return a function that maps an allocation to its holder, if the holder is of this kind."""
 
     def to_keys(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         spec = change.latest.spec

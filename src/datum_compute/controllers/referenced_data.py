@@ -59,7 +59,7 @@ def source_index_values(namespace: str, wanted: Sequence[Reference]) -> Iterable
 
 
 def source_edges(index: Index[Any]) -> tuple[Edge, ...]:
-    """Return edges that map a changed source to the objects that the index has for it."""
+    """Return edges that map a changed source to the objects that refer to it, by the index."""
     return tuple(watches(kind, _from_source(kind, index)) for kind in KINDS.values())
 
 

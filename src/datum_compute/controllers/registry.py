@@ -1,4 +1,4 @@
-"""All controllers, by the process that runs them. A house test fails if one is missing."""
+"""All controllers, by the process that runs them. A test fails if a controller is missing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MANAGEMENT: tuple[Controller[Context], ...] = (
     workload.REVISION_CONTROLLER,
 )
 
-# The stand-in for Karmada. A real Karmada runs its own controllers instead.
+# Controllers that replace Karmada on the embedded hub. A real Karmada runs its own instead.
 HUB: tuple[Controller[Context], ...] = (
     *bindings.CONTROLLERS,
     *works.WORK_CONTROLLERS,
@@ -89,15 +89,15 @@ CLUSTER_CONTROLLERS: tuple[Controller[Context], ...] = (
     entitlements.CONTROLLER,
 )
 
-# These decide on which projects a process works. A process with the platform plane follows its
-# projects; a cell without it follows the hub namespaces.
+# These select the projects on which a process works. A process with the platform plane watches its
+# projects; a cell without it watches the hub namespaces.
 PROJECT_MEMBERSHIP: tuple[Controller[Context], ...] = (membership.PROJECT_CONTROLLER,)
 HUB_NAMESPACE_MEMBERSHIP: tuple[Controller[Context], ...] = (membership.HUB_NAMESPACE_CONTROLLER,)
 
 # For platforms where an operator lists the projects and the cities that each may use.
 LOCATION_BINDINGS: tuple[Controller[Context], ...] = (locations.BINDING_CONTROLLER,)
 
-# A platform of several processes: one beside the hub, and one beside each cell.
+# A platform of several processes: one for the hub, and one for each cell.
 HUB_PROCESS: tuple[Controller[Context], ...] = (
     *MANAGEMENT,
     *HUB,

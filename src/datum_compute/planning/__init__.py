@@ -1,6 +1,6 @@
-"""Pure decisions: ``plan_x(desired, observed, now) -> Plan``.
+"""Pure decisions: functions like ``plan_x(desired, observed, now) -> Plan``.
 
-May not enter: async, the clock, randomness, logging, I/O.
-A plan is data: it can be printed, compared and tested without a world. A new decision is a new
-file here and a controller that carries it out.
+Nothing here may use async, the clock, randomness, logging or I/O. A plan is a value that can be
+printed, compared and tested without a server. A new decision needs a module here and a controller
+that carries out its plans. Start with plan.py.
 """

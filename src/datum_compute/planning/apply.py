@@ -56,7 +56,7 @@ def plan_status(
 def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) -> JsonObject:
     patch: JsonObject = {}
     spec, observed_spec = getattr(desired, "spec", None), getattr(observed, "spec", None)
-    # The spec of a Namespace belongs to its plane.
+    # The plane itself writes the spec of a built-in kind, such as Namespace.
     if spec is not None and observed_spec is not None and not kind.built_in:
         spec_patch = merge_patch(*canonical_diff_inputs(observed_spec, spec))
         if spec_patch:
@@ -69,7 +69,7 @@ def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) 
 
 
 def _data_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
-    """The patch for kinds with data instead of a spec. Data is replaced as a whole."""
+    """Return the patch for kinds with data instead of a spec. Data is replaced as a whole."""
     patch: JsonObject = {}
     for field, name in (("data", "data"), ("binary_data", "binaryData")):
         old, new = getattr(observed, field, {}), getattr(desired, field, {})

@@ -30,7 +30,8 @@ def should_defer(obj: ApiObject, due: Sequence[Condition], now: str) -> bool:
     """Return True if the status of a new object need not be written yet.
 
     ``due`` are the conditions that do not wait: those that were reported before, and problems.
-    Creation times in the future do not count as new: the clocks disagree.
+    An object whose creation time is far in the future does not count as new, because the clocks
+    disagree.
     """
     return not due and abs(age_s(obj, now)) < INITIAL_STATUS_S
 

@@ -42,11 +42,11 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A merge patch.
+    """Apply a merge patch to an object.
 
-    Its metadata contains the uid if the patch is for one object only, and the version if it must
-    not overwrite a concurrent change. ``unconfirmed_warning`` is the text of the warning event for
-    a release that its cell has not confirmed.
+    The metadata of the patch contains the uid if it must not apply to another object of the same
+    name, and the version if it must not overwrite a concurrent change. ``unconfirmed_warning`` is
+    the text of a warning event, for a release that an unreachable cell has not confirmed.
     """
 
     plane: PlaneName
@@ -68,8 +68,11 @@ class ListItemRef:
 
 @dataclass(frozen=True, slots=True)
 class RemoveListItems:
-    """Remove list items by key. The list is not rewritten, so that a writer with a stale copy gets
-    a conflict instead of restoring items that others removed."""
+    """Remove list items by key.
+
+    The list is not rewritten, so that a writer with a stale copy gets a conflict instead of
+    restoring items that others removed.
+    """
 
     plane: PlaneName
     kind: KindInfo[Any]
@@ -83,7 +86,7 @@ class RemoveListItems:
 
 @dataclass(frozen=True, slots=True)
 class PatchStatus:
-    """Fields of the status to merge, computed from the object at ``version``."""
+    """Merge fields into the status; they were computed from the object at ``version``."""
 
     plane: PlaneName
     kind: KindInfo[Any]
@@ -106,9 +109,10 @@ Action = Create | Delete | Patch | PatchStatus | RemoveListItems | Wait
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Actions in order. ``requeue_after_s`` bounds a wait whose wake-up edge might be missed.
+    """Actions in order, and the delay after which the object is reconciled again without an event.
 
-    If a plan is ``independent``, no action depends on another one: all of them run concurrently.
+    ``requeue_after_s`` also limits the delay after a missed event. In an ``independent`` plan no
+    action depends on another one, so all of them run concurrently.
     """
 
     actions: tuple[Action, ...] = ()
@@ -121,14 +125,14 @@ class Plan:
 
 
 def is_deferred(action: Action) -> bool:
-    """True if the action is planned but not carried out now."""
+    """Return True if the action is planned but not carried out now."""
     return isinstance(action, Create | Delete | Wait) and action.deferred
 
 
 def add_finalizer(
     plane: PlaneName, kind: KindInfo[Any], obj: ApiObject, finalizer: str
 ) -> list[Action]:
-    """The patch that adds the finalizer, unless the object has it or is terminating."""
+    """Return the patch that adds the finalizer, unless the object has it or is terminating."""
     if finalizer in obj.metadata.finalizers or obj.is_terminating:
         return []
     return [_finalizers(plane, kind, obj, [*obj.metadata.finalizers, finalizer], "add finalizer")]
@@ -142,7 +146,7 @@ def drop_finalizer(
     *,
     waiting_for: Sequence[str] = (),
 ) -> list[Action]:
-    """The patch that removes the finalizer, or a wait while ``waiting_for`` is not empty."""
+    """Return the patch that removes the finalizer, or a wait while ``waiting_for`` is not empty."""
     if finalizer not in obj.metadata.finalizers:
         return []
     if waiting_for:

@@ -1,4 +1,4 @@
-"""Definitions (CustomResourceDefinitions) of planes without a Kubernetes.
+"""Definitions (CustomResourceDefinitions) on planes of the embedded server.
 
 The objects of a terminating definition are deleted, then the definition. When a definition is gone,
 the others are reconciled, because one of them may have waited for its names. The name of a
@@ -57,7 +57,7 @@ async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[K
     with closing(holdings.changes(Wanted(resources=(DEFINITION.storage,), gone=True))) as changes:
         async for change in changes:
             if change.resource == DEFINITION.storage:
-                # A deleted definition releases names that others may wait for.
+                # A deleted definition releases names for which others may wait.
                 others = holdings.of_resource(DEFINITION.storage) if change.gone else ()
                 for ref in (change.ref, *(held.ref for held in others)):
                     yield Key(view.plane, ref)

@@ -1,10 +1,13 @@
-"""Garbage collection, as in Kubernetes, for planes without a Kubernetes.
+"""Garbage collection, as in Kubernetes, on planes of the embedded server.
 
-The rules are in planning/cluster/garbage_collector.py. Everything is read from the store of the
-plane, so that absence is
-proven and costs no request. The server removes owners and finalizers itself: a role that lets a
-controller do so on every kind would let it change roles too. An object that the plane refuses to
-delete (the namespace ``default``) stays; the refusal is logged and retried every `REFUSED_S`.
+The rules are in planning/cluster/garbage_collector.py.
+
+- Objects are read from the store of the plane and not from a cache. An object that is not found is
+  therefore proven to be gone, and no request is needed.
+- The server itself removes owner references and finalizers. A role that allows a controller to
+  patch objects of every kind would also allow it to change roles.
+- An object that the plane refuses to delete (the namespace ``default``) stays. The refusal is
+  logged, and the deletion is retried every `REFUSED_S`.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from datum_compute.runtime.event_recorder import EventRequest
 
 INVALID_NAMESPACE = "OwnerRefInvalidNamespace"
 REFUSED_S = 600.0
-# A plane refuses these for good: an immediate retry would get the same answer.
+# Permanent errors: an immediate retry would get the same response.
 _REFUSALS = (BadRequest, Forbidden, Invalid, MethodNotAllowed)
 
 _log = logging.getLogger(__name__)
@@ -78,9 +81,9 @@ async def _collect_garbage(
 async def _delete_in_foreground(
     view: CachedClient, holdings: Holdings, owner: StoredObject
 ) -> None:
-    """Delete the dependents, then release the owner if the rest does not block it.
+    """Delete the dependents, then release the owner unless a remaining dependent blocks it.
 
-    The remaining dependents are read after the deletes: most are gone by then.
+    The remaining dependents are read after the deletes, because most of them are gone by then.
     """
     dependents = [
         dependent
@@ -89,7 +92,7 @@ async def _delete_in_foreground(
     ]
     for dependent in dependents:
         if not dependent.terminating:
-            # Read again: another dependent may own this one.
+            # Read the owners again: this dependent may also be owned by one deleted before.
             owners = observe_owners(holdings, dependent.ref, dependent.owners)
             await _apply(view, holdings, _plan_collection(holdings, dependent, owners))
     remaining = [dependent for dependent in dependents if _exists(holdings, dependent)]
@@ -99,7 +102,7 @@ async def _delete_in_foreground(
 def observe_owners(
     holdings: Holdings, ref: Ref, references: Sequence[OwnerReference]
 ) -> list[ObservedOwner]:
-    """The owners of the object ``ref``."""
+    """Return the owners of the object ``ref``, as its references resolve now."""
     owners = []
     for reference in references:
         kind = holdings.kind_named(reference.api_version, reference.kind)
@@ -117,7 +120,10 @@ def _owner_ref(kind: KindInfo[Any], namespace: str, reference: OwnerReference) -
 def _plan_collection(
     holdings: Holdings, held: StoredObject, owners: Sequence[ObservedOwner]
 ) -> list[GarbageAction]:
-    """Dependents are only read if they affect the plan: an object may have many."""
+    """Plan the collection of an object.
+
+    Its dependents are read only if they affect the plan, because an object may have many.
+    """
     waits = any(owner_state(held.ref.namespace, o) is OwnerState.WAITING for o in owners)
     has_dependents = waits and bool(holdings.dependents(held.uid))
     return plan_collection(held, owners, has_dependents=has_dependents)
@@ -143,7 +149,7 @@ async def _apply(view: CachedClient, holdings: Holdings, actions: Sequence[Garba
 
 
 def _unreachable_owner(plane: PlaneName, held: StoredObject, owner: OwnerReference) -> EventRequest:
-    """The event that Kubernetes reports too: the reference can never be resolved."""
+    """Return the event about a reference that can never be resolved, as Kubernetes reports it."""
     about = ObjectReference(
         api_version=held.kind.api_version, kind=held.kind.kind, name=held.ref.name, uid=held.uid
     )
@@ -156,9 +162,10 @@ def _unreachable_owner(plane: PlaneName, held: StoredObject, owner: OwnerReferen
 
 
 def affected_keys(holdings: Holdings, plane: PlaneName, change: Changed) -> Iterable[Key]:
-    """The objects that a change may make garbage, and the owners that wait for a deleted object.
+    """Yield the objects that may be garbage after a change, and owners that wait for its object.
 
-    Nearly every new object has owners that exist and stay: it causes no reconcile.
+    A new object whose owners exist and are not terminating causes no reconcile. Nearly all new
+    objects are like that.
     """
     if change.gone:
         for dependent in holdings.dependents(change.uid):

@@ -1,9 +1,9 @@
-"""Namespaces of planes without a Kubernetes: deletion of their contents, and their default objects.
+"""Namespaces on planes of the embedded server: deletion of contents, and default objects.
 
 - The contents of a terminating namespace are deleted, then the namespace. Until then its status
   lists the remaining objects and finalizers.
-- Quota claims are deleted last. They stand for machines that may still be stopping, and the
-  controller that stops a machine releases its claim.
+- Quota claims are deleted last. Machines that use the quota may still be stopping, and their claims
+  are released after they have stopped.
 - Every namespace has the ServiceAccount ``default`` and a ConfigMap with the trusted certificates.
   Clients and test suites wait for both before they use a namespace.
 """
@@ -61,7 +61,7 @@ async def _report_remaining(
 
 
 async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:
-    """Yield the terminating namespaces of deleted objects: it may have been the last one."""
+    """Yield the terminating namespace of each deleted object, which may have been its last one."""
     holdings = context.holdings(view.plane)
     with closing(holdings.changes(Wanted(gone=True))) as changes:
         async for change in changes:
@@ -120,7 +120,7 @@ async def _ensure_ca_config_map(context: Context, view: CachedClient, namespace:
 
 
 async def changed_contents(context: Context, view: CachedClient) -> AsyncIterator[Key]:
-    """Yield the namespaces of default objects that changed, so that edits are reverted."""
+    """Yield the namespace of each default object that changed, so that edits are reverted."""
     with closing(context.holdings(view.plane).changes(_CHANGES)) as changes:
         async for change in changes:
             if (change.resource, change.ref.name) in _CONTENTS:

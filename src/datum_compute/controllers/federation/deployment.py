@@ -124,7 +124,7 @@ def _cells_with_work(hub: CachedClient, target: Ref) -> list[Cluster]:
 
 
 def from_hub_work(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map the deletion of a Work, by which a cell confirms that its copy is gone."""
+    """Map a deleted Work to its deployment: the cell has confirmed that its copy is gone."""
     metadata = change.latest.spec.workload.manifests[0]["metadata"]
     key = upstream_key(metadata.get("labels", {}), metadata["name"])
     return [key] if key and change.new is None else []
@@ -146,7 +146,7 @@ def from_hub_deployment(_view: CachedClient, change: ObjectChange[Any]) -> Itera
 
 
 def from_hub_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a hub namespace whose labels changed to its deployments, which restore them."""
+    """Map a hub namespace whose labels changed to its deployments, so that labels are restored."""
     old, new = change.old, change.new
     if old is None or new is None or old.metadata.labels == new.metadata.labels:
         return
@@ -155,7 +155,10 @@ def from_hub_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterabl
 
 
 def from_hub_binding(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map by the labels of the hub namespace, because the hub deployment may be gone already."""
+    """Map a binding to the source of its deployment.
+
+    The source is found by the labels of the hub namespace, because the hub deployment may be gone.
+    """
     binding = change.latest
     namespace = view.cached(NAMESPACE).get(Ref("", binding.metadata.namespace))
     if namespace is None or binding.spec.resource.kind != DEPLOYMENT.kind:
@@ -165,7 +168,10 @@ def from_hub_binding(view: CachedClient, change: ObjectChange[Any]) -> Iterable[
 
 
 def placement_or_report_changed(old: ResourceBinding, new: ResourceBinding) -> bool:
-    """Return False if only the reported status changed, which the hub deployment shows as well."""
+    """Return False if only the content of reports changed.
+
+    The hub deployment has the same status, and its own event starts the reconcile.
+    """
     return placement_and_report_state(old) != placement_and_report_state(
         new
     ) or spec_or_metadata_changed(old, new)

@@ -73,9 +73,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 def _find_source(
     context: Context, project: CachedClient | None, home: HubNamespace, uid: str
 ) -> tuple[PlaneName, Namespace] | None:
-    """Find the source by the labels, which costs one lookup.
+    """Find the project namespace of a hub namespace.
 
-    If the labels were edited, search all projects for the uid.
+    If the labels of the hub namespace are intact, this costs one lookup. Otherwise all projects are
+    searched for the uid.
     """
     if project is not None:
         labeled = Ref("", home.identity.get(labels.UPSTREAM_NAMESPACE, ""))
@@ -97,7 +98,10 @@ def _find_source(
 async def _find_use(
     hub: CachedClient, project: CachedClient | None, home: HubNamespace, name: str
 ) -> str:
-    """Return what still needs the namespace; empty if nothing does. Caches are read first."""
+    """Return what still needs the namespace; empty if live reads confirm that nothing does.
+
+    Caches are read first, because a positive result needs no confirmation.
+    """
     if _has_cached_contents(hub, name):
         return f"{name} is not empty"
     uid, removed = source_uid(name), home.is_project_removed

@@ -137,7 +137,7 @@ async def _quarantine(
 
 
 def _identifies(hub_instance: Instance, key: Key) -> bool:
-    """Return True if the labels of the hub instance lead to the key."""
+    """Return True if the labels of the hub instance name the project and namespace of the key."""
     return upstream_key(hub_instance.metadata.labels, key.ref.name) == key
 
 
@@ -155,8 +155,11 @@ def annotated_cell(copy: Instance) -> Iterable[str]:
 
 
 def from_hub_instance(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map by the copy's own labels and by its namespace's labels: labels on the copy may have been
-    edited."""
+    """Map a hub copy to the project's copy.
+
+    Both the labels of the copy and those of its namespace are used, because the labels of the copy
+    may have been edited.
+    """
     metadata = change.latest.metadata
     hub_namespace = view.cached(NAMESPACE).get(Ref("", metadata.namespace))
     labels_read = [metadata.labels]
@@ -216,9 +219,9 @@ async def reconcile_hub_copy(context: Context, key: Key) -> Outcome:
     if copy is None and not should_publish(instance, context.now()):
         return Requeue(INITIAL_STATUS_S)
     if copy is None and deployment is not None and age_s(instance, context.now()) > OWNER_RECHECK_S:
-        # An instance of this age had a copy. After a disconnect the cached deployments of the hub
-        # may be older than the cached copies. A copy whose owner is gone would be collected and
-        # created again without end.
+        # An instance of this age already had a copy. After a disconnect the cached deployments of
+        # the hub may be older than the cached copies. A copy whose owner is gone would be garbage
+        # collected and created again repeatedly.
         deployment = await hub.get_uncached(DEPLOYMENT, ref_of(deployment))
     try:
         plan = plan_hub_copy(key.plane, instance, deployment, copy)
@@ -239,17 +242,17 @@ async def _withdraw(context: Context, view: CachedClient, key: Key) -> Outcome:
 
 
 def concerns_copy(_old: Instance, new: Instance) -> bool:
-    """Return False if all scheduling gates are cleared, because they are removed next."""
+    """Return False if all gates are recorded as clear: their removal causes another event."""
     return not (new.spec.controller.scheduling_gates and all_gates_cleared(new))
 
 
 def from_hub_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a copy to the cells that it names and named, so that its cell restores edited fields."""
+    """Map a copy to the cells that it names or named, so that its cell restores edited fields."""
     seen = [copy for copy in (change.old, change.new) if copy is not None]
     for cell in dict.fromkeys(name for copy in seen for name in source_cells(copy)):
         try:
             plane = cell_plane(cell)
-        except ValueError:  # an edited label may be no name of a cell
+        except ValueError:  # an edited label may not be a valid cell name
             continue
         yield Key(plane, ref_of(change.latest))
 

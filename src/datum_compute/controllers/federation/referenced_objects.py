@@ -2,8 +2,8 @@
 
 The rules are in planning/federation/referenced_objects.py. One controller per kind writes the copy
 on the hub and the policy that propagates it. Another one resolves the references of a deployment
-and annotates the result. It reads the sources live before it records something new, so that a
-restart directly after an edit receives the edit.
+and annotates the result. It reads the sources live before it records a new result, so that a
+restart directly after an edit uses the edited version.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _observe_hub(hub: CachedClient, kind: KindInfo[Any], key: Key, uid: str) -> 
     copies = _find_copies(hub, kind, key)
     target = federation_namespace(uid)
     if not uid and copies:
-        # The namespace is gone: its copies are still in its hub namespace.
+        # The project namespace is gone. Its copies are still in its hub namespace.
         target = copies[0].metadata.namespace
     policy = Ref(target, source_copy_policy_name(kind.kind, key.ref.name))
     return SourceCopyState(
@@ -107,7 +107,7 @@ def _find_copies(hub: CachedClient, kind: KindInfo[Any], key: Key) -> list[Sourc
 
 
 def labeled_source(copy: SourceObject) -> Iterable[str]:
-    """Return the source that the labels of a copy name."""
+    """Yield the source that the labels of a copy name."""
     marks = copy.metadata.labels
     if has_copy_label(copy):
         source = Ref(marks.get(labels.UPSTREAM_NAMESPACE, ""), copy.metadata.name)
@@ -123,7 +123,7 @@ def _from_source_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterabl
 def _from_deployment(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """Map a deployment to the sources that it refers to, now and before the change."""
+    """Return a function that maps a deployment to its sources, now and before the change."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if change.old is not None and change.new is not None and _same_references(change):
@@ -139,8 +139,10 @@ def _from_deployment(
 def _from_hub_deployment(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """Map a new hub deployment to its sources: their copies may have been deleted with the hub
-    namespace."""
+    """Return a function that maps a new hub deployment to its sources.
+
+    Their copies may have been deleted with an earlier hub namespace.
+    """
 
     def to_keys(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if change.old is not None:
@@ -165,7 +167,7 @@ def _same_references(change: ObjectChange[Any]) -> bool:
 
 
 def _from_policy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """Map a policy of a copy to its source, so that edits are reverted."""
+    """Return a function that maps a policy to the source of its copy, to revert edits."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         policy = change.latest
@@ -245,7 +247,7 @@ def _remaining_copies(
 
 
 def from_source_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a copy to the deployments that it listed and does not list any more."""
+    """Map a copy to the deployments that it no longer lists."""
     if change.old is None or not has_copy_label(change.old):
         return
     kept = referenced_by(change.new) if change.new is not None else []

@@ -2,8 +2,8 @@
 
 The rules are in planning/karmada/bindings.py.
 
-A binding is created only after a live read of its object. A cache that missed the deletion of the
-object would otherwise create the binding again and again, while garbage collection deletes it.
+A binding is created only after a live read of its object. If the cache missed the deletion of the
+object, the binding would otherwise be created repeatedly and deleted by garbage collection.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.informer import ObjectChange
 
-# Kinds that are propagated from the hub to cells; those in MARKED only with a label.
+# Kinds that are propagated from the hub to cells. Objects of the kinds in MARKED are propagated
+# only if they have the label REFERENCED_DATA.
 PROPAGATED: tuple[KindInfo[Any], ...] = (NAMESPACE, DEPLOYMENT, CONFIG_MAP, SECRET)
 MARKED: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
 # Retry after a live read has contradicted the cache.
@@ -83,7 +84,7 @@ async def _exists(hub: CachedClient, kind: KindInfo[Any], template: ApiObject) -
 
 
 def _in_order_of_precedence(hub: CachedClient, namespace: str) -> list[Policy]:
-    """Policies of the namespace first, then those of the whole hub, each by name."""
+    """Return the policies of the namespace, then those of the whole hub, each ordered by name."""
     near = sorted(hub.read(POLICY).in_namespace(namespace), key=ref_of) if namespace else []
     far = sorted(hub.read(CLUSTER_POLICY).all(), key=ref_of)
     return [*near, *far]
@@ -92,7 +93,7 @@ def _in_order_of_precedence(hub: CachedClient, namespace: str) -> list[Policy]:
 def _map_cluster_to_all(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """Map a Cluster to every object, unless only its status changed."""
+    """Return a function that maps a Cluster to every object, unless only its status changed."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if not _only_status_changed(change):
@@ -115,8 +116,10 @@ def _marked_key(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
 def _selected_by_policy(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """Map a policy to the objects that it selects, or selected before the change. A policy in a
-    namespace selects only objects of that namespace."""
+    """Return a function that maps a policy to the objects that it selects or selected.
+
+    A policy in a namespace selects only objects of that namespace.
+    """
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if _only_status_changed(change):
@@ -136,7 +139,10 @@ def _selected_by_policy(
 
 
 def _only_status_changed(change: ObjectChange[Any]) -> bool:
-    """Heartbeats change a Cluster's status; only labels and existence matter for placement."""
+    """Return True for an update that does not affect scheduling.
+
+    Probes update the status of a Cluster often. Scheduling depends on spec, labels and deletion.
+    """
     if change.old is None or change.new is None:
         return False
     old, new = change.old.metadata, change.new.metadata

@@ -1,8 +1,8 @@
 """Probes the cells, and deletes the objects of a cell that leaves.
 
 The rules are in planning/federation/cells.py. One controller sets the Ready and Serving conditions
-of a Cluster. A disconnected cell sends no events, so it probes periodically. The other controller
-deletes the objects that the hub has for a terminating Cluster.
+of a Cluster. It probes the cell periodically, because a disconnected cell causes no event. The
+other controller deletes the objects that the hub has for a terminating Cluster.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def relist_if_replaced(cell: CachedClient, found: Namespace) -> None:
     """Relist a cell that lost its data.
 
     Every plane has the namespace ``default``, and its uid identifies the plane. Watches alone may
-    miss the loss: they resume at a resource version, which the new plane may have passed already.
+    not detect the loss: they resume at a resource version that the new plane may have exceeded.
     """
     informer, uid = cell.informer(NAMESPACE), found.metadata.uid
     cached = informer.cache.entry(_DEFAULT_NAMESPACE) if informer is not None else None
@@ -157,7 +157,7 @@ async def reconcile_cluster_removal(context: Context, key: Key) -> Outcome:
 async def _read_infrastructure(
     hub: CachedClient, cell: str
 ) -> list[tuple[KindInfo[Any], ApiObject]]:
-    """Read from the hub: Leases change all the time, and no cache has them."""
+    """Read the objects live, because Leases change so often that they are not cached."""
     found = [(kind, await hub.get_uncached(kind, ref)) for kind, ref in infrastructure_refs(cell)]
     return [(kind, obj) for kind, obj in found if obj is not None]
 

@@ -82,8 +82,11 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
 
 
 async def _remove_unbound_works(context: Context, kind: KindInfo[Any], key: Key) -> Outcome:
-    """Read binding and object live: absence from a cache is no reason to remove a Work. While the
-    object exists, its new binding adopts the Works."""
+    """Delete the Works of an object that has no binding and does not exist.
+
+    Live reads confirm both, because absence from a cache proves nothing. While the object exists,
+    its Works stay, and its new binding adopts them.
+    """
     hub, name = context.planes.require(key.plane), key.ref.name.removesuffix(binding_name(kind, ""))
     resource = Ref(key.ref.namespace, name)
     plan = plan_unbound_works(_works_named(hub, kind, resource))
@@ -138,7 +141,7 @@ def _from_work(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]
 def _map_binding_of_kind(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """Map a binding of this kind. Controllers of other kinds handle the others."""
+    """Return a function that maps a binding to itself if its object is of this kind."""
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if change.latest.spec.resource.kind == kind.kind:
@@ -199,8 +202,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 async def _copy_of(
     work: Work, view: CachedClient, kind: KindInfo[Any], ref: Ref
 ) -> ApiObject | None:
-    """Return the cell's object. If it is missing in the cache but has reported a status, read it
-    live before the status is cleared: the cache may be stale after a relist."""
+    """Return the cell's object with the name in the manifest.
+
+    If the Work has a reported status and the cache has no object, the object is read live before
+    the status is cleared, because the cache may be stale after a relist.
+    """
     copy: ApiObject | None = view.read(kind).get(ref)
     if copy is None and work.status.manifest_statuses and not work.is_terminating:
         return await view.get_uncached(kind, ref)
@@ -214,8 +220,10 @@ def _missing_namespace(view: CachedClient, name: str) -> str:
 
 
 def _is_cell_ready(hub: CachedClient, cell: PlaneName) -> bool:
-    """Return True if the last probe of the cell succeeded. A new process engages its cells one by
-    one, so a cell without a client may be reachable."""
+    """Return True if the hub reports the cell as Ready.
+
+    A new process engages its cells one by one, so a cell without a client may be reachable.
+    """
     cluster = hub.read(CLUSTER).get(Ref("", member_name(cell)))
     return cluster is not None and is_true(cluster.status.conditions, "Ready")
 
@@ -223,8 +231,10 @@ def _is_cell_ready(hub: CachedClient, cell: PlaneName) -> bool:
 async def _release(
     context: Context, work: Work, view: CachedClient, kind: KindInfo[Any], ref: Ref
 ) -> Outcome:
-    """Release the Work once a live read confirms that the copy is gone. Another object of the same
-    name stays."""
+    """Release the Work once a live read confirms that the copy is gone.
+
+    Another object of the same name is not deleted and does not delay the release.
+    """
     found = await view.get_uncached(kind, ref)
     if found is not None and is_copy_of(found, kind, work):
         return Requeue(1)
@@ -262,8 +272,10 @@ async def _remove_orphans(context: Context, key: Key) -> Outcome:
 
 
 async def _is_abandoned(context: Context, view: CachedClient, ref: Ref) -> bool:
-    """Return True if live reads find neither the namespace on the hub nor a deployment in it.
-    Deleting a namespace deletes its content, so a missing Work alone is not sufficient."""
+    """Return True if live reads find neither the namespace on the hub nor a deployment on the cell.
+
+    Deleting a namespace deletes its contents, so a missing Work alone is not sufficient.
+    """
     if await context.planes.hub.get_uncached(NAMESPACE, ref) is not None:
         return False
     return not (await view.client.list(DEPLOYMENT, namespace=ref.name)).items
@@ -274,8 +286,11 @@ def _cell_of(key: Key) -> PlaneName:
 
 
 def from_copy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """Map a copy to the Work that its name leads to, and to the Work that its annotations name:
-    a Work that was written by hand may have another name."""
+    """Return a function that maps a copy to its Work.
+
+    The name of the Work is derived from that of the copy. If the annotations name another Work, the
+    copy is mapped to it too, because a Work that was written by hand may have any name.
+    """
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if not any(_is_marked(seen) for seen in (change.old, change.new) if seen is not None):
@@ -306,7 +321,10 @@ def _is_marked(copy: ApiObject) -> bool:
 
 
 def _source_namespaces(work: Work) -> Iterable[str]:
-    """Yield the namespace of the object in a Work: Works of all projects share one namespace."""
+    """Yield the namespace of the object in a Work.
+
+    Works of all projects for a cell are in one namespace. This index separates them for fairness.
+    """
     for manifest in work.spec.workload.manifests[:1]:
         metadata = manifest.get("metadata", {})
         yield metadata.get("namespace") or metadata.get("name", "")

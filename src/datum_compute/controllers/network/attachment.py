@@ -84,7 +84,10 @@ def affects_attachment(old: WorkloadDeployment, new: WorkloadDeployment) -> bool
 
 
 def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map spec changes of a context to the deployments. Its readiness arrives with the bindings."""
+    """Map a context whose spec changed to the deployments that use it.
+
+    A change of its status also changes the status of the bindings, which has an event of its own.
+    """
     old, new = change.old, change.new
     if old is None or new is None or old.spec == new.spec:
         return

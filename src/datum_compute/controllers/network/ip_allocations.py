@@ -1,8 +1,8 @@
-"""Controller of IPAllocations: delete the allocation of an unused prefix whose holder is gone.
+"""Controller of IPAllocations: deletes the allocation of an unused prefix whose holder is gone.
 
-Holders release their allocations themselves, unless the prefix was in use when they were deleted,
-a user removed their finalizer, or a crash interrupted them. A live read confirms that the holder is
-gone.
+Usually the controller of the holder releases the allocation. It does not if the prefix was in use
+when the holder was deleted, if a user removed the finalizer, or if a crash interrupted it. A live
+read confirms that the holder is gone.
 """
 
 from __future__ import annotations
@@ -78,17 +78,20 @@ def from_subnet(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
 
 
 def from_work(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a deleted Work: its cell no longer uses the prefixes."""
+    """Map a deleted Work to its prefixes, which the cell no longer uses."""
     return map(_key, carried_prefixes(change.latest)) if change.new is None else []
 
 
 def from_deployment(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a deleted deployment: its project no longer uses the prefixes."""
+    """Map a deleted deployment to its prefixes, which the project may no longer use."""
     return map(_key, attached_prefixes(change.latest)) if change.new is None else []
 
 
 def from_instance(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map the removal of an instance: with slow watches it is the last use that the cache loses."""
+    """Map a deleted instance to its prefixes.
+
+    If the watches are slow, the instance may be the last user that is removed from the caches.
+    """
     return map(_key, addressed_prefixes(change.latest)) if change.new is None else []
 
 

@@ -63,16 +63,17 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a deleted context: a terminating network waits for its last context."""
+    """Map a deleted context to its network, which may wait for its last context to be deleted."""
     found = change.latest
     if change.new is None:
         yield Key(view.plane, Ref(found.metadata.namespace, found.spec.network.name))
 
 
 def from_inner_allocation(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a deleted allocation to the network whose prefix it was cut from.
+    """Map a deleted allocation to the network from whose prefix it was cut.
 
-    A terminating network waits for the last of them. The allocation of its own prefix names it.
+    A terminating network waits for the last such allocation. The network is found as the holder of
+    the prefix that was the pool.
     """
     if change.new is None:
         pool = view.cached(IP_ALLOCATION).get(Ref("", allocation_name(change.latest.spec.pool)))
@@ -133,7 +134,7 @@ def affects_bindings(old: NetworkContext, new: NetworkContext) -> bool:
 
 
 def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map every change except status updates."""
+    """Map a network to its bindings, except for status updates."""
     old, new = change.old, change.new
     if old is not None and new is not None and old.metadata.generation == new.metadata.generation:
         return []

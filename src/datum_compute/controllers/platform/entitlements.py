@@ -1,4 +1,7 @@
-"""Controller of ServiceEntitlements: their consumers on the platform, their objects in projects."""
+"""Controller of ServiceEntitlements: the consumer on the platform, and the objects in the project.
+
+The rules are in planning/platform/entitlements.py.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,7 @@ def from_location(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Ke
 
 
 def _entitlement_keys(consumers: Iterable[ServiceConsumer]) -> Iterator[Key]:
-    """Return the keys of the entitlements, which are named after their service."""
+    """Return the keys of the consumers' entitlements, which are named after their service."""
     for consumer in consumers:
         plane = project_plane(consumer.spec.consumer_project_ref.name)
         yield Key(plane, Ref("", consumer.spec.service_ref.name))

@@ -1,6 +1,6 @@
-"""Controllers of Ready of Locations and of Available of the LocationBindings that users create.
+"""Controllers of the conditions of Locations (Ready) and of LocationBindings (Available).
 
-The bindings of an entitlement are reconciled with it.
+They handle only the bindings that users create. The controller of an entitlement handles its own.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ def to_location(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
 
 
 def controller(*, single_cluster: bool) -> Controller[Context]:
-    """``single_cluster``: all planes are one API server."""
+    """Return the controller of bindings.
+
+    ``single_cluster`` is True if one API server serves all planes.
+    """
     return Controller(
         name="locationbinding",
         role="platform",

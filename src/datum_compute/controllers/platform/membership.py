@@ -1,11 +1,11 @@
-"""Controllers of membership: on which projects the controllers of this process work.
+"""Controllers of membership: they select the projects on which this process works.
 
-A process with the platform plane follows projects and their consumers. A project that loses access
-is drained first: its workloads are deleted, and its controllers run until the workloads have left
-hub and cells. Then the finalizer of its consumer is removed. A workload that was created while
+A process with the platform plane watches projects and their consumers. A project that loses access
+is drained first: its workloads are deleted, and its controllers run until the workloads are gone
+from hub and cells. Then the finalizer of its consumer is removed. A workload that was created while
 access ended is drained in the same way.
 
-A cell without the platform plane follows the hub namespaces: it works on the projects that have
+A cell without the platform plane watches the hub namespaces. It works on the projects that have
 one, because it needs a project only for the quota claims of its instances.
 """
 
@@ -82,6 +82,10 @@ async def _withdraw(
     plane: PlaneName,
     consumer: ServiceConsumer | None,
 ) -> Outcome:
+    """Drain a project without access, then release its consumer.
+
+    While workloads remain, the project counts as entitled, so that its controllers delete them.
+    """
     if not membership.is_engaged(plane):
         await membership.engage(plane, entitled=False)
     if not _has_workloads(context.planes.require(plane)):
@@ -92,7 +96,7 @@ async def _withdraw(
     await membership.engage(plane, entitled=True)
     client = context.planes.require(plane).client
     remaining = await list_objects(client, _DRAINED_KINDS)
-    # Check access after the list, so that nothing that was created with access is deleted.
+    # Check access after the list, so that no object is deleted that was created with new access.
     if await _is_current(context.planes.require(PLATFORM), plane, consumer):
         await delete_objects(client, remaining)
     return Requeue(DRAIN_S)
@@ -101,10 +105,11 @@ async def _withdraw(
 async def _is_current(
     platform: CachedClient, plane: PlaneName, cached: ServiceConsumer | None
 ) -> bool:
-    """Return True if a live read of the consumer returns the cached version, or none for none.
+    """Return True if a live read of the consumer confirms the cached version or its absence.
 
-    The watch of consumers may be behind that of projects: then a project that was created again
-    has no consumer yet, or that of its predecessor. If so, reads wait until it has caught up.
+    The watch of consumers may be behind that of projects. The cache then has no consumer of a
+    recreated project, or that of the earlier project. In that case later reads wait until the cache
+    is current.
     """
     live = await platform.get_uncached(
         CONSUMER, Ref("", consumer_name(SERVICE_NAME, member_name(plane)))
@@ -131,7 +136,7 @@ def _has_workloads(project: CachedClient) -> bool:
 
 
 async def _is_drained(project: CachedClient) -> bool:
-    """Return True if live reads find no access and no workloads in the project."""
+    """Return True if live reads find neither an active entitlement nor workloads in the project."""
     entitlement = await project.get_uncached(ENTITLEMENT, Ref("", SERVICE))
     is_requested = entitlement is not None and not entitlement.is_terminating
     if entitlement is not None and is_requested and entitlement.status.phase == ACTIVE:
@@ -171,7 +176,7 @@ PROJECT_CONTROLLER = Controller(
 
 
 async def reconcile_hub_namespaces(context: Context, key: Key) -> Outcome:
-    """Engage the project (the key) while it has a hub namespace."""
+    """Work on the project that the key names while it has a hub namespace."""
     membership = context.membership
     assert membership is not None, "only a platform with many planes has membership"
     plane = project_plane(key.ref.name)
@@ -185,7 +190,7 @@ async def reconcile_hub_namespaces(context: Context, key: Key) -> Outcome:
 
 
 def to_project(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a hub namespace to its project, and to the project of its old labels."""
+    """Map a hub namespace to the project in its labels, and to the one in its previous labels."""
     for namespace in filter(None, (change.new, change.old)):
         name = decoded_project(namespace.metadata.labels.get(labels.UPSTREAM_CLUSTER, ""))
         if name:

@@ -1,7 +1,7 @@
 """Controllers of Projects and Organizations: the plane of a project, an organization's namespace.
 
-A deleted project is drained first: the objects that stand for something elsewhere are deleted, and
-the controllers work on the project until they are gone. Then the plane is deleted, and at last the
+A deleted project is drained first: objects with finalizers of the platform are deleted, and the
+controllers work on the project until they are gone. Then the plane is deleted, and finally the
 project.
 """
 
@@ -73,7 +73,7 @@ async def _delete_plane(context: Context, project: Project) -> Outcome:
 
 
 def from_organization(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a new organization to its projects, which may exist before it."""
+    """Map a new organization to its projects, which may have been created first."""
     if change.old is not None:
         return
     for project in view.cached(PROJECT).indexed(BY_OWNER, change.latest.metadata.name):

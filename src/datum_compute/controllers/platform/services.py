@@ -51,7 +51,7 @@ def from_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
 
 
 def from_registration(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a deleted registration to all configurations; one of them creates it again."""
+    """Map a deleted registration to all configurations, because one of them may recreate it."""
     if change.new is None:
         for configuration in view.cached(SERVICE_CONFIGURATION).all():
             yield Key(view.plane, ref_of(configuration))

@@ -2,10 +2,10 @@
 
 ``claim`` creates the claim of an instance in its project.
 
-``claim-release`` releases the claim of a slot that is empty and no longer wanted, and a claim that
-a user deleted and whose slot is empty. A live read of the cell confirms that the slot is empty.
-From that read until the claim is gone, the quota gate ignores the claim
-(``ProcessState.claims_being_released``); a new instance in the slot waits for a new claim.
+``claim-release`` releases the claim of an empty slot, if the slot is no longer wanted or if a user
+deleted the claim. A live read of the cell confirms that the slot is empty. From that read until the
+claim is gone, the quota gate ignores the claim (``ProcessState.claims_being_released``), so a new
+instance in the slot waits for a new claim.
 
 ``left-claim`` and ``orphaned-claim`` delete claims that no cell will release. A cell cannot release
 its claims if it has left the federation, or if its copy of the namespace is gone: the labels of
@@ -99,14 +99,14 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def concerns_claim(old: Instance, new: Instance) -> bool:
-    """Return True if the update changes whether a claim is needed, or its size."""
+    """Return True if the update changes whether a claim is needed, or may change its size."""
     return needs_claim(old) != needs_claim(new) or old.spec.runtime != new.spec.runtime
 
 
 def from_known_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a claim to its instance, except a new claim: this controller created it.
+    """Map a claim to its instance, except a new claim, which this controller created itself.
 
-    If the new claim has another creator, our request to create one fails and is retried.
+    If another client created the claim, the create request of this controller fails and is retried.
     """
     return from_claim(view, change) if change.old is not None else ()
 
@@ -129,7 +129,7 @@ CLAIM_CONTROLLER = Controller(
 
 T = TypeVar("T", bound=ApiObject)
 
-# How soon the cache is checked for a claim that was deleted.
+# Interval of checks whether a claim that was deleted is gone from the cache.
 RELEASE_RECHECK_S = 0.2
 
 
@@ -146,7 +146,7 @@ async def reconcile_release(context: Context, key: Key) -> Outcome:
     instance, deployment = cell.read(INSTANCE).get(ref), cell.read(DEPLOYMENT).get(owner)
     state = release_state(claim, instance, deployment, release_requested=key in releasing)
     if state is ReleaseState.CONFIRM:
-        # Before the read, so that no gate is cleared between the read and the deletion.
+        # Record the release before the read, so that no gate is cleared between read and deletion.
         releasing[key] = claim.metadata.uid
         try:
             instance = await _get_uncached(cell, INSTANCE, ref)
@@ -156,7 +156,8 @@ async def reconcile_release(context: Context, key: Key) -> Outcome:
             if state is not ReleaseState.RELEASING:
                 del releasing[key]
     if state is ReleaseState.RELEASING:
-        # An earlier request may have arrived, so the release is completed whatever the slot holds.
+        # An earlier delete request may have been received, so the release is completed even if the
+        # slot is occupied again.
         await carry_out(context.planes, plan_release(key.plane, claim, None, None))
         return Requeue(RELEASE_RECHECK_S)
     return await carry_out(context.planes, plan_release(key.plane, claim, instance, deployment))
@@ -174,14 +175,14 @@ async def _get_uncached(cell: CachedClient, kind: KindInfo[T], ref: Ref) -> T | 
 
 
 def concerns_release(old: ResourceClaim, new: ResourceClaim) -> bool:
-    """Return True unless only the status changed, which matters only while a claim terminates."""
+    """Return False for a status update of a claim that is not terminating."""
     return new.is_terminating or spec_or_metadata_changed(old, new)
 
 
 def _from_instance(
     single_project: str, view: CachedClient, change: ObjectChange[Any]
 ) -> Iterable[Key]:
-    """Map an instance to the claim of its slot when the instance is gone."""
+    """Map a deleted instance to the claim of its slot."""
     if change.new is None:
         metadata = change.latest.metadata
         yield from _claims(single_project, view, metadata.namespace, [metadata.name])
@@ -202,12 +203,11 @@ def _from_deployment(
 def released_slots(old: WorkloadDeployment, new: WorkloadDeployment | None) -> range:
     """Return the slots that this update releases.
 
-    A deployment that was terminating before has released its slots; its status updates release no
-    more.
+    A deployment that was terminating before the update has released its slots already.
     """
     before = old.spec.scale_settings.min_replicas
     if new is None:
-        return range(before)  # again, because no update follows
+        return range(before)  # even if released before: this is the last event of the deployment
     if old.is_terminating:
         return range(0)
     return range(0 if new.is_terminating else new.spec.scale_settings.min_replicas, before)
@@ -223,7 +223,10 @@ def _claims(
 
 
 def controller(single_project: str = "") -> Controller[Context]:
-    """``single_project`` as in the context, which event mappings do not receive."""
+    """Return the release controller.
+
+    ``single_project`` is that of the context, which mapping functions do not receive.
+    """
     return Controller(
         name="claim-release",
         role="project",
@@ -259,7 +262,7 @@ async def reconcile_cluster(context: Context, key: Key) -> Outcome:
 
 async def reconcile_namespace(context: Context, key: Key) -> Outcome:
     hub, name = context.planes.hub, key.ref.name
-    # Any other namespace exists only on its cell.
+    # A namespace without a source uid in its name is not a hub namespace and exists only on a cell.
     if not source_uid(name) or hub.read(NAMESPACE).get(key.ref) is not None:
         return Done()
     plan = _plan_claims(
@@ -319,7 +322,10 @@ def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
 
 
 def from_claim_to_namespace(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map claims that are new to this process, because they may have been orphaned before."""
+    """Map new and terminating claims to the hub namespace of their instance.
+
+    When this process starts, every claim is new to it and may have been orphaned before.
+    """
     claim = change.new
     if claim is None or (change.old is not None and not claim.is_terminating):
         return
@@ -333,8 +339,11 @@ def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
 
 
 def from_claim_to_cluster(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map claims that are new to this process, whose cell may have left before it started, and
-    claims that are being deleted, which may wait for a cell that has left."""
+    """Map new and terminating claims to the Cluster of their cell.
+
+    When this process starts, every claim is new to it, and its cell may have left before. A claim
+    that is being deleted may wait for a cell that has left.
+    """
     claim = change.new
     if claim is None or (change.old is not None and not claim.is_terminating):
         return

@@ -1,7 +1,7 @@
 """Controllers of quota decisions: claims and grants of a project, its buckets, and registrations.
 
-A project has one key, so its claims are never decided by two passes at once. An index counts the
-granted claims, so the cost of a decision depends on the waiting claims only.
+All claims of a project share one key, so they are never decided by two passes at once. An index
+counts the granted claims, so the cost of a decision depends only on the waiting claims.
 """
 
 from __future__ import annotations
@@ -80,14 +80,17 @@ def _index_state(claim: ResourceClaim) -> Iterable[str]:
 
 
 def to_project(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map every change except status updates, which have no effect on decisions."""
+    """Map every change to the key of the project, except status updates.
+
+    Status updates do not affect decisions.
+    """
     old, new = change.old, change.new
     if old is None or new is None or old.metadata.generation != new.metadata.generation:
         yield Key(view.plane, PROJECT_REF)
 
 
 def any_change(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map every change: buckets report the status of claims and grants."""
+    """Map every change to the key of the project, because buckets depend on the status too."""
     yield Key(view.plane, PROJECT_REF)
 
 
@@ -137,7 +140,7 @@ async def reconcile_registration(context: Context, key: Key) -> Outcome:
 
 
 def from_other(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """When a registration is deleted, the next one for its resource type becomes active."""
+    """Map a deleted registration to the others of its resource type, as one becomes active."""
     if change.new is None:
         resource_type = change.latest.spec.resource_type
         for registration in view.cached(REGISTRATION).indexed(BY_RESOURCE_TYPE, resource_type):

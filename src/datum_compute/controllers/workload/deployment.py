@@ -51,15 +51,16 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.informer import ObjectChange
 
-# Each pass reads every instance, and every instance causes several events while it starts. So
-# events are coalesced, with delays proportional to the number of instances. The total cost is then
-# the same small share of time for ten instances as for a thousand. With OrderedReady every step
-# waits for a pass and changes little, so the delays are shorter. The status of few instances is not
-# reported step by step either, because each report is copied to the hub and to the project.
+# Delays of the debounce for each instance. A pass reads every instance, and every instance causes
+# several events while it starts. With delays proportional to the number of instances, passes take
+# the same small share of time for ten instances as for a thousand. With OrderedReady every step of
+# a rollout waits for a pass, so the delays are shorter.
 PARALLEL_PER_INSTANCE = Debounce(idle_s=100e-6, max_s=5e-3)
 ORDERED_PER_INSTANCE = Debounce(idle_s=20e-6, max_s=500e-6)
 OWNERLESS = "ownerless-instances"
-DEBOUNCE_MIN_INSTANCES = 50  # fewer instances are debounced like this many
+# Fewer instances are debounced like this many, because each status is copied to the hub and to the
+# project.
+DEBOUNCE_MIN_INSTANCES = 50
 # Longer than the time between two events of an instance that starts.
 PARALLEL_IDLE_MIN_S = 0.02
 
@@ -95,10 +96,11 @@ async def _find_unobserved(
 ) -> frozenset[str]:
     """Return uids of instances whose recorded readiness the driver has not confirmed.
 
-    These are replacements recorded as ready and outdated instances recorded as not ready. After a
-    restart the machine may have ended or recovered since it was recorded. A rollout that relied on
-    the record would remove the instances that still serve. One confirmation is enough, because
-    later changes cause events. The driver is not queried if no instance is outdated.
+    Two kinds of instances need a confirmation: replacements recorded as ready, and outdated
+    instances recorded as not ready. While this process did not run, a machine may have ended or
+    recovered, and a rollout that relies on the record could remove instances that still serve. One
+    confirmation per instance is enough, because later changes cause events. The driver is not
+    queried if no instance is outdated.
     """
     driver, current = context.drivers.get(key.plane), template_hash(deployment.spec.template)
     updated = [i for i in instances if i.spec.controller.template_hash == current]
@@ -158,20 +160,20 @@ def _debounce(deployment: WorkloadDeployment, instances: int) -> Debounce | None
 
 
 def _instances_of(view: CachedClient, deployment: WorkloadDeployment) -> list[Instance]:
-    """Return the instances that it owns, and ownerless ones with its name label."""
+    """Return the instances that the deployment owns, and ownerless ones labeled with its name."""
     metadata, found = deployment.metadata, view.read(INSTANCE)
     return [*found.owned_by(metadata.uid), *found.indexed(OWNERLESS, str(ref_of(deployment)))]
 
 
 def index_ownerless(instance: Instance) -> Iterable[str]:
-    """Yield the deployment of an ownerless instance, by its label."""
+    """Yield the deployment that the label of an ownerless instance names."""
     name = instance.metadata.labels.get(labels.DEPLOYMENT_NAME)
     if name and not controller_uid(instance):
         yield str(Ref(instance.metadata.namespace, name))
 
 
 def from_ownerless(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map an ownerless instance to its deployment, by its label."""
+    """Map an ownerless instance to the deployment that its label names."""
     metadata = change.latest.metadata
     name = metadata.labels.get(labels.DEPLOYMENT_NAME)
     if name and not controller_uid(change.latest):

@@ -60,7 +60,11 @@ def _instances(view: CachedClient, deployment: Ref) -> list[Instance]:
 
 
 def _backends(view: CachedClient, instance: Instance, name: str) -> Iterable[Backend]:
-    """Yield the backends of a port name: the port number is that of the instance's template."""
+    """Yield the backends of an instance for a port name.
+
+    The port number is read from the instance's own Server, because instances with an older template
+    may use another number.
+    """
     server = view.read(SERVER).get(ref_of(instance))
     addresses = addresses_of(instance.status.network_interfaces)
     if server is None or server.is_terminating or not addresses:
@@ -79,7 +83,11 @@ def _backends(view: CachedClient, instance: Instance, name: str) -> Iterable[Bac
 
 
 def sleep_policy(spec: ServerSpec) -> SleepPolicy | None:
-    """Return the sleep policy. A connection also waits for a stop that has not finished."""
+    """Return the sleep policy of a machine.
+
+    In mode ``stop`` a connection may arrive while the machine is still stopping, so the grace
+    period is added to the time that the connection waits.
+    """
     scale_to_zero = spec.scale_to_zero
     if scale_to_zero is None:
         return None

@@ -41,8 +41,8 @@ from datum_compute.runtime.controller import (
     for_,
 )
 
-# Reads what a gate needs and decides it; None if it does not apply to this instance.
-# ``planning/rollout/gates.py`` describes how to add one.
+# A function that reads what a gate depends on and decides the gate. It returns None if the gate
+# does not apply to the instance. ``planning/rollout/gates.py`` describes how to add a gate.
 Decide = Callable[[Context, Key, Instance], Decision | None]
 DECIDERS: tuple[Decide, ...] = (
     decide_quota,  # first, because it is what a new instance waits for
@@ -75,10 +75,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def concerns_readiness(_old: Instance, new: Instance) -> bool:
-    """Return False if nothing is left to write: gates recorded as clear, or Ready up to date.
+    """Return False if this controller has nothing to write after the update.
 
-    Without gates only Ready is left to write, and the provisioner usually writes it together with
-    the conditions that it follows from.
+    With gates, that is the case if all are recorded as clear, because the reconcile that recorded
+    them removes them. Without gates only Ready is written, and the provisioner usually writes it
+    together with the conditions on which it depends.
     """
     if new.spec.controller.scheduling_gates:
         return new.is_terminating or not all_gates_cleared(new)

@@ -1,8 +1,8 @@
-"""Machine controller: runs a Server as a machine of the driver and writes the machine's state.
+"""Machine controller: runs a Server as a machine of the driver and reports the machine's state.
 
-``planning/rollout/machine.py`` decides the steps. A second controller removes machines that belong
-to no Server: a provider may report a machine late, twice, or after it reported its removal, and
-none of that causes an event.
+``planning/rollout/machine.py`` decides the steps. A second controller periodically removes machines
+that belong to no Server. A provider may list a machine late, twice, or after it reported the
+removal, without an event.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ SWEEP_S = 30.0
 # How often Servers that may serve are checked for a lost machine. An Instance is therefore counted
 # as serving for at most 5 s without its machine, even if the driver's event was lost.
 LOST_MACHINE_CHECK_S = 4.0
-# Such a check lets other tasks run after this many Servers.
+# The check lets other tasks run after this many Servers.
 YIELD_EVERY_SERVERS = 500
 
 _log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ async def _start_and_observe(driver: Driver, server: Server, data: MachineData) 
 async def _remove_orphans(
     view: CachedClient, driver: Driver, ref: Ref, server: Server | None
 ) -> bool:
-    """Remove machines of the name that belong to no Server. Return True while one still exists.
+    """Remove machines with this name that belong to no Server. Return True while one still exists.
 
     A live read confirms that they belong to no Server, because the cache may be stale.
     """
@@ -169,12 +169,12 @@ async def _remove_orphans(
 
 
 def concerns_driver(old: Server, new: Server) -> bool:
-    """Return False for a status written by this controller about a settled machine."""
+    """Return False for a status update about a settled machine: this controller wrote it."""
     return spec_or_metadata_changed(old, new) or new.status.phase not in SETTLED
 
 
 def index_sources(server: Server) -> Iterable[str]:
-    """The sources of a Server without a machine. A running machine keeps the data it has."""
+    """Yield the sources of a Pending Server. A change of a source does not affect a machine."""
     if server.status.phase == "Pending":
         yield from source_index_values(server.metadata.namespace, references_of_server(server.spec))
 
@@ -192,8 +192,8 @@ MAY_SERVE_SERVERS = Index(SERVER, "may-serve-servers", index_may_serve)
 async def find_lost_machines(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """Yield, every LOST_MACHINE_CHECK_S, the Servers that may serve and have no machine.
 
-    Drivers answer from memory for a machine that they manage. Only the pods driver reads each pod
-    from the cluster while its watch is lost.
+    This is cheap, because drivers keep the state of the machines that they manage in memory. Only
+    the pods driver reads each pod from the cluster, and only while its watch is interrupted.
     """
     driver = context.drivers[view.plane]
     while True:
@@ -211,7 +211,7 @@ async def find_lost_machines(context: Context, view: CachedClient) -> AsyncItera
 
 
 async def driver_changes(context: Context, view: CachedClient) -> AsyncIterator[Key]:
-    """Yield all machines once, because some may have lost their Server, then those that change."""
+    """Yield all machines once, because their Servers may be gone, then those that change."""
     driver = context.drivers[view.plane]
     while True:
         try:
@@ -225,7 +225,7 @@ async def driver_changes(context: Context, view: CachedClient) -> AsyncIterator[
 
 
 async def remove_orphans(context: Context, key: Key) -> Outcome:
-    """Remove the machines of the name that belong to no Server."""
+    """Remove the machines with this name that belong to no Server."""
     view = context.planes.require(key.plane)
     server = view.read(SERVER).get(key.ref)
     left = await _remove_orphans(view, context.drivers[key.plane], key.ref, server)
@@ -247,7 +247,7 @@ async def servers_without_machine(context: Context, view: CachedClient) -> Async
 async def _sweep(context: Context, view: CachedClient) -> AsyncIterator[tuple[set[str], set[str]]]:
     """Yield, every SWEEP_S, the machines that Servers need and the machines that exist.
 
-    Two lists of ids replace an observation of each machine.
+    Comparing two lists of ids is cheaper than observing each machine.
     """
     while True:
         await asyncio.sleep(SWEEP_S)

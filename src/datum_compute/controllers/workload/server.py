@@ -59,10 +59,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def concerns_machine(old: Instance, new: Instance) -> bool:
-    """Return True if an update may change the Server or its report.
+    """Return True if an update of the Instance may change its Server or the reported status.
 
-    An instance with gates has no machine: only a denied quota is reported. Without gates the
-    provisioner writes the status itself, apart from the addresses.
+    An instance with gates has no machine: only a denied quota is reported. Without gates a status
+    update matters only if it changes the addresses, because the provisioner writes the rest.
     """
     before, after = old.spec.controller.scheduling_gates, new.spec.controller.scheduling_gates
     if before and after:
@@ -72,7 +72,7 @@ def concerns_machine(old: Instance, new: Instance) -> bool:
 
 
 def needs_machine(new: Instance) -> bool:
-    """Return False for an instance with gates whose Programmed condition is up to date."""
+    """Return False for a new instance with gates that has nothing to report yet."""
     programmed = find_condition(new.status.conditions, PROGRAMMED)
     is_initial = programmed is not None and programmed.reason == Reason.PENDING
     is_reported = is_initial and not is_quota_denied(new)
@@ -85,7 +85,7 @@ def has_machine_report(new: Server) -> bool:
 
 
 def from_server(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Yield the Instances to reconcile after a change of a Server, even if it is gone or edited."""
+    """Map a Server to the Instances to reconcile, even if the Server is gone or was edited."""
     instances = view.cached(INSTANCE)
     for ref in refs_to_reconcile(change.latest, instances.has):
         yield Key(view.plane, ref)
@@ -103,8 +103,8 @@ async def find_available_without_server(
 ) -> AsyncIterator[Key]:
     """Yield, every LOST_SERVER_CHECK_S, the Instances that are Available and have no Server.
 
-    Without it a lost event would leave them Available until the next resync. It costs two lookups
-    in memory for each Instance and no request.
+    Without this check a lost event would leave them Available until the next resync. It costs two
+    lookups in memory for each Instance and no request.
     """
     while True:
         await asyncio.sleep(LOST_SERVER_CHECK_S)
@@ -115,8 +115,10 @@ async def find_available_without_server(
 
 
 async def check_owner(context: Context, key: Key) -> Outcome:
-    """Report a Server that matches no Instance, several Instances, or an Instance with a second
-    Server."""
+    """Report a Server that does not match exactly one Instance.
+
+    It matches none, several, or one that another Server matches as well.
+    """
     view = context.planes.require(key.plane)
     server = view.read(SERVER).get(key.ref)
     if server is None or server.is_terminating:

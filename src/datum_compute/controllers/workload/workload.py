@@ -59,7 +59,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def observe_workload(view: CachedClient, workload: Workload) -> WorkloadObjects:
-    """Deployments and revisions are found by label and by owner: users can edit labels."""
+    """Return the Workload with its objects.
+
+    Deployments and revisions are found by label and by owner, because users can edit labels.
+    """
     uid, ref = workload.metadata.uid, ref_of(workload)
     deployments = view.read(DEPLOYMENT)
     by_ref = {
@@ -82,9 +85,9 @@ def _revisions(view: CachedClient, workload: Workload) -> list[WorkloadRevision]
 
 
 def from_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a claim to its workload, by name.
+    """Map a claim to the workload that it is named after.
 
-    A claim of an earlier workload has no owner or another one.
+    The claim may be left from an earlier workload and then has another owner, or none.
     """
     workload = workload_of_claim(ref_of(change.latest))
     if workload is not None:
@@ -94,7 +97,7 @@ def from_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
 def from_orphan(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map an ownerless deployment to its workload.
 
-    The workload deletes it too, and waits until it is gone.
+    The workload also deletes its ownerless deployments, and waits until they are gone.
     """
     deployment = change.latest
     if not deployment.metadata.owner_references:

@@ -34,7 +34,7 @@ class ObservedOwner:
 
     @property
     def object(self) -> StoredObject | None:
-        """The owner itself: an object of the same name with another uid is not the owner."""
+        """The owner itself; None if the object of that name has another uid."""
         return self.found if self.found and self.found.uid == self.reference.uid else None
 
 
@@ -72,7 +72,7 @@ GarbageAction = RemoveOwners | DeleteDependent | ReleaseOwner
 
 
 def owner_state(namespace: str, owner: ObservedOwner) -> OwnerState:
-    """``namespace`` is that of the object that names the owner."""
+    """Return the state of an owner; ``namespace`` is that of the object that names the owner."""
     if owner.kind is None or is_unreachable(namespace, owner):
         return OwnerState.PRESENT
     if owner.object is None:
@@ -82,16 +82,17 @@ def owner_state(namespace: str, owner: ObservedOwner) -> OwnerState:
 
 
 def is_unreachable(namespace: str, owner: ObservedOwner) -> bool:
-    """True if an object without a namespace names an owner of a namespaced kind."""
+    """Return True if an object without a namespace names an owner of a namespaced kind."""
     return owner.kind is not None and owner.kind.namespaced and not namespace
 
 
 def plan_collection(
     held: StoredObject, owners: Sequence[ObservedOwner], *, has_dependents: bool
 ) -> list[GarbageAction]:
-    """Delete an object whose owners are all gone or wait for it.
+    """Delete an object if each of its owners is gone or waits for its dependents.
 
-    If an owner waits for its dependents, it waits for theirs too.
+    If an owner waits, the object is deleted in the foreground, so that the owner also waits for the
+    dependents of the object.
     """
     states = [(owner, owner_state(held.ref.namespace, owner)) for owner in owners]
     gone = frozenset(o.reference.uid for o, state in states if state is OwnerState.GONE)
@@ -105,13 +106,16 @@ def plan_collection(
 
 
 def plan_orphaning(owner: StoredObject, dependents: Sequence[StoredObject]) -> list[GarbageAction]:
-    """Remove the owner from its dependents, then release it."""
+    """Remove the references to the owner from its dependents, then release the owner."""
     removals = [RemoveOwners(dependent, frozenset({owner.uid})) for dependent in dependents]
     return [*removals, ReleaseOwner(owner, ORPHAN_FINALIZER)]
 
 
 def is_dependent(owner: StoredObject, owners: Sequence[ObservedOwner]) -> bool:
-    """True if one of the references leads to the owner, which may be in another namespace."""
+    """Return True if one of the resolved references is to this owner.
+
+    A reference with the same uid may not resolve, for example from another namespace.
+    """
     return any(o.reference.uid == owner.uid and o.object is not None for o in owners)
 
 
@@ -126,7 +130,7 @@ def plan_foreground_release(
 
 
 def _requested_policy(held: StoredObject) -> str:
-    """The policy of an earlier deletion request, which the finalizers of the object record."""
+    """Return the policy of an earlier deletion request, which the object's finalizers record."""
     if ORPHAN_FINALIZER in held.finalizers:
         return "Orphan"
     return "Foreground" if FOREGROUND_FINALIZER in held.finalizers else "Background"

@@ -1,8 +1,8 @@
 """Advice for each reason: who has to act, what the platform waits for, and one command.
 
-There is one entry for each ``Reason``; a test fails if one is missing. Commands contain the
-placeholders ``COMMAND_WORDS``. A reason of a provider or of a controller outside the platform gets
-the advice ``FOREIGN``. `waiting_for` completes the sentence "Waiting for ...".
+There is one entry for each ``Reason``; a test fails if one is missing. A reason that only a
+provider or a controller outside the platform uses gets the advice ``FOREIGN``. ``waiting_for``
+completes the sentence "Waiting for ...". Commands may contain the placeholders ``COMMAND_WORDS``.
 """
 
 from __future__ import annotations
@@ -183,7 +183,10 @@ def window_s(reason: str) -> int | None:
 
 
 def advice_on(reason: str, network_problem: str = "") -> Advice:
-    """Return the advice; ``network_problem`` is the reason of a problem of the attachment."""
+    """Return the advice on a reason.
+
+    ``network_problem`` is the reason why the network of the deployment cannot be attached.
+    """
     if reason == Reason.NETWORK_FAILED_TO_CREATE and network_problem in NETWORK_PROBLEMS:
         return NETWORK_PROBLEMS[network_problem]
     return ADVICE[Reason(reason)] if reason in Reason.__members__.values() else FOREIGN

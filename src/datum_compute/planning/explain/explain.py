@@ -30,7 +30,7 @@ from datum_compute.planning.rollout.slots import WITHOUT_DELAY, MinReady, min_re
 
 T = TypeVar("T", bound=ApiObject)
 
-# Planners need a plane. The description of a step does not contain it.
+# Planners need a plane, but the descriptions of steps do not contain it.
 _CELL = PlaneName("cell")
 # Phases of a Server that explain why its Instance is not ready.
 _UNREADY_PHASES = ("Failed", "Pending", "Unknown")
@@ -56,8 +56,11 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """``links`` from the requested object to the cause; ``steps`` are the planned actions for the
-    deployment that is not ready, including waits and deferred actions."""
+    """The chain of causes, and the next steps of the platform.
+
+    ``links`` lead from the requested object to the cause. ``steps`` are the planned actions for the
+    deployment that is not ready, including waits and deferred actions.
+    """
 
     links: tuple[Link, ...]
     steps: tuple[str, ...] = ()
@@ -73,7 +76,10 @@ def explain_workload(
     instances: Sequence[Instance],
     servers: Sequence[Server] = (),
 ) -> Explanation:
-    """``deployments`` and ``instances`` may contain those of other workloads too."""
+    """Explain the state of a workload.
+
+    ``deployments`` and ``instances`` may contain those of other workloads.
+    """
     first = _link(WORKLOAD, workload, _workload_condition(workload), workload.metadata.name)
     own = [d for d in deployments if d.spec.workload_ref.uid == workload.metadata.uid]
     unready = [d for d in own if _is_unready(d)]
@@ -89,7 +95,7 @@ def explain_workload(
 def _sleeping_link(
     first: Link, own: Sequence[WorkloadDeployment], instances: Sequence[Instance]
 ) -> Iterator[Link]:
-    """Add a sleeping instance of an available workload, because no process runs there."""
+    """Yield a link for a sleeping instance of an available workload, because no process runs."""
     sleeping = [
         i
         for i in instances
@@ -121,10 +127,10 @@ def explain_deployment(
 
 
 def _min_ready(deployment: WorkloadDeployment, instances: Sequence[Instance]) -> MinReady:
-    """Return the min-ready rule that matches the status.
+    """Return a min-ready rule under which the planner agrees with the status.
 
-    The driver and the time of the cell are unknown here. If the status counts an instance as not
-    available yet, it is the one that became ready last.
+    The driver and the clock of the cell are unknown here. If the status counts a ready instance as
+    not available yet, the instance that became ready last is treated as that one.
     """
     if deployment.status.available_or_ready >= deployment.status.ready_replicas:
         return WITHOUT_DELAY
@@ -139,8 +145,11 @@ def explain_instance(
     workload: str = "",
     deployment: WorkloadDeployment | None = None,
 ) -> Explanation:
-    """``workload`` is its name, if the labels may lack it. ``deployment`` is that of the instance:
-    it records why a network cannot be attached."""
+    """Explain the state of an instance.
+
+    ``workload`` is the name of its workload; by default it is taken from the labels. ``deployment``
+    is the deployment of the instance, which records why a network cannot be attached.
+    """
     workload = workload or instance.metadata.labels.get(labels.WORKLOAD_NAME, "")
     problem = _network_problem(deployment)
     ready = _instance_condition(instance)
@@ -204,9 +213,10 @@ def _instance_condition(instance: Instance) -> Condition:
 
 
 def _condition_behind(ready: Condition, conditions: Iterable[Condition]) -> Condition | None:
-    """Return the condition whose reason Ready has copied; the first one if there are several.
+    """Return the condition from which Ready took its reason; the first one if there are several.
 
-    A denied quota has a reason of its own on Ready. Programmed and Available are part of Ready.
+    A denied quota has another reason on Ready than on its own condition. Programmed and Available
+    are skipped, because Ready repeats them with the same message.
     """
     if ready.type != READY or ready.status == TRUE or ready.reason in _NO_CAUSE:
         return None
@@ -230,7 +240,7 @@ def _network_problem(deployment: WorkloadDeployment | None) -> str:
 def _first_problem(
     obj: ApiObject, conditions: Iterable[Condition], types: Sequence[str]
 ) -> Condition:
-    """Return the first condition that reports a problem, otherwise the first one."""
+    """Return the first condition of these types that reports a problem, otherwise the first one."""
     found = [c for type_ in types if (c := find_condition(conditions, type_)) is not None]
     problems = (c for c in found if c.status != TRUE or c.reason == Reason.ROLLING_OUT)
     return next(problems, None) or (found[0] if found else _unobserved_condition(obj))
@@ -248,7 +258,11 @@ def _server_condition(server: Server) -> Condition:
 
 
 def _deletion_condition(obj: ApiObject) -> Condition:
-    """The platform has to act while one of its finalizers remains, otherwise their owners."""
+    """Return a condition for an object that is being deleted.
+
+    Its reason states who has to act: the platform while one of its finalizers remains, otherwise
+    the owners of the other finalizers.
+    """
     finalizers = ", ".join(obj.metadata.finalizers) or "none"
     return Condition(
         type="Deletion",

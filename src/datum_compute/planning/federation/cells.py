@@ -25,7 +25,7 @@ Removal of a cell:
 
 Orphaned claims: a quota claim that no cell will release, because the cell or its namespace is gone,
 is deleted. While the cell is a member and has the namespace, its claims stay, even if the cell is
-unreachable: the instances that they were granted for may run.
+unreachable, because their instances may still run.
 """
 
 from __future__ import annotations
@@ -75,8 +75,10 @@ class SchedulingResult:
 
 
 def is_drained(cluster: Cluster) -> bool:
-    """Return True if an operator drained the cell. Karmada taints unreachable clusters with its own
-    keys, which do not count."""
+    """Return True if an operator drained the cell.
+
+    Karmada taints unreachable clusters with keys of its own, which do not count.
+    """
     return any(
         taint.effect == NO_SCHEDULE and not taint.key.startswith(_OF_KARMADA)
         for taint in cluster.spec.taints
@@ -84,9 +86,10 @@ def is_drained(cluster: Cluster) -> bool:
 
 
 def unschedulable_reason(cells: Sequence[Cluster]) -> ConditionValue | None:
-    """Return why no cell of a city accepts new deployments. Karmada only reports that none fits.
+    """Return why no cell of a city accepts new deployments.
 
-    Return None if the city has no cell, or has one that accepts them.
+    Return None if the city has no cell, or has one that accepts them. Karmada reports only that no
+    cluster fits, so the reason is computed here.
     """
     if not cells or any(find_unreachable(c) is None and not is_drained(c) for c in cells):
         return None
@@ -105,15 +108,20 @@ def drained_condition(cell: str) -> ConditionValue:
 
 
 def schedule_to_all(matching: Sequence[Cluster]) -> SchedulingResult:
-    """Schedule objects that deployments need in each of their cells: namespaces, ConfigMaps and
-    Secrets."""
+    """Schedule an object to every matching cell.
+
+    This is for objects that deployments need on each of their cells: namespaces, ConfigMaps and
+    Secrets.
+    """
     names = tuple(sorted(cluster.metadata.name for cluster in matching))
     return SchedulingResult(names, _SCHEDULED if names else _NO_CLUSTER)
 
 
 def schedule_to_one(matching: Sequence[Cluster], bound: Collection[str]) -> SchedulingResult:
-    """Schedule a deployment to one cell. A cell in ``bound`` has it already and keeps it, even if
-    it is drained."""
+    """Schedule a deployment to one cell.
+
+    A cell in ``bound`` already has the deployment and keeps it, even if the cell is drained.
+    """
     names = sorted(cluster.metadata.name for cluster in matching)
     current = [name for name in names if name in bound]
     if current:
@@ -157,8 +165,11 @@ def not_reachable_result(message: str) -> ConditionValue:
 
 @dataclass(frozen=True, slots=True)
 class CellProbe:
-    """The last probe of a cell. ``unreachable_s`` is how long probes have failed, 0 if it
-    succeeded. Probes are repeated after ``interval_s``."""
+    """The last probe of a cell.
+
+    ``unreachable_s`` is how long probes have failed; 0 if this one succeeded. Probes are repeated
+    after ``interval_s``.
+    """
 
     result: ConditionValue
     unreachable_s: float
@@ -204,15 +215,16 @@ RECHECK_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class CellObjects:
-    """Objects of a cell on the hub. ``infrastructure`` are the execution namespace, the credentials
-    and the Lease of the cell."""
+    """Objects of a cell on the hub.
+
+    ``infrastructure`` are the execution namespace, the credentials and the Lease of the cell.
+    ``bindings`` are the uids of all bindings on the hub; each binding deletes its own Works.
+    """
 
     works: Sequence[Work]
     copies: Sequence[Instance]
     infrastructure: Sequence[tuple[KindInfo[Any], ApiObject]]
-    bindings: frozenset[str] = (
-        frozenset()
-    )  # uids of the bindings on the hub; each deletes its own Works
+    bindings: frozenset[str] = frozenset()
 
 
 def infrastructure_refs(cell: str) -> list[tuple[KindInfo[Any], Ref]]:
@@ -279,7 +291,7 @@ def _delete(kind: KindInfo[Any], obj: ApiObject, reason: str) -> Delete:
 def plan_orphaned_claims(project: PlaneName, claims: Sequence[ResourceClaim], reason: str) -> Plan:
     """Delete the claims, then remove their finalizer, as the cell would.
 
-    The caller has proven that no instance can run on them.
+    The caller has proven that no instance can still use the claims.
     """
     actions: list[Action] = []
     for claim in claims:

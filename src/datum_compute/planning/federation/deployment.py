@@ -1,9 +1,9 @@
-"""Copies of a project's deployments on the hub, and the status that returns to the project.
+"""Copies of a project's deployments on the hub, and the status that the project gets from the hub.
 
 - The hub namespace is annotated on the project's deployment before anything is written to the hub,
   so that the copy can be deleted after the project namespace is gone.
-- A status counts only if it was reported for a generation that was sent, by a cell that the binding
-  lists. Otherwise the project's status states why there is no report.
+- A reported status counts only if it names the generation that it is about, and if the binding
+  lists the cell that reported. Otherwise the project's status states why there is no report.
 - A deployment is released when the hub has deleted the copy and its binding, and every reachable
   cell has confirmed the deletion.
 """
@@ -55,11 +55,12 @@ from datum_compute.planning.plan import (
 )
 from datum_compute.planning.workload.templates import template_hash
 
-# A missed event costs at most this long.
+# Upper limit of the delay after a missed event.
 RECHECK_S = 60.0
-# No event maps the deletion of a hub namespace to a deployment: its labels are gone with it.
+# Recheck delay of a deployment that waits for the removal of a hub namespace. The removal causes no
+# event for the deployment, because the labels that name the project are removed too.
 NAMESPACE_REMOVAL_RECHECK_S = 5.0
-# Every deployment has these reasons for a short time.
+# Every new deployment has these reasons for a short time.
 _NORMAL_PROGRESS_REASONS = (Reason.NETWORK_PROVISIONING, Reason.AWAITING_PROPAGATION)
 
 
@@ -68,9 +69,9 @@ class HubState:
     """Objects of the hub that belong to one project deployment.
 
     ``cells_pending_deletion`` are reachable cells that have not confirmed that their copy is gone.
-    ``unreachable_cells`` are unreachable cells that may have a copy. ``unreachable`` is the cell
-    that it is scheduled to, if that is unreachable. ``placement_error`` states why no cell of the
-    city accepts it.
+    ``unreachable_cells`` are unreachable cells that may have a copy. ``unreachable`` is the cell to
+    which the deployment is scheduled, if that cell is unreachable. ``placement_error`` states why
+    no cell of the city accepts the deployment.
     """
 
     namespace: Namespace | None
@@ -100,6 +101,10 @@ def plan_federation(
     hub: HubState,
     now: str,
 ) -> Plan:
+    """Plan the hub's copy of a project deployment, and the status of the project deployment.
+
+    ``namespace`` is the namespace of the deployment in the project.
+    """
     if deployment.is_terminating:
         return _plan_removal(project, deployment, hub, now)
     if namespace is None:
@@ -124,7 +129,7 @@ def plan_federation(
 
 
 def _should_defer_status(deployment: WorkloadDeployment, hub: HubState, now: str) -> bool:
-    """Return True for a new deployment without a status that has no problem."""
+    """Return True for a new deployment that has no status yet and no problem to report."""
     if deployment.status != WorkloadDeploymentStatus() or not should_defer(deployment, (), now):
         return False
     missing = _missing_report_reason(deployment, hub)
@@ -147,10 +152,10 @@ def plan_orphan_deletion(hub_deployment: WorkloadDeployment | None) -> Plan:
 def project_status_from_hub(
     deployment: WorkloadDeployment, hub: HubState, now: str
 ) -> WorkloadDeploymentStatus:
-    """Return the hub's status, for the generation that the cell reports.
+    """Return the status of the project's deployment: that of the hub, with the reported generation.
 
-    If there is no report, the status states the reason and contains no counts: old counts are
-    no longer confirmed by a cell.
+    If there is no report, the status states the reason and contains no reported counts, because no
+    cell confirms the old ones.
     """
     missing = _missing_report_reason(deployment, hub)
     if missing is None:
@@ -204,8 +209,11 @@ def placement_and_report_state(binding: ResourceBinding) -> tuple[Condition | No
 
 
 def _has_report_from_bound_cell(binding: ResourceBinding | None) -> bool:
-    """Return True if a cell in ``spec.clusters`` has reported. Status of a cell that was unbound
-    does not count, although the hub may still show it."""
+    """Return True if a cell in ``spec.clusters`` has reported.
+
+    The status of a cell that is no longer listed does not count, although the hub may still show
+    it.
+    """
     if binding is None:
         return True
     bound = [target.name for target in binding.spec.clusters]
@@ -214,8 +222,11 @@ def _has_report_from_bound_cell(binding: ResourceBinding | None) -> bool:
 
 
 def _has_reported(item: AggregatedStatusItem) -> bool:
-    """Return True if the item has a generation. A recreated copy has no status at first, while
-    Karmada keeps the status of its predecessor on the object."""
+    """Return True if the item names the generation that it is about.
+
+    A recreated copy has no status at first, while Karmada keeps the status of the previous copy on
+    the object.
+    """
     source = (item.status or {}).get("observedSource")
     return isinstance(source, dict) and bool(source.get("generation"))
 
@@ -258,8 +269,10 @@ def _plan_hub(
 def _hub_deployment(
     project: PlaneName, deployment: WorkloadDeployment, namespace: Namespace
 ) -> WorkloadDeployment:
-    """Return the hub's copy. It has no finalizer: the hub acts on a deletion only when the object
-    is gone."""
+    """Return the hub's copy.
+
+    It has no finalizer, because the hub removes copies from cells only after the object is gone.
+    """
     metadata = deployment.metadata
     return desired_copy(
         deployment,
@@ -281,11 +294,11 @@ def _hub_deployment(
 def _plan_removal(
     project: PlaneName, deployment: WorkloadDeployment, hub: HubState, now: str
 ) -> Plan:
-    """Release the deployment when the hub has neither the copy nor its binding, and every reachable
-    cell has confirmed the deletion.
+    """Delete the hub's copy, and release the deployment after its deletion is confirmed.
 
-    An unreachable cell delays nothing: the terminating Work on the hub is the tombstone of the copy
-    that the cell may still have.
+    The hub must have neither the copy nor its binding, and every reachable cell must have confirmed
+    the deletion. An unreachable cell does not delay the release: the terminating Work on the hub is
+    the tombstone of the copy that the cell may still have.
     """
     if hub.deployment is not None:
         reason = "the project removed it"

@@ -1,16 +1,20 @@
-"""The hub namespace of a project namespace: its labels, and its deletion.
+"""The hub namespace of a project namespace: its labels, its deletion and its policies.
+
+Labels and deletion; the source is the project namespace:
 
 - While the source exists, the labels that name it are restored if they were edited.
-- The hub namespace is deleted only if the source is gone. The uid of a source is never used again,
-  so no object can be on its way to the hub namespace of a source that is gone.
-- If the project cannot be read, that is no proof, and the hub namespace stays. The exception is a
-  namespace that is marked as left by a removed project.
-- It must be empty: no objects on the hub, and no Work that carries an object in it to a cell.
-- The policy is deleted first. Until then the namespace names its source, so a crash in between
-  leaves no object of unknown origin. Without deployments the policy is not created again.
+- The hub namespace is deleted only if the source is gone. The uid of a source is never reused, so
+  no new object can arrive in the hub namespace of a source that is gone.
+- If the project cannot be read, the source is not proven to be gone, and the hub namespace stays.
+  The exception is a hub namespace that is marked as left by a removed project.
+- The hub namespace must be empty: no objects on the hub, and no Work that carries an object in it
+  to a cell.
+- The policy is deleted before the namespace. The namespace names the source until the end, so a
+  crash between the two deletions leaves no object of unknown source. Without deployments the policy
+  is not created again.
 
-Which policies the hub needs: one for every city that a project namespace uses, and one that
-takes the namespace itself to the cells of those cities.
+Policies: one for each city that deployments in the hub namespace use, and one that propagates the
+namespace itself to the cells of those cities.
 """
 
 from __future__ import annotations
@@ -80,9 +84,10 @@ class HubNamespace:
 def plan_hub_namespace(
     home: HubNamespace, source: tuple[PlaneName, Namespace] | None, *, is_project_readable: bool
 ) -> Plan | None:
-    """Plan from caches. Return None if the namespace may be deleted after live reads confirm it.
+    """Return the plan that follows from cached objects.
 
-    ``source`` is the project namespace with the uid that the hub namespace is named after.
+    Return None if the namespace appears to be unused; live reads have to confirm that before it is
+    deleted. ``source`` is the project namespace whose uid is in the name of the hub namespace.
     """
     if source is not None:
         return plan_identity_labels(home, *source)
@@ -92,8 +97,10 @@ def plan_hub_namespace(
 
 
 def plan_removal(home: HubNamespace, use: str) -> Plan:
-    """Plan after the live reads. ``use`` states what still needs the namespace, empty if nothing
-    does."""
+    """Return the plan that follows from live reads.
+
+    ``use`` states what still needs the namespace; it is empty if nothing does.
+    """
     if use:
         return Plan((Wait(use),), requeue_after_s=RECHECK_S)
     return plan_namespace_deletion(home)
@@ -107,8 +114,11 @@ def namespaces_of_contents(work: Work) -> list[str]:
 
 
 def plan_namespace_deletion(home: HubNamespace) -> Plan:
-    """Plan the deletion of an unused hub namespace. The policy is deleted first; its deletion
-    wakes the controller, which then deletes the namespace."""
+    """Plan the deletion of an unused hub namespace.
+
+    The policy is deleted first. The event of its deletion starts the reconcile that deletes the
+    namespace.
+    """
     policy, namespace = home.policy, home.namespace
     if policy is not None:
         if policy.is_terminating:
@@ -145,7 +155,7 @@ def identity_labels(project: PlaneName, source: Namespace) -> dict[str, str]:
 
 
 _OURS = {labels.MANAGED_BY: labels.PRODUCT}
-# Karmada would run a deployment on every cell of its city; the embedded hub never does.
+# Karmada would run a deployment on every cell of its city. The embedded hub always selects one.
 _ONE_CELL = SpreadConstraint(spread_by_field="cluster", min_groups=1, max_groups=1)
 _IDENTITY = (labels.UPSTREAM_CLUSTER, labels.UPSTREAM_NAMESPACE)
 
@@ -156,7 +166,11 @@ def plan_policies(
     policies: Sequence[PropagationPolicy],
     namespace_policy: ClusterPropagationPolicy | None,
 ) -> Plan:
-    """``namespace`` is a hub namespace; the rest is what the hub holds for it."""
+    """Plan the policies of a hub namespace.
+
+    ``deployments`` and ``policies`` are those in the hub namespace. ``namespace_policy`` is the
+    existing policy that propagates the namespace itself.
+    """
     if namespace.is_terminating:
         return Plan()
     cities = sorted({d.spec.city_code for d in deployments})
@@ -167,8 +181,8 @@ def plan_policies(
         desired = _city_policy(namespace.metadata.name, city, _suspension_of(present))
         actions += plan_object(HUB, POLICY, desired, present, f"{city} is in use")
     actions += _removals(observed.values())
-    # A namespace stays in every city it ever went to: taking it from a cell would take along
-    # what is still being removed there, and what is just arriving.
+    # The namespace stays on every cell that ever received it. Its removal from a cell would also
+    # delete objects that are still terminating there, and objects that are just arriving.
     reached = sorted({*cities, *_cities_of(namespace_policy)})
     if reached:
         desired_policy = _namespace_policy(namespace, reached, _suspension_of(namespace_policy))
@@ -196,7 +210,7 @@ def _removals(unused: Iterable[PropagationPolicy]) -> list[Action]:
 def _suspension_of(
     policy: PropagationPolicy | ClusterPropagationPolicy | None,
 ) -> Suspension | None:
-    """An operator's to set and to lift: the only field of a policy that is not ours."""
+    """Return the suspension, which operators set. No other field of a policy is kept."""
     return policy.spec.suspension if policy is not None else None
 
 
@@ -228,7 +242,10 @@ def _cities_of(policy: ClusterPropagationPolicy | None) -> list[str]:
 def _namespace_policy(
     namespace: Namespace, cities: list[str], suspension: Suspension | None
 ) -> ClusterPropagationPolicy:
-    """With the identity of the namespace, which it may outlive."""
+    """Return the policy that propagates the namespace itself.
+
+    It has the identity labels of the namespace, because the policy may exist longer.
+    """
     name, known = namespace.metadata.name, namespace.metadata.labels
     identity = {key: known[key] for key in _IDENTITY if key in known}
     in_cities = LabelSelector(

@@ -1,21 +1,23 @@
 """Copies of instances: from their cell to the hub, and from the hub to their project.
 
-- The set of copies on the hub is level-triggered. The cell creates missing copies and deletes
-  copies whose instance no longer exists. No queue of pending writes is stored, so a crash loses
-  nothing, and nothing on the cell waits for the hub.
+- Copying to the hub is level-triggered: the cell creates missing copies and deletes copies whose
+  instance no longer exists. No queue of pending writes is stored, so a crash loses nothing, and
+  nothing on the cell waits for the hub.
 - A copy on the hub names its cell and the uid of its instance. When another instance takes the
   name, the old copy is deleted before the new one is created.
-- A copy is owned by the deployment of its plane. Without that deployment no copy is created.
+- A copy is owned by the deployment on the same plane. Without that deployment no copy is created.
 - A copy in a project whose cell is unreachable has Unknown conditions.
 
 Quarantine of Instances on the hub that belong to no replica slot of a deployment:
 
-A copy is quarantined if its labels name no project, another project than the one its namespace
-stands for, or a deployment that the project does not have, or if its name does not end in an
-ordinal of its deployment. The writers of the labels may restore them, so there is a grace period.
-After that the copy is marked with the reason, the time and a fingerprint of its labels. Because of
-the fingerprint it is reported only once. It is never deleted. When its labels change the mark is
-removed and the copy is checked again at once.
+- A copy is quarantined if its labels name no project, a project other than that of its hub
+  namespace, or a deployment that the project does not have. It is also quarantined if its name is
+  not ``<deployment>-<ordinal>``.
+- There is a grace period, because the writers of the labels may restore them. After that the copy
+  is marked with the reason, the time and a fingerprint of its labels. The fingerprint ensures that
+  it is reported only once.
+- A quarantined copy is never deleted. When its labels change, the marks are removed and the copy is
+  checked again at once.
 """
 
 from __future__ import annotations
@@ -65,21 +67,21 @@ def plan_hub_copy(
 ) -> Plan:
     """Plan the hub's copy of an instance.
 
-    It is owned by the hub's deployment. Without that deployment none is created, so that a copy
-    does not return to a hub that has deleted the deployment.
+    The copy is owned by the hub's deployment. Without that deployment no copy is created, so that
+    the hub does not get a copy again after it has deleted the deployment.
     """
     if instance.is_terminating:
-        # Earlier versions added this finalizer.
+        # Earlier releases added this finalizer.
         released = drop_finalizer(cell, INSTANCE, instance, labels.INSTANCE_FINALIZER)
         if released:
             return Plan(tuple(released))
     if hub_deployment is None or hub_deployment.is_terminating:
-        # The cell's process may see the deployment on the cell before the one on the hub.
+        # The process of the cell may observe the cell's deployment before the hub's deployment.
         return Plan(requeue_after_s=OWNER_RECHECK_S)
     known = hub_deployment.metadata.labels
     identity = {label: known[label] for label in _IDENTITY if label in known}
     if len(identity) < len(_IDENTITY):
-        # The labels were edited. The federator restores them, which wakes this controller.
+        # The labels were edited. The federator restores them, which starts another reconcile.
         return Plan((Wait("the labels of the hub's deployment name no project"),), OWNER_RECHECK_S)
     identity[labels.CELL] = member_name(cell)
     if (
@@ -110,7 +112,7 @@ def should_publish(instance: Instance, now: str) -> bool:
 def source_cells(copy: Instance) -> list[str]:
     """Return the cells that a copy on the hub names: one, unless the copy was edited.
 
-    The last one is from the annotation that also names the instance, and takes precedence.
+    The last one takes precedence. It is from the annotation, the other one from the label.
     """
     metadata = copy.metadata
     annotated = metadata.annotations.get(labels.COPY_OF, "").rpartition("/")[0]
@@ -209,8 +211,11 @@ def plan_project_copy(
     unreachable: UnreachableCell | None,
     now: str,
 ) -> Plan:
-    """Plan the project's copy. It is owned by ``deployment``, the project's object of the name that
-    the hub instance gives. ``unreachable`` is set if the cell of the instance is unreachable."""
+    """Plan the project's copy of a hub instance.
+
+    ``deployment`` is the project's deployment that the hub instance names; it owns the copy.
+    ``unreachable`` is set if the cell of the instance is unreachable.
+    """
     if hub_instance.is_terminating:
         return plan_project_copy_deletion(project, copy)
     if deployment is None or deployment.is_terminating:
@@ -229,7 +234,7 @@ def plan_project_copy_deletion(project: PlaneName, copy: Instance | None) -> Pla
 
 
 def _annotations_to_copy(source: Instance) -> dict[str, str]:
-    """Return all annotations except the marks of a quarantine, which are about one copy only."""
+    """Return all annotations except the marks of a quarantine, which are about the copy itself."""
     annotations = source.metadata.annotations
     return {key: note for key, note in annotations.items() if key not in labels.QUARANTINE}
 
@@ -256,7 +261,7 @@ def _plan_copy(
 
 # Time for other controllers to restore the labels of a copy.
 GRACE_S = 60.0
-# Limits the delay after a missed event.
+# Upper limit of the delay after a missed event.
 RECHECK_S = 60.0
 
 NO_IDENTITY = "IdentityMissing"
@@ -326,7 +331,7 @@ def quarantine_reason(instance: Instance) -> str:
 
 
 def plan_quarantine(instance: Instance, problem: Problem, waited_s: float, now: str) -> Plan:
-    """Plan the marks. ``waited_s`` is the time since the problem was found."""
+    """Plan the marks of a quarantine. ``waited_s`` is the time since the problem was found."""
     if instance.is_terminating or is_quarantined(instance):
         return Plan(requeue_after_s=RECHECK_S)
     if waited_s < GRACE_S:
@@ -339,8 +344,7 @@ def plan_quarantine(instance: Instance, problem: Problem, waited_s: float, now: 
 
 
 def plan_release_from_quarantine(instance: Instance) -> Plan:
-    """Plan to remove the marks of a copy that has no problem, or has another one than the marks
-    state."""
+    """Remove the marks of a copy that has no problem, or another problem than the marks state."""
     marked = [mark for mark in labels.QUARANTINE if mark in instance.metadata.annotations]
     if instance.is_terminating or not marked:
         return Plan()

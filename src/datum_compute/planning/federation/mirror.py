@@ -7,8 +7,8 @@
   is created when it is gone.
 - Labels and annotations of other writers stay. The spec or the data is overwritten.
 - Metadata and spec are written before the status. The status follows in the next pass.
-- A copy without a source is deleted by uid, so that its successor of the same name stays. Whether
-  the source is gone is for the caller to prove, if necessary with a live read.
+- A copy without a source is deleted by uid, so that a later object of the same name stays. The
+  caller has to prove that the source is gone, if necessary with a live read.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ T = TypeVar("T", bound=ApiObject)
 
 @dataclass(frozen=True, slots=True)
 class Marks:
+    """Labels and annotations for a copy."""
+
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -50,8 +52,8 @@ def desired_copy(
 ) -> T:
     """Return the copy of ``source`` in ``namespace``.
 
-    ``carry`` is taken from the source, ``mark`` identifies it. The copy of an immutable ConfigMap
-    or Secret is mutable, because a source may be deleted and created again with other data.
+    ``carry`` was selected from the source, ``mark`` identifies the source. The copy of an immutable
+    ConfigMap or Secret is mutable, because a source may be recreated with other data.
     """
     metadata = ObjectMeta(
         name=source.metadata.name,
@@ -109,8 +111,10 @@ def plan_copy_deletion(
     *,
     unchanged: bool = False,
 ) -> list[Action]:
-    """Plan the deletion of a copy without a source; with ``unchanged``, only in the observed
-    version."""
+    """Plan the deletion of a copy without a source.
+
+    With ``unchanged`` the delete fails if the copy has changed since it was observed.
+    """
     if observed is None or observed.is_terminating:
         return []
     version = observed.metadata.resource_version if unchanged else ""

@@ -10,10 +10,11 @@ Copies on the hub:
   instances can restart.
 - An object without the label of a copy is not changed.
 
-Resolution, which the project annotates on the deployment for its cells:
+The resolution states which sources the project has, in which versions, or why they cannot be
+delivered. It is an annotation of the deployment, from where it is copied to the cells:
 
-- It belongs to one template. A cell compares the template hash, and waits for the versions that
-  the project found: a restart directly after an edit receives the edit.
+- It belongs to one template. A cell compares the template hash, and waits until it has the versions
+  of the resolution. So a restart directly after an edit of a source uses the edited version.
 - It is written again only if the template or the set of available sources changes, not for a new
   version of a source.
 - A finalizer keeps the deployment until no copy lists it.
@@ -79,7 +80,7 @@ from datum_compute.planning.workload.templates import template_hash
 NAME_MAX = 242
 # Every plane creates its own object of this name in each namespace.
 RESERVED = frozenset({"ConfigMap/kube-root-ca.crt"})
-# Limits the delay after a missed event.
+# Upper limit of the delay after a missed event.
 RECHECK_S = 60.0
 
 _UNRESOLVED = ConditionValue(
@@ -96,8 +97,8 @@ _UNUSED = "no deployment refers to the source"
 class SourceCopyState:
     """Objects of the hub for one source.
 
-    ``copies`` are labeled as its copies, in any namespace. ``existing_at_target`` has the name of
-    the copy in the right namespace.
+    ``copies`` are labeled as its copies, in any namespace. ``existing_at_target`` is the object
+    that has the name and the namespace of the copy, whether it is a copy or not.
     """
 
     namespace: Namespace | None
@@ -234,8 +235,10 @@ def _policy_removal(policy: PropagationPolicy | None) -> list[Action]:
 
 
 class SourceResolution(ApiStruct, frozen=True, kw_only=True):
-    """What the project found. ``versions`` are by Kind/name, and empty if ``reason`` states a
-    problem."""
+    """What was found in the project for the references of a template.
+
+    ``versions`` are by ``Kind/name``. They are empty if ``reason`` states a problem.
+    """
 
     template_hash: str = ""
     versions: dict[str, str] = {}
@@ -277,7 +280,7 @@ def _name_verdict(wanted: Sequence[Reference]) -> ConditionValue | None:
 
 
 def is_same_resolution(deployment: WorkloadDeployment, found: SourceResolution) -> bool:
-    """Return True if the recorded resolution is valid. Versions are not compared."""
+    """Return True if the recorded resolution need not be replaced. Versions are not compared."""
     old = recorded_resolution(deployment)
     if old is None:
         return not references(deployment.spec.template)

@@ -52,8 +52,7 @@ def find_unreachable(cluster: Cluster | None) -> UnreachableCell | None:
 
 
 def same_reachability(old: Cluster | None, new: Cluster | None) -> bool:
-    """Return True if an update of a Cluster changes neither Ready nor the time since which the cell
-    is unreachable."""
+    """Return True if an update of a Cluster changes neither Ready nor the start of the outage."""
     if old is None or new is None:
         return False
     old_ready, new_ready = (is_true(cluster.status.conditions, "Ready") for cluster in (old, new))

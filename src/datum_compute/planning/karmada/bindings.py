@@ -1,16 +1,14 @@
 """Bindings and Works of the embedded hub, which replaces Karmada.
 
-A binding results from a policy and the clusters, and leads to Works.
-
-
 - A policy selects objects and clusters. A binding lists the clusters that an object is scheduled
   to. A Work contains the object for one cluster.
-- Policies schedule; only the deletion of an object removes it from cells.
+- A policy only schedules objects. An object that no policy selects any more stays on its cells
+  until it is deleted.
 - The status that cells report is aggregated on the binding. For a deployment on one cell it is also
   written to the object.
-- Dispatching is suspended by the policy or on the binding. Both are merged into one field of the
-  binding, as in Karmada. An annotation lists the clusters that only the policy suspended, so that
-  resuming the policy does not resume the others. Karmada would resume both.
+- Dispatching is suspended by the policy or by an edit of the binding. Both are merged into one
+  field of the binding, as in Karmada. An annotation lists the clusters that only the policy
+  suspended, so that resuming the policy does not resume the others. Karmada would resume both.
 """
 
 from __future__ import annotations
@@ -68,13 +66,13 @@ from datum_compute.planning.plan import Action, Delete, PatchStatus, Plan, Wait,
 
 
 def labels_match(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """All requirements hold; a selector without any matches everything."""
+    """Return True if the labels meet all requirements. An empty selector matches everything."""
     pairs = all(labels.get(key) == value for key, value in selector.match_labels.items())
     return pairs and all(_requirement_holds(r, labels) for r in selector.match_expressions)
 
 
 def object_selected(selector: ResourceSelector, kind: KindInfo[Any], obj: ApiObject) -> bool:
-    """The kind matches, and the name if one is given, else the labels."""
+    """Return True if kind and namespace match, and the name or, if none is given, the labels."""
     if (selector.api_version, selector.kind) != (kind.api_version, kind.kind):
         return False
     if selector.namespace and selector.namespace != obj.metadata.namespace:
@@ -112,7 +110,7 @@ ALL_CLUSTERS = "*"
 def merge_suspension(
     binding: ResourceBinding | ClusterResourceBinding | None, policy: Suspension | None
 ) -> tuple[Suspension | None, dict[str, str]]:
-    """Return the suspension of the binding, and its annotation with the part of the policy."""
+    """Return the suspension of the binding, and the annotation that records the policy's part."""
     present = binding.spec.suspension if binding is not None else None
     note = binding.metadata.annotations.get(labels.HELD_BY_POLICY) if binding is not None else None
     reported, theirs = _suspended_clusters(present), _suspended_clusters(policy)
@@ -231,9 +229,11 @@ def plan_works(
 
 
 def plan_unbound_works(works: Sequence[Work]) -> Plan:
-    """Delete the Works of an object that is proven to have no binding and not to exist. A create
-    request can arrive after the binding that needed the Work is gone. Works that were written by
-    hand have no binding label and stay."""
+    """Delete the Works of an object, after live reads found neither the object nor its binding.
+
+    Such a Work exists if its create request arrived after the binding was deleted. Works that were
+    written by hand have no binding label and stay.
+    """
     bound = [work for work in works if work.metadata.labels.get(labels.BINDING_ID)]
     return Plan(tuple(_delete_works(bound)))
 
@@ -282,8 +282,10 @@ def _binding(
 
 
 def _is_binding_of(kind: KindInfo[Any], binding: AnyBinding, template: ApiObject) -> bool:
-    """Return True for the one binding of an object. Two bindings would overwrite each other's
-    Works."""
+    """Return True for the one binding of an object.
+
+    If two bindings of an object created Works, they would overwrite each other's Works.
+    """
     ours = binding.metadata.name == binding_name(kind, template.metadata.name)
     return ours and binding.spec.resource.uid == template.metadata.uid
 
@@ -359,8 +361,11 @@ def _delete_works(works: Sequence[Work]) -> list[Action]:
 def _plan_status_aggregation(
     kind: KindInfo[Any], binding: AnyBinding, template: ApiObject, works: Sequence[Work], now: str
 ) -> list[Action]:
-    """Write the object's status before the binding's: the federator trusts a cell that the binding
-    lists. Clear the object's status when no Work reports."""
+    """Plan the status of the object, then that of its binding.
+
+    The order matters: the federator reads the status of the object as soon as the binding lists the
+    report of a cell. When no Work reports a status, the status of the object is cleared.
+    """
     items = [_aggregated_item(work) for work in sorted(works, key=lambda w: w.metadata.namespace)]
     applied = _fully_applied(binding, items, now)
     status = ResourceBindingStatus(
@@ -380,7 +385,7 @@ def _plan_status_aggregation(
 
 
 def _should_defer_status(binding: AnyBinding, works: Sequence[Work]) -> bool:
-    """Return True if the binding is scheduled, no cell has reported and no status was written."""
+    """Return True if the binding is scheduled, but has neither reports nor a written status yet."""
     has_report = any(w.status.conditions or not _belongs_to_binding(binding, w) for w in works)
     if has_report or not binding.spec.clusters:
         return False

@@ -3,9 +3,9 @@
 - Changes to the copy on the cell are overwritten. Labels, finalizers and owners that the cell added
   stay.
 - An object of the same name that is not a copy of the Work is not changed; the Work reports it.
-- The Work is released only after a live read confirms that the copy is gone, which is up to the
-  caller.
-- A suspended Work writes nothing to the cell, and still reports the status of the copy.
+- The caller releases a deleted Work, after a live read confirms that the copy is gone.
+- While a Work is suspended, nothing is written to the cell. The status of the copy is still
+  reported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from datum_compute.planning.karmada.bindings import APPLIED
 from datum_compute.planning.plan import Action, Delete, Plan, Wait
 
 RECHECK_S = 30.0
-# A namespace has its own Work and may arrive shortly after the objects in it.
+# Retry delays while the cell does not have the namespace of the copy. The namespace has a Work of
+# its own and may arrive shortly after the objects in it.
 NAMESPACE_S = 0.02
 MISSING_NAMESPACE_S = 2.0
 DISPATCHING = "Dispatching"
@@ -52,8 +53,8 @@ def plan_execution(
 ) -> Plan:
     """Plan the copy and the report of a Work.
 
-    ``copy`` is the cell's object of the manifest's name. ``missing_namespace`` is the name of its
-    namespace, if the cell does not have it.
+    ``copy`` is the cell's object with the name in the manifest, which may not be a copy of this
+    Work. ``missing_namespace`` is the name of its namespace, if the cell does not have it.
     """
     if work.is_terminating:
         return _plan_removal(cell, work, kind, copy)
@@ -78,8 +79,11 @@ def plan_execution(
 
 
 def _plan_terminating_copy(work: Work, kind: KindInfo[Any], copy: ApiObject, now: str) -> Plan:
-    """Report the terminating copy's status only if this Work reported it before. Otherwise the copy
-    belongs to an earlier object of the same name."""
+    """Wait until a terminating copy is gone.
+
+    Its status is reported only if this Work has reported a status before. Otherwise the copy
+    belongs to an earlier object of the same name.
+    """
     problem = "an earlier copy is being removed"
     reported = _report(work, kind, copy, problem, now) if work.status.manifest_statuses else []
     return Plan((*reported, Wait(problem)), requeue_after_s=RECHECK_S)
@@ -96,8 +100,10 @@ def _plan_missing_namespace(
 
 
 def _should_defer_status(work: Work, copy: ApiObject, now: str) -> bool:
-    """Return True for a new copy without a status: `Applied` is reported together with the first
-    status."""
+    """Return True for a new copy without a status.
+
+    `Applied` is then reported together with the first status, which saves a write.
+    """
     if not isinstance(copy, WorkloadDeployment) or copy.status != WorkloadDeploymentStatus():
         return False
     return should_defer(work, work.status.conditions, now)
@@ -117,10 +123,11 @@ def plan_unreachable_cell(work: Work, cell: PlaneName, now: str) -> Plan:
 def plan_orphaned_copies(
     cell: PlaneName, work: Ref, kind: KindInfo[Any], copies: Sequence[ApiObject]
 ) -> Plan:
-    """Plan the deletion of copies whose Work is proven to be gone. ``copies`` have the hub's label.
+    """Plan the deletion of copies whose Work is proven to be gone.
 
-    A copy outlives its Work if its create request arrives after the Work is gone. The name leads
-    to the Work, because the annotations may have been edited. A copy without them stays.
+    ``copies`` have the label of the hub. A copy without a Work exists if its create request arrived
+    after the Work was deleted. The Work of a copy is determined by the name of the copy, because
+    the annotations may have been edited. A copy without these annotations stays.
     """
     return Plan(
         tuple(
@@ -150,10 +157,10 @@ def desired_copy(work: Work, kind: KindInfo[Any]) -> ApiObject:
 
 
 def is_copy_of(copy: ApiObject, kind: KindInfo[Any], work: Work) -> bool:
-    """Return True if the annotations name the Work.
+    """Return True if the annotations of the object name the Work.
 
-    They may have been edited. So an object with the hub's label is a copy too if it lacks one of
-    them, or if its own name leads to the Work.
+    The annotations may have been edited. So an object with the label of the hub is also a copy if
+    it lacks one of them, or if the name of the Work is derived from its name.
     """
     named = _annotated_work(copy)
     if named == (work.metadata.namespace, work.metadata.name):
@@ -208,7 +215,7 @@ def _statuses(kind: KindInfo[Any], copy: ApiObject | None) -> list[ManifestStatu
 def _report_suspended(
     work: Work, kind: KindInfo[Any], copy: ApiObject | None, now: str
 ) -> list[Action]:
-    """Report the status of the copy. `Applied` keeps the value of an earlier generation."""
+    """Report the status of the copy. `Applied` is not updated, because nothing is applied."""
     verdict = ConditionValue(
         FALSE, "SuspendDispatching", "Work dispatching is in a suspended state."
     )

@@ -1,7 +1,7 @@
 """Choose the addresses of instances from the prefixes of their network.
 
-- Three addresses are reserved: the first of a prefix, the second, which is the gateway, and the
-  last of an IPv4 prefix, which is the broadcast address.
+- Some addresses of a prefix are reserved: the first one, the second one, which is the gateway, and
+  the last one of an IPv4 prefix, which is the broadcast address.
 - The search starts at an index computed from the name of the instance, so an instance that is
   created again gets its previous address if it is still free.
 """
@@ -97,7 +97,7 @@ def interface_of(
 def assigned_interfaces(
     interfaces: Sequence[NetworkInterfaceStatus],
 ) -> list[NetworkInterfaceStatus]:
-    """Return the interfaces with the addresses that the network assigned, not those in use."""
+    """Return the interfaces with the assigned address, even if the machine uses another one."""
     return [_with_network_ip(i, i.addresses[0].address) if i.addresses else i for i in interfaces]
 
 
@@ -106,8 +106,9 @@ def reachable_interfaces(
 ) -> list[NetworkInterfaceStatus]:
     """Return the interfaces with the address at which the machine is reachable.
 
-    That is the assigned address, unless the machine has other addresses (``own``): a pod has an
-    address of its cluster. While the machine has no address, the last one is kept.
+    ``own`` are the addresses that the machine reports. The assigned address is used if it is one of
+    them, otherwise the first of them: a pod has an address of its cluster. While the machine
+    reports no address, the last one is kept.
     """
     if not interfaces or not own:
         return list(interfaces)
@@ -125,7 +126,7 @@ def _with_network_ip(interface: NetworkInterfaceStatus, address: str) -> Network
 def missing_location_fields(
     instance: Instance, attachment: NetworkAttachment | None
 ) -> dict[str, Any]:
-    """Return the location for the spec of an instance that was created before it was known."""
+    """Return the location, for an instance that was created before the location was known."""
     if attachment is None or not attachment.location or instance.spec.location is not None:
         return {}
     return {"location": {"name": attachment.location}}

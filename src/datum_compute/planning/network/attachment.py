@@ -85,7 +85,10 @@ def city_of(location: LocationBinding) -> str:
 
 
 def binding_ref(deployment: WorkloadDeployment, desired: DesiredNetwork) -> Ref:
-    """Return a name that depends on the network, because a binding cannot change its network."""
+    """Return the ref of the binding that the deployment needs.
+
+    The name depends on the network and the location, because a binding cannot change them.
+    """
     seed = f"{desired.network}\0{desired.location}"
     digest = hashlib.sha256(seed.encode()).hexdigest()[:8]
     metadata = deployment.metadata
@@ -133,7 +136,7 @@ def plan_attachment(
 def _attachment(
     desired: DesiredNetwork, binding: NetworkBinding | None, found: ContextWithSubnets | None
 ) -> NetworkAttachment | None:
-    """Return None while the binding is pending."""
+    """Return the attachment or the problem to record; None while the binding is pending."""
     network, location = desired.network, desired.location
     ready = binding and find_condition(binding.status.conditions, "Ready")
     if not ready:

@@ -86,7 +86,11 @@ def plan_network(
     prefixes_in_use: int,
     now: str,
 ) -> Plan:
-    """``contexts`` are all of the network; ``prefixes_in_use`` counts those cut from its prefix."""
+    """Plan the prefix and the status of a network.
+
+    ``contexts`` are all contexts of the network. ``prefixes_in_use`` is the number of prefixes that
+    were cut from its prefix.
+    """
     if network.is_terminating:
         return _plan_removal(plane, network, contexts, ledger, prefixes_in_use, now)
     if missing := add_finalizer(plane, NETWORK, network, labels.NETWORK_FINALIZER):
@@ -127,7 +131,7 @@ def _plan_removal(
     prefixes_in_use: int,
     now: str,
 ) -> Plan:
-    """Wait for the contexts, then for the prefixes cut from the network's, then release its own."""
+    """Wait for the contexts and for the prefixes cut from the network's prefix, then release it."""
     if contexts:
         places = ", ".join(sorted(c.spec.location.name for c in contexts))
         verdict = ConditionValue(FALSE, "InUse", f"The network is in use in {places}")
@@ -175,7 +179,7 @@ def context_ref(network: Ref, location: str) -> Ref:
 
 
 def binding_labels(network: Ref, location: str) -> dict[str, str]:
-    """Return the labels that find a binding when its network, location or context changes."""
+    """Return the labels by which bindings are found when a network, location or context changes."""
     return {
         labels.NETWORK: network.name[:63].rstrip("-."),
         labels.LOCATION: location[:63].rstrip("-."),

@@ -10,7 +10,7 @@ Allocation:
   finds its previous prefix if it is free, concurrent holders seldom choose the same prefix, and a
   released prefix is not reused at once.
 
-A prefix in use is not given to another holder. It is used by
+A prefix in use is not given to another holder. A prefix is in use by
 
 - a deployment of the project that has it in its network attachment;
 - a Work that carries such a deployment to a cell, also if the Work is a tombstone, because the cell
@@ -83,8 +83,11 @@ IPV6_SUBNET_LENGTH = 64
 
 @dataclass(frozen=True, slots=True)
 class PrefixHolder:
-    """The object that holds a prefix. ``seed`` decides where the search starts; it is the same for
-    an object that is created again."""
+    """The object that holds a prefix.
+
+    ``seed`` decides where the search for a prefix starts. It is the same for an object that is
+    created again.
+    """
 
     plane: PlaneName
     kind: KindInfo[Any]
@@ -94,8 +97,11 @@ class PrefixHolder:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """Recorded allocations: those of the holder, all prefixes of the pool that are allocated, and
-    how many of those belong to the holder's project."""
+    """Recorded allocations.
+
+    ``own`` are those of the holder. ``allocated`` are all allocated prefixes of the pool, of which
+    ``of_project`` belong to the holder's project.
+    """
 
     own: Sequence[IPAllocation]
     allocated: Collection[str]
@@ -104,7 +110,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class PrefixPlan:
-    """The prefix of a holder, and the actions that allocate it; with a refusal there is none."""
+    """The prefix of a holder and the actions that allocate it, or the refusal of the allocation."""
 
     cidr: str = ""
     actions: tuple[Action, ...] = ()
@@ -167,7 +173,7 @@ def free_prefix(pool: Pool, allocated: Collection[str], seed: str) -> str | None
 
 
 def allocation_name(cidr: str) -> str:
-    """Return the name of the prefix's allocation. It is unique for each prefix."""
+    """Return the name of the IPAllocation of a prefix, which is unique for each prefix."""
     network = ip_network(cidr)
     if network.version == 4:
         return f"ipv4-{str(network.network_address).replace('.', '-')}-{network.prefixlen}"
@@ -225,7 +231,7 @@ def attached_prefixes(deployment: WorkloadDeployment) -> list[str]:
 
 
 def carried_prefixes(work: Work) -> list[str]:
-    """The valid prefixes in the first manifest: a Work may carry anything."""
+    """Return the valid prefixes in the first manifest, which may be malformed."""
     spec = work.spec.workload.manifests[0].get("spec")
     attachment = spec.get("networkAttachment") if isinstance(spec, dict) else None
     prefixes = attachment.get("prefixes") if isinstance(attachment, dict) else None
@@ -235,13 +241,13 @@ def carried_prefixes(work: Work) -> list[str]:
 
 
 def addressed_prefixes(instance: Instance) -> list[str]:
-    """The prefixes of all allocated lengths that contain an address of the instance."""
+    """Return the prefixes that contain an address of the instance, one of each allocated length."""
     addresses = (a.address for i in instance.status.network_interfaces for a in i.addresses)
     return list(dict.fromkeys(prefix for a in addresses for prefix in _prefixes_around(a)))
 
 
 def is_indexed(cidr: str) -> bool:
-    """Return True if `addressed_prefixes` of an instance with an address of it has the prefix."""
+    """Return True if `addressed_prefixes` returns this prefix for an address in it."""
     network = ip_network(cidr)
     return network.prefixlen in _LENGTHS[network.version] and str(network) == cidr
 
@@ -263,7 +269,7 @@ def find_prefix_user(
     works: Iterable[Work],
     instances: Iterable[Instance],
 ) -> str:
-    """The first object that uses the prefix, for messages; the empty string if none does."""
+    """Return the first object that uses the prefix, for messages; empty if none does."""
     for deployment in deployments:
         if cidr in attached_prefixes(deployment):
             return f"WorkloadDeployment {ref_of(deployment)}"

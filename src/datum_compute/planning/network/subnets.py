@@ -69,7 +69,10 @@ def plan_context(
     subnets: Mapping[str, Subnet],
     now: str,
 ) -> Plan:
-    """Plan the claims and the status; ``claims`` and ``subnets`` of the context are by name."""
+    """Plan the claims and the status of a context.
+
+    ``claims`` and ``subnets`` are those of the context, by name.
+    """
     actions: list[Action] = []
     families = families_of(context, network)
     for family in families:
@@ -141,7 +144,10 @@ def plan_claim(
     subnet: Subnet | None,
     now: str,
 ) -> Plan:
-    """``subnet`` is the Subnet with the name of the claim, if it exists."""
+    """Plan the Subnet and the status of a claim.
+
+    ``subnet`` is the Subnet with the name of the claim, if it exists.
+    """
     if claim.is_terminating or context is None or context.is_terminating:
         return Plan()
     actions: list[Action] = []
@@ -206,7 +212,10 @@ def plan_subnet(
     ledger: Ledger,
     now: str,
 ) -> Plan:
-    """``ledger`` contains the allocations from the pool that ``pool_of`` returns."""
+    """Plan the prefix and the status of a Subnet.
+
+    ``ledger`` contains the allocations from the pool that ``pool_of`` returns.
+    """
     assert not subnet.is_terminating, "see plan_subnet_removal"
     if missing := add_finalizer(plane, SUBNET, subnet, labels.SUBNET_FINALIZER):
         return Plan(tuple(missing))

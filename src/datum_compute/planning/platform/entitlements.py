@@ -1,12 +1,14 @@
 """Plan a ServiceEntitlement: whether its project may use the service, and what the project gets.
 
-- The provider's side is a ServiceConsumer, and its decision counts. The consumer is created once: a
-  consumer that was deleted since means that access was withdrawn, and a new request is needed.
+- The entitlement is the request of the project. The provider decides it on the ServiceConsumer of
+  the project. The consumer is created once: if it is deleted later, the provider has ended access,
+  and the project has to create a new entitlement.
 - An Active entitlement creates grants, location bindings, and entitlements to the services that the
-  service depends on. It is their controller; other objects are never changed or deleted.
+  service depends on. It is their controller owner. Objects without this owner are never changed or
+  deleted.
 - A grant that an operator changed is kept, also when the entitlement is deleted.
 - A deleted entitlement first deletes its consumer, which terminates until the workloads are gone,
-  and then its other objects. A denial or suspension outlives the request (``_is_kept``).
+  and then its other objects. A consumer that is denied or suspended is kept (``_is_kept``).
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ from datum_compute.planning.platform.provisioned_objects import (
 )
 from datum_compute.planning.platform.services import is_published, suspension
 
-# Checks again that all objects exist, in case an event was missed.
+# Interval of checks that all objects exist, in case an event was missed.
 RESYNC_S = 300.0
 
 Owned = TypeVar("Owned", bound=ApiObject)
@@ -74,7 +76,10 @@ Owned = TypeVar("Owned", bound=ApiObject)
 
 @dataclass(frozen=True, slots=True)
 class EntitlementInputs:
-    """An entitlement and the objects that decide it. ``consumer`` is that of the project."""
+    """An entitlement and the objects that its plan depends on.
+
+    ``consumer`` is the ServiceConsumer of the project for this service.
+    """
 
     plane: PlaneName
     entitlement: ServiceEntitlement
@@ -296,10 +301,10 @@ def _plan_removal(inputs: EntitlementInputs) -> Plan:
 
 
 def _is_kept(inputs: EntitlementInputs, consumer: ServiceConsumer) -> bool:
-    """Return True if a new request must not replace the consumer.
+    """Return True if the consumer is kept when its entitlement is deleted.
 
-    Otherwise a project could end a suspension by a new request, or a denial of a service that needs
-    no approval.
+    Otherwise a project could end a suspension by deleting and recreating its entitlement. The same
+    holds for a denial, if the service needs no approval.
     """
     if consumer.is_terminating:
         return False

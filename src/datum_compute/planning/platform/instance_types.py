@@ -1,6 +1,6 @@
 """Plan the status and the copies of InstanceTypes, and the condition of workloads that use them.
 
-The status of a type contains since when it is deprecated, and whether its replacement can be used.
+The status of a type records when it was deprecated, and whether its replacement can be used.
 
 Types of the platform plane are copied to projects and cells:
 
@@ -54,7 +54,7 @@ def plan_instance_type(
 def type_status(
     instance_type: InstanceType, replacement: InstanceType | None, now: str
 ) -> InstanceTypeStatus:
-    """Return the status; ``replacement`` is the type that `spec.lifecycle` names, if it exists."""
+    """Return the status. ``replacement`` is the type that `spec.lifecycle` names, if it exists."""
     generation = instance_type.metadata.generation
     conditions = set_conditions(
         instance_type.status.conditions,
@@ -92,9 +92,9 @@ def _ready_verdict(instance_type: InstanceType, replacement: InstanceType | None
 def with_size_notice(
     conditions: Sequence[Condition], used: InstanceType | None, *, generation: int, now: str
 ) -> list[Condition]:
-    """Return the conditions of a workload, with one if its instance type is not Active.
+    """Return the conditions of a workload, with a notice if its instance type is not Active.
 
-    The condition is removed when the workload uses another type. If the type is deleted, the
+    The notice is removed when the workload uses an Active type. If the type is deleted, the
     conditions stay as they are.
     """
     if used is None:

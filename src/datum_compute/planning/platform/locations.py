@@ -1,7 +1,7 @@
-"""Plan Ready of Locations, and Available of LocationBindings.
+"""Plan the Ready condition of Locations and the Available condition of LocationBindings.
 
 A Location is Ready while a reachable cell of its city accepts new instances. Otherwise the
-condition names a cell that is drained, or unreachable and since when.
+condition names a drained cell, or an unreachable cell and the time since which it is unreachable.
 
 Available is planned here for the LocationBindings that users create. The bindings of an entitlement
 are planned with it (``provisioned_objects.py``).
@@ -36,12 +36,15 @@ from datum_compute.planning.federation.unreachable import find_unreachable, same
 from datum_compute.planning.plan import Action, Plan
 
 READY, AVAILABLE = "Ready", "Available"
-# A change of a cell reconciles the location named after its city. Other locations poll.
+# A change of a cell reconciles the location named after its city. Others are checked periodically.
 RECHECK_S = 60.0
 
 
 def plan_location(location: Location, clusters: Iterable[Cluster], now: str) -> Plan:
-    """``clusters`` are all of the hub. Nothing is reported before the first probe of a cell."""
+    """Plan the status of a Location; ``clusters`` are all Clusters of the hub.
+
+    Nothing is reported before the first probe of a cell of the city.
+    """
     city = normalized_city(location.spec.topology.get(CITY_CODE_KEY, ""))
     cells = [c for c in clusters if city_of_cell(c) == city]
     verdict = _ready_verdict(city, sorted(cells, key=lambda c: c.metadata.name))
@@ -69,7 +72,7 @@ def same_availability(old: Cluster | None, new: Cluster | None) -> bool:
 
 
 def location_not_ready(ready: Condition | None) -> ConditionValue:
-    """Return Available of a binding whose location is not Ready, from its Ready condition."""
+    """Return Available of a binding, from the Ready condition of its location that is not ready."""
     if ready is not None and ready.reason == Reason.CELL_DRAINED:
         return ConditionValue(FALSE, ready.reason, ready.message)
     cause = f": {ready.message}" if ready is not None and ready.message else ""
@@ -104,7 +107,10 @@ def plan_availability(
     *,
     single_cluster: bool,
 ) -> list[Action]:
-    """Plan Available of a binding without controller. A single cluster serves every city."""
+    """Plan the Available condition of a binding that a user created.
+
+    Such a binding has no controller owner. A single cluster serves every city.
+    """
     if controller_uid(binding) or binding.is_terminating:
         return []
     verdict = _available_verdict(binding, location, single_cluster=single_cluster)
@@ -121,7 +127,7 @@ def plan_availability(
 def _available_verdict(
     binding: LocationBinding, location: Location | None, *, single_cluster: bool
 ) -> ConditionValue | None:
-    """Return None while the Location has no Ready condition."""
+    """Return the value of Available; None while the Location has no Ready condition."""
     if location is None:
         name = binding.spec.location_ref.name
         return ConditionValue(FALSE, "LocationNotFound", f"The platform has no location {name}")

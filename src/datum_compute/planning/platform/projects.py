@@ -1,9 +1,9 @@
 """Plan the status and metadata of Projects and Organizations.
 
-The plane of a project is created and deleted by ``planes.lifecycle``. Here is its order:
+``planes.lifecycle`` creates and deletes the plane of a project. The plans ensure this order:
 
-- The finalizer is added before the plane is created, so nothing is left behind.
-- Ready is set after the plane exists, and removed when the project is deleted.
+- The finalizer is added before the plane is created, so that no plane is left without its project.
+- Ready is True after the plane exists, and False when the project is being deleted.
 - The finalizer is removed after the plane and its data are deleted.
 
 An Organization owns its namespace and its projects; the garbage collector deletes them.
@@ -28,7 +28,7 @@ from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Create, Patch, Plan, Wait, drop_finalizer
 
 CLEANUP = "ResourceCleanup"
-# How soon a project that is being deleted is checked. Deletions in its plane send no event.
+# Interval of checks of a project that is being deleted. Deletions in its plane cause no event here.
 CLEANUP_S = 0.5
 
 

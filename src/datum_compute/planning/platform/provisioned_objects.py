@@ -42,7 +42,10 @@ def plan_grants(
     configuration: ServiceConfiguration,
     observed: Sequence[ResourceGrant],
 ) -> list[Action]:
-    """Plan a grant for each limit of projects. An unchanged grant follows a new default."""
+    """Plan a grant for each quota limit that applies to projects.
+
+    When the default of a limit changes, grants that no operator changed are updated.
+    """
     existing = {grant.metadata.name: grant for grant in observed}
     actions: list[Action] = []
     for limit in configuration.spec.quota.limits:
@@ -58,8 +61,8 @@ def plan_grants(
 def plan_grant_removal(plane: PlaneName, grant: ResourceGrant) -> Action:
     """Delete the grant of a deleted entitlement.
 
-    A grant that an operator changed is kept without owner. Otherwise a project could remove a lower
-    limit by a new request.
+    A grant that an operator changed is kept without its owner. Otherwise a project could remove a
+    lowered limit by deleting and recreating its entitlement.
     """
     version = grant.metadata.resource_version
     if _is_unchanged(grant):
@@ -77,7 +80,10 @@ def plan_bindings(
     observed: Sequence[LocationBinding],
     now: str,
 ) -> list[Action]:
-    """Plan a binding for each location of a supported class; keep bindings of other owners."""
+    """Plan a binding for each location of a supported class.
+
+    Bindings with another owner are not changed.
+    """
     existing = {binding.metadata.name: binding for binding in observed}
     classes = configuration.spec.locations.supported_classes
     actions: list[Action] = _plan_binding_deletions(plane, owner, locations, observed)

@@ -57,7 +57,10 @@ def index_service(obj: ServiceConsumer | ServiceConfiguration) -> tuple[str]:
 
 
 def is_published(service: Service | None, *, entitled: bool = False) -> bool:
-    """Return True if projects may use the service; a deprecated one only if ``entitled``."""
+    """Return True if a project may use the service.
+
+    A deprecated service may only be used by projects that were ``entitled`` before.
+    """
     if service is None or service.is_terminating:
         return False
     return service.spec.phase == PUBLISHED or (entitled and service.spec.phase == "Deprecated")

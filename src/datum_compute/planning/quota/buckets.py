@@ -3,8 +3,8 @@
 - The status of a claim is the only record of a grant. Usage is always computed from it; buckets
   only report it.
 - A claim is granted all that it requests, or nothing.
-- Free quota goes to the oldest claim that fits, whether the claim is new or was denied before. So
-  no claim that would fit remains after a pass.
+- Free quota goes to the oldest claim that fits, whether the claim is new or was denied before.
+  After a pass no claim is left that would fit.
 - A granted claim stays granted. A lower limit only prevents new grants.
 - An invalid claim or grant is rejected with the reason, and checked again.
 """
@@ -49,17 +49,18 @@ from datum_compute.planning.plan import Action, Plan
 from datum_compute.planning.quota.claims import is_granted
 
 ACTIVE = "Active"
-# No event reports a new registration of the platform to a project.
+# A new registration on the platform causes no event in a project.
 RECHECK_S = 30.0
 WAITING = "waiting"
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaState:
-    """The input of a decision for one consumer. ``registered``: active registrations by type.
+    """The objects that decide the quota of one consumer.
 
-    ``waiting`` are the claims that are not granted. ``granted`` counts the granted claims by group,
-    which is the list of their requests, so the cost does not depend on their number.
+    ``registered`` are the active registrations by resource type. ``waiting`` are the claims that
+    are not granted. ``granted`` counts the granted claims by group: all claims with equal requests
+    form one group, so the cost of a decision does not depend on the number of granted claims.
     """
 
     consumer: ObjectReference
@@ -94,7 +95,7 @@ class ClaimDecision:
 
 
 def claim_group_key(claim: ResourceClaim) -> str:
-    """Return WAITING, or the group of a granted claim: its encoded requests."""
+    """Return the group of a granted claim, which is its encoded requests; otherwise WAITING."""
     return encode(plain(claim.spec.requests)).decode() if is_granted(claim) else WAITING
 
 
@@ -147,7 +148,7 @@ def _decide_claim(state: QuotaState, balance: QuotaBalance, claim: ResourceClaim
 
 
 def _shortage(state: QuotaState, balance: QuotaBalance, request: ResourceRequest) -> str:
-    """Return a message without the current usage, so that it seldom changes."""
+    """Return the message of a denial. It omits the current usage, so that it seldom changes."""
     name = request.resource_type
     spec = state.registered[name].spec
     unit = "" if spec.base_unit == "1" else f" {spec.base_unit}"
@@ -211,7 +212,10 @@ def _amounts(grant: ResourceGrant) -> dict[str, int]:
 
 
 def plan_decisions(plane: PlaneName, state: QuotaState, now: str) -> Plan:
-    """Plan the status of grants and claims. Any subset of these writes stays within the limits."""
+    """Plan the status of grants and claims.
+
+    The writes are independent: if some of them fail, the others still stay within the limits.
+    """
     actions: list[Action] = []
     has_invalid = False
     for grant in state.grants:
@@ -291,7 +295,7 @@ def bucket_name(consumer: ObjectReference, resource_type: str) -> str:
 def plan_buckets(
     plane: PlaneName, state: QuotaState, buckets: Mapping[str, AllowanceBucket], now: str
 ) -> Plan:
-    """Plan a bucket for each resource that is granted or used, or was before.
+    """Plan a bucket for each resource that is granted or used, or that has a bucket already.
 
     ``buckets`` are the existing buckets by name. A resource whose grants are deleted has limit 0.
     """
@@ -365,7 +369,7 @@ def _has_request(group: str, name: str) -> bool:
 def active_registrations(
     registrations: Sequence[ResourceRegistration],
 ) -> dict[str, ResourceRegistration]:
-    """Return registrations by resource type; the oldest one of a type is active."""
+    """Return the active registrations by resource type: the oldest one of each type."""
     found: dict[str, ResourceRegistration] = {}
     ordered = sorted(
         registrations, key=lambda r: (r.metadata.creation_timestamp or "", r.metadata.name)
@@ -382,7 +386,10 @@ def plan_registration(
     same_type: Sequence[ResourceRegistration],
     now: str,
 ) -> Plan:
-    """Report whether the registration is active. ``same_type`` are all of its resource type."""
+    """Report whether the registration is active.
+
+    ``same_type`` are all registrations of its resource type.
+    """
     generation = registration.metadata.generation
     conditions = set_conditions(
         registration.status.conditions,

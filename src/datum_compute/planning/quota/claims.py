@@ -1,18 +1,18 @@
 """Quota claims of instances: size, claim, release, the Quota gate, and the record of granted slots.
 
-- A claim belongs to the slot of an instance (deployment and ordinal). It is created for the first
-  instance of the slot, kept while the slot is wanted or occupied, and replaced when an instance of
-  another size follows. So a restart at full quota needs no new decision.
+- A claim belongs to a slot (deployment and ordinal), not to a single instance. It is created for
+  the first instance of the slot, kept while the slot is wanted or occupied, and replaced when the
+  next instance of the slot has another size. So a restart at full quota needs no new decision.
 - A claim is in the project, is named after the instance, and has labels with the cell and namespace
   of the instance.
-- A granted claim has a finalizer until its slot is empty. If a user deletes the claim or its
-  namespace, the claim counts until then, and an instance that follows in the slot can use it.
+- A granted claim keeps its finalizer until its slot is empty. If a user deletes the claim or its
+  namespace, the claim counts until then, and the next instance of the slot can still use it.
 - A cell records the granted slots of a deployment, with their size, in the deployment's status. The
-  record replaces the claims when the project is unreachable while the cell restarts. While the
+  record replaces the claims if the cell restarts while the project is unreachable. While the
   project can be read, its claims decide.
 
-The size of an instance is the amount of its claim, and the limit of its machine. The first source
-with both amounts, CPU and memory, is used:
+The size of an instance is both the amount that it claims and the limit of its machine. It is taken
+from the first of these sources that has both CPU and memory:
 
 1. the sum of the limits of its containers, if all containers have both;
 2. the requests of the instance;
@@ -136,22 +136,25 @@ def requests_of(size: InstanceSize | None) -> list[ResourceRequest]:
 # --- the claim of a slot
 
 _PREFIX = "instance-"
-# The message of a new instance, so that no write is needed before the decision.
+# The same message as in the initial condition of an instance, so that no write is needed before the
+# decision.
 _UNDECIDED = QUOTA_UNDECIDED.message
 # Delays between checks of an instance without quota: (waiting for less than, delay) in seconds.
 _TIERS = ((60.0, 1.0), (300.0, 15.0), (600.0, 60.0))
 _LAST_TIER_S = 300.0
 _JITTER = 0.2
-# A claim without an instance is checked after this delay, in case an event is missed.
+# Upper limit of the delay after a missed event, for a claim without an instance.
 RECHECK_S = 60.0
-# A claim in use is checked this often. The event that its instance is gone does not lead to the
-# claim while the namespace of the cell has lost the labels that name its project.
+# A claim in use is checked this often. The deletion of an instance cannot be mapped to its claim
+# while the namespace on the cell lacks the labels that name the project.
 IN_USE_RECHECK_S = 120.0
 # A project that refuses a claim is tried again after this delay.
 REFUSED_S = 60.0
-# A cell that has just joined again is forbidden to create claims until the hub has admitted it.
+# Retry delay after Forbidden. A cell that has just rejoined may not create claims until the hub has
+# admitted it.
 FORBIDDEN_S = 10.0
-# A grant this recent needs no live read: a cell is unreachable for longer before it is removed.
+# A grant this recent needs no live read. The hub releases the claims of a cell only after the cell
+# has been unreachable for longer.
 RECENT_GRANT_S = 20.0
 
 GRANTED_BY_RECORD = ConditionValue(
@@ -175,8 +178,8 @@ def find_claim_location(
 ) -> ClaimLocation | None:
     """Return where the claims of a cell's namespace are, by the labels of the namespace.
 
-    In a single cluster (``single`` is its project) a namespace without these labels contains the
-    claims of its instances. Otherwise the project is unknown.
+    In a single cluster, whose project is ``single``, a namespace without these labels contains the
+    claims of its own instances. Otherwise the project is unknown, and the result is None.
     """
     namespace_labels = namespace.metadata.labels if namespace is not None else {}
     project = decoded_project(namespace_labels.get(labels.UPSTREAM_CLUSTER, ""))
@@ -233,7 +236,10 @@ def new_claim(
 
 
 def is_for(claim: ResourceClaim, location: ClaimLocation, instance: Instance) -> bool:
-    """Return True if the claim is for this cell: another one may have an instance of the name."""
+    """Return True if the claim is for this cell and namespace.
+
+    Another cell may have an instance of the same name.
+    """
     found = claim.metadata.labels
     return (found.get(labels.SOURCE_CLUSTER), found.get(labels.INSTANCE_NAMESPACE)) == (
         location.cell,
@@ -249,7 +255,8 @@ def plan_claim(
 ) -> Plan:
     """Plan the claim of an instance; ``claim`` is the existing claim of its name.
 
-    A claim that was granted to the instance stays, whatever size the instance has now.
+    After the Quota gate of the instance is cleared, its claim stays, whatever size the instance has
+    then.
     """
     if (
         claim is not None
@@ -271,9 +278,9 @@ def plan_claim(
 
 
 def needs_claim(instance: Instance) -> bool:
-    """Return True while the instance waits for its quota, and while it has it.
+    """Return True while the instance waits for quota, and while quota is granted to it.
 
-    A granted claim that was deleted by hand is created again.
+    So a granted claim that is missing is created again.
     """
     is_granted_to = is_true(instance.status.conditions, QUOTA_GRANTED)
     return QUOTA in gate_names(instance) or is_granted_to
@@ -328,7 +335,10 @@ def plan_release(
     instance: Instance | None,
     deployment: WorkloadDeployment | None,
 ) -> Plan:
-    """``instance`` and ``deployment`` are those of the claim's slot, read from its cell."""
+    """Plan the release of a claim, or its finalizer while its slot is in use.
+
+    ``instance`` and ``deployment`` are those of the claim's slot, read from its cell.
+    """
     reason = _release_reason(claim, instance, deployment)
     if reason:
         return _release(plane, claim, reason)
@@ -355,11 +365,11 @@ def release_state(
     is_live: bool = False,
     release_requested: bool = False,
 ) -> ReleaseState:
-    """Return whether the claim of a slot is released.
+    """Return whether the claim of a slot is kept or released, or has to be checked by a live read.
 
-    ``is_live``: instance and deployment were read from the cell, not from a cache.
-    ``release_requested``: a request to delete the claim may have been sent, so the release cannot
-    be taken back.
+    ``is_live`` is True if instance and deployment were read from the cell, not from a cache.
+    ``release_requested`` is True if a request to delete the claim may have been sent. The release
+    can then no longer be canceled.
     """
     if release_requested:
         return ReleaseState.RELEASING
@@ -390,7 +400,7 @@ def is_wanted(deployment: WorkloadDeployment, ordinal: str) -> bool:
 
 
 def _release(plane: PlaneName, claim: ResourceClaim, reason: str) -> Plan:
-    """Delete the claim, then remove our finalizer, so that it is terminating before it is free."""
+    """Delete the claim. Once it is terminating, remove the finalizer, which frees its quota."""
     if claim.is_terminating:
         return Plan(tuple(drop_finalizer(plane, CLAIM, claim, labels.CLAIM_FINALIZER)))
     return Plan((Delete(plane, CLAIM, ref_of(claim), claim.metadata.uid, reason),))
@@ -401,7 +411,10 @@ def is_granted(claim: ResourceClaim) -> bool:
 
 
 def is_recent_grant(claim: ResourceClaim, unix_s: float) -> bool:
-    """Return True if the claim was just granted. The clocks of cell and project may disagree."""
+    """Return True if the claim was granted within the last RECENT_GRANT_S.
+
+    Times in the future count as well, because the clocks of cell and project may disagree.
+    """
     granted = find_condition(claim.status.conditions, GRANTED)
     if granted is None or granted.status != TRUE:
         return False
@@ -415,8 +428,8 @@ class ObservedQuota(msgspec.Struct, frozen=True):
     """What the cell can read about the quota of an instance.
 
     ``claim`` is the claim of its name, unless it is being released. ``is_readable`` is False if the
-    claims of the project were never read. ``is_recorded``: the cell has recorded that the slot was
-    granted this size (``planning/quota/claims.py``).
+    claims of the project were never read. ``is_recorded`` is True if the status of the deployment
+    records that the slot was granted this size.
     """
 
     location: ClaimLocation | None
@@ -448,7 +461,7 @@ def decide_quota_gate(
 
 
 def _unreadable_quota(location: ClaimLocation, instance: Instance) -> ConditionValue:
-    """Return the last decision if there is one; it is still the best that is known."""
+    """Return the last recorded decision, or that the quota cannot be read if there is none."""
     recorded = find_condition(instance.status.conditions, QUOTA_GRANTED)
     if recorded is not None and recorded.reason not in (Reason.PENDING, Reason.PENDING_EVALUATION):
         return ConditionValue(recorded.status, recorded.reason, recorded.message)
@@ -483,7 +496,7 @@ def quota_verdict(
 
 
 def pending_requeue_s(instance_age_s: float, uid: str) -> float:
-    """Return when to check an instance again that has waited this long for its quota."""
+    """Return the delay until the next check of an instance that waits for quota, by its age."""
     tier = next((delay for until, delay in _TIERS if instance_age_s < until), _LAST_TIER_S)
     return _add_jitter(tier, uid)
 
@@ -511,9 +524,10 @@ def recorded_slots(
     wanted: int,
     size_of: InstanceSizeLookup,
 ) -> list[GrantedSlots]:
-    """Return the record of the slots with quota; ``by_ordinal`` are the instances.
+    """Return the slots with granted quota, for the status; ``by_ordinal`` are the instances.
 
-    An empty slot keeps its size. A slot that is no longer wanted loses it, like its claim.
+    An empty slot keeps its recorded size. A slot that is no longer wanted is removed from the
+    record, as its claim is released.
     """
     recorded = {n: slots.size for slots in deployment.status.granted for n in ordinals_of(slots)}
     sizes: dict[str, list[int]] = {}

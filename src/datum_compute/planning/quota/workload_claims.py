@@ -1,8 +1,9 @@
-"""The quota claim of a Workload: one of ``workloads``, created before its deployments.
+"""The quota claim of a Workload: one unit of ``workloads``, claimed before the first deployment.
 
 - The claim is in the namespace of the Workload and is named after it.
-- The finalizer of the Workload deletes the claim, because garbage collection would keep it after a
-  deletion with ``Orphan``. A claim that an earlier Workload of the name left is replaced.
+- The claim is deleted before the finalizer of the Workload is removed, because garbage collection
+  would keep it after a deletion with ``Orphan``. A claim that an earlier Workload of the same name
+  left is replaced.
 - A Workload without deployments waits until its claim is granted. The claim does not affect a
   Workload that has deployments.
 """
@@ -57,8 +58,8 @@ def plan_workload_claim(
 ) -> list[Action]:
     """Create the claim if it is missing.
 
-    A claim without owner was left by an earlier workload of the name and is deleted. A terminating
-    claim, or one with an owner, is not changed.
+    A claim without an owner was left by an earlier workload of the same name and is deleted. A
+    terminating claim and a claim with an owner are not changed.
     """
     if claim is None:
         return [Create(plane, CLAIM, _claim(plane, workload), "claim of a workload")]
@@ -70,7 +71,7 @@ def plan_workload_claim(
 def release_workload_claim(
     plane: PlaneName, workload: Workload, claim: ResourceClaim | None
 ) -> list[Action]:
-    """Delete the claim with its workload, also if its owner reference was removed."""
+    """Delete the claim of a workload, even if its owner reference was removed."""
     if claim is None or claim.is_terminating:
         return []
     if claim.metadata.owner_references and not _is_of(claim, workload):
@@ -85,7 +86,7 @@ def _delete(plane: PlaneName, claim: ResourceClaim, reason: str) -> Delete:
 
 
 def is_recent_claim(claim: ResourceClaim | None, now: str) -> bool:
-    """Return True if the claim is so new that its decision is not late."""
+    """Return True if the claim is so new that its decision is not overdue."""
     created = claim.metadata.creation_timestamp if claim is not None else None
     return (
         created is not None
@@ -96,7 +97,7 @@ def is_recent_claim(claim: ResourceClaim | None, now: str) -> bool:
 def quota_block_reason(
     workload: Workload, claim: ResourceClaim | None, deployments: Sequence[WorkloadDeployment]
 ) -> ConditionValue | None:
-    """Return why no deployment may be created yet, or None."""
+    """Return why no deployment may be created yet; None if deployments may be created."""
     if deployments or workload.status.deployments:
         return None
     if claim is None:

@@ -1,32 +1,34 @@
 """Scheduling gates of an Instance and its Ready condition.
 
 A scheduling gate names what must happen before an Instance may have a machine. Rules:
-- The list is open. A gate of an unknown name blocks the instance like any other, and Ready reports
-  it, until the component that added it removes it.
+- Other components may add gates of their own. Such a gate blocks the instance like any other, and
+  Ready reports it, until the component removes it.
 - A gate is removed in the pass that records its condition. The condition is written first, so a
   crash between the two writes leaves a gate that the next pass removes.
-- Gates are removed one by one, by name, and never by writing the whole list: the write of a
-  controller with a stale cache is refused and cannot restore a gate. No controller adds a gate to
-  an existing instance.
+- Gates are removed item by item, by name, and never by writing the whole list. So a write from a
+  stale cache conflicts and cannot restore a gate. No controller adds a gate to an existing
+  instance.
 - A granted decision stays granted. When the gate is gone and its condition is True, a decision that
   is not True is not recorded, so that a failure of a dependency never stops a running instance.
 
-Ready is True if Programmed and Available are True and no scheduling gate is left. Whether a process
-runs does not count (a sleeping instance serves), and neither does a quota that was granted before.
+Ready is True if Programmed and Available are True and no scheduling gate is left. It does not
+depend on a running process, because a sleeping instance serves too, nor on the present state of a
+quota that was granted before.
 An Instance that is not Ready reports the reason and message of the cause with the highest rank
-(``api/reasons.py``); of equal ranks the first. A Pending condition and an undecided quota are not
+(``api/reasons.py``); ties go to the first. A Pending condition and an undecided quota are not
 causes. The instance controller and the provisioner both write Ready, with ``ready_condition``.
 
 To add a gate:
 1. Name it below with its condition (``api/instance.py``). Add its reasons to ``api/reasons.py``
    with a rank, and to ``planning/explain/explain.py``.
 2. Add a line to ``INITIAL_GATES``, so that new instances get it.
-3. Decide it in ``planning/<gate>.py`` with a pure ``decide_<gate>(instance, observed...) ->
-   Decision``. The status of the decision is True (clear the gate), False (refused, with the reason)
-   or Unknown (not decided yet). ``recheck_s`` limits the wait if an event is missed.
-4. Observe for it: a function in ``DECIDERS`` of ``controllers/workload/instance.py`` reads what the
-   decision needs and returns it, or None if the gate does not apply to this instance. Add the
-   watches whose events change the decision to the same controller.
+3. Write a pure function in ``planning`` that decides the gate from observed objects, such as
+   ``decide_quota_gate`` in ``planning/quota/claims.py``. The status of its result is True (clear
+   the gate), False (refused, with the reason) or Unknown (not decided yet).
+4. Write a function in ``controllers/gates.py`` that reads these objects and returns the Decision,
+   or None if the gate does not apply to the instance. ``recheck_s`` limits the delay after a missed
+   event. Add the function to ``DECIDERS`` of ``controllers/workload/instance.py``, and the watches
+   whose events change the decision to the same controller.
 The object that the gate waits for (a claim, an address, a copy) has its own controller.
 """
 
@@ -88,7 +90,7 @@ FIRST_SYNC_S = 30.0
 
 IsRequired = Callable[[WorkloadDeployment], bool]
 
-# Gates of a new instance, each with the rule whether it is required, in display order.
+# Gates of a new instance in display order, each with a function that decides if it is required.
 INITIAL_GATES: tuple[tuple[str, IsRequired], ...] = (
     (NETWORK, lambda _deployment: True),
     (QUOTA, lambda _deployment: True),
@@ -119,7 +121,7 @@ def initial_gates(deployment: WorkloadDeployment) -> list[SchedulingGate]:
 
 
 def instance_age_s(instance: Instance, unix_s: float) -> float:
-    """Return the age of the instance. The conditions of a new one have the time 1970."""
+    """Return the age by creation time. Transition times of initial conditions are ``EPOCH``."""
     return unix_s - parse_timestamp(instance.metadata.creation_timestamp or EPOCH)
 
 
@@ -138,9 +140,9 @@ def is_quota_denied(instance: Instance) -> bool:
 
 
 def all_gates_cleared(instance: Instance) -> bool:
-    """Return True if every gate is recorded as clear.
+    """Return True if the condition of every remaining gate is True.
 
-    The reconcile that recorded the last one removes the gates.
+    The reconcile that writes the last of these conditions also removes the gates.
     """
     conditions = instance.status.conditions
     return all(
@@ -163,7 +165,10 @@ def conditions_with_decisions(
 
 
 def _is_superseded(conditions: Sequence[Condition], decision: Decision) -> bool:
-    """Return True if a decision about a removed gate is already recorded or would revoke it."""
+    """Return True if a decision about a removed gate is not to be recorded.
+
+    It is recorded already, or it would revoke a granted decision.
+    """
     old = find_condition(conditions, decision.condition)
     if old is None:
         return False
@@ -194,16 +199,16 @@ def plan_gate_removal(
 
 
 def should_defer_gates(instance: Instance, decision: Decision, now: str) -> bool:
-    """Return True if the gates of a new instance are not recorded yet, because one is undecided.
+    """Return True if no decision is recorded yet, because this gate of a new instance is undecided.
 
-    They are then recorded in one write, when all of them are decided.
+    All decisions are then recorded in one write when the last gate is decided.
     """
     undecided = decision.value.status == UNKNOWN and decision.gate in gate_names(instance)
     return undecided and should_defer(instance, (), now)
 
 
 def recheck_s(instance: Instance, decisions: Sequence[Decision]) -> float | None:
-    """Return when the next undecided gate is due for a recheck, with jitter."""
+    """Return the delay until the next recheck of a gate that is not clear, with jitter."""
     present = gate_names(instance)
     delays = [d.recheck_s for d in decisions if d.gate in present and not d.is_clear]
     soonest = min((seconds for seconds in delays if seconds is not None), default=None)
@@ -211,8 +216,8 @@ def recheck_s(instance: Instance, decisions: Sequence[Decision]) -> float | None
 
 
 _PENDING_REASONS = (Reason.PENDING, Reason.PENDING_PROGRAMMING)
-# Conditions that are no cause of their own. Running is the former name of Available: objects of an
-# old release may still have it.
+# Conditions that are not causes, or that ``ready_value`` handles separately. Running is the former
+# name of Available, which objects of an old release may still have.
 _IGNORED_CONDITIONS = (READY, PROGRAMMED, QUOTA_GRANTED, "Running")
 
 
@@ -244,9 +249,10 @@ def is_ready_current(instance: Instance) -> bool:
 
 
 def _needs_no_write(instance: Instance, conditions: Sequence[Condition]) -> bool:
-    """Return True if the conditions are recorded, apart from a new generation without a machine.
+    """Return True if the conditions are recorded already.
 
-    The first report about the machine writes the new generation.
+    A difference in ``observedGeneration`` alone is ignored while an instance without gates has no
+    machine report yet. The first report writes the new generation.
     """
     old = instance.status.conditions
     if conditions == old:
@@ -269,11 +275,15 @@ def ready_condition(
 
 
 def observed_ready(instance: Instance, now: str) -> Condition:
-    """Return Ready as it follows from the recorded conditions and gates."""
+    """Return the Ready condition that follows from the recorded conditions and gates."""
     return ready_condition(instance, instance.status.conditions, gate_names(instance), now)
 
 
 def ready_value(conditions: Sequence[Condition], gates: Sequence[str]) -> ConditionValue:
+    """Return the value of Ready of an instance that is not terminating; see the module docstring.
+
+    ``gates`` are the names of the gates that are left.
+    """
     if gates:
         message = f"Scheduling gates present: {', '.join(gates)}"
         gated = ConditionValue(FALSE, Reason.SCHEDULING_GATES_PRESENT, message)

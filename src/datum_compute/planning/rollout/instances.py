@@ -1,12 +1,14 @@
-"""Which Instances a deployment creates, recreates and removes, in which order.
+"""Plan the Instances of a deployment: which to create, recreate and remove, and in which order.
 
-Rules of both policies:
+A slot is one ordinal of the deployment. The wanted slots are those below the replica count.
+
+Rules of both management policies, ``OrderedReady`` and ``Parallel``:
 - A changed template is rolled out by recreating instances, from the highest ordinal down. At most
   ``maxUnavailable`` of the wanted slots are out of service because of it.
-- Outdated instances that were observed as not ready are replaced first, outside that limit, so
-  that a broken template can always be replaced. An instance that was never observed, or not since
-  this process started, is replaced only after an observation. An instance whose readiness became
-  Unknown counts as serving.
+- Outdated instances that were observed as not ready are replaced first, and the limit does not
+  apply to them, so that a broken template can always be replaced. An instance that no driver has
+  observed since this process started is replaced only after an observation. An instance whose
+  readiness became Unknown counts as serving.
 - Instances that are no longer wanted are removed, the highest ordinal first. Their removal does not
   wait for other instances.
 - Unslotted instances (controlled by the deployment, but without an ordinal) are removed at once.
@@ -14,12 +16,12 @@ Rules of both policies:
 - A paused deployment replaces no instance. It still fills empty slots and scales down.
 
 ``OrderedReady`` fills slots in ascending order, each when all instances below it are Ready; they
-need not be available. ``Parallel`` fills all at once. Planned steps that have to wait stay in the
-plan as deferred.
+need not be available. ``Parallel`` fills all at once. Planned steps that have to wait are part of
+the plan and marked as deferred.
 
 Rules of the disruption budget, which limits how many serving instances a rollout may remove now:
-- An outdated instance is in service while it serves (Ready is True or became Unknown). A
-  replacement is in service only while it is available.
+- An outdated instance is in service while it serves: its Ready condition is True or became Unknown.
+  A replacement is in service only while it is available.
 - While any replacement does not exist yet, is not available or has exited, no other instance is
   removed. A broken release therefore costs one step of the rollout and not the whole city.
 - A slot that waits for quota counts neither as wanted nor as out of service if the new template
@@ -87,7 +89,8 @@ def has_unavailable_replacement(slots: Slots, replacements: frozenset[int]) -> b
 def out_of_service(slots: Slots, wanted: int, updated_ordinals: frozenset[int]) -> int:
     """Return the number of wanted slots that are out of service.
 
-    They have neither an outdated instance that serves nor an updated instance that is available.
+    Such a slot has neither an outdated instance that serves nor an updated instance that is
+    available.
     """
     in_service = (slots.serving - updated_ordinals) | (slots.available & updated_ordinals)
     return wanted - sum(number < wanted for number in in_service)
@@ -110,18 +113,19 @@ def slots_waiting_for_quota(
 
 
 def can_be_recreated(deployment: WorkloadDeployment, number: int, waiting: frozenset[int]) -> bool:
-    """Return True if the slot would be filled again after its instance is removed.
+    """Return True if the slot could be filled again at once after its instance is removed.
 
-    With ``OrderedReady`` it would not while a lower slot waits for quota.
+    With ``OrderedReady`` a slot is not filled while a lower slot waits for quota. ``waiting`` are
+    the slots that wait for quota.
     """
     ordered = deployment.spec.scale_settings.instance_management_policy == "OrderedReady"
     return not ordered or not waiting or number < min(waiting)
 
 
 def _is_quota_exceeded(instance: Instance | None) -> bool:
-    """Return True if the instance has no machine, never had one, and its quota is exceeded.
+    """Return True if the instance never had a machine because its quota is exceeded.
 
-    A quota that was granted stays granted.
+    Quota that was granted stays granted, so an instance without a Quota gate is not affected.
     """
     if instance is None or not instance.spec.controller.scheduling_gates:
         return False  # the usual case, checked for each instance in each pass
@@ -152,12 +156,13 @@ _template_fields = attrgetter(*TemplateSpec.__struct_fields__)
 
 @dataclass(frozen=True, slots=True)
 class RolloutSteps:
-    """What the wanted slots need, before the budget decides how much of it may happen now.
+    """The steps that the wanted slots need, before the budget limits them.
 
-    ``unready_old`` and ``outdated`` start with the highest ordinal, ``to_fill`` with the lowest.
-    ``outdated_blocked`` are outdated too, but could not be recreated after their removal.
-    ``settling`` are replacements that are ready and not yet available. ``updated`` are the ordinals
-    whose instance has the current template.
+    ``unready_old`` deletes outdated instances that are not ready, ``outdated`` those that serve.
+    ``outdated_blocked`` deletes outdated instances that could not be recreated at once. All three
+    start with the highest ordinal. ``to_fill`` fills empty slots or waits for instances, from the
+    lowest ordinal. ``settling`` waits for replacements that are ready and not yet available.
+    ``updated`` are the ordinals whose instance has the current template.
     """
 
     unready_old: tuple[Step, ...]
@@ -178,11 +183,15 @@ def plan_instances(
     instances: Sequence[Instance],
     min_ready: MinReady = WITHOUT_DELAY,
 ) -> Plan:
-    """Plan for all instances that the deployment controls, terminating ones included."""
+    """Plan the instances of a deployment.
+
+    ``instances`` are all that the deployment controls, including terminating ones.
+    """
     return plan_slots(plane, deployment, slots_of(deployment.metadata.name, instances, min_ready))
 
 
 def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> Plan:
+    """Plan the instances of a deployment that are assigned to ``slots``."""
     wanted = wanted_replicas(deployment)
     waiting = slots_waiting_for_quota(deployment, slots, wanted)
     steps = _collect_steps(plane, deployment, slots, wanted, waiting)
@@ -204,7 +213,7 @@ def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -
 
 
 def _rollout(steps: RolloutSteps, budget: int) -> list[Step]:
-    """Replace outdated instances within the budget.
+    """Return the replacements of outdated instances, those beyond the budget as deferred.
 
     Waits for settling replacements are listed only if there are outdated instances.
     """
@@ -266,9 +275,9 @@ def _unready_text(instance: Instance, slots: Slots, number: int) -> str:
 
 
 def is_current(instance: Instance, current: str, template: TemplateSpec) -> bool:
-    """Return True if the instance has the current template, by its hash and by its spec.
+    """Return True if both the recorded hash and the spec of the instance match the template.
 
-    The spec is compared because users can edit it by hand.
+    The spec is compared as well, because users can edit the spec of an instance by hand.
     """
     same_hash = instance.spec.controller.template_hash == current
     return same_hash and bool(_template_fields(instance.spec) == _template_fields(template))
@@ -280,7 +289,7 @@ def _wait_for_stop(instance: Instance) -> Wait:
 
 
 def _limit_steps(steps: Sequence[Step], allowed: int | None) -> list[Step]:
-    """Return the steps, all after the first ``allowed`` (None: no limit) marked as deferred."""
+    """Mark all steps after the first ``allowed`` as deferred. None means no limit."""
     if allowed is None:
         return list(steps)
     allowed = max(0, allowed)
@@ -288,7 +297,7 @@ def _limit_steps(steps: Sequence[Step], allowed: int | None) -> list[Step]:
 
 
 def _delete_unslotted(plane: PlaneName, slots: Slots) -> list[Step]:
-    """Delete unslotted instances that the deployment controls. Those without an owner stay."""
+    """Delete unslotted instances that the deployment controls. Keep those without an owner."""
     return [
         _delete(plane, instance, "its name matches no replica slot")
         for instance in slots.unslotted

@@ -1,4 +1,4 @@
-"""The machine of a Server: when it is started and removed, and the Server status it results in.
+"""The machine of a Server: when it is started and removed, and the Server status that reports it.
 
 Rules:
 - The Server has the driver's finalizer before its machine is started. The finalizer is removed when
@@ -42,17 +42,18 @@ from datum_compute.planning.rollout.referenced_data import (
 from datum_compute.planning.rollout.server import is_server_of
 from datum_compute.planning.rollout.slots import has_gates, is_observed_not_ready
 
-# Events of the driver arrive at once. These delays repair an event that was lost.
+# Drivers report changes as events. These delays limit the effect of a lost event.
 RECHECK_S = 1.0
 UNSETTLED_S = 10.0
 SETTLED_S = 300.0
 SETTLED: tuple[Phase, ...] = ("Running", "Sleeping")
-# The Instance of such a Server counts as serving. Unknown replaces only a phase that was observed.
+# Phases in which the Instance of the Server counts as serving. Unknown is one of them, because it
+# is only recorded for a machine that was observed before.
 MAY_SERVE: tuple[Phase, ...] = (*SETTLED, "Unknown")
 
 
 class MachineReport(Protocol):
-    """What a driver reports of a machine; ``MachineState`` of the drivers has these fields."""
+    """What a driver reports about a machine; ``MachineState`` of the drivers has these fields."""
 
     @property
     def phase(self) -> Phase: ...
@@ -89,7 +90,7 @@ class MachineStep(Enum):
 
 
 def machine_id_of(server: Server) -> str:
-    """Return the id of the machine. It contains the uid, so it is never used again."""
+    """Return the id of the machine. It contains the uid of the Server, so it is never reused."""
     metadata = server.metadata
     return f"{metadata.namespace}/{metadata.name}/{metadata.uid}"
 
@@ -111,7 +112,7 @@ def step_after_observation(server: Server, *, has_machine: bool) -> MachineStep:
 
 
 def orphan_machines(found: Iterable[str], servers: Iterable[Server | None]) -> list[str]:
-    """Return the machines that belong to none of the Servers."""
+    """Return the ids in ``found`` that belong to none of the Servers."""
     owned = {machine_id_of(server) for server in servers if server is not None}
     return [machine_id for machine_id in found if machine_id not in owned]
 
@@ -203,10 +204,11 @@ def needs_confirmation(instance: Instance, server: Server) -> bool:
 
 
 def confirms_not_ready(instance: Instance, state: MachineReport | None) -> bool:
-    """Return True if an observation agrees with the record that the instance is not ready.
+    """Return True if an observation confirms the record that the instance is not ready.
 
-    A machine that serves contradicts a record that is not Available: its status is on the way. An
-    instance that is Available is not ready for a reason that no driver observes.
+    A machine that does not serve confirms it. If the machine serves and the instance is recorded as
+    not Available, the record is outdated and will be updated. If the instance is recorded as
+    Available, it is not ready for a reason that no driver observes.
     """
     if state is not None and state.phase == "Unknown":
         return False

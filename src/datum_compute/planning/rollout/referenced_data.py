@@ -31,20 +31,20 @@ VERSION_MAX = 64
 SourceObject = ConfigMap | Secret
 
 _PRESENT = ConditionValue(TRUE, Reason.READY, "All referenced ConfigMaps and Secrets are present")
-# Of several problems, the reason that comes first here is reported.
+# If there are several problems, the reason that comes first here is reported.
 _ORDER = (Reason.SOURCE_UNAUTHORIZED, Reason.SOURCE_NOT_FOUND, Reason.SOURCE_TOO_LARGE)
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedSources:
-    """The sources that exist, and those that may not be read. All others do not exist."""
+    """The sources that exist, and those that may not be read. Other sources do not exist."""
 
     present: Mapping[Source, SourceObject] = field(default_factory=dict, repr=False)
     denied: frozenset[Source] = frozenset()
 
 
 def check_sources(wanted: Sequence[Reference], observed: ObservedSources) -> ConditionValue:
-    """Return True if all required sources can be delivered, otherwise all problems."""
+    """Return True if all required sources can be delivered, otherwise False with all problems."""
     problems = [p for r in wanted if not r.optional for p in _problems(r, observed)]
     total = sum(size_bytes(obj) for obj in delivered_sources(wanted, observed).values())
     if total > TOTAL_BYTES_MAX:

@@ -4,13 +4,14 @@ Rules:
 - An Instance without scheduling gates gets one Server of the same name. The Server's state is
   written to the Instance as Programmed, Available, addresses and images.
 - Tag, controller owner and uid label of a Server contain the uid of its Instance, so that the
-  Server of an earlier Instance of the same name does not match. Each of them may be lost or edited
-  by hand, so the first that names an existing Instance decides: tag, then owner, then label. The
-  name alone decides only if none of them names a uid. The provisioner restores what is missing.
+  Server of an earlier Instance of the same name does not match. Each of the three may be lost or
+  edited by hand. The first one that names an existing Instance decides: tag, then owner, then
+  label. The name alone decides only if none of them names a uid. The provisioner restores missing
+  ones.
 - A Server that does not match exactly one Instance is reported as an event.
 - The named TCP ports of a deployment are published over its instances that accept connections.
 
-Lookups use keys and indexes, because a scan would cost time with every Server on every change.
+Lookups use keys and indexes, because every change of a Server would otherwise scan all Servers.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ FindInstance = Callable[[Ref], Instance | None]
 
 
 class Match(StrEnum):
-    """The result of a lookup; its values are the outcomes of ``reverse_map_total``."""
+    """How a lookup found the Instance of a Server, or why it found none.
+
+    The values are outcomes of the metric ``reverse_map_total``.
+    """
 
     HIT = "hit"
     HIT_BY_OWNER = "hit_by_owner"
@@ -83,7 +87,7 @@ _HITS = (Match.HIT, Match.HIT_BY_OWNER, Match.HIT_BY_LABEL, Match.HIT_BY_NAME)
 
 @dataclass(frozen=True, slots=True)
 class OwnerLookup:
-    """The result of a lookup; ``message`` states the problem unless ``match`` is a hit."""
+    """The result of an owner lookup; ``message`` states the problem unless ``match`` is a hit."""
 
     match: Match
     message: str = ""
@@ -137,10 +141,10 @@ def _references_by_owner(server: Server) -> list[InstanceReference]:
 
 
 def is_server_of(server: Server, instance: Instance) -> bool:
-    """Return True if the Server of an Instance's name belongs to that Instance.
+    """Return True if a Server with the name of the Instance belongs to the Instance.
 
-    A reference to an Instance of another name was edited by hand and is ignored, because no
-    Instance uses a Server of another name.
+    An Instance uses only a Server of its own name. A reference to an Instance of another name was
+    therefore edited by hand and is ignored.
     """
     assert ref_of(server) == ref_of(instance), "a Server has the name of its Instance"
     references = [
@@ -150,10 +154,10 @@ def is_server_of(server: Server, instance: Instance) -> bool:
 
 
 def refs_to_reconcile(server: Server, exists: Callable[[Ref], bool]) -> list[Ref]:
-    """Return the Instances that a change of a Server may concern: one, unless it was edited.
+    """Return the Instances to reconcile after a change of a Server.
 
-    They always include the Instance of the Server's own name if it exists: only that Instance can
-    use the Server, and its reconciler restores what was edited.
+    This is one Instance unless the Server was edited by hand. The Instance with the name of the
+    Server is included if it exists, because only its reconciler restores edited fields.
     """
     refs = list(dict.fromkeys(reference.ref for reference in instance_references(server)))
     own = ref_of(server)
@@ -163,9 +167,9 @@ def refs_to_reconcile(server: Server, exists: Callable[[Ref], bool]) -> list[Ref
 def find_owner(
     server: Server, find_instance: FindInstance, same_uid: Sequence[Server]
 ) -> OwnerLookup:
-    """Find the one Instance that a Server names, or the reason why there is none.
+    """Find the one Instance that a Server names, or the reason why there is not exactly one.
 
-    ``same_uid`` are all Servers whose uid label is the uid of the first reference of this one.
+    ``same_uid`` are the Servers whose uid label has the uid that this Server names first.
     """
     name = f"server {ref_of(server)}"
     references = instance_references(server)
@@ -193,8 +197,8 @@ def _without_instance(name: str, reference: InstanceReference) -> OwnerLookup:
 # Programmed and Available; None leaves the recorded condition as it is.
 MachineConditions = tuple[ConditionValue | None, ConditionValue]
 
-# Repairs the effects of a lost event. controllers/workload/server.py checks Instances that are
-# Available every few seconds.
+# Limits the effect of a lost event. Instances that are Available are checked more often
+# (LOST_SERVER_CHECK_S in controllers/workload/server.py).
 RESYNC_S = 600.0
 NAME_CONFLICT_RECHECK_S = 10.0
 MESSAGE_MAX = 1024
@@ -212,8 +216,8 @@ def plan_provisioning(
 ) -> Plan:
     """Plan the Server of an Instance and the Instance status.
 
-    ``server`` has the instance's name and may belong to another Instance. ``size`` is the size that
-    the quota claim of the instance has.
+    ``server`` has the instance's name and may belong to another Instance. ``size`` is the size for
+    which the instance claims quota.
     """
     foreign = server is not None and not is_server_of(server, instance)
     own = None if foreign else server
@@ -267,8 +271,8 @@ def _applied_template(
 ) -> tuple[InstanceControlStatus, ResourceAmounts]:
     """Return the template and the size that the driver has applied, successfully or not.
 
-    The recorded ones stay while the phase is Unknown, and while a machine is Pending that applied
-    this template before: a restart does not revert them.
+    The recorded values are kept while the phase is Unknown. They are also kept while a machine that
+    had applied this template before is Pending again, because a restart does not revert them.
     """
     recorded = instance.status.controller
     if server is None or not _is_observed(server):
@@ -289,26 +293,26 @@ def _is_same_machine(server: Server) -> bool:
     status = server.status
     if status.spec_fingerprint:
         return not runs_other_spec(server)
-    return status.restarts > 0  # a machine that an earlier release started
+    return status.restarts > 0  # an earlier release started it and recorded no fingerprint
 
 
 def _interfaces(instance: Instance, server: Server | None) -> list[NetworkInterfaceStatus]:
-    """Return the interfaces assigned by the Network gate with the addresses of the machine."""
+    """Return the interfaces that the Network gate assigned, with the addresses of the machine."""
     reported = server.status.addresses if server is not None else ()
     return reachable_interfaces(instance.status.network_interfaces, reported)
 
 
 def _with_ready(instance: Instance, status: InstanceStatus, now: str) -> InstanceStatus:
-    """Add Ready, as it follows from the new conditions, to save a write of its own.
+    """Add the Ready condition that follows from the new conditions, which saves a separate write.
 
-    The instance controller writes Ready too, with the same function; the order does not matter.
+    The instance controller computes Ready with the same function, so both writers agree.
     """
     ready = ready_condition(instance, status.conditions, (), now)
     return msgspec.structs.replace(status, conditions=with_condition(status.conditions, ready))
 
 
 def machine_conditions(instance: Instance, server: Server | None) -> MachineConditions:
-    """Return Programmed and Available, as they follow from the observed machine."""
+    """Return Programmed and Available of an instance, computed from its Server."""
     if server is None or not _is_observed(server):
         return _no_server_status(instance)
     programmed = ConditionValue(TRUE, Reason.PROGRAMMED, "The machine is set up")
@@ -421,9 +425,9 @@ def _upsert(
 def _replace_server(plane: PlaneName, server: Server) -> list[Action]:
     """Delete a Server whose machine was started from another spec than the Server has now.
 
-    The caller compares only after it has restored a Server that was edited by hand, so that an edit
-    replaces no machine that still runs the desired spec. The delete fails if the Server has changed
-    since it was read.
+    The caller first restores a Server that was edited by hand. Otherwise the edit would replace a
+    machine that still runs the desired spec. The delete fails if the Server has changed since it
+    was read.
     """
     reason = "its machine was started from another spec"
     version = server.metadata.resource_version
@@ -434,7 +438,11 @@ def _replace_server(plane: PlaneName, server: Server) -> list[Action]:
 def _resources(
     instance: Instance, server: Server | None, size: InstanceSize | None
 ) -> ResourceAmounts:
-    """Return the size of the machine. An existing one keeps its size if the type changes."""
+    """Return the size of the machine.
+
+    A machine keeps its size when the definition of its instance type changes. A new template gets
+    the present size.
+    """
     recorded = server.spec.resources if server is not None else ResourceAmounts()
     if server is None or recorded == ResourceAmounts():
         return amounts_of(size)
@@ -468,8 +476,8 @@ def published_ports(deployment: WorkloadDeployment) -> list[ContainerPort]:
 def accepts_connections(instance: Instance) -> bool:
     """Return True if connections are forwarded to the instance.
 
-    It is ready, or it was set up and the driver cannot observe it now: an unreachable engine does
-    not stop instances.
+    The instance is ready, or it was set up and the driver cannot observe it now. An unreachable
+    container engine does not stop instances.
     """
     if instance.is_terminating:
         return False

@@ -42,7 +42,7 @@ from datum_compute.planning.rollout.gates import initial_gates
 
 
 def new_instance(deployment: WorkloadDeployment, number: int, template_hash: str) -> Instance:
-    """``template_hash`` is the hash of the deployment's template."""
+    """Return the Instance of a slot; ``template_hash`` is that of the deployment's template."""
     template = deployment.spec.template
     fields = {name: getattr(template.spec, name) for name in TemplateSpec.__struct_fields__}
     control = InstanceControl(
@@ -94,9 +94,9 @@ UNCHECKED_MIN_READY_S = 5
 
 @dataclass(frozen=True, slots=True)
 class MinReady:
-    """How long an instance must be Ready to count as available, as of ``now``.
+    """The rule when a Ready instance counts as available: after ``seconds``, as of ``now``.
 
-    ``unobserved`` are uids of instances whose recorded Ready no driver has confirmed since this
+    ``unobserved`` are uids of instances whose recorded readiness no driver has confirmed since this
     process started. A rollout neither counts them as available nor replaces them as broken.
     """
 
@@ -128,12 +128,15 @@ def _ready_since(instance: Instance) -> str | None:
     return ready.last_transition_time
 
 
-# Every Ready instance is available.
+# With this rule every Ready instance is available.
 WITHOUT_DELAY = MinReady()
 
 
 def min_ready_seconds(deployment: WorkloadDeployment, *, simulated: bool) -> int:
-    """``simulated``: the cell runs the simulated driver, which decides itself when to be Ready."""
+    """Return how long an instance of the deployment must be Ready to be available.
+
+    ``simulated`` is True if the cell runs the simulated driver, whose Ready is sufficient.
+    """
     configured = deployment.spec.scale_settings.min_ready_seconds
     if configured is not None:
         return configured
@@ -159,10 +162,10 @@ _DIGITS_MAX = 9
 class Slots:
     """The instances of a deployment by ordinal.
 
-    ``by_ordinal`` contains all slotted ones, desired or not. ``serving``, ``ready`` and
-    ``available`` are the ordinals that count as such; each is a subset of the one before.
-    ``unslotted`` have no ordinal.
-    ``unobserved`` are the ordinals whose recorded readiness no driver has confirmed.
+    ``by_ordinal`` contains all instances with an ordinal, wanted or not. ``serving``, ``ready`` and
+    ``available`` are the ordinals in that state; each set is a subset of the one before.
+    ``unslotted`` are the instances without an ordinal. ``unobserved`` are the ordinals whose
+    recorded readiness no driver has confirmed.
     """
 
     by_ordinal: dict[int, Instance]
@@ -239,8 +242,8 @@ def service_state(instance: Instance) -> ServiceState:
 
     An instance whose readiness became Unknown probably still serves: its driver has restarted and
     has not observed the machine yet. An instance that was Unknown from the beginning, or has no
-    Ready condition, was never observed. With scheduling gates it is down, because the platform
-    requests no machine while any gate is left.
+    Ready condition, was never observed. If such an instance has scheduling gates it is down,
+    because no machine is started while any gate is left.
     """
     ready = find_condition(instance.status.conditions, READY)
     if instance.is_terminating or (ready is not None and ready.status == FALSE):

@@ -9,15 +9,15 @@ Rules of Progressing, the condition of a rollout:
 - Progress is a number: instances updated plus instances available minus instances to be removed. A
   rollout makes a step when the number exceeds all earlier ones of the same generation, or when the
   generation is new. The highest number and the time of the last step are kept in the status, so
-  that the deadline survives a restart. An instance that was lost and recovers makes no step, and
-  neither does one whose readiness was Unknown for a while.
-- An instance that stops within its grace period, and an instance that has not been Ready for
-  ``minReadySeconds`` yet, delay the deadline: it starts when their time is over. They do not revoke
-  a deadline that has passed.
+  that the deadline survives a restart. So it is no step if an instance recovers that was lost, or
+  whose readiness was Unknown for a while.
+- Timed waits delay the deadline: the grace period of an instance that is stopping, and
+  ``minReadySeconds`` of an instance that has become Ready. The deadline is counted from their end.
+  They do not revoke a deadline that has passed.
 - Becoming Ready is no step; becoming available is. An image that repeatedly is Ready for a moment
   and exits therefore makes no progress.
-- A complete rollout stays complete until the spec changes: an instance that fails later is not a
-  rollout.
+- A complete rollout stays complete until the spec changes. An instance that fails later does not
+  start a new rollout.
 """
 
 from __future__ import annotations
@@ -95,7 +95,10 @@ def sum_blocked(parts: Iterable[Sequence[BlockedReplicas]]) -> list[BlockedRepli
 
 
 def _count_by_reason(found: Iterable[tuple[str, int, str]]) -> list[BlockedReplicas]:
-    """Order by rank, then by reason. The message is that of the first of each reason."""
+    """Sum up replicas by reason, ordered by rank, then by reason.
+
+    Each reason keeps the message of its first occurrence.
+    """
     counts: dict[str, int] = {}
     messages: dict[str, str] = {}
     for reason, replicas, message in found:
@@ -109,6 +112,7 @@ def _count_by_reason(found: Iterable[tuple[str, int, str]]) -> list[BlockedRepli
 
 
 def not_ready_cause(instance: Instance | None) -> ConditionValue:
+    """Return why a slot is not ready; None as ``instance`` means that the slot is empty."""
     if instance is None:
         return ConditionValue(FALSE, Reason.AWAITING_CREATION, "The instance is not created yet")
     if instance.is_terminating:
@@ -122,7 +126,7 @@ def not_ready_cause(instance: Instance | None) -> ConditionValue:
 def summary_reason(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
     """Return the reason and message of a deployment without ready instances.
 
-    The cause with the highest rank is reported; of equal ranks that of the lowest ordinal.
+    The cause with the highest rank is reported. Ties go to the lowest ordinal.
     """
     best = (Reason.INSTANCES_PROVISIONING, "No instances available yet")
     rank = DEPLOYMENT_RANK[Reason.INSTANCES_PROVISIONING]
@@ -142,7 +146,7 @@ def summary_reason(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
 
 
 def _as_deployment_cause(value: ConditionValue, instance: Instance) -> tuple[Reason, str]:
-    """Return the reason and message of a deployment for the cause of one of its instances."""
+    """Translate the cause of an instance into a reason and a message of its deployment."""
     if value.reason == Reason.SCHEDULING_GATES_PRESENT and gate_names(instance) == [NETWORK]:
         return Reason.NETWORK_PROVISIONING, "Waiting for the network"
     return as_deployment_reason(value.reason), value.message
@@ -152,9 +156,9 @@ def _as_deployment_cause(value: ConditionValue, instance: Instance) -> tuple[Rea
 class TimedWait:
     """A wait of a rollout that ends by itself after a known time."""
 
-    # Seconds until the longest of the waits is over; 0 if all are over.
+    # Seconds until the last of the waits ends; 0 if all have ended.
     remaining_s: float = 0.0
-    # For how many seconds the last wait has been over; None if there was none or one continues.
+    # Seconds since the last wait ended; None if there was no wait, or if one continues.
     overdue_s: float | None = None
     # Message for users while a wait continues; otherwise empty.
     message: str = ""
@@ -198,9 +202,9 @@ def _settling_text(instances: Sequence[Instance], min_ready: MinReady) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RolloutProgress:
-    """The progress of a rollout."""
+    """The progress of a rollout, as it is kept in the status."""
 
-    # The highest number so far; None if the rollout is complete.
+    # The highest progress number so far; None if the rollout is complete.
     reached: int | None
     # The time of the last step (RFC 3339).
     at: str
@@ -216,7 +220,7 @@ def measure_progress(
     if is_new or before.progressed_at is None:
         step_at = now
     else:
-        # A status of an earlier release has counts only.
+        # Earlier releases recorded only the counts, so the number is computed from them.
         earlier = before.progress_reached
         if earlier is None:
             earlier = _count_progress(before)
@@ -249,7 +253,7 @@ def deadline_in_s(
     now: str,
     timed: TimedWait = NO_TIMED_WAIT,
 ) -> float | None:
-    """Return how long until the deadline passes; None if no rollout waits for one."""
+    """Return the seconds after which a check finds the deadline passed; None without a rollout."""
     condition = find_condition(observed.conditions, PROGRESSING)
     if condition is None or condition.reason != Reason.ROLLING_OUT:
         return None
@@ -320,9 +324,9 @@ def _was_reported(deployment: WorkloadDeployment, reason: Reason) -> bool:
 def _left_s(
     deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str, timed: TimedWait
 ) -> float:
-    """Return the seconds until the deadline.
+    """Return the seconds until the deadline, negative afterwards.
 
-    It starts at the last step, or when a timed wait is over.
+    The deadline is counted from the last step or from the end of a timed wait, whichever is later.
     """
     allowed = deployment.spec.scale_settings.progress_deadline_seconds
     still_s = parse_timestamp(now) - parse_timestamp(observed.progressed_at or now)
@@ -335,7 +339,8 @@ def _left_s(
 
 # Upper limit of the delay after a missed event.
 RECHECK_S = 60.0
-# An observation that confirms the recorded state causes no event, so the plan is computed again.
+# Delay of the next pass while the readiness of an instance is not confirmed. An observation that
+# confirms the recorded state causes no event.
 OBSERVE_AGAIN_S = 1.0
 
 
@@ -355,8 +360,8 @@ def plan_deployment(
 ) -> Plan:
     """Plan the finalizer, the instances and the status of a deployment.
 
-    ``size_of`` returns the size of an instance for quota. ``simulated``: the cell runs the
-    simulated driver. ``unobserved`` are uids of instances whose readiness is not confirmed.
+    ``size_of`` returns the size of an instance for quota. ``simulated`` is True if the cell runs
+    the simulated driver. ``unobserved`` are uids of instances whose readiness is not confirmed.
     """
     finalizer_patches = add_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
     if finalizer_patches:
@@ -386,9 +391,10 @@ def _requeue_s(
     min_ready: MinReady,
     timed: TimedWait,
 ) -> float | None:
-    """Return the delay until the next pass without an event.
+    """Return the delay until the next pass if no event occurs; None if no pass is due.
 
-    A pass is due when an instance becomes available, or when a grace period or the deadline ends.
+    A pass is due when an instance becomes available, when a grace period or the deadline ends, when
+    an instance has to be observed again, and regularly while the plan waits.
     """
     due = [deadline_in_s(deployment, status, min_ready.now, timed), timed.remaining_s or None]
     due += [min_ready.seconds_until_available(instance) for instance in instances]
@@ -422,9 +428,9 @@ def _status(
     timed: TimedWait,
     size_of: InstanceSizeLookup,
 ) -> WorkloadDeploymentStatus:
-    """Return counts and conditions.
+    """Return the status of a deployment.
 
-    An instance counts as updated by its observed template hash, whether it is ready or not.
+    An instance counts as updated if its observed template hash is current, even if it is not ready.
     """
     now = min_ready.now
     current = template_hash(deployment.spec.template)
@@ -484,9 +490,10 @@ def _replicas_ready(
 ) -> Condition:
     """Return the ReplicasReady condition: True if all desired instances are ready.
 
-    Otherwise it has the worst cause of those that are not. It is Unknown if all of those may be
-    ready, because fallback cities and users act on False. A deployment that is being deleted is
-    never ready: it desires no instances, and the project that mirrors this status may still do.
+    Otherwise it reports the cause with the highest rank. It is Unknown instead of False if every
+    desired instance may still be serving, because False engages fallback cities. A deployment that
+    is being deleted desires no instances, which would make the condition True. It is False instead,
+    because the project shows this condition and may still desire instances.
     """
     generation, desired = deployment.metadata.generation, counted.desired_replicas
     if deployment.is_terminating:

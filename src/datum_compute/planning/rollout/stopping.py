@@ -1,7 +1,7 @@
 """Instances that are stopping: grace period, condition and message.
 
-The driver sends the stop signal and kills the program after the grace period of its template. An
-instance within that time is not stuck, so rollouts count it as progress.
+The driver sends the stop signal and kills the program after the grace period of its template. Until
+then the instance is not stuck, so the progress deadline of a rollout does not run.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The deletion of a Workload: its deployments first, then dependents of its own, then the Workload.
+"""The deletion of a Workload: deployments first, then quota claim and revisions, then the Workload.
 
 Rules:
-- The finalizer of the Workload deletes them and does not leave them to garbage collection, because
-  a deletion with ``Orphan`` removes the owner references.
-- Meanwhile the status reports the deletion and counts what is left, because finalizers of other
-  components may delay it for long.
+- All of these objects are deleted before the finalizer of the Workload is removed. They are not
+  left to garbage collection, because a deletion with ``Orphan`` removes the owner references.
+- Meanwhile the status reports the deletion and counts the remaining objects, because finalizers of
+  other components may delay the deletion for a long time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def plan_workload_deletion(
     now: str,
     dependents: Sequence[Action] = (),
 ) -> Plan:
-    """Plan the deletion. ``dependents`` are the deletions after the last deployment is gone."""
+    """Plan the deletion of a Workload.
+
+    ``dependents`` are deletions to carry out after the last deployment is gone.
+    """
     status = deletion_status(workload, deployments, now)
     report = plan_status(plane, WORKLOAD, workload, status)
     if deployments:

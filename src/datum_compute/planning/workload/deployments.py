@@ -67,7 +67,7 @@ class WorkloadObjects:
 def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) -> Plan:
     """Plan the next steps of a Workload: finalizer, quota claim, then deployments.
 
-    - The finalizer is added first, because it removes everything that follows.
+    - The finalizer is added first, so that everything created later is deleted with the workload.
     - A workload without deployments waits for its claim. The claim does not affect a workload
       that has deployments.
     - A new claim has `EXPECTED_DECISION_S` before the workload reports that it waits for quota.
@@ -101,8 +101,8 @@ def plan_workload(
 ) -> Plan:
     """Plan the deployments and the status of a Workload.
 
-    ``deployments`` are all with this workload's uid. ``block_reason`` is set if none may be created
-    yet.
+    ``deployments`` are all deployments with this workload's uid. ``block_reason`` is set if no
+    deployment may be created yet.
     """
     if workload.is_terminating:
         return plan_workload_deletion(plane, workload, deployments, now)
@@ -164,7 +164,7 @@ def _assign_all_cities(
 def desired_deployments(
     workload: Workload, assignments: Assignments | None = None
 ) -> list[WorkloadDeployment]:
-    """Return the deployments of a Workload. Without ``assignments`` each city runs its own."""
+    """Return the deployments of a Workload. Without ``assignments`` no fallback city is used."""
     assignments = assignments if assignments is not None else _assign_all_cities(workload, (), "")
     return [
         _deployment(workload, placement, city, "" if city == assignment.city else assignment.city)
@@ -208,7 +208,7 @@ def _upsert(
 ) -> list[Action]:
     if observed is not None and observed.is_terminating:
         return [Wait(f"{observed.metadata.name} is being removed before it can be recreated")]
-    if observed is not None:  # the attachment has another writer
+    if observed is not None:  # another controller writes the network attachment
         attachment = observed.spec.network_attachment
         spec = msgspec.structs.replace(desired.spec, network_attachment=attachment)
         desired = msgspec.structs.replace(desired, spec=spec)

@@ -1,17 +1,19 @@
 """Fallback cities: where the replicas of a city run while the city cannot run them.
 
 Rules:
-- Fallback is off unless a placement has ``fallbackCityCodes``. Each of its cities is then decided
-  alone: a failed city never changes what another city runs.
+- Fallback is off unless a placement has ``fallbackCityCodes``. Each city of the placement is then
+  decided separately: a failed city never changes what another city runs.
 - A city has failed when fewer instances than its floor have been ready for
   ``fallbackAfterSeconds``, for a cause in the city. A bad image, missing data or exceeded quota
-  would occur in every city, so they engage no fallback; neither does a rollout.
-- The first fallback city that the placement does not use yet takes over the replicas. Until it is
-  Available and above the floor nothing is removed. If the city recovers before that, the fallback
-  is removed. If the fallback fails too, the next one takes over in the same way.
+  would occur in every city, so they do not engage a fallback. Neither does a rollout.
+- The first fallback city that the placement does not use yet takes over the replicas. Nothing is
+  removed until the fallback is Available and has as many ready instances as the floor. If the city
+  recovers before that, the fallback is removed. If the fallback fails too, the next one takes over
+  in the same way.
 - Replicas return only on request: the annotation ``returned-at`` of the workload contains the time.
   Then the city gets its replicas again, and the fallback is removed once they are Available.
-- The deployments record the assignment: a fallback has the annotation of the city it replaces.
+- The deployments record the assignment: the deployment of a fallback has an annotation with the
+  city that it replaces.
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ class FallbackDecision:
     workload: Workload
     placement: Placement
     city: str
-    live: dict[str, WorkloadDeployment]  # of the placement, by city
+    live: dict[str, WorkloadDeployment]  # not terminating, of the placement, by city
     taken: frozenset[str]
     now: str
 

@@ -6,8 +6,9 @@ Rules:
 - The name follows from the number. Two writers with a stale cache therefore conflict and do not
   record a change twice.
 - The newest ``REVISIONS_KEPT`` revisions are kept.
-- The finalizer of the workload deletes its revisions (``release_revisions``). Revisions of an
-  earlier workload that lost their owner are deleted when a workload of that name exists.
+- The revisions of a workload are deleted before its finalizer is removed (``release_revisions``).
+  Revisions of an earlier workload that lost their owner are deleted when a workload of that name
+  exists.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _CHANGES_MAX, _LINE_MAX = 100, 200
 def plan_revisions(
     plane: PlaneName, workload: Workload, revisions: Sequence[WorkloadRevision]
 ) -> Plan:
-    """Plan for all revisions with the workload's name, those of earlier workloads included."""
+    """Plan the revisions of a workload.
+
+    ``revisions`` are all with the workload's name, including those of earlier workloads.
+    """
     if workload.is_terminating:
         return Plan()
     own = own_revisions(workload, revisions)
@@ -68,7 +72,7 @@ def select_revisions(
 def release_revisions(
     plane: PlaneName, workload: Workload, revisions: Sequence[WorkloadRevision]
 ) -> list[Action]:
-    """Delete the revisions before the workload is released."""
+    """Delete the revisions of a workload that is being deleted, and ownerless earlier ones."""
     found = [*own_revisions(workload, revisions), *_ownerless_revisions(workload, revisions)]
     return [_delete(plane, revision, "its workload is being deleted") for revision in found]
 

@@ -2,9 +2,10 @@
 
 Rules:
 - Counts are added up.
-- Available is True if any deployment is; otherwise the condition of the worst deployment is used.
-- Progressing is complete if every city reports so about the current template; otherwise the state
-  of the worst city is used.
+- Available is True if any deployment is available. Otherwise the condition of the worst deployment
+  is used.
+- Progressing reports a complete rollout if every city reports one for the current template.
+  Otherwise the condition of the worst city is used.
 - Ties are broken by placement, then by deployment name, so that equal input gives equal status.
 """
 
@@ -48,7 +49,7 @@ from datum_compute.planning.workload.templates import (
 FELL_BACK = "FellBack"  # condition type
 Fallbacks = Mapping[str, Sequence[PlacementFallback]]  # by placement
 
-# Reasons of Progressing, the worst first.
+# Reasons of Progressing, worst first.
 _PROGRESS_ORDER = (
     Reason.PROGRESS_DEADLINE_EXCEEDED,
     Reason.NO_MATCHING_LOCATION,
@@ -116,7 +117,10 @@ def _with_fallback_notice(
     generation: int,
     now: str,
 ) -> list[Condition]:
-    """Add FellBack while replicas of a city run in another city or should; remove it otherwise."""
+    """Add FellBack while replicas of a city run in another city, or should run there.
+
+    Otherwise remove it.
+    """
     if not fallbacks:
         return [c for c in conditions if c.type != FELL_BACK]
     stuck = any(f.phase == "Exhausted" for f in fallbacks)
@@ -150,7 +154,7 @@ def _placement_status(
 def _available(
     deployments: Sequence[WorkloadDeployment], good: Reason, bad: Reason, generation: int, now: str
 ) -> Condition:
-    """Return Available: True if one deployment is available, otherwise that of the worst one."""
+    """Return Available: True if any deployment is available, otherwise that of the worst one."""
     found = [c for d in deployments if (c := find_condition(d.status.conditions, AVAILABLE))]
     ready = sum(d.status.ready_replicas for d in deployments)
     wanted = sum(d.status.desired_replicas for d in deployments)
@@ -167,7 +171,7 @@ def _available(
 def _progressing(
     workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
 ) -> Condition:
-    """Return Progressing: complete if every city is, otherwise that of the worst city."""
+    """Return Progressing: complete if every city is complete, otherwise that of the worst city."""
     generation, current = workload.metadata.generation, current_templates(workload)
     conditions: dict[str, tuple[Condition, str]] = {}
     unreported: list[str] = []
@@ -195,10 +199,10 @@ def _progressing(
 def _sum_counts(
     workload: Workload, placements: Sequence[Placement], deployments: Sequence[WorkloadDeployment]
 ) -> dict[str, Any]:
-    """Return the counts of the workload.
+    """Return the counts of the placements as fields of a status.
 
-    Desired is the sum over its placements. Updated and current count only deployments whose status
-    is about the current spec.
+    Desired replicas are the sum over the placements. Updated and current replicas count only in
+    deployments whose status is about the current spec.
     """
     current = current_templates(workload)
     current_reports = [

@@ -1,8 +1,8 @@
 """The instance template of a Workload in each city, and template hashes.
 
-A restart of a single city is recorded in the Workload. The template of that city has an additional
-annotation, so its instances are recreated. All other cities use the template unchanged. Equal
-templates have equal hashes, independent of the client that wrote them.
+A restart of a single city is recorded in the spec of the Workload. The template of that city gets
+an additional annotation, so its instances are recreated. All other cities use the template
+unchanged. Equal templates have equal hashes, independent of the client that wrote them.
 """
 
 from __future__ import annotations
