@@ -130,7 +130,7 @@ class World:
 async def new_world(state: Path) -> AsyncIterator[World]:
     written: list[Recorded] = []
     ports = real_ports()
-    async with served(state / "bench.db", ports, registry.CLUSTER_CONTROLLERS) as platform:
+    async with served(state / "bench.db", ports, registry.CLUSTER) as platform:
         sending = InProcessTransport(platform.dispatch)
         transport = RecordingTransport(sending, written)
         await bring_up(platform, written)

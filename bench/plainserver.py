@@ -97,5 +97,5 @@ async def serve(
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    beside = registry.CLUSTER_CONTROLLERS if WITH_CONTROLLERS in sys.argv[2:] else ()
+    beside = registry.CLUSTER if WITH_CONTROLLERS in sys.argv[2:] else ()
     sys.exit(run_until_stopped(lambda stop: serve(folder, beside, stop)))

@@ -376,7 +376,10 @@ def find_missing_package_docstring(source: Source) -> Iterator[str]:
 
 
 def assigns(source: Source, name: str) -> bool:
-    """Return True if the module assigns ``name`` at its top level."""
+    """Return True if the module assigns ``name`` at its top level.
+
+    A module of several controllers assigns names such as ``SUBNET_CONTROLLER``.
+    """
     for node in source.tree.body:
         match node:
             case ast.Assign(targets=targets):
@@ -385,8 +388,10 @@ def assigns(source: Source, name: str) -> bool:
                 assigned = [target]
             case _:
                 continue
-        if any(isinstance(target, ast.Name) and target.id == name for target in assigned):
-            return True
+        for variable in assigned:
+            found = variable.id if isinstance(variable, ast.Name) else ""
+            if found == name or ("CONTROLLER" in name and found.endswith(f"_{name}")):
+                return True
     return False
 
 
@@ -408,7 +413,8 @@ def find_unlisted(sources: list[Source], name: str, list_path: str) -> list[str]
     return [
         f"{source.path} assigns {name}; add it to {list_path}"
         for source in sources
-        if PurePosixPath(source.path).is_relative_to(folder)
+        if source is not listing
+        and PurePosixPath(source.path).is_relative_to(folder)
         and assigns(source, name)
         and not _is_mentioned(source, mentioned)
     ]

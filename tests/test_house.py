@@ -430,19 +430,26 @@ def test_similar_code_is_accepted(rule: Rule, path: str, text: str) -> None:
 def test_a_missing_line_of_a_list_is_caught() -> None:
     controller = parse_source("controllers/workload/instance.py", "CONTROLLER = 1")
     annotated = parse_source("controllers/karmada/works.py", "CONTROLLER: int = 1")
+    prefixed = parse_source("controllers/network/subnets.py", "SUBNET_CONTROLLER = 1")
     effects = parse_source("controllers/effects.py", "def carry_out(): ...")
     listing = "controllers/registry.py"
 
     def missing(registry: str) -> list[str]:
-        sources: list[Source] = [controller, annotated, effects, parse_source(listing, registry)]
+        own = parse_source(listing, registry)
+        sources: list[Source] = [controller, annotated, prefixed, effects, own]
         return find_unlisted(sources, "CONTROLLER", listing)
 
     from_module = "from datum_compute.controllers.karmada.works import CONTROLLER as work"
     from_folder = "from datum_compute.controllers.workload import instance"
+    from_folder += "\nfrom datum_compute.controllers.network import subnets"
     assert missing(f"{from_module}\n{from_folder}") == []
-    assert missing(f"{from_module}\nNAMES = ['datum_compute.controllers.workload.instance']") == []
+    names = [
+        f"datum_compute.controllers.{name}" for name in ("workload.instance", "network.subnets")
+    ]
+    assert missing(f"{from_module}\nNAMES = {names}") == []
     assert missing(from_module) == [
-        f"controllers/workload/instance.py assigns CONTROLLER; add it to {listing}"
+        f"{path} assigns CONTROLLER; add it to {listing}"
+        for path in ("controllers/workload/instance.py", "controllers/network/subnets.py")
     ]
 
 

@@ -415,8 +415,8 @@ def roles_of(layout: WorldLayout) -> list[HostRoles]:
     if layout.processes == "one":
         everything = (*EVERYTHING, *_publishing(layout))
         return [HostRoles("all", layout.planes, True, everything, (), publishes=layout.published)]
-    of_cells = tuple(c for c in registry.CLUSTER_CONTROLLERS if c.role == "cell")
-    of_centre = tuple(c for c in registry.CLUSTER_CONTROLLERS if c.role != "cell")
+    of_cells = tuple(c for c in registry.CLUSTER if c.role == "cell")
+    of_centre = tuple(c for c in registry.CLUSTER if c.role != "cell")
     of_centre += registry.PROJECT_MEMBERSHIP
     managing = (*registry.MANAGEMENT, *registry.HUB)
     if layout.processes == "managers":

@@ -76,7 +76,7 @@ def with_cluster_controllers(test: Callable[[ClusterFixture], Coroutine[Any, Any
         here = ClusterFixture(planes)
         ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
         manager = build_manager(
-            registry.CLUSTER_CONTROLLERS,
+            registry.CLUSTER,
             {},
             ports,
             holdings=planes.server.holdings,

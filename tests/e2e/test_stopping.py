@@ -147,11 +147,11 @@ def test_a_manager_gives_its_lease_back_and_the_next_one_leads(
         first = holder(platform)
         with manager(platform, "two") as two:
             log = platform.state / "two.log"
-            eventually(lambda: "waiting to lead" in log.read_text(), "two waits")
+            eventually(lambda: "waiting for lease" in log.read_text(), "two waits")
             one.send_signal(signal.SIGTERM)
             assert one.wait(timeout=STOP_S) == 0
             said = [entry["message"] for entry in lines(platform.state / "one.log")]
-            assert any("was given back" in message for message in said)
+            assert any("was released" in message for message in said)
             eventually(lambda: holder(platform) not in ("", first), "two leads")
             two.send_signal(signal.SIGTERM)
             assert two.wait(timeout=STOP_S) == 0
@@ -185,7 +185,7 @@ def test_a_manager_that_loses_its_lease_ends_with_an_error(
         eventually(lambda: bool(holder(platform)), "one leads")
         asyncio.run(take_over())
         assert one.wait(timeout=STOP_S) == 1
-    assert "held by a stranger" in (platform.state / "one.log").read_text()
+    assert "holder: a stranger" in (platform.state / "one.log").read_text()
     assert holder(platform) == "a stranger"
 
 

@@ -218,7 +218,7 @@ def run_embedded(story: Story, name: str) -> None:
     """Run the test in virtual time, only with the controllers of the hub and of Kubernetes."""
 
     async def main(loop: VirtualLoop) -> None:
-        controllers = (*registry.HUB, *registry.CLUSTER_CONTROLLERS)
+        controllers = (*registry.HUB, *registry.CLUSTER)
         cells = {"dfw": cell_plane("dfw"), "ord": cell_plane("ord")}
         host: SingleHost = single_host(
             loop, projects=(), cells=tuple(cells.values()), controllers=controllers

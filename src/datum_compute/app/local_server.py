@@ -140,7 +140,7 @@ def _cells(settings: LocalSettings, state: Path) -> tuple[PlaneName, ...]:
 
 def _controllers(settings: LocalSettings, machines: Machines) -> tuple[Controller[Context], ...]:
     if not settings.controllers:
-        return (*registry.CLUSTER_CONTROLLERS, *registry.PROJECT_MEMBERSHIP)
+        return (*registry.CLUSTER, *registry.PROJECT_MEMBERSHIP)
     group = EVERYTHING if settings.cells_inside else registry.HUB_PROCESS
     return (*group, *publishing_over(machines))
 

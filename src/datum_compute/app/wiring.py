@@ -82,7 +82,7 @@ EVERYTHING = (
     *registry.MANAGEMENT,
     *registry.HUB,
     *registry.CELL,
-    *registry.CLUSTER_CONTROLLERS,
+    *registry.CLUSTER,
     *registry.PROJECT_MEMBERSHIP,
 )
 _HELD_BACK = finalized_kinds_on("project", EVERYTHING)

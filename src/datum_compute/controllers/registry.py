@@ -77,7 +77,7 @@ PUBLISHING: tuple[Controller[Context], ...] = (endpoints.CONTROLLER,)
 
 # Controllers of a Kubernetes cluster and of the platform. They run with the planes of the embedded
 # server; a real cluster or platform runs its own.
-CLUSTER_CONTROLLERS: tuple[Controller[Context], ...] = (
+CLUSTER: tuple[Controller[Context], ...] = (
     *garbage_collector.CONTROLLERS,
     *namespaces.NAMESPACE_CONTROLLERS,
     *namespaces.CONTENT_CONTROLLERS,
@@ -101,12 +101,12 @@ LOCATION_BINDINGS: tuple[Controller[Context], ...] = (locations.BINDING_CONTROLL
 HUB_PROCESS: tuple[Controller[Context], ...] = (
     *MANAGEMENT,
     *HUB,
-    *(c for c in CLUSTER_CONTROLLERS if c.role != "cell"),
+    *(c for c in CLUSTER if c.role != "cell"),
     *PROJECT_MEMBERSHIP,
 )
 CELL_PROCESS: tuple[Controller[Context], ...] = (
     *CELL,
-    *(c for c in CLUSTER_CONTROLLERS if c.role == "cell"),
+    *(c for c in CLUSTER if c.role == "cell"),
 )
 
 

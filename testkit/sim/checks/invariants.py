@@ -496,7 +496,7 @@ def exclusion_checked(report_violation: Callable[[str], None]) -> Iterator[None]
         registry.MANAGEMENT,
         registry.HUB,
         registry.CELL,
-        registry.CLUSTER_CONTROLLERS,
+        registry.CLUSTER,
         registry.PROJECT_MEMBERSHIP,
         registry.HUB_NAMESPACE_MEMBERSHIP,
     )

@@ -78,7 +78,7 @@ def controller_named(name: str) -> Controller[Any]:
         registry.MANAGEMENT,
         registry.HUB,
         registry.CELL,
-        registry.CLUSTER_CONTROLLERS,
+        registry.CLUSTER,
         registry.PROJECT_MEMBERSHIP,
         registry.HUB_NAMESPACE_MEMBERSHIP,
     )

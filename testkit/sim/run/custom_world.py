@@ -227,9 +227,7 @@ class _CustomWorld:
             on_exit=self._on_exit,
             on_answer=lambda _request, _response: None,
         )
-        cluster_controllers = tuple(
-            c for c in registry.CLUSTER_CONTROLLERS if c.role in ("hub", "platform")
-        )
+        cluster_controllers = tuple(c for c in registry.CLUSTER if c.role in ("hub", "platform"))
         process = partial(_CustomProcess, program=self._program)
         cast = (
             HostRoles(CENTRE, _PLANES, True, cluster_controllers, ()),

@@ -242,7 +242,7 @@ class SingleClusterWorld:
         controllers = registry.single_cluster(PROJECT)
         for number, roles in enumerate(
             (
-                HostRoles(SERVER_HOST, (PLATFORM, HUB), True, registry.CLUSTER_CONTROLLERS, ()),
+                HostRoles(SERVER_HOST, (PLATFORM, HUB), True, registry.CLUSTER, ()),
                 HostRoles(MANAGER_HOST, (), False, controllers, names, single_project=PROJECT),
             )
         ):
