@@ -279,7 +279,7 @@ class InstanceControlStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 PROGRAMMED, AVAILABLE, READY = "Programmed", "Available", "Ready"
-# Conditions that gates leave behind; planning/rollout/gates.py tells how a gate and its condition
+# Conditions that gates leave behind; planning/rollout/gates.py states how a gate and its condition
 # belong.
 QUOTA_GRANTED, REFERENCED_DATA_READY, NETWORK_READY = (
     "QuotaGranted",

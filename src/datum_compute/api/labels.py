@@ -92,7 +92,7 @@ INSTANCE_NAMESPACE = _COMPUTE + "instance-namespace"
 NETWORK = _NETWORKING + "network"
 LOCATION = _NETWORKING + "location"
 NETWORK_CONTEXT = _NETWORKING + "network-context"
-# On NetworkContexts: the binding that took hold of it last (planning/network/networks.py says why).
+# On NetworkContexts: the last binding that used it (the reason is in planning/network/networks.py).
 LAST_HOLDER = _NETWORKING + "last-holder"
 
 # On IPAllocations: the pool, the project and the uid of whoever holds the prefix.

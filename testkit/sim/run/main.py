@@ -316,11 +316,11 @@ class _Progress:
     def __init__(self, count: int | None, clock: Callable[[], float]) -> None:
         self._of = f" of {count}" if count is not None else ""
         self._clock = clock
-        self._began_s = self._told_s = clock()
+        self._began_s = self._printed_s = clock()
 
     def tell(self, done: int, failed: int) -> None:
-        if self._clock() - self._told_s >= _PROGRESS_EVERY_S:
-            self._told_s = self._clock()
+        if self._clock() - self._printed_s >= _PROGRESS_EVERY_S:
+            self._printed_s = self._clock()
             _print(f"... {done}{self._of}, {failed} failed", sys.stderr)
 
     def end(self, done: int) -> None:
