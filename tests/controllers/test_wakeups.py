@@ -30,7 +30,7 @@ from datum_compute.api.timestamps import parse_timestamp, timestamp
 from datum_compute.controllers.federation import instances as writeback
 from datum_compute.controllers.network.networks import affects_bindings
 from datum_compute.controllers.quota import claims as claimrelease
-from datum_compute.controllers.workload import instance, machine
+from datum_compute.controllers.workload import endpoints, instance, machine
 from datum_compute.controllers.workload import server as provisioner
 from datum_compute.planning.federation.instances import should_publish
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
@@ -154,3 +154,13 @@ def test_bindings_are_not_woken_by_holders_of_their_context() -> None:
     assert affects_bindings(context, replace(context, spec=replace(spec, mtu=1400)))
     going = replace(context.metadata, deletion_timestamp=NOW)
     assert affects_bindings(context, replace(context, metadata=going))
+
+
+def test_the_published_ports_are_updated_when_a_crashed_machine_accepts_connections() -> None:
+    crashed = a_server("Failed")
+    recovering = replace(crashed, status=replace(crashed.status, recovering=True))
+    assert endpoints.recovery_changed(crashed, recovering)
+    assert endpoints.recovery_changed(recovering, crashed)
+    assert endpoints.recovery_changed(crashed, a_server("Running"))
+    assert not endpoints.recovery_changed(recovering, a_server("Running"))
+    assert not endpoints.recovery_changed(a_server("Pending"), crashed)

@@ -68,6 +68,13 @@ class ServerStatus(ApiStruct, frozen=True, kw_only=True):
     spec_fingerprint: Annotated[
         str, says("Fingerprint of the spec that the machine was started from; empty if unknown.")
     ] = ""
+    recovering: Annotated[
+        bool,
+        Meta(
+            description="Whether its ports accept connections again after an exit, while the "
+            "machine is still Failed because it has not run for long enough."
+        ),
+    ] = False
 
 
 class Server(ApiObject, frozen=True, kw_only=True):

@@ -80,6 +80,8 @@ class MachineState:
     # machine_fingerprint() of the spec that the machine was started from; empty if an earlier
     # release started it.
     spec_fingerprint: str = ""
+    # Failed after an exit, but restarted, and its ports accept connections again.
+    is_recovering: bool = False
 
 
 class NotObserved(Enum):

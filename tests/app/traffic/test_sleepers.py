@@ -8,7 +8,8 @@ import pytest
 
 from datum_compute.api.scaletozero import SleepMode
 from datum_compute.app.traffic.balance import BUSY_AT, HOLD_S
-from tests.app.traffic.sleeping_world import BOOT_S, IDLE_S, STOP_S, World, in_world
+from datum_compute.drivers.driver import MachineState
+from tests.app.traffic.sleeping_world import BOOT_S, CELL, IDLE_S, STOP_S, World, in_world
 
 MODES: tuple[SleepMode, ...] = ("pause", "stop")
 EACH_MODE = pytest.mark.parametrize("mode", MODES)
@@ -67,6 +68,19 @@ def test_no_connection_is_lost_whenever_it_comes(seed: int) -> None:
         return set(await asyncio.gather(*(visitor(number) for number in range(40))))
 
     assert "" not in in_world(story, MODES[seed % 2], machines=2, seed=seed)
+
+
+def test_a_machine_that_recovers_from_a_crash_is_ready_for_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def observe(_machine_id: str) -> MachineState:
+        return MachineState("Failed", "InstanceCrashing", is_recovering=True)
+
+    async def story(world: World) -> bool:
+        monkeypatch.setattr(world.driver, "observe", observe)
+        return await world.sleepers.check(CELL, world.ids[0])
+
+    assert in_world(story)
 
 
 def test_one_that_is_awake_is_asked_before_one_that_sleeps() -> None:

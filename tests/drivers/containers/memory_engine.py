@@ -38,6 +38,7 @@ class MemoryEngine(Engine):
     - ``broken``: containers that the engine lists and cannot inspect.
     - ``hangs_commands``: no command ends.
     - ``hang_at_command``: the engine hangs from the next start of a command.
+    - ``starts_at``: the time that it records for a start.
     """
 
     def __init__(self, owner: ContainerOwner) -> None:
@@ -47,6 +48,7 @@ class MemoryEngine(Engine):
         self.broken: set[str] = set()
         self.requests: list[str] = []
         self.is_away = False
+        self.starts_at = STARTED_AT
         self._went_away = asyncio.Event()
         self.hangs_commands = False
         self.pings = 0
@@ -131,7 +133,7 @@ class MemoryEngine(Engine):
             case "GET", "json":
                 return container
             case "POST", "start":
-                container["State"] |= {"Status": "running"}
+                container["State"] |= {"Status": "running", "StartedAt": self.starts_at}
             case "POST", "stop":
                 container["State"] |= {"Status": "exited", "ExitCode": 0}
             case "DELETE", "":

@@ -13,6 +13,8 @@ import msgspec
 import pytest
 
 from datum_compute.api.containeroptions import ExecAction, Probe, TcpSocket
+from datum_compute.api.instance import ContainerPort
+from datum_compute.api.timestamps import timestamp
 from datum_compute.app.datafolders import HostFolders
 from datum_compute.app.logarchive import CrashReportFiles, LogFiles
 from datum_compute.drivers.containers.container_spec import (
@@ -36,6 +38,7 @@ from tests.drivers.containers.memory_engine import MemoryEngine
 OWNER = ContainerOwner("platform", "dfw")
 ID = "ns/web-0/1"
 HOST = "127.0.0.1"
+UNIX_S = 2e9
 PLAIN = MachinePlan(containers=[ContainerPlan(name="app", image="web:1")], addresses=[HOST])
 T = TypeVar("T")
 
@@ -66,7 +69,7 @@ def a_driver(
         ContainerOperations(engine, OWNER, HostFolders(state / "data"), archive),
         OWNER,
         {} if records is None else records,
-        unix_s=lambda: 2e9,
+        unix_s=lambda: UNIX_S,
         elapsed_s=elapsed_s,
         save=lambda: None,
         save_now=lambda: None,
@@ -178,6 +181,26 @@ async def test_an_adopted_machine_that_has_ended_is_observed_and_restarted(tmp_p
             while (state := await first_report(driver)).phase != "Failed":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert (state.reason, state.exit_code) == ("InstanceCrashing", 137)
+
+
+async def test_a_machine_that_crashed_recovers_when_its_port_accepts_connections(
+    tmp_path: Path,
+) -> None:
+    engine, clock = MemoryEngine(OWNER), Clock()
+    record = MachineRecord(is_down=True, container="app", exit_code=1, ended_s=UNIX_S - 11)
+    engine.starts_at = timestamp(UNIX_S - 1)
+    listener = await asyncio.start_server(lambda _reader, writer: writer.close(), HOST, 0)
+    port = ContainerPort(name="http", port=listener.sockets[0].getsockname()[1])
+    container = ContainerPlan(name="app", image="web:1", ports=[port])
+    engine.add(ID, MachinePlan(containers=[container], addresses=[HOST]), status="exited")
+    async with listener, running(a_driver(engine, tmp_path, clock, {ID: record})) as driver:
+        async with asyncio.timeout(20):
+            async for machine_id in driver.changes():
+                state = await driver.observe(machine_id)
+                if isinstance(state, MachineState) and state.is_recovering:
+                    break
+        assert isinstance(state, MachineState)
+        assert (state.phase, state.restarts, state.addresses) == ("Failed", 1, (HOST,))
 
 
 async def test_an_adopted_machine_that_sleeps_needs_no_probe(tmp_path: Path) -> None:

@@ -103,6 +103,23 @@ def test_a_restarted_machine_with_an_open_port_counts_as_crashed_until_it_is_pro
     assert snapshot_state(a_plan(HTTP), later, open_port, "").phase == "Running"
 
 
+def test_a_restarted_machine_is_recovering_while_its_ports_accept_connections() -> None:
+    """It receives traffic at once, although it does not count as ready yet."""
+    ended = MachineRecord(exit_code=1, ended_s=40.0, restarts=1)
+    snapshot = a_snapshot(ended, started_s=45.0)
+    open_port = ReadinessResults(verdicts={"app": True})
+    recovering = snapshot_state(a_plan(HTTP), snapshot, open_port, "")
+    assert (recovering.phase, recovering.is_recovering) == ("Failed", True)
+    assert recovering.addresses == (HOST,)
+    for results in (ReadinessResults(), ReadinessResults(verdicts={"app": False})):
+        closed = snapshot_state(a_plan(HTTP), snapshot, results, "")
+        assert (closed.phase, closed.is_recovering) == ("Failed", False)
+    down = a_snapshot(msgspec.structs.replace(ended, is_down=True), started_s=45.0)
+    assert not snapshot_state(a_plan(HTTP), down, open_port, "").is_recovering
+    unchecked = snapshot_state(a_plan(), snapshot, ReadinessResults(), "")
+    assert not unchecked.is_recovering, "nothing shows that it serves"
+
+
 def test_the_label_of_a_container_is_the_same_as_before_ports_were_checked() -> None:
     """The check is not part of the plan, so containers of an earlier release are checked too."""
     label = container_labels(OWNER, ID, "app", a_plan(HTTP))[PLAN]

@@ -60,6 +60,7 @@ class Report:
     images: tuple[ImageRecord, ...] = ()
     last_wake: Wake | None = None
     spec_fingerprint: str = ""
+    is_recovering: bool = False
 
 
 UNKNOWN = Report("Unknown", "NotObserved", "the engine does not answer")

@@ -11,8 +11,10 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.codec import plain
 from datum_compute.api.conditions import (
+    FALSE,
     UNKNOWN,
     Condition,
+    ConditionStatus,
     ConditionValue,
     find_condition,
     make_condition,
@@ -32,6 +34,7 @@ from datum_compute.api.instance import (
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta import ObjectMeta, OwnerReference, Ref, owner_reference, ref_of
 from datum_compute.api.plane import cell_plane
+from datum_compute.api.reasons import Reason
 from datum_compute.api.server import Phase, Server, ServerSpec, ServerStatus, machine_fingerprint
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.network.addresses import interface_of
@@ -604,22 +607,47 @@ def with_ports(*ports: ContainerPort, terminating: bool = False) -> WorkloadDepl
     return msgspec.structs.replace(deployment, spec=spec)
 
 
-def unobserved(instance: Instance, reason: str = "NotObserved") -> Instance:
-    ready = make_condition(READY, ConditionValue(UNKNOWN, reason, ""), generation=1, now=NOW)
+def with_ready(instance: Instance, status: ConditionStatus, reason: str) -> Instance:
+    ready = make_condition(READY, ConditionValue(status, reason, ""), generation=1, now=NOW)
     conditions = with_condition(instance.status.conditions, ready)
     return msgspec.structs.replace(
         instance, status=msgspec.structs.replace(instance.status, conditions=conditions)
     )
 
 
+def unobserved(instance: Instance, reason: str = "NotObserved") -> Instance:
+    return with_ready(instance, UNKNOWN, reason)
+
+
+def with_status(status: ServerStatus) -> Server:
+    return msgspec.structs.replace(OWN, status=status)
+
+
 def test_an_unobserved_instance_keeps_its_connections() -> None:
     """An unreachable engine stops no instance. An instance that was never set up does not serve."""
-    assert accepts_connections(an_instance(0))
-    assert accepts_connections(unobserved(an_instance(0)))
-    assert not accepts_connections(an_instance(0, ready=False))
-    assert not accepts_connections(unobserved(an_instance(0, ready=False)))
-    assert not accepts_connections(unobserved(an_instance(0), reason="Pending"))
-    assert not accepts_connections(an_instance(0, terminating=True))
+    assert accepts_connections(an_instance(0), None)
+    assert accepts_connections(unobserved(an_instance(0)), None)
+    assert not accepts_connections(an_instance(0, ready=False), None)
+    assert not accepts_connections(unobserved(an_instance(0, ready=False)), None)
+    assert not accepts_connections(unobserved(an_instance(0), reason="Pending"), None)
+    assert not accepts_connections(an_instance(0, terminating=True), None)
+
+
+def test_a_crashed_instance_accepts_connections_as_soon_as_its_machine_does() -> None:
+    """It counts as ready later, when its program has run for a while."""
+    crashed = with_ready(an_instance(0), FALSE, Reason.INSTANCE_CRASHING)
+    assert not accepts_connections(crashed, None)
+    assert not accepts_connections(crashed, with_status(ServerStatus(phase="Failed")))
+    recovering = with_status(ServerStatus(phase="Failed", recovering=True))
+    assert accepts_connections(crashed, recovering)
+    running = with_status(ServerStatus(phase="Running"))
+    assert accepts_connections(crashed, running), "Ready of the instance is written next"
+    unready = with_status(ServerStatus(phase="Running", reason="NotReady"))
+    assert not accepts_connections(crashed, unready)
+    gated = with_ready(an_instance(0), FALSE, Reason.PENDING_QUOTA)
+    assert not accepts_connections(gated, recovering)
+    stopping = msgspec.structs.replace(crashed, metadata=an_instance(0, terminating=True).metadata)
+    assert not accepts_connections(stopping, recovering)
 
 
 WEB = ContainerPort(name="http", port=8080)

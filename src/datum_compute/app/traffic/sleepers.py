@@ -219,6 +219,8 @@ class Sleepers:
             raise NotWoken("its machine is gone")
         if isinstance(state, NotObserved):
             return True  # an adopted machine may serve already; the attempt to connect decides
+        if state.is_recovering:
+            return True
         if state.phase in ("Failed", "Stopped"):
             raise NotWoken(state.message or state.reason or state.phase)
         return state.phase == "Running" and not state.reason

@@ -13,7 +13,7 @@ from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.scaletozero import seconds_of
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.server import Server, ServerSpec
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.drivers.traffic import Backend, SleepPolicy
@@ -24,9 +24,10 @@ from datum_compute.planning.rollout.server import (
     last_ports,
     plan_endpoints,
     published_ports,
+    recovers_from_crash,
 )
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.informer import ObjectChange
 
 # How long a connection waits for its machine to wake.
@@ -44,7 +45,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     ports, last = published_ports(deployment), last_ports(deployment)
     await traffic.withdraw(owner, [port.name for port in ports])
-    serving = [i for i in _instances(view, key.ref) if accepts_connections(i)]
+    servers = view.read(SERVER)
+    serving = [
+        i for i in _instances(view, key.ref) if accepts_connections(i, servers.get(ref_of(i)))
+    ]
     published = {}
     for port in ports:
         backends = [b for i in serving for b in _backends(view, i, port.name)]
@@ -101,9 +105,32 @@ def from_instance(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
         yield Key(view.plane, Ref(metadata.namespace, name))
 
 
+def from_server(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    instance = view.cached(INSTANCE).get(ref_of(change.latest))
+    if instance is not None:
+        yield from from_instance(view, ObjectChange(None, instance))
+
+
+def recovery_changed(old: Server, new: Server) -> bool:
+    """Return True if the machine accepts connections again, or no longer, after a crash.
+
+    Other changes of a Server that matter also change its Instance.
+    """
+    return recovers_from_crash(old) != recovers_from_crash(new)
+
+
 CONTROLLER = Controller(
     name="publishing",
     role="cell",
     reconcile=reconcile,
-    edges=(for_(DEPLOYMENT), watches(INSTANCE, from_instance), reads(SERVER)),
+    edges=(
+        for_(DEPLOYMENT),
+        watches(INSTANCE, from_instance),
+        watches(
+            SERVER,
+            from_server,
+            update_filter=recovery_changed,
+            create_filter=recovers_from_crash,
+        ),
+    ),
 )

@@ -2,17 +2,19 @@
 
 - A setup problem is reported before anything else.
 - A machine that exited before and has no readiness probe counts as crashed until it has been up for
-  PROVEN_AFTER_S: its port may be open for a moment before it exits again.
+  PROVEN_AFTER_S: its port may be open for a moment before it exits again. It is recovering while
+  its ports accept connections, so that it receives traffic before it counts as ready.
 - A machine that was woken is reported as Sleeping until it is ready, for a limited time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from datum_compute.api.reasons import Reason
 from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
+from datum_compute.drivers.containers.inspection import InspectedContainer
 from datum_compute.drivers.containers.machine import Machine, MachineSnapshot
 from datum_compute.drivers.driver import MachineState
 
@@ -57,10 +59,17 @@ def snapshot_state(
         message = progress or "the containers are being set up"
         return MachineState("Pending", Reason.STARTING, message, restarts=restarts)
     containers = [snapshot.inspected[name] for name in snapshot.container_names]
-    if record.is_down or unproven_until_s(plan, snapshot) is not None:
-        return crashed_state(plan, snapshot)
     reason, message = _unready_reason(plan, results)
     is_up = all(c.is_up for c in containers)
+    if record.is_down:
+        return crashed_state(plan, snapshot)
+    if unproven_until_s(plan, snapshot) is not None:
+        is_checked = any(c.readiness_check is not None for c in plan.containers)
+        return replace(
+            crashed_state(plan, snapshot),
+            addresses=_addresses(plan, containers),
+            is_recovering=is_up and is_checked and not reason,
+        )
     is_waking = snapshot.now_s < snapshot.shown_asleep_until_s and (reason or not is_up)
     is_asleep = record.sleep_mode or all(c.state == "paused" for c in containers)
     if not (is_up or is_asleep or is_waking):
@@ -77,9 +86,13 @@ def snapshot_state(
         restarts=restarts,
         exit_code=record.exit_code,
         started_at=max(c.started_at for c in containers),
-        addresses=tuple(plan.addresses) or containers[0].addresses,
+        addresses=_addresses(plan, containers),
         images=plan.images,
     )
+
+
+def _addresses(plan: MachinePlan, containers: Sequence[InspectedContainer]) -> tuple[str, ...]:
+    return tuple(plan.addresses) or containers[0].addresses
 
 
 def unproven_until_s(plan: MachinePlan, snapshot: MachineSnapshot) -> float | None:

@@ -77,6 +77,8 @@ class MachineReport(Protocol):
     def last_wake(self) -> Wake | None: ...
     @property
     def spec_fingerprint(self) -> str: ...
+    @property
+    def is_recovering(self) -> bool: ...
 
 
 class MachineStep(Enum):
@@ -190,6 +192,7 @@ def observed_status(server: Server, state: MachineReport | None) -> ServerStatus
         images=list(state.images),
         last_wake=state.last_wake or server.status.last_wake,
         spec_fingerprint=state.spec_fingerprint,
+        recovering=state.is_recovering,
     )
 
 

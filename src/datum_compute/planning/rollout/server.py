@@ -473,11 +473,13 @@ def published_ports(deployment: WorkloadDeployment) -> list[ContainerPort]:
     return [port for c in containers for port in c.ports if port.protocol == "TCP"]
 
 
-def accepts_connections(instance: Instance) -> bool:
+def accepts_connections(instance: Instance, server: Server | None) -> bool:
     """Return True if connections are forwarded to the instance.
 
     The instance is ready, or it was set up and the driver cannot observe it now. An unreachable
-    container engine does not stop instances.
+    container engine does not stop instances. An instance that crashed accepts connections as soon
+    as its machine does. It counts as ready later, so that a rollout does not continue with a
+    program that exits again.
     """
     if instance.is_terminating:
         return False
@@ -487,7 +489,15 @@ def accepts_connections(instance: Instance) -> bool:
         Reason.NOT_OBSERVED,
     )
     programmed = is_true(instance.status.conditions, PROGRAMMED)
-    return is_ready(instance) or (unobserved and programmed)
+    crashed = ready is not None and ready.reason == Reason.INSTANCE_CRASHING
+    recovered = crashed and server is not None and recovers_from_crash(server)
+    return is_ready(instance) or (unobserved and programmed) or recovered
+
+
+def recovers_from_crash(server: Server) -> bool:
+    """Return True if the machine accepts connections again after a crash."""
+    status = server.status
+    return status.recovering or (status.phase == "Running" and not status.reason)
 
 
 def last_ports(deployment: WorkloadDeployment) -> dict[str, int]:
