@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.cli.rollout import Cause, Phase, Place, assess_rollout, expected_wait_s
+from datum_compute.cli.rollout import Cause, Phase, Place, StallTimer, assess_rollout, settling_s
 from tests.cli.objects import condition, deployment, instance, workload
 
 DFW, ORD = Place("default", "DFW"), Place("default", "ORD")
@@ -187,9 +187,28 @@ STOPPING = instance("web-0", "DFW", condition("Ready", "False", "Stopping"))
 CRASHING = instance("web-1", "DFW", condition("Ready", "False", "InstanceCrashing"))
 
 
-def test_an_instance_that_stops_is_given_its_grace_period() -> None:
-    assert expected_wait_s([deployment("DFW")], [CRASHING]) == 0
-    assert expected_wait_s([deployment("DFW")], [CRASHING, STOPPING]) == 30
+def test_the_grace_period_of_a_stopping_instance_is_progress() -> None:
+    """Also when it is over: a stall begins with the end of the announced wait."""
+    timer = StallTimer()
+    timer.record("counts", [CRASHING], 100.0)
+    timer.record("counts", [CRASHING], 110.0)
+    assert timer.moved_s == 100.0
+    timer.record("counts", [CRASHING, STOPPING], 110.0)
+    timer.record("counts", [CRASHING, STOPPING], 139.0)
+    assert (timer.moved_s, timer.is_waiting) == (139.0, True)
+    timer.record("counts", [CRASHING], 141.0)
+    assert (timer.moved_s, timer.is_waiting) == (139.0, False)
+    timer.record("other counts", [CRASHING], 142.0)
+    assert timer.moved_s == 142.0
+
+
+def test_an_instance_that_exceeds_its_grace_period_is_no_progress() -> None:
+    timer = StallTimer()
+    timer.record("counts", [STOPPING], 100.0)
+    timer.record("counts", [STOPPING], 190.0)
+    timer.record("counts", [], 191.0)
+    timer.record("counts", [STOPPING], 192.0)
+    assert timer.moved_s == 130.0
 
 
 @pytest.mark.parametrize(("setting", "expected"), [(None, 5), (60, 60), (0, 0)])
@@ -198,5 +217,5 @@ def test_a_ready_instance_is_given_time_to_become_available(
 ) -> None:
     settled = deployment("DFW", (2, 2, 2, 2), available_replicas=2, min_ready_s=setting)
     settling = deployment("DFW", (2, 2, 2, 2), available_replicas=1, min_ready_s=setting)
-    assert expected_wait_s([settled], []) == 0
-    assert expected_wait_s([settled, settling], []) == expected
+    assert settling_s([settled]) == 0
+    assert settling_s([settled, settling]) == expected

@@ -17,7 +17,7 @@ the rollout: an unreachable cell must not keep a deploy from finishing elsewhere
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from datum_compute.api.codec import JsonObject
@@ -238,22 +238,40 @@ def is_overdue(deployment: WorkloadDeployment) -> bool:
     return overdue and _is_told(deployment)
 
 
-def expected_wait_s(
-    deployments: Sequence[WorkloadDeployment], instances: Sequence[Instance]
-) -> float:
-    """Return how long a rollout may take no step although nothing is wrong.
-
-    That is the longest grace period of a stopping instance, or the time that a ready instance needs
-    to become available if that is longer.
-    """
-    graces = [grace_period_s(instance) for instance in instances if is_stopping(instance)]
+def settling_s(deployments: Sequence[WorkloadDeployment]) -> float:
+    """Return how long the ready instances need at most to become available."""
     settling = [
         UNCHECKED_MIN_READY_S if seconds is None else seconds
         for d in deployments
         if d.status.available_or_ready < d.status.ready_replicas
         for seconds in [d.spec.scale_settings.min_ready_seconds]
     ]
-    return max([*graces, *settling], default=0)
+    return max(settling, default=0)
+
+
+@dataclass(slots=True)
+class StallTimer:
+    """Measures how long a rollout has taken no step.
+
+    The grace period of an instance that stops is no stall. It counts once for each instance, from
+    when it was first seen stopping, because the clock of the platform may differ.
+    """
+
+    moved_s: float = 0.0
+    is_waiting: bool = False  # for an instance to stop, within its grace period
+    _counts: object = None
+    _stopping_since_s: dict[str, float] = field(default_factory=dict)
+
+    def record(self, counts: object, instances: Iterable[Instance], now_s: float) -> None:
+        """Record what was observed now. ``counts`` changes with every step of the rollout."""
+        if counts != self._counts:
+            self._counts, self.moved_s = counts, now_s
+        self.is_waiting = False
+        for instance in filter(is_stopping, instances):
+            since_s = self._stopping_since_s.setdefault(instance.metadata.uid, now_s)
+            ends_s = since_s + grace_period_s(instance)
+            self.is_waiting = self.is_waiting or now_s < ends_s
+            self.moved_s = max(self.moved_s, min(now_s, ends_s))
 
 
 def is_stopping(instance: Instance) -> bool:

@@ -9,7 +9,7 @@ within its grace period is no stall. The rollout itself goes on either way.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.api.workload import Workload
@@ -20,10 +20,11 @@ from datum_compute.cli.rollout import (
     Phase,
     PlaceProgress,
     Progress,
+    StallTimer,
     assess_rollout,
-    expected_wait_s,
     is_overdue,
     place_document,
+    settling_s,
 )
 from datum_compute.cli.rollout_view import RolloutView, build_view
 from datum_compute.cli.session import Session
@@ -51,25 +52,24 @@ class RolloutWatch:
     view: RolloutView
     started_s: float
     latest: Progress | None = None
-    _moved_s: float = 0.0
+    _timer: StallTimer = field(default_factory=StallTimer)
     _told: str = ""
 
     async def look(self) -> Arrived[Progress] | WatchFor:
         observed = await observe(self.session, self.name, self.uid)
         workload = self._same(observed)
-        before, now = self.latest, asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
         self.latest = assess_rollout(
             workload,
             observed.deployments.items,
             observed.instances.items,
             generation=self.generation,
         )
-        if before is None or _counts(before) != _counts(self.latest):
-            self._moved_s = now
+        self._timer.record(_counts(self.latest), observed.instances.items, now)
         self.view.show(self.latest, self.generation, now - self.started_s)
         if self.latest.done or (self.latest.observed and self.latest.paused):
             return Arrived(self.latest)
-        await self._judge(observed, workload, now - self._moved_s)
+        await self._judge(observed, workload, now - self._timer.moved_s)
         uid = self.uid
         if not self.latest.observed:
             version = workload.metadata.resource_version
@@ -98,8 +98,9 @@ class RolloutWatch:
         exceeded = workload.status.observed_generation >= self.generation and any(
             is_overdue(deployment) for deployment in deployments
         )
-        stalled_s = still_s - expected_wait_s(deployments, instances)
-        if not exceeded and stalled_s < min(patience.stall_s, patience.verdict_s):
+        stalled_s = still_s - settling_s(deployments)
+        is_early = stalled_s < min(patience.stall_s, patience.verdict_s)
+        if not exceeded and (is_early or self._timer.is_waiting):
             return
         cause = explain_workload(workload, deployments, instances).cause
         cause = replace(cause, command=self.session.runnable(cause.command))
