@@ -24,6 +24,17 @@ async def ends_of(session: Session, name: str) -> list[JsonObject]:
     return items
 
 
+def split_by_template(
+    ends: list[JsonObject], template_hash: str
+) -> tuple[list[JsonObject], list[JsonObject]]:
+    """Return the ends with this template, and those with another one.
+
+    An end without a hash counts as one with this template: an earlier release reported it.
+    """
+    current = [end for end in ends if end.get("templateHash", "") in ("", template_hash)]
+    return current, [end for end in ends if end not in current]
+
+
 def print_ends(session: Session, ends: list[JsonObject]) -> None:
     """The last one in full, those before it in a line each."""
     if not ends:
@@ -39,9 +50,21 @@ def print_ends(session: Session, ends: list[JsonObject]) -> None:
             data(f"  {title}:")
         for line in lines:
             data(f"    {one_line(line)}")
-    if earlier:
-        data("Ended before:")
-    for end in reversed(earlier):
+    _print_summary(session, "Ended before:", earlier)
+
+
+def print_earlier_versions(session: Session, ends: list[JsonObject]) -> None:
+    """Print in a line each how the instance ended with other templates."""
+    if ends:
+        session.output.data("")
+    _print_summary(session, "Ended before, with another version:", ends)
+
+
+def _print_summary(session: Session, title: str, ends: list[JsonObject]) -> None:
+    data, now = session.output.data, session.surroundings.now()
+    if ends:
+        data(title)
+    for end in reversed(ends):
         data(f"  {age_since(end['endedAt'], now)} ago: {one_line(end['message'])}")
 
 

@@ -32,6 +32,7 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "cpu": ("string", "Processors, such as 500m."),
     "created": ("integer", "How many instances would be new."),
     "crashes": ("list", "How it ended within the last day, the last end last."),
+    "earlierCrashes": ("list", "How it ended with another template, the last end last."),
     "createdAt": ("time", "When it was created."),
     "description": ("string", "What the service does."),
     "desired": ("integer", "Instances that there should be."),
@@ -161,7 +162,7 @@ DOCUMENTS: Mapping[str, tuple[str, ...]] = {
     "instances describe": (
         *(*_INSTANCE, "cell", "containers", "conditions", "gates", "lastWake", "crashes"),
     ),
-    "explain": ("links", "cause", "plan", "planAsOf", "crashes"),
+    "explain": ("links", "cause", "plan", "planAsOf", "crashes", "earlierCrashes"),
     "access status": (
         *("service", "description", "project", "state", "message", "requestedAt", "entitlement"),
     ),

@@ -16,9 +16,16 @@ from datum_compute.api.conditions import TRUE
 from datum_compute.api.errors import NotFound
 from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta import Ref, ref_of
 from datum_compute.api.reasons import Reason
-from datum_compute.cli.crashes import ends_of, print_ends, print_gone
+from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.cli.crashes import (
+    ends_of,
+    print_earlier_versions,
+    print_ends,
+    print_gone,
+    split_by_template,
+)
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.instances import located
 from datum_compute.cli.listing import print_document, read_options
@@ -33,9 +40,11 @@ from datum_compute.cli.words import silent_since
 from datum_compute.planning.explain.explain import (
     Explanation,
     Link,
+    deployment_ref,
     explain_instance,
     explain_workload,
 )
+from datum_compute.planning.workload.templates import template_hash
 
 _WHOSE = {
     "you": "your move",
@@ -81,12 +90,13 @@ def explain(ctx: click.Context, name: str, output_format: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Links with the plane that says each, what the platform plans next, and how the instance that
-    is the cause has ended before."""
+    """Links with the plane of each, the next steps of the platform, and the ends of the instance
+    that is the cause: with its current template, and with earlier ones."""
 
     links: tuple[tuple[str, Link], ...]
     steps: tuple[str, ...]
     ends: tuple[JsonObject, ...] = ()
+    earlier_ends: tuple[JsonObject, ...] = ()
 
     @property
     def cause(self) -> Link:
@@ -107,15 +117,21 @@ async def _explained(session: Session, name: str) -> Chain:
         explanation = explain_instance(
             instance, workload=found.place.workload, deployment=deployment
         )
-        return await _chain(session, explanation, [instance])
+        deployments = [] if deployment is None else [deployment]
+        return await _chain(session, explanation, [instance], deployments)
     workload = await find_workload(session, name)
     observed = await observe_parts(session, workload)
-    instances = observed.instances.items
-    explanation = explain_workload(workload, observed.deployments.items, instances)
-    return await _chain(session, explanation, instances)
+    instances, deployments = observed.instances.items, observed.deployments.items
+    explanation = explain_workload(workload, deployments, instances)
+    return await _chain(session, explanation, instances, deployments)
 
 
-async def _chain(session: Session, explanation: Explanation, instances: list[Instance]) -> Chain:
+async def _chain(
+    session: Session,
+    explanation: Explanation,
+    instances: list[Instance],
+    deployments: list[WorkloadDeployment],
+) -> Chain:
     links, cause = [(session.place, link) for link in explanation.links], explanation.cause
     ends: list[JsonObject] = []
     if cause.status != TRUE:
@@ -126,7 +142,24 @@ async def _chain(session: Session, explanation: Explanation, instances: list[Ins
     links = [
         (plane, replace(link, command=session.runnable(link.command))) for plane, link in links
     ]
-    return Chain(tuple(links), explanation.steps, tuple(e for e in ends if not e["planned"]))
+    crashes = [end for end in ends if not end["planned"]]
+    template = _current_template(cause.ref, instances, deployments)
+    current, earlier = split_by_template(crashes, template)
+    return Chain(tuple(links), explanation.steps, tuple(current), tuple(earlier))
+
+
+def _current_template(
+    ref: Ref, instances: list[Instance], deployments: list[WorkloadDeployment]
+) -> str:
+    """Return the hash of the template that an instance should have; empty if it is unknown."""
+    instance = next((i for i in instances if ref_of(i) == ref), None)
+    if instance is None:
+        return ""
+    owner = deployment_ref(instance)
+    deployment = next((d for d in deployments if ref_of(d) == owner), None)
+    if deployment is not None:
+        return template_hash(deployment.spec.template)
+    return instance.spec.controller.template_hash
 
 
 async def _instance(session: Session, name: str) -> Instance | None:
@@ -155,6 +188,7 @@ def _print(session: Session, chain: Chain) -> None:
     for step in chain.steps:
         data(f"  {one_line(step)}")
     print_ends(session, list(chain.ends))
+    print_earlier_versions(session, list(chain.earlier_ends))
 
 
 def _then(chain: Chain, now: float) -> str:
@@ -177,6 +211,7 @@ def chain_document(chain: Chain) -> JsonObject:
         "plan": list(chain.steps),
         "planAsOf": chain.as_of,
         "crashes": list(chain.ends),
+        "earlierCrashes": list(chain.earlier_ends),
     }
 
 

@@ -80,13 +80,15 @@ class CrashReport(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """How a machine ended.
 
     ``planned``: its removal was requested, for example by a rollout. Otherwise a process exited, or
-    the driver stopped it for the reason in ``message``.
+    the driver stopped it for the reason in ``message``. ``template_hash`` is that of the instance
+    template; empty if an earlier release started the machine.
     """
 
     ended_at: str
     message: str
     planned: bool = False
     uid: str = ""
+    template_hash: str = ""
     container: str = ""
     started_at: str = ""
     exit_code: int | None = None

@@ -151,6 +151,7 @@ def test_the_plan_is_read_from_the_labels_and_contains_no_secret() -> None:
     plan = build_plan(OWNER, spec, {"app": 64})
     labels = container_labels(OWNER, ID, "app", plan)
     assert read_plan(labels) == plan
+    assert plan.template_hash == "h"
     assert "hidden" not in str(labels)
     assert read_plan({}) is None
 

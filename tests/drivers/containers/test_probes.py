@@ -23,7 +23,7 @@ from datum_compute.drivers.containers.container_spec import (
     container_labels,
     read_plan,
 )
-from datum_compute.drivers.containers.crash_reports import build_crash_report
+from datum_compute.drivers.containers.crash_reports import build_crash_report, build_removal_report
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.containers.inspection import InspectedContainer
 from datum_compute.drivers.containers.machine import (
@@ -306,6 +306,13 @@ async def test_a_crash_report_contains_only_probe_results_from_before_the_exit()
     failure = f"GET http://{HOST}:{port}/: 503"
     assert reported_probes(machine, ended_s=1.5) == {}, "it arrived at 2"
     assert reported_probes(machine, ended_s=2.5) == {"readiness probe of a": failure}
+
+
+def test_a_crash_report_names_the_template_that_the_machine_ran() -> None:
+    plan = msgspec.structs.replace(a_plan(HTTP), template_hash="h")
+    machine = Machine(ID, plan, record=MachineRecord(container="app", is_down=True, exit_code=1))
+    assert build_crash_report(machine, 1.0).template_hash == "h"
+    assert build_removal_report(machine, None, (), 1.0).template_hash == "h"
 
 
 def reported_probes(machine: Machine, ended_s: float) -> dict[str, str]:

@@ -6,7 +6,13 @@ from typing import Any
 
 from datum_compute.api.codec import typed
 from datum_compute.api.server import ServerSpec
-from datum_compute.drivers.pods.pod_spec import MACHINE, PORT_CHECKED, pod_body, pod_name
+from datum_compute.drivers.pods.pod_spec import (
+    MACHINE,
+    PORT_CHECKED,
+    TEMPLATE_HASH,
+    pod_body,
+    pod_name,
+)
 
 ID = "ns-1/web-0/0e0f3c1e-0000-4000-8000-000000000001"
 SAID: dict[str, Any] = {
@@ -104,7 +110,9 @@ def test_pod_names_differ_between_machines() -> None:
     assert pod_name("ns/web-0/1") != pod_name("ns/web-0/2")
     assert pod_name(ID).startswith("web-0-")
     assert len(pod_name(f"ns/{'a' * 63}/1")) <= 63
-    assert build_pod()["metadata"]["annotations"][MACHINE] == ID
+    annotations = build_pod()["metadata"]["annotations"]
+    assert annotations[MACHINE] == ID
+    assert annotations[TEMPLATE_HASH] == "abc"
 
 
 def with_ports(*ports: dict[str, Any], **fields: Any) -> Any:

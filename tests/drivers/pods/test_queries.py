@@ -16,6 +16,7 @@ from datum_compute.drivers.logs import LogQuery
 from datum_compute.drivers.pods.pod_spec import (
     MACHINE,
     SERVER_NAME,
+    TEMPLATE_HASH,
     pod_body,
     pod_name,
     server_label,
@@ -33,7 +34,7 @@ def pod(status: JsonObject | None = None, machine_id: str = ID, **metadata: Any)
         "metadata": {
             "namespace": "ns",
             "name": pod_name(machine_id),
-            "annotations": {MACHINE: machine_id},
+            "annotations": {MACHINE: machine_id, TEMPLATE_HASH: "h"},
             **metadata,
         },
         "spec": {"containers": [{"name": "app", "resources": {"limits": {"memory": "256Mi"}}}]},
@@ -135,6 +136,7 @@ async def test_the_last_exit_of_a_container_is_reported() -> None:
     status = {**RUNNING, "restartCount": 2, "lastState": {"terminated": ended}}
     (report,) = await PodQueries(Cluster(pods=[pod(status)])).crashes("ns/web-0")
     assert (report.exit_code, report.out_of_memory, report.restarts) == (137, True, 2)
+    assert report.template_hash == "h"
     assert (report.ended_at, report.lines) == ("2026-01-01T00:00:09Z", ["first", "last"])
 
 

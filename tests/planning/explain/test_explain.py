@@ -11,7 +11,7 @@ import pytest
 
 import datum_compute
 from datum_compute.api.conditions import FALSE, TRUE, Condition, ConditionValue, make_condition
-from datum_compute.api.instance import Instance, SchedulingGate
+from datum_compute.api.instance import Instance, InstanceControl, SchedulingGate
 from datum_compute.api.meta import ObjectMeta
 from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
 from datum_compute.api.server import Server, ServerSpec, ServerStatus
@@ -128,6 +128,7 @@ GOOD = (
     reported("Programmed", TRUE, "Programmed"),
     reported("Available", TRUE, "Available"),
 )
+CRASHING = reported("Available", FALSE, "InstanceCrashing", "container app exited with code 1")
 NO_IMAGE = reported("Programmed", FALSE, "ImageUnavailable", "no such tag")
 
 
@@ -285,3 +286,27 @@ def test_the_steps_wait_for_a_replacement_that_is_not_available_yet() -> None:
         "wait: web-dfw-1 is ready but not yet available",
         "deferred delete Instance default/web-dfw-0: of an older template",
     )
+
+
+def test_the_crash_of_an_undone_template_is_not_the_cause() -> None:
+    """A rollout undo replaces the instance: what it ran before explains nothing."""
+    _, (deployment,), (instance,) = observed("web:1", CRASHING)
+    crashing = explain_deployment(deployment, [instance])
+    assert (crashing.cause.kind, crashing.cause.reason) == ("Instance", "InstanceCrashing")
+    outdated = msgspec.structs.replace(
+        instance,
+        spec=msgspec.structs.replace(
+            instance.spec, controller=InstanceControl(template_hash="undone")
+        ),
+    )
+    metadata = msgspec.structs.replace(deployment.metadata, generation=2)
+    undone = explain_deployment(msgspec.structs.replace(deployment, metadata=metadata), [outdated])
+    assert [(link.kind, link.condition) for link in undone.links] == [
+        ("WorkloadDeployment", "Observed")
+    ]
+    (step,) = undone.steps
+    assert step.endswith("not ready and of an older template")
+    paused = msgspec.structs.replace(
+        deployment, spec=msgspec.structs.replace(deployment.spec, paused=True)
+    )
+    assert explain_deployment(paused, [outdated]).cause.kind == "Instance", "nothing replaces it"

@@ -92,7 +92,9 @@ class MachinePlan(ApiStruct, frozen=True, kw_only=True):
     network: str = DEFAULT_NETWORK
     addresses: list[str] = []
     grace_s: int = GRACE_S
-    spec_fingerprint: str = ""  # see MachineState; empty on containers of earlier releases
+    # Empty on containers of earlier releases; see MachineState and CrashReport.
+    spec_fingerprint: str = ""
+    template_hash: str = ""
 
     @property
     def images(self) -> tuple[ImageRecord, ...]:
@@ -111,6 +113,7 @@ def build_plan(owner: ContainerOwner, spec: ServerSpec, memory: Mapping[str, int
         addresses=addresses,
         grace_s=spec.termination_grace_period_seconds,
         spec_fingerprint=machine_fingerprint(spec),
+        template_hash=spec.template_hash,
     )
 
 

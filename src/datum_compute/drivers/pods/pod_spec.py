@@ -32,6 +32,7 @@ SERVER_NAME = "region.datumapis.com/server"
 # An annotation, because the id of a machine is too long for a label.
 MACHINE = "region.datumapis.com/machine"
 SPEC_FINGERPRINT = "region.datumapis.com/spec-fingerprint"
+TEMPLATE_HASH = "region.datumapis.com/template-hash"
 # An annotation with the names of the containers whose readiness probe is our port check.
 PORT_CHECKED = "region.datumapis.com/port-checked"
 
@@ -77,6 +78,7 @@ def pod_body(machine_id: str, spec: ServerSpec) -> JsonObject:
             "annotations": {
                 MACHINE: machine_id,
                 SPEC_FINGERPRINT: machine_fingerprint(spec),
+                TEMPLATE_HASH: spec.template_hash,
                 **_port_check_annotation(spec),
             },
         },

@@ -31,7 +31,7 @@ from datum_compute.drivers.logs import (
     requested_tail,
     source_key,
 )
-from datum_compute.drivers.pods.pod_spec import SERVER_NAME, server_label
+from datum_compute.drivers.pods.pod_spec import SERVER_NAME, TEMPLATE_HASH, server_label
 from datum_compute.drivers.pods.status import exit_message, machine_id_of
 from datum_compute.drivers.queries import (
     CrashReport,
@@ -219,6 +219,7 @@ def _crash_report(pod: Pod, status: ContainerStatus, ended: Terminated) -> Crash
         ended_at=ended.finished_at or "",
         message=exit_message(status.name, ended),
         uid=machine_id_of(pod).rpartition("/")[2],
+        template_hash=pod.metadata.annotations.get(TEMPLATE_HASH, ""),
         container=status.name,
         started_at=ended.started_at or "",
         exit_code=ended.exit_code,

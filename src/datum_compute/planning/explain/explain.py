@@ -27,6 +27,7 @@ from datum_compute.planning.explain.advice import Actor, advice_on
 from datum_compute.planning.plan import Create, Delete, Wait, is_deferred
 from datum_compute.planning.rollout.instances import plan_instances
 from datum_compute.planning.rollout.slots import WITHOUT_DELAY, MinReady, min_ready_seconds, ordinal
+from datum_compute.planning.workload.templates import template_hash
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -34,6 +35,13 @@ T = TypeVar("T", bound=ApiObject)
 _CELL = PlaneName("cell")
 # Phases of a Server that explain why its Instance is not ready.
 _UNREADY_PHASES = ("Failed", "Pending", "Unknown")
+# Reasons that a new template can remove.
+_CAUSED_BY_TEMPLATE = (
+    Reason.IMAGE_UNAVAILABLE,
+    Reason.INSTANCE_CRASHING,
+    Reason.CONFIGURATION_ERROR,
+    Reason.NOT_READY,
+)
 # Reasons of Ready that are not copied from another condition.
 _NO_CAUSE = (Reason.PENDING, Reason.PENDING_PROGRAMMING)
 
@@ -118,12 +126,24 @@ def explain_deployment(
     planned = plan_instances(_CELL, deployment, own, _min_ready(deployment, own)).actions
     # Label repairs are not steps of a rollout, and copies have the labels of another plane.
     steps = tuple(describe_action(a) for a in planned if isinstance(a, Create | Delete | Wait))
-    unready = [i for i in own if _instance_condition(i).status != TRUE]
+    unready = [
+        i
+        for i in own
+        if _instance_condition(i).status != TRUE and not _is_outdated_problem(i, deployment)
+    ]
     if not unready:
         return Explanation((first,), steps)
     worst = min(unready, key=lambda i: (-_instance_rank(i), ordinal(i), i.metadata.name))
     below = explain_instance(worst, servers, workload, deployment)
     return Explanation((first, *below.links), steps)
+
+
+def _is_outdated_problem(instance: Instance, deployment: WorkloadDeployment) -> bool:
+    """Return True if an earlier template caused the problem of an instance that is replaced now."""
+    if deployment.spec.paused or _instance_condition(instance).reason not in _CAUSED_BY_TEMPLATE:
+        return False
+    current = template_hash(deployment.spec.template)
+    return instance.spec.controller.template_hash not in ("", current)
 
 
 def _min_ready(deployment: WorkloadDeployment, instances: Sequence[Instance]) -> MinReady:
@@ -200,7 +220,11 @@ def _deployment_condition(deployment: WorkloadDeployment) -> Condition:
     available = find_condition(conditions, AVAILABLE)
     if deployment.is_terminating and not (available and available.reason == Reason.REMOVING):
         return _deletion_condition(deployment)
-    return _first_problem(deployment, conditions, (AVAILABLE, REPLICAS_READY, PROGRESSING))
+    condition = _first_problem(deployment, conditions, (AVAILABLE, REPLICAS_READY, PROGRESSING))
+    is_outdated = deployment.status.observed_generation < deployment.metadata.generation
+    if is_outdated and condition.reason in _CAUSED_BY_TEMPLATE:
+        return _unobserved_condition(deployment)
+    return condition
 
 
 def _instance_condition(instance: Instance) -> Condition:

@@ -1,0 +1,86 @@
+"""explain: which crash reports belong to the cause."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from datum_compute.api.codec import JsonObject, encode, plain
+from datum_compute.api.exchange import Request, Response
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.timestamps import timestamp
+from datum_compute.client.client import Client
+from datum_compute.drivers.queries import CrashReport, CrashReportList
+from datum_compute.planning.workload.templates import template_hash
+from tests.cli.surroundings import NOW, Desk
+from tests.cli.world import NAMESPACE, World, report, workloads
+
+
+async def starting(client: Client) -> None:
+    async for workload in workloads(client):
+        await report(client, workload, failure=("Starting", "the containers are being started"))
+
+
+@pytest.fixture
+def world() -> World:
+    return World(player=starting)
+
+
+@pytest.fixture
+def desk(desk: Desk, local_platform: None) -> Desk:
+    desk.run("deploy", "web", "--image=web:1", "--city=DFW", "-y", "--timeout=1s")
+    return desk
+
+
+def current_template(world: World) -> str:
+    (found,) = world.do(lambda client: client.list(DEPLOYMENT, NAMESPACE)).items
+    return template_hash(found.spec.template)
+
+
+def crash(message: str, template: str, ago_s: float) -> CrashReport:
+    ended_at = timestamp(NOW - ago_s)
+    return CrashReport(ended_at=ended_at, message=message, template_hash=template)
+
+
+def answer_crashes(world: World, *reports: CrashReport) -> None:
+    def answer(request: Request) -> Response | None:
+        is_read = request.path.endswith("/crashes")
+        return (
+            Response(200, encode(plain(CrashReportList(items=list(reports))))) if is_read else None
+        )
+
+    world.gateway = answer
+
+
+def explained(desk: Desk) -> JsonObject:
+    assert desk.run("explain", "web", "-o", "json") == 0
+    found: JsonObject = json.loads(desk.out)
+    return found
+
+
+def test_a_crash_of_another_template_is_not_the_cause(desk: Desk, world: World) -> None:
+    """A rollout undo leaves the instance with its name and a new template."""
+    answer_crashes(world, crash("container app exited with code 1", "undone", ago_s=40))
+    found = explained(desk)
+    assert found["crashes"] == []
+    assert [end["templateHash"] for end in found["earlierCrashes"]] == ["undone"]
+    assert desk.run("explain", "web") == 0
+    assert "\nEnded 40s ago" not in desk.out
+    history = "Ended before, with another version:\n  40s ago: container app exited with code 1\n"
+    assert history in desk.out
+
+
+def test_a_crash_of_the_current_template_is_shown_in_full(desk: Desk, world: World) -> None:
+    undone = crash("out of memory", "undone", ago_s=90)
+    of_earlier_release = crash("exited with code 2", "", ago_s=60)
+    current = crash("exited with code 3", current_template(world), ago_s=30)
+    answer_crashes(world, undone, of_earlier_release, current)
+    found = explained(desk)
+    assert [end["message"] for end in found["crashes"]] == [
+        "exited with code 2",
+        "exited with code 3",
+    ]
+    assert [end["message"] for end in found["earlierCrashes"]] == ["out of memory"]
+    assert desk.run("explain", "web") == 0
+    assert "\nEnded 30s ago: exited with code 3\n" in desk.out
