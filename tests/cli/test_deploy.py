@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from datum_compute.api.codec import plain
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.exchange import Request
 from datum_compute.api.kinds import WORKLOAD
@@ -105,10 +106,28 @@ def test_a_new_image_says_that_instances_are_replaced(desk: Desk, world: World) 
     desk.run(*FIRST)
     assert desk.run("deploy", "web", "--image=web:2", "-y") == 0
     assert (
-        "  containers[app].image: web:1 -> web:2\n  Recreates 4 instances, in order: web-"
-        in desk.err
+        "  containers[app].image: web:1 -> web:2\n"
+        "  Recreates 4 instances, one at a time in each of 2 cities: web-" in desk.err
     )
     assert stored(world)["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "pace"), [(1, "one at a time: web-"), ("100%", "up to 2 at a time: web-")]
+)
+def test_the_plan_shows_how_many_instances_are_replaced_at_once(
+    desk: Desk, world: World, limit: int | str, pace: str
+) -> None:
+    assert desk.run("deploy", "web", "--image=web:1", "--city=DFW", "--min=2", "-y") == 0
+
+    async def allow(client: Client) -> None:
+        placements = plain((await client.get(WORKLOAD, WEB)).spec)["placements"]
+        placements[0]["scaleSettings"]["maxUnavailable"] = limit
+        await client.patch(WORKLOAD, WEB, {"spec": {"placements": placements}})
+
+    world.do(allow)
+    assert desk.run("deploy", "web", "--image=web:2", "-y") == 0
+    assert f"  Recreates 2 instances, {pace}" in desk.err
 
 
 def test_without_a_terminal_only_what_removes_something_needs_a_yes(

@@ -74,7 +74,10 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "quota": ("list of strings", "What would be used of what may be used."),
     "ready": ("integer or string", "Instances that are ready; of one, its Ready condition."),
     "reason": ("string", "The reason, one word for programs."),
-    "recreated": ("list of strings", "Instances that would be replaced, in that order."),
+    "recreated": (
+        "list of strings",
+        "Instances that would be replaced, in this order in each city.",
+    ),
     "references": ("list of strings", "ConfigMaps and Secrets, and whether they are there."),
     "removals": ("list of strings", "What would be taken away."),
     "removed": ("list of strings", "Instances that would go."),

@@ -39,18 +39,31 @@ from datum_compute.cli.quota import bucket_name, bucket_order, shown_amount, sho
 from datum_compute.cli.rollout import place_of
 from datum_compute.cli.session import Session
 from datum_compute.planning.quota.claims import is_granted, requests_of, size_of
-from datum_compute.planning.rollout.slots import slots_of
+from datum_compute.planning.rollout.slots import slots_of, unavailable_max
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.templates import template_hash
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceChanges:
+    """Names of the instances that are recreated and removed, and how many are created.
+
+    ``cities`` is the number of cities that recreate instances, all at the same time. ``at_once`` is
+    how many each of them may recreate at the same time.
+    """
+
+    recreated: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    created: int = 0
+    cities: int = 0
+    at_once: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
     """``problems`` as the errors that they would be; ``warnings`` keep nobody from going on."""
 
-    recreated: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    created: int = 0
+    instances: InstanceChanges = InstanceChanges()
     quota: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
@@ -59,9 +72,9 @@ class Preview:
 
     def document(self) -> JsonObject:
         return {
-            "recreated": list(self.recreated),
-            "removed": list(self.removed),
-            "created": self.created,
+            "recreated": list(self.instances.recreated),
+            "removed": list(self.instances.removed),
+            "created": self.instances.created,
             "quota": list(self.quota),
             "references": list(self.references),
             "images": list(self.images),
@@ -71,20 +84,25 @@ class Preview:
 
 
 def preview_lines(preview: Preview) -> list[str]:
-    lines = []
-    if preview.recreated:
-        many = render_count(len(preview.recreated), "instance")
-        lines.append(f"Recreates {many}, in order: {_some(preview.recreated)}")
-    if preview.removed:
-        many = render_count(len(preview.removed), "instance")
-        lines.append(f"Removes {many}: {_some(preview.removed)}")
-    if preview.created:
-        lines.append(f"Creates {render_count(preview.created, 'instance')}")
+    lines, changes = [], preview.instances
+    if changes.recreated:
+        many = render_count(len(changes.recreated), "instance")
+        lines.append(f"Recreates {many}, {_pace(changes)}: {_some(changes.recreated)}")
+    if changes.removed:
+        many = render_count(len(changes.removed), "instance")
+        lines.append(f"Removes {many}: {_some(changes.removed)}")
+    if changes.created:
+        lines.append(f"Creates {render_count(changes.created, 'instance')}")
     for title, said in (("Quota", preview.quota), ("Refers to", preview.references)):
         if said:
             lines.append(f"{title}: {', '.join(said)}")
     lines += [f"Image {image}" for image in preview.images]
     return [*lines, *preview.warnings]
+
+
+def _pace(changes: InstanceChanges) -> str:
+    pace = "one at a time" if changes.at_once == 1 else f"up to {changes.at_once} at a time"
+    return pace if changes.cities == 1 else f"{pace} in each of {changes.cities} cities"
 
 
 def _some(names: Sequence[str], most: int = 6) -> str:
@@ -98,12 +116,12 @@ async def preview_plan(session: Session, plan: Plan) -> Preview:
         return Preview()
     after = typed(plan.outcome, Workload)
     observed = await observe(session, plan.name, after.metadata.uid)
-    slots = _slots(after, observed.deployments.items, observed.instances.items)
+    changes = _instance_changes(after, observed.deployments.items, observed.instances.items)
     quota, shortages = await _quota(session, after, observed.instances.items, plan)
     found, missing = await _references(session, after)
     images, refused = await checked_images(session, after)
     return Preview(
-        *slots,
+        changes,
         quota=tuple(quota),
         references=tuple(found),
         images=tuple(images),
@@ -121,12 +139,11 @@ def _paused(session: Session, after: Workload) -> Iterator[str]:
 # --- instances
 
 
-def _slots(
+def _instance_changes(
     after: Workload, deployments: Sequence[WorkloadDeployment], instances: Sequence[Instance]
-) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    """Names of the instances that are recreated and removed; how many are new."""
+) -> InstanceChanges:
     recreated: list[str] = []
-    created, kept = 0, set()
+    created, kept, cities, at_once = 0, set(), set(), 1
     before = {d.metadata.name: d for d in deployments}
     for wanted in desired_deployments(after):
         name, minimum = wanted.metadata.name, wanted.spec.scale_settings.min_replicas
@@ -137,12 +154,16 @@ def _slots(
         if present is not None and not wanted.spec.paused and _is_rolled(present, wanted):
             numbers = sorted((n for n in held if n < minimum), reverse=True)
             recreated += [held[number].metadata.name for number in numbers]
+            if numbers:
+                cities.add(wanted.spec.city_code)
+                at_once = max(at_once, unavailable_max(wanted.spec.scale_settings, minimum))
     going = sorted(
         (place_of(i), i.metadata.name)
         for i in instances
         if not i.is_terminating and i.metadata.name not in kept
     )
-    return tuple(recreated), tuple(name for _, name in going), created
+    removed = tuple(name for _, name in going)
+    return InstanceChanges(tuple(recreated), removed, created, len(cities), at_once)
 
 
 def _is_named(instance: Instance, deployment: str) -> bool:
