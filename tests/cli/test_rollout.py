@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.instance import Instance, InstanceControlStatus
+from datum_compute.api.workloaddeployment import ObservedSource, WorkloadDeployment
 from datum_compute.cli.rollout import Cause, Phase, Place, StallTimer, assess_rollout, settling_s
+from datum_compute.planning.workload.templates import template_hash
 from tests.cli.objects import condition, deployment, instance, workload
 
 DFW, ORD = Place("default", "DFW"), Place("default", "ORD")
@@ -179,6 +182,44 @@ def test_the_workload_speaks_when_no_city_does() -> None:
 def test_without_any_reason_the_blocker_is_the_first_city_that_is_not_done() -> None:
     progress = assess_rollout(workload("DFW", "ORD"), [deployment("DFW")], [])
     assert progress.blocker == (ORD, Cause())
+
+
+# --- instances that are up to date
+
+
+def with_template_hash(reported: str) -> WorkloadDeployment:
+    """Return a deployment with a new spec and a status that counts an old one."""
+    stale = deployment("DFW", (3, 3, 3, 3), generation=2, observed=1)
+    source = ObservedSource(generation=1, template_hash=reported)
+    return msgspec.structs.replace(
+        stale, status=msgspec.structs.replace(stale.status, observed_source=source)
+    )
+
+
+def with_observed_hash(name: str, observed: str) -> Instance:
+    found = instance(name, "DFW")
+    control = InstanceControlStatus(observed_template_hash=observed)
+    return msgspec.structs.replace(
+        found, status=msgspec.structs.replace(found.status, controller=control)
+    )
+
+
+def updated(found: WorkloadDeployment, *instances: Instance) -> int:
+    (place,) = assess_rollout(workload("DFW"), [found], instances).places
+    assert place.phase is Phase.UPDATING
+    return place.updated
+
+
+def test_a_scale_leaves_instances_up_to_date() -> None:
+    current = template_hash(deployment("DFW").spec.template)
+    assert updated(with_template_hash(current)) == 3
+    assert updated(with_template_hash("other")) == 0
+
+
+def test_without_a_federation_the_instances_show_whether_they_are_up_to_date() -> None:
+    current = template_hash(deployment("DFW").spec.template)
+    instances = [with_observed_hash("web-0", current), with_observed_hash("web-1", "other")]
+    assert updated(with_template_hash(""), *instances) == 1
 
 
 # --- how long it may take no step although nothing is wrong

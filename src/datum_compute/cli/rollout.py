@@ -17,7 +17,7 @@ the rollout: an unreachable cell must not keep a deploy from finishing elsewhere
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from datum_compute.api.codec import JsonObject
@@ -30,6 +30,7 @@ from datum_compute.api.workload import PROGRESSING, Workload
 from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.rollout.slots import UNCHECKED_MIN_READY_S
 from datum_compute.planning.rollout.stopping import grace_period_s
+from datum_compute.planning.workload.templates import template_hash
 
 # Reasons that only point at another object, which knows the cause.
 POINTERS = frozenset(
@@ -128,7 +129,7 @@ def assess_rollout(
         observed=workload.status.observed_generation >= wanted,
         places=tuple(_progress(p, by_place.get(p), instances, workload) for p in expected),
         removing=tuple(
-            _counts(place, Phase.REMOVING, found, _cause(place, found, instances))
+            _counts(place, Phase.REMOVING, found, instances)
             for place, found in sorted(by_place.items())
             if place not in expected
         ),
@@ -179,16 +180,16 @@ def _progress(
         )
         return PlaceProgress(place, Phase.WAITING, desired=desired)
     if deployment.is_terminating:
-        return _counts(place, Phase.WAITING, deployment, _cause(place, deployment, instances))
-    done = _counts(place, Phase.DONE, deployment, Cause())
-    counts = {done.updated, done.ready, done.available, done.replicas}
-    if _is_told(deployment) and counts == {done.desired}:
-        return done
-    return _counts(place, Phase.UPDATING, deployment, _cause(place, deployment, instances))
+        return _counts(place, Phase.WAITING, deployment, instances)
+    found = _counts(place, Phase.UPDATING, deployment, instances)
+    counts = {found.updated, found.ready, found.available, found.replicas}
+    if _is_told(deployment) and counts == {found.desired}:
+        return replace(found, phase=Phase.DONE, cause=Cause())
+    return found
 
 
 def _counts(
-    place: Place, phase: Phase, deployment: WorkloadDeployment, cause: Cause
+    place: Place, phase: Phase, deployment: WorkloadDeployment, instances: Sequence[Instance]
 ) -> PlaceProgress:
     status = deployment.status
     told = _is_told(deployment)
@@ -198,13 +199,28 @@ def _counts(
         phase=phase,
         ready=status.ready_replicas,
         available=status.available_or_ready,
-        # An old status counts what was up to date then, and what was wanted then.
-        updated=status.updated_replicas if told else 0,
+        updated=_updated(place, deployment, instances),
         replicas=status.replicas,
         # Zero is what a status says that was never written: nobody can want less than one.
         desired=desired or deployment.spec.scale_settings.min_replicas,
-        cause=cause,
+        cause=_cause(place, deployment, instances),
     )
+
+
+def _updated(place: Place, deployment: WorkloadDeployment, instances: Sequence[Instance]) -> int:
+    """Return how many instances have the current template.
+
+    An old status counts those with the template of that time, which is the current one if only the
+    scale has changed. Without a federation the status does not name its template.
+    """
+    status, current = deployment.status, template_hash(deployment.spec.template)
+    reported = status.observed_source.template_hash
+    if _is_told(deployment) or reported == current:
+        return status.updated_replicas
+    if reported:
+        return 0
+    here = (i for i in instances if place_of(i) == place)
+    return sum(i.status.controller.observed_template_hash == current for i in here)
 
 
 def _is_told(deployment: WorkloadDeployment) -> bool:
