@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,8 @@ from datum_compute.drivers.driver import DriverError
 
 # Where engines listen if nobody says otherwise; the first that answers is taken.
 SOCKETS = ("/run/podman/podman.sock", "/run/docker.sock", "/var/run/docker.sock")
-ANSWER_S = 10.0  # one that is starting, or busy, takes seconds
+# An engine that is starting, or busy, may take many seconds. One that is missing is found at once.
+ANSWER_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +35,33 @@ class FoundEngine:
     facts: EngineVersion
 
 
-async def find_engine(sockets: Sequence[str]) -> FoundEngine:
-    """The first that answers; StateError says what was tried and what to do."""
-    tried = []
-    for socket in sockets:
-        engine = Engine(socket)
+async def find_engine(
+    sockets: Sequence[str], open_engine: Callable[[str], Engine] = Engine
+) -> FoundEngine:
+    """Return the first engine that answers. All of them are queried at the same time.
+
+    Raises StateError with what was tried, for how long, and what to do.
+    """
+
+    async def read_version(socket: str) -> EngineVersion | DriverError:
+        engine = open_engine(socket)
         try:
-            return FoundEngine(socket, await engine.read_version(ANSWER_S))
+            return await engine.read_version(ANSWER_S)
         except DriverError as error:
-            tried.append(f"{socket}: {error}")
+            return error
         finally:
             await engine.aclose()
+
+    tried = []
+    async with asyncio.TaskGroup() as group:
+        tasks = {socket: group.create_task(read_version(socket)) for socket in sockets}
+        for socket, task in tasks.items():
+            found = await task
+            if isinstance(found, EngineVersion):
+                for other in tasks.values():
+                    other.cancel()
+                return FoundEngine(socket, found)
+            tried.append(f"{socket}: {found}")
     raise StateError(
         "no container engine answers (" + "; ".join(tried) + "). Start one: 'podman system "
         "service --time=0 unix:///run/podman/podman.sock' or the Docker daemon; name its socket "

@@ -33,7 +33,7 @@ from datum_compute.client.kubeconfig import KubeconfigError, build_client, conne
 from datum_compute.client.kubeconfig_files import load_kubeconfig
 from datum_compute.client.transport import Timeouts
 
-_ENGINE_S = 10
+_ENGINE_S = 20
 ANSWERS, SILENT, UNKNOWN = "answers", "silent", "unknown"
 _UNTOLD = (OSError, ValueError, KubeconfigError, Unreachable, ApiError)
 

@@ -16,8 +16,8 @@ from datum_compute.app.gateway.ways import CellWays
 from datum_compute.drivers.driver import DriverError
 from datum_compute.drivers.queries import DriverReport
 
-# Longer than a busy engine takes, and shorter than those wait who ask.
-ANSWER_S = 8.0
+# Longer than a driver waits for its engine, and shorter than clients wait.
+ANSWER_S = 15.0
 
 
 class CellDriver(DriverReport, frozen=True, kw_only=True, omit_defaults=False):
@@ -40,7 +40,7 @@ async def _driver(ways: CellWays, plane: PlaneName) -> CellDriver:
         async with asyncio.timeout(ANSWER_S):
             told = await ways.driver(plane)
     except TimeoutError:
-        words = f"cell {member_name(plane)} does not answer"
+        words = f"cell {member_name(plane)} does not answer within {ANSWER_S:.0f} s"
         told = DriverReport(driver="unknown", answers=False, words=words)
     except (ApiError, DriverError) as error:
         told = DriverReport(driver="unknown", answers=False, words=str(error))

@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
+from datum_compute.api.codec import DecodeError, JsonObject, decode, decode_as, encode
 from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.logs import split_pieces
 
@@ -96,7 +96,13 @@ class Engine:
             self._session = None
 
     async def read_version(self, timeout_s: float = 5.0) -> EngineVersion:
-        found = await self.request("GET", "/version", timeout_s=timeout_s)
+        """Return name and version. This request takes no request slot, like a ping."""
+        async with self._request("GET", "/version", None, None, timeout_s=timeout_s) as response:
+            data = await self._read_body(response)
+        try:
+            found = decode_as(data, dict[str, Any])
+        except DecodeError as error:
+            raise TransientError("the engine answers no JSON to GET /version") from error
         parts = found.get("Components") or [{}]
         name = str(parts[0].get("Name", "Docker"))
         return EngineVersion(name.removesuffix(" Engine"), str(found.get("Version", "")))
@@ -228,7 +234,7 @@ class Engine:
                 yield response
         except _CLIENT_ERRORS as error:
             # The cause is dropped: it holds the request, which may contain secrets.
-            raise _translate_error(error) from None
+            raise _translate_error(error, timeout_s) from None
 
     def notify_response(self) -> None:
         for listener in self.response_listeners:
@@ -259,15 +265,18 @@ class Engine:
             yield chunk
 
 
-def _translate_error(error: BaseException) -> TransientError:
+def _translate_error(error: BaseException, timeout_s: float | None) -> TransientError:
     kind = TransientError
     match error:
         case aiohttp.ConnectionTimeoutError():
-            reason = "no connection in time"
+            reason = f"no connection within {CONNECT_TIMEOUT_S:g} s"
         case aiohttp.ClientConnectorError(os_error=cause):
             reason = (cause.strerror or "no connection").lower()
         case TimeoutError():
-            kind, reason = EngineTimeout, "no answer in time"
+            kind = EngineTimeout
+            reason = (
+                "no answer in time" if timeout_s is None else f"no answer within {timeout_s:g} s"
+            )
         case _:
             reason = "the connection was lost"
     return kind(f"the container engine does not answer: {reason}")

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from datum_compute.api.remotecommand import ExecWish
 from datum_compute.drivers.containers.crash_reports import CrashReportArchive
@@ -29,7 +31,9 @@ from datum_compute.drivers.queries import (
     Usage,
 )
 
-VERSION_TIMEOUT_S = 5.0
+VERSION_TIMEOUT_S = 10.0
+# The number of containers without an init process is left out if listing them takes longer.
+COUNT_TIMEOUT_S = 3.0
 
 
 class MachineQueries:
@@ -88,12 +92,15 @@ class MachineQueries:
         engine = self._operations.engine
         try:
             version = await engine.read_version(VERSION_TIMEOUT_S)
-            without_init = await self._operations.count_without_init()
         except DriverError as error:
             message = str(error)
             return DriverReport(
                 driver="containers", engine=engine.socket, answers=False, words=message
             )
+        without_init = 0
+        with suppress(DriverError, TimeoutError):
+            async with asyncio.timeout(COUNT_TIMEOUT_S):
+                without_init = await self._operations.count_without_init()
         return DriverReport(
             driver="containers",
             engine=engine.socket,
