@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from datum_compute.api.errors import BadRequest, Cause, Invalid
 from datum_compute.server.problems import shortened
 
-_NUMBER = re.compile(r"[0-9]{1,18}")
+_NUMBER = re.compile(r"(-?)([0-9]+)")
+_DIGITS_MAX = 18
 
 
 def flag(query: Mapping[str, str], name: str) -> bool:
@@ -21,9 +22,18 @@ def number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name, "")
     if not text:
         return None
-    if not _NUMBER.fullmatch(text):
-        raise BadRequest(f'{name}: Invalid value: "{shortened(text)}": must be a whole number')
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        raise _invalid_number(name, text, "must be a whole number")
+    if found[1]:
+        raise _invalid_number(name, text, "must be 0 or greater")
+    if len(text) > _DIGITS_MAX:
+        raise _invalid_number(name, text, f"must be less than {10**_DIGITS_MAX}")
     return int(text)
+
+
+def _invalid_number(name: str, text: str, reason: str) -> BadRequest:
+    return BadRequest(f'{name}: Invalid value: "{shortened(text)}": {reason}')
 
 
 def dry_run(query: Mapping[str, str]) -> bool:
