@@ -53,6 +53,12 @@ def test_answers_are_those_of_python(text: str, value: str) -> None:
     assert pattern._Automaton(pattern._sre.parse(text)).search(value, CheckBudget(), "") is expected
 
 
+def test_a_character_with_two_letters_in_upper_case_is_matched() -> None:
+    """The upper case of \u00df is SS."""
+    assert compiled_search("(?i)([a-c]+)+$")("\u00df") is False
+    assert compiled_search("(?i)([^a-c]+)+$")("\u00df") is True
+
+
 @pytest.mark.parametrize("text", ["(a+)+$", "^(a|aa)+$", "(.*)*x", "^(a?){40}a{40}$", "a*a*a*a*b"])
 def test_patterns_that_would_take_python_for_ever_are_answered(text: str) -> None:
     search = compiled_search(text)

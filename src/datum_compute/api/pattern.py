@@ -501,8 +501,11 @@ def _character_class(items: Any, ignores_case: bool) -> Callable[[str], bool]:
     tests = [_class_item(*item) for item in (items[1:] if negative else items)]
 
     def matches(character: str) -> bool:
-        both = (character, character.upper()) if ignores_case else (character,)
-        return any(test(c) for test in tests for c in both) is not negative
+        found = any(test(character) for test in tests)
+        if ignores_case and not found:
+            upper = character.upper()  # of one character it may be two
+            found = len(upper) == 1 and any(test(upper) for test in tests)
+        return found is not negative
 
     return matches
 
