@@ -73,6 +73,60 @@ def test_what_cannot_be_had_is_refused(text: str) -> None:
         compiled_search(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "matching", "other"),
+    [
+        (r"^\p{L}+$", ["abc", "\u00e4\u4e2d\u02b0"], ["", "a1", "a b"]),
+        (r"^\pL\pN$", ["a1", "\u4e2d\u00b2"], ["1a"]),
+        (r"^\p{Lu}\p{Ll}*$", ["Abc", "\u00c4\u00df"], ["abc", "AB"]),
+        (r"^\p{Nd}{2}$", ["42", "\u0661\u0662"], ["4", "\u00b2\u00b3"]),
+        (r"^\P{L}$", ["1", " "], ["a", "\u00e4"]),
+        (r"^\PL$", ["1"], ["a"]),
+        (r"^\p{^L}$", ["1"], ["a"]),
+        (r"^\P{^L}$", ["a"], ["1"]),
+        (r"^[\p{L}\p{Nd}_.-]+$", ["a_1.\u00e4-"], ["a b"]),
+        (r"^[^\p{L}\d]+$", ["-+ "], ["a", "1"]),
+        (r"^[^\p{L}]$", ["1"], ["a"]),
+        (r"^[\P{L}a]$", ["a", "1"], ["b"]),
+        (r"^(\p{P}|\p{S}|\p{Z})$", ["!", "+", "\u00a0"], ["a", "\n"]),
+        (r"^\p{Cc}$", ["\n"], ["a"]),
+        (r"^\p{C}$", ["\n", "\ue000"], ["a", "\u0378"]),
+        (r"^(\p{L}+)+$", ["abc"], ["ab1"]),
+        (r"(?i)^\p{Lu}$", ["A", "a"], ["1"]),
+        (r"^[\p{L}-z.]$", ["a", "-", "."], ["1"]),
+        (r"^\p{L}-\p{N}$", ["a-1"], ["a1"]),
+        (r"^\p{Any}$", ["a", "1"], [""]),
+        (r"^\\p{2}$", ["\\pp"], ["a"]),
+        (r"^\p{L}\ue000?$", ["a", "a\ue000"], ["\ue000", "\ue000a"]),
+        (r"^[\p{L}\uE000]$", ["a", "\ue000"], ["1"]),
+    ],
+)
+def test_general_categories_of_unicode_are_supported(
+    text: str, matching: list[str], other: list[str]
+) -> None:
+    search = compiled_search(text)
+    assert [value for value in matching if not search(value)] == []
+    assert [value for value in other if search(value)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (r"\p{Greek}", r"\p{Greek} is not supported: only general categories"),
+        (r"[a\P{Han}]", r"\P{Han} is not supported: only general categories"),
+        (r"\p{l}", r"\p{l} is not supported"),
+        (r"\pX", r"\pX is not supported"),
+        (r"\p{L", "is not closed"),
+        (r"\p", "names no category"),
+        (r"[a-\p{L}]", "range"),
+    ],
+)
+def test_other_classes_of_unicode_are_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(re.error) as refused:
+        compiled_search(text)
+    assert reason in str(refused.value)
+
+
 def test_caches_that_are_emptied_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pattern, "CACHE_BYTES_MAX", 100_000)
     many = "".join(map(chr, range(0x100, 0x100 + 2000)))

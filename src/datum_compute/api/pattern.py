@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
 from datum_compute.api.checkreport import CheckBudget
+from datum_compute.api.unicode_categories import replace_categories
 
 _sre = importlib.import_module("re._parser")
 _ops = importlib.import_module("re._constants")
@@ -85,15 +86,16 @@ _COMPILED = _CompiledPatterns()
 def _compile(pattern: str) -> Search:
     if len(pattern) > LENGTH_MAX:
         raise re.error(f"the pattern has {len(pattern)} characters, it may have {LENGTH_MAX}")
-    parsed = _sre.parse(pattern)
+    text, categories = replace_categories(pattern)
+    parsed = _sre.parse(text)
     if parsed.state.flags & ~_FLAGS:
         raise re.error("of the flags only i and s are supported")
-    if _is_safe_for_python(list(parsed)):
+    if not categories and _is_safe_for_python(list(parsed)):
         # In a schema, $ matches only at the end of the text; in Python also before a last newline.
         is_anchored = pattern.endswith("$") and not pattern.endswith(r"\$")
         found = re.compile(pattern.removesuffix("$") + r"\Z" if is_anchored else pattern)
         return Search(_python_find(found), len(pattern) + 1, 1)
-    automaton = _Automaton(parsed)
+    automaton = _Automaton(parsed, categories)
     return Search(_cached_find(pattern, automaton), len(automaton), automaton.character_steps)
 
 
@@ -232,15 +234,19 @@ class _Transitions:
 
 class _Automaton:
     """Reads a text with a set of states. Each transition is computed once and cached, so that a
-    character costs one look-up if its transition is cached."""
+    character costs one look-up if its transition is cached. ``categories`` are the placeholders of
+    Unicode categories in the pattern."""
 
-    def __init__(self, parsed: Any) -> None:
+    def __init__(
+        self, parsed: Any, categories: Mapping[int, Callable[[str], bool]] | None = None
+    ) -> None:
+        self._categories = categories or {}
         self._ignores_case = bool(parsed.state.flags & re.IGNORECASE)
         self._dot_matches_newline = bool(parsed.state.flags & re.DOTALL)
         self._states: list[_State] = []
         self._consuming: list[int] = []  # the state of each bit
         self._literals: dict[str, int] = {}  # bits by character
-        self._classes: dict[int, tuple[Callable[[str], bool], int]] = {}
+        self._classes: dict[int | str, tuple[Callable[[str], bool], int]] = {}
         self._class_ranges = 1
         first = self._add_state()
         last = self._link(self._add_sequence(parsed, first), self._add_state())
@@ -456,11 +462,18 @@ class _Automaton:
 
     def _add_matcher(self, operation: Any, argument: Any, bit: int) -> None:
         """Index a literal by its character. Store a class once, even if the pattern repeats it."""
+        if operation in (_ops.LITERAL, _ops.NOT_LITERAL) and argument in self._categories:
+            negation = [(_ops.NEGATE, None)] if operation is _ops.NOT_LITERAL else []
+            operation, argument = _ops.IN, [*negation, (_ops.LITERAL, argument)]
+            self._add_class(repr(argument), operation, argument, bit)
+            return
         if operation is _ops.LITERAL:
             literal = chr(argument).lower() if self._ignores_case else chr(argument)
             self._literals[literal] = self._literals.get(literal, 0) | bit
             return
-        key = -1 if operation is _ops.ANY else id(argument)
+        self._add_class(-1 if operation is _ops.ANY else id(argument), operation, argument, bit)
+
+    def _add_class(self, key: int | str, operation: Any, argument: Any, bit: int) -> None:
         matcher, bits = self._classes.get(key, (None, 0))
         if matcher is None:
             matcher = self._matcher(operation, argument)
@@ -471,7 +484,7 @@ class _Automaton:
         if operation is _ops.ANY:
             return (lambda c: True) if self._dot_matches_newline else (lambda c: c != "\n")
         if operation is _ops.IN:
-            return _character_class(argument, self._ignores_case)
+            return _character_class(argument, self._categories, self._ignores_case)
         literal = chr(argument).lower() if self._ignores_case else chr(argument)
         return lambda c: c != literal
 
@@ -495,10 +508,13 @@ class _Caches:
 _CACHES = _Caches()
 
 
-def _character_class(items: Any, ignores_case: bool) -> Callable[[str], bool]:
+def _character_class(
+    items: Any, categories: Mapping[int, Callable[[str], bool]], ignores_case: bool
+) -> Callable[[str], bool]:
     """Return a function that matches one character against a class such as ``[a-z]``."""
     negative = items[0][0] is _ops.NEGATE
-    tests = [_class_item(*item) for item in (items[1:] if negative else items)]
+    members = items[1:] if negative else items
+    tests = [_class_item(operation, argument, categories) for operation, argument in members]
 
     def matches(character: str) -> bool:
         found = any(test(character) for test in tests)
@@ -510,11 +526,15 @@ def _character_class(items: Any, ignores_case: bool) -> Callable[[str], bool]:
     return matches
 
 
-def _class_item(operation: Any, argument: Any) -> Callable[[str], bool]:
+def _class_item(
+    operation: Any, argument: Any, categories: Mapping[int, Callable[[str], bool]]
+) -> Callable[[str], bool]:
     if operation is _ops.LITERAL:
-        return lambda c: ord(c) == argument
+        return categories.get(argument) or (lambda c: ord(c) == argument)
     if operation is _ops.RANGE:
         low, high = argument
+        if high in categories:
+            raise re.error(r"a range of characters cannot end with \p or \P")
         return lambda c: low <= ord(c) <= high
     match argument:
         case _ops.CATEGORY_DIGIT:
