@@ -6,12 +6,14 @@ import importlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import click
 import pytest
 
 from datum_compute import __version__
 from datum_compute.cli.commands import INSIDE, VERBS
+from datum_compute.cli.group import compute
 from datum_compute.cli.options import parse_duration
 from tests.cli.surroundings import Desk
 
@@ -92,7 +94,7 @@ def test_the_plugin_manifest_is_one_json_object(desk: Desk, arguments: list[str]
         (["deploy", "-f", "x", "--city=DFW"], "--city cannot go with -f", "cityCodes"),
         (["deploy", "-f", "/nowhere/x"], "/nowhere/x cannot be read", ""),
         (["deploy", "web", "--min-replicas=2"], "Did you mean '--min'?", "deploy --help"),
-        (["scale", "web", "--min=2", "-y"], "'-y': this command asks nothing", "Leave it out."),
+        (["exec", "web-0", "apt-get", "-y"], "Write -- before the command", "exec --help"),
     ],
 )
 def test_a_wrong_command_line_ends_in_2_with_message_and_hint(
@@ -104,6 +106,46 @@ def test_a_wrong_command_line_ends_in_2_with_message_and_hint(
     assert message in first
     assert hint in rest
     assert desk.out == ""
+
+
+def leaves(command: click.Command) -> Iterator[click.Command]:
+    if isinstance(command, click.Group):
+        for child in command.commands.values():
+            yield from leaves(child)
+    else:
+        yield command
+
+
+@pytest.mark.parametrize("verb", [verb.name for verb in VERBS])
+def test_every_command_accepts_yes(verb: str) -> None:
+    """Scripts pass it everywhere. Where nothing is confirmed, the help does not show it."""
+    context = click.Context(compute)
+    found = compute.get_command(context, verb)
+    assert compute.get_command(context, verb) is found
+    assert found is not None
+    for command in leaves(found):
+        options = [p for p in command.params if "--yes" in p.opts]
+        assert [p.opts for p in options] == [["-y", "--yes"]], command.name
+
+
+@pytest.mark.usefixtures("local_platform")
+def test_yes_has_no_effect_where_nothing_is_confirmed(desk: Desk) -> None:
+    assert desk.run("deploy", "web", "--image=web:1", "--city=DFW", "-y") == 0
+    for arguments in (
+        ("scale", "web", "--min=2"),
+        ("restart", "web"),
+        ("rollout", "status", "web"),
+        ("rollout", "pause", "web"),
+        ("rollout", "resume", "web"),
+        ("status", "web"),
+        ("workloads",),
+        ("workloads", "list"),
+    ):
+        assert desk.run(*arguments, "-y") == 0, desk.err
+        assert desk.run(*arguments, "--yes") == 0, desk.err
+    assert desk.run("exec", "web-0", "-y", "--", "apt-get", "-y") == 3
+    assert desk.run("scale", "--help") == 0
+    assert "--yes" not in desk.out
 
 
 def test_a_secret_value_is_not_repeated_in_an_error(desk: Desk) -> None:

@@ -114,7 +114,7 @@ def test_a_difference_exits_with_one_and_hides_values(desk: Desk) -> None:
 
 def test_the_way_back_to_all_of_a_revision_is_told_as_such(desk: Desk) -> None:
     assert desk.run("scale", "web", "--min=1") == 0
-    assert desk.run("rollout", "undo", "web", "--to-revision=1") == 0
+    assert desk.run("rollout", "undo", "web", "--to-revision=1", "-y") == 0
     assert desk.run("rollout", "web") == 0
     assert desk.run("rollout", "history", "web") == 0
     assert "back to revision 1" in desk.out

@@ -15,7 +15,6 @@ from datum_compute.cli.group import compute
 from datum_compute.cli.output import build_output
 
 MANIFEST_FLAG = "--plugin-manifest"
-_YES = ("-y", "--yes")
 
 
 def run(arguments: Sequence[str], surroundings: Surroundings) -> int:
@@ -45,12 +44,10 @@ def _unknown_option(
     from datum_compute.cli.guesses import meant_option
 
     path = error.ctx.command_path if error.ctx else surroundings.program
-    known = [name for p in error.ctx.command.params for name in p.opts] if error.ctx else []
+    parameters = error.ctx.command.params if error.ctx else []
+    shown = [p for p in parameters if not (isinstance(p, click.Option) and p.hidden)]
+    known = [name for p in shown for name in p.opts]
     written, meant = meant_option(error.option_name, known, arguments)
-    if written in _YES and not meant:
-        return UsageError(
-            f"No such option '{written}': this command asks nothing.", "Leave it out."
-        )
     guess = f" Did you mean '{meant}'?" if meant else ""
     return UsageError(f"No such option '{written}'.{guess}", f"See: {path} --help")
 

@@ -10,11 +10,25 @@ from datum_compute.cli.containers import check_container
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.instances import find_instance
 from datum_compute.cli.naming import container_option, instance_argument
-from datum_compute.cli.options import connection_options
+from datum_compute.cli.options import YES, connection_options
 from datum_compute.cli.session import Session, run_in_session
 
+_YES = ("-y", YES)
 
-@click.command("exec", short_help="Run a command in an instance.")
+
+class ExecCommand(click.Command):
+    """Accepts -y before ``--``. After it, and without it, the option may be that of the program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            end = args.index("--")
+            args = [*(word for word in args[:end] if word not in _YES), *args[end:]]
+        elif any(word in _YES for word in args):
+            raise click.UsageError("Write -- before the command, if -y is an option of it.", ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.command("exec", cls=ExecCommand, short_help="Run a command in an instance.")
 @instance_argument
 @click.argument("command", nargs=-1, required=True)
 @container_option

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 import click
 
 from datum_compute.cli.commands import INSIDE, VERBS
-from datum_compute.cli.options import connection_options
+from datum_compute.cli.options import accept_yes, connection_options
 
 _BY_NAME = {verb.name: verb for verb in VERBS}
 
@@ -24,6 +24,7 @@ class LazyGroup(click.Group):
         if verb is None:
             return None
         command: click.Command = importlib.import_module(verb.module).COMMAND
+        accept_yes(command)
         return command
 
     def resolve_command(

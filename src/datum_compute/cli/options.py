@@ -15,6 +15,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+YES = "--yes"
 _META_KEY = "datum_compute.cli."
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
 
@@ -62,7 +63,20 @@ def output_option(*formats: str) -> Callable[[F], F]:
 
 
 def yes_option(command: F) -> F:
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
+    return click.option("-y", YES, is_flag=True, help="Do not ask.")(command)
+
+
+def accept_yes(command: click.Command) -> None:
+    """Let a command, or every command of a group, accept -y, so that scripts can always pass it.
+
+    Where there is nothing to confirm, the option has no effect and is not part of the help.
+    """
+    if isinstance(command, click.Group):
+        for child in command.commands.values():
+            accept_yes(child)
+    elif not any(YES in parameter.opts for parameter in command.params):
+        ignored = click.Option(["-y", YES], is_flag=True, hidden=True, expose_value=False)
+        command.params.append(ignored)
 
 
 def all_namespaces_option(command: F) -> F:
