@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.load import plugged
 from bench.processes import Running
 from datum_compute.api.codec import JsonObject, encode
-from datum_compute.api.instance import KIND as INSTANCE
+from datum_compute.api.instance import INSTANCE
 from datum_compute.api.kinds import NAMESPACE as NAMESPACE_KIND
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.namespace import Namespace

@@ -29,7 +29,7 @@ from bench.objects import BODY_BYTES, NAMESPACE, fill, instance, instances_path,
 from bench.processes import Running, echo, platform
 from bench.store import bare_sqlite, stored_alone, sync_latencies, synced_appends
 from datum_compute.api.codec import decode, encode, typed
-from datum_compute.api.instance import KIND as INSTANCE
+from datum_compute.api.instance import INSTANCE
 from datum_compute.api.instance import Instance
 from datum_compute.api.meta import Ref
 from datum_compute.app.loop import run_loop

@@ -46,11 +46,13 @@ class AllowanceBucketStatus(ApiStruct, frozen=True, kw_only=True, omit_defaults=
 
 
 class AllowanceBucket(ApiObject, frozen=True, kw_only=True):
+    """AllowanceBucket: how much of one resource a consumer may use, uses and has left."""
+
     spec: AllowanceBucketSpec
     status: AllowanceBucketStatus = AllowanceBucketStatus()
 
 
-KIND = KindInfo(
+BUCKET = KindInfo(
     group="quota.miloapis.com",
     version="v1alpha1",
     kind="AllowanceBucket",

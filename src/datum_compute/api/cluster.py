@@ -46,11 +46,13 @@ class ClusterStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Cluster(ApiObject, frozen=True, kw_only=True):
+    """Cluster (Karmada): a cell as the hub knows it; its labels drive placement."""
+
     spec: ClusterSpec = ClusterSpec()
     status: ClusterStatus = ClusterStatus()
 
 
-KIND = KindInfo(
+CLUSTER = KindInfo(
     group="cluster.karmada.io",
     version="v1alpha1",
     kind="Cluster",

@@ -7,10 +7,12 @@ from datum_compute.api.propagationpolicy import PropagationSpec
 
 
 class ClusterPropagationPolicy(ApiObject, frozen=True, kw_only=True):
+    """ClusterPropagationPolicy (Karmada): the same for cluster-scoped objects, here namespaces."""
+
     spec: PropagationSpec
 
 
-KIND = KindInfo(
+CLUSTER_POLICY = KindInfo(
     group="policy.karmada.io",
     version="v1alpha1",
     kind="ClusterPropagationPolicy",

@@ -7,11 +7,13 @@ from datum_compute.api.resourcebinding import COLUMNS, ResourceBindingSpec, Reso
 
 
 class ClusterResourceBinding(ApiObject, frozen=True, kw_only=True):
+    """ClusterResourceBinding (Karmada): the binding of a cluster-scoped hub object."""
+
     spec: ResourceBindingSpec
     status: ResourceBindingStatus = ResourceBindingStatus()
 
 
-KIND = KindInfo(
+CLUSTER_BINDING = KindInfo(
     group="work.karmada.io",
     version="v1alpha2",
     kind="ClusterResourceBinding",

@@ -15,11 +15,13 @@ class AggregationRule(ApiStruct, frozen=True, kw_only=True):
 
 
 class ClusterRole(ApiObject, frozen=True, kw_only=True):
+    """ClusterRole (rbac.authorization.k8s.io): what may be done everywhere on a plane."""
+
     rules: list[PolicyRule] = []
     aggregation_rule: AggregationRule | None = None
 
 
-KIND = KindInfo(
+CLUSTER_ROLE = KindInfo(
     group=RBAC_GROUP,
     version="v1",
     kind="ClusterRole",

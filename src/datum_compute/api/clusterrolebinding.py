@@ -7,11 +7,15 @@ from datum_compute.api.rbacfields import RBAC_GROUP, RoleRef, Subject
 
 
 class ClusterRoleBinding(ApiObject, frozen=True, kw_only=True):
+    """ClusterRoleBinding (rbac.authorization.k8s.io): who has a cluster role everywhere on a
+    plane.
+    """
+
     role_ref: RoleRef
     subjects: list[Subject] = []
 
 
-KIND = KindInfo(
+CLUSTER_ROLE_BINDING = KindInfo(
     group=RBAC_GROUP,
     version="v1",
     kind="ClusterRoleBinding",

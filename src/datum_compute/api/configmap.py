@@ -7,12 +7,14 @@ from datum_compute.api.meta import ApiObject, Column, KindInfo
 
 
 class ConfigMap(ApiObject, frozen=True, kw_only=True):
+    """ConfigMap (core): named texts and bytes that are no secret."""
+
     data: dict[str, str] = {}
     binary_data: dict[str, Base64] = {}
     immutable: bool | None = None
 
 
-KIND = KindInfo(
+CONFIG_MAP = KindInfo(
     group="",
     version="v1",
     kind="ConfigMap",

@@ -92,11 +92,13 @@ class DefinitionStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class CustomResourceDefinition(ApiObject, frozen=True, kw_only=True):
+    """CustomResourceDefinition (apiextensions.k8s.io): a kind that a plane learns while it runs."""
+
     spec: DefinitionSpec
     status: DefinitionStatus = DefinitionStatus()
 
 
-KIND = KindInfo(
+DEFINITION = KindInfo(
     group="apiextensions.k8s.io",
     version="v1",
     kind="CustomResourceDefinition",

@@ -35,6 +35,10 @@ class EventSeries(ApiStruct, frozen=True, kw_only=True):
 
 
 class Event(ApiObject, frozen=True, kw_only=True):
+    """Event (core): something that happened to an object. Kept for an hour after it last
+    happened.
+    """
+
     involved_object: ObjectReference = ObjectReference()
     reason: str = ""
     message: str = ""
@@ -51,7 +55,7 @@ class Event(ApiObject, frozen=True, kw_only=True):
     reporting_instance: str = ""
 
 
-KIND = KindInfo(
+EVENT = KindInfo(
     group="",
     version="v1",
     kind="Event",

@@ -24,6 +24,8 @@ RENAMED: Mapping[str, str] = {
 
 
 class Event(ApiObject, frozen=True, kw_only=True):
+    """Event (events.k8s.io): the newer words for the events of the core group, the same objects."""
+
     event_time: MicroTime | None = None
     series: EventSeries | None = None
     reporting_controller: str = ""
@@ -40,7 +42,7 @@ class Event(ApiObject, frozen=True, kw_only=True):
     deprecated_count: int | None = None
 
 
-KIND = KindInfo(
+EVENTS_V1 = KindInfo(
     group="events.k8s.io",
     version="v1",
     kind="Event",
@@ -51,7 +53,7 @@ KIND = KindInfo(
     needs_version=False,
     put_creates=True,
     has_generation=False,
-    stored_as=event.KIND.resource,
+    stored_as=event.EVENT.resource,
     short_names=("ev",),
     selectable=(
         *(Selectable(f"regarding.{f}", f".regarding.{f}") for f in REFERENCE_FIELDS),

@@ -317,13 +317,15 @@ class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Instance(ApiObject, frozen=True, kw_only=True):
+    """Instance: one running copy of a template, what users see. Its truth lives on the cell."""
+
     spec: InstanceSpec
     status: InstanceStatus = InstanceStatus(
         conditions=[*undecided(PROGRAMMED, AVAILABLE, READY), QUOTA_UNDECIDED]
     )
 
 
-KIND = KindInfo(
+INSTANCE = KindInfo(
     group="compute.datumapis.com",
     version="v1alpha",
     kind="Instance",

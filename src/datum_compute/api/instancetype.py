@@ -65,11 +65,13 @@ class InstanceTypeStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class InstanceType(ApiObject, frozen=True, kw_only=True):
+    """InstanceType: a size that instances can have. Kept by operators, for all projects."""
+
     spec: InstanceTypeSpec
     status: InstanceTypeStatus = InstanceTypeStatus()
 
 
-KIND = KindInfo(
+INSTANCE_TYPE = KindInfo(
     group="compute.datumapis.com",
     version="v1alpha",
     kind="InstanceType",

@@ -28,6 +28,8 @@ class IPAllocationSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class IPAllocation(ApiObject, frozen=True, kw_only=True):
+    """IPAllocation: one prefix that is given to somebody. Cluster-scoped, kept in the platform."""
+
     spec: Annotated[
         IPAllocationSpec,
         says("What is given, and to whom."),
@@ -35,7 +37,7 @@ class IPAllocation(ApiObject, frozen=True, kw_only=True):
     ]
 
 
-KIND = KindInfo(
+IP_ALLOCATION = KindInfo(
     group="ipam.miloapis.com",
     version="v1alpha1",
     kind="IPAllocation",

@@ -34,11 +34,13 @@ class JoinTokenStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class JoinToken(ApiObject, frozen=True, kw_only=True):
+    """JoinToken: the right of one machine to become a cell, once, until it expires."""
+
     spec: JoinTokenSpec
     status: JoinTokenStatus = JoinTokenStatus()
 
 
-KIND = KindInfo(
+JOIN_TOKEN = KindInfo(
     group="compute.datumapis.com",
     version="v1alpha",
     kind="JoinToken",

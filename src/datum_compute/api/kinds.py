@@ -4,102 +4,50 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api import (
-    allowancebucket,
-    cluster,
-    clusterpropagationpolicy,
-    clusterresourcebinding,
-    clusterrole,
-    clusterrolebinding,
-    configmap,
-    customresourcedefinition,
-    event,
-    eventsv1,
-    instance,
-    instancetype,
-    ipallocation,
-    jointoken,
-    lease,
-    location,
-    locationbinding,
-    namespace,
-    network,
-    networkbinding,
-    networkcontext,
-    organization,
-    project,
-    propagationpolicy,
-    resourcebinding,
-    resourceclaim,
-    resourcegrant,
-    resourceregistration,
-    role,
-    rolebinding,
-    secret,
-    server,
-    service,
-    serviceaccount,
-    serviceconfiguration,
-    serviceconsumer,
-    serviceentitlement,
-    subnet,
-    subnetclaim,
-    work,
-    workload,
-    workloaddeployment,
-    workloadrevision,
-)
+from datum_compute.api.allowancebucket import BUCKET
+from datum_compute.api.cluster import CLUSTER
+from datum_compute.api.clusterpropagationpolicy import CLUSTER_POLICY
+from datum_compute.api.clusterresourcebinding import CLUSTER_BINDING
+from datum_compute.api.clusterrole import CLUSTER_ROLE
+from datum_compute.api.clusterrolebinding import CLUSTER_ROLE_BINDING
+from datum_compute.api.configmap import CONFIG_MAP
+from datum_compute.api.customresourcedefinition import DEFINITION
+from datum_compute.api.event import EVENT
+from datum_compute.api.eventsv1 import EVENTS_V1
+from datum_compute.api.instance import INSTANCE
+from datum_compute.api.instancetype import INSTANCE_TYPE
+from datum_compute.api.ipallocation import IP_ALLOCATION
+from datum_compute.api.jointoken import JOIN_TOKEN
+from datum_compute.api.lease import LEASE
+from datum_compute.api.location import LOCATION
+from datum_compute.api.locationbinding import LOCATION_BINDING
 from datum_compute.api.meta import KindInfo
-
-NAMESPACE = namespace.KIND
-CONFIG_MAP = configmap.KIND
-SECRET = secret.KIND
-EVENT = event.KIND
-EVENTS_V1 = eventsv1.KIND
-SERVICE_ACCOUNT = serviceaccount.KIND
-LEASE = lease.KIND
-ROLE = role.KIND
-CLUSTER_ROLE = clusterrole.KIND
-ROLE_BINDING = rolebinding.KIND
-CLUSTER_ROLE_BINDING = clusterrolebinding.KIND
-DEFINITION = customresourcedefinition.KIND
-
-WORKLOAD = workload.KIND
-DEPLOYMENT = workloaddeployment.KIND
-INSTANCE = instance.KIND
-INSTANCE_TYPE = instancetype.KIND
-REVISION = workloadrevision.KIND
-SERVER = server.KIND
-
-NETWORK = network.KIND
-NETWORK_BINDING = networkbinding.KIND
-NETWORK_CONTEXT = networkcontext.KIND
-SUBNET = subnet.KIND
-SUBNET_CLAIM = subnetclaim.KIND
-LOCATION = location.KIND
-LOCATION_BINDING = locationbinding.KIND
-IP_ALLOCATION = ipallocation.KIND
-
-REGISTRATION = resourceregistration.KIND
-GRANT = resourcegrant.KIND
-CLAIM = resourceclaim.KIND
-BUCKET = allowancebucket.KIND
-
-SERVICE = service.KIND
-SERVICE_CONFIGURATION = serviceconfiguration.KIND
-ENTITLEMENT = serviceentitlement.KIND
-CONSUMER = serviceconsumer.KIND
-
-ORGANIZATION = organization.KIND
-PROJECT = project.KIND
-
-CLUSTER = cluster.KIND
-JOIN_TOKEN = jointoken.KIND
-POLICY = propagationpolicy.KIND
-CLUSTER_POLICY = clusterpropagationpolicy.KIND
-BINDING = resourcebinding.KIND
-CLUSTER_BINDING = clusterresourcebinding.KIND
-WORK = work.KIND
+from datum_compute.api.namespace import NAMESPACE
+from datum_compute.api.network import NETWORK
+from datum_compute.api.networkbinding import NETWORK_BINDING
+from datum_compute.api.networkcontext import NETWORK_CONTEXT
+from datum_compute.api.organization import ORGANIZATION
+from datum_compute.api.project import PROJECT
+from datum_compute.api.propagationpolicy import POLICY
+from datum_compute.api.resourcebinding import BINDING
+from datum_compute.api.resourceclaim import CLAIM
+from datum_compute.api.resourcegrant import GRANT
+from datum_compute.api.resourceregistration import REGISTRATION
+from datum_compute.api.role import ROLE
+from datum_compute.api.rolebinding import ROLE_BINDING
+from datum_compute.api.secret import SECRET
+from datum_compute.api.server import SERVER
+from datum_compute.api.service import SERVICE
+from datum_compute.api.serviceaccount import SERVICE_ACCOUNT
+from datum_compute.api.serviceconfiguration import SERVICE_CONFIGURATION
+from datum_compute.api.serviceconsumer import CONSUMER
+from datum_compute.api.serviceentitlement import ENTITLEMENT
+from datum_compute.api.subnet import SUBNET
+from datum_compute.api.subnetclaim import SUBNET_CLAIM
+from datum_compute.api.work import WORK
+from datum_compute.api.workload import WORKLOAD
+from datum_compute.api.workloaddeployment import DEPLOYMENT
+from datum_compute.api.workloadrevision import REVISION
 
 CORE_KINDS: tuple[KindInfo[Any], ...] = (
     NAMESPACE,

@@ -22,10 +22,12 @@ class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class Lease(ApiObject, frozen=True, kw_only=True):
+    """Lease (coordination.k8s.io): who leads, and until when that holds unless it is renewed."""
+
     spec: LeaseSpec = LeaseSpec()
 
 
-KIND = KindInfo(
+LEASE = KindInfo(
     group="coordination.k8s.io",
     version="v1",
     kind="Lease",

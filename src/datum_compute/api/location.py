@@ -42,11 +42,15 @@ class LocationStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Location(ApiObject, frozen=True, kw_only=True):
+    """Location: a place where instances can run, such as a city. Kept by operators, cluster-
+    scoped.
+    """
+
     spec: LocationSpec
     status: LocationStatus = LocationStatus()
 
 
-KIND = KindInfo(
+LOCATION = KindInfo(
     group="networking.datumapis.com",
     version="v1alpha",
     kind="Location",

@@ -28,11 +28,15 @@ class LocationBindingStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class LocationBinding(ApiObject, frozen=True, kw_only=True):
+    """LocationBinding: permission for a project to use a Location; cluster-scoped in the
+    project.
+    """
+
     spec: LocationBindingSpec
     status: LocationBindingStatus = LocationBindingStatus()
 
 
-KIND = KindInfo(
+LOCATION_BINDING = KindInfo(
     group="networking.datumapis.com",
     version="v1alpha",
     kind="LocationBinding",

@@ -30,11 +30,13 @@ class NamespaceStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Namespace(ApiObject, frozen=True, kw_only=True):
+    """Namespace (core): a terminating one is emptied, then removed."""
+
     spec: NamespaceSpec = NamespaceSpec()
     status: NamespaceStatus = NamespaceStatus()
 
 
-KIND = KindInfo(
+NAMESPACE = KindInfo(
     group="",
     version="v1",
     kind="Namespace",

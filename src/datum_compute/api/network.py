@@ -80,11 +80,13 @@ class NetworkStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Network(ApiObject, frozen=True, kw_only=True):
+    """Network: a private network of a project, present in every city its instances run in."""
+
     spec: NetworkSpec
     status: NetworkStatus = NetworkStatus(conditions=undecided("Ready"))
 
 
-KIND = KindInfo(
+NETWORK = KindInfo(
     group="networking.datumapis.com",
     version="v1alpha",
     kind="Network",

@@ -41,11 +41,15 @@ class NetworkBindingStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class NetworkBinding(ApiObject, frozen=True, kw_only=True):
+    """NetworkBinding: the wish that a Network be present in a location, by whoever needs it
+    there.
+    """
+
     spec: NetworkBindingSpec
     status: NetworkBindingStatus = NetworkBindingStatus(conditions=undecided("Ready"))
 
 
-KIND = KindInfo(
+NETWORK_BINDING = KindInfo(
     group="networking.datumapis.com",
     version="v1alpha",
     kind="NetworkBinding",

@@ -55,11 +55,15 @@ class NetworkContextStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class NetworkContext(ApiObject, frozen=True, kw_only=True):
+    """NetworkContext: a Network as it is present in one location, named
+    ``<network>-<location>``.
+    """
+
     spec: NetworkContextSpec
     status: NetworkContextStatus = NetworkContextStatus(conditions=undecided("Ready"))
 
 
-KIND = KindInfo(
+NETWORK_CONTEXT = KindInfo(
     group="networking.datumapis.com",
     version="v1alpha",
     kind="NetworkContext",

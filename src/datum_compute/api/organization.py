@@ -24,11 +24,13 @@ class OrganizationStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Organization(ApiObject, frozen=True, kw_only=True):
+    """Organization: the owner of projects. Cluster-scoped, kept in the platform."""
+
     spec: OrganizationSpec = OrganizationSpec()
     status: OrganizationStatus = OrganizationStatus()
 
 
-KIND = KindInfo(
+ORGANIZATION = KindInfo(
     group="resourcemanager.miloapis.com",
     version="v1alpha1",
     kind="Organization",

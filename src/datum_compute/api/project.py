@@ -35,11 +35,15 @@ class ProjectStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Project(ApiObject, frozen=True, kw_only=True):
+    """Project: a plane of its own for the workloads of an Organization. Cluster-scoped,
+    platform.
+    """
+
     spec: ProjectSpec
     status: ProjectStatus = ProjectStatus()
 
 
-KIND = KindInfo(
+PROJECT = KindInfo(
     group="resourcemanager.miloapis.com",
     version="v1alpha1",
     kind="Project",

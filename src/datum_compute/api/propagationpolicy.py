@@ -72,10 +72,12 @@ class PropagationSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PropagationPolicy(ApiObject, frozen=True, kw_only=True):
+    """PropagationPolicy (Karmada): which objects of its namespace go to which clusters."""
+
     spec: PropagationSpec
 
 
-KIND = KindInfo(
+POLICY = KindInfo(
     group="policy.karmada.io",
     version="v1alpha1",
     kind="PropagationPolicy",

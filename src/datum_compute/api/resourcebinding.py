@@ -41,6 +41,10 @@ class ResourceBindingStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceBinding(ApiObject, frozen=True, kw_only=True):
+    """ResourceBinding (Karmada): where one namespaced hub object has been placed, and how it
+    fares.
+    """
+
     spec: ResourceBindingSpec
     status: ResourceBindingStatus = ResourceBindingStatus()
 
@@ -51,7 +55,7 @@ COLUMNS = (
     Column("Age", ".metadata.creationTimestamp", "date"),
 )
 
-KIND = KindInfo(
+BINDING = KindInfo(
     group="work.karmada.io",
     version="v1alpha2",
     kind="ResourceBinding",

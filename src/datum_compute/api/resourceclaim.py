@@ -76,6 +76,10 @@ _UNDECIDED = Condition(
 
 
 class ResourceClaim(ApiObject, frozen=True, kw_only=True):
+    """ResourceClaim: amounts of resources that one object asks for; granted or denied as a
+    whole.
+    """
+
     spec: Annotated[
         ResourceClaimSpec,
         says("What is asked for, and for whom."),
@@ -84,7 +88,7 @@ class ResourceClaim(ApiObject, frozen=True, kw_only=True):
     status: ResourceClaimStatus = ResourceClaimStatus(conditions=[_UNDECIDED])
 
 
-KIND = KindInfo(
+CLAIM = KindInfo(
     group="quota.miloapis.com",
     version="v1alpha1",
     kind="ResourceClaim",

@@ -47,11 +47,13 @@ class ResourceGrantStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceGrant(ApiObject, frozen=True, kw_only=True):
+    """ResourceGrant: amounts of resources that a consumer may use; Active grants add up."""
+
     spec: ResourceGrantSpec
     status: ResourceGrantStatus = ResourceGrantStatus()
 
 
-KIND = KindInfo(
+GRANT = KindInfo(
     group="quota.miloapis.com",
     version="v1alpha1",
     kind="ResourceGrant",

@@ -62,11 +62,13 @@ class ResourceRegistrationStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceRegistration(ApiObject, frozen=True, kw_only=True):
+    """ResourceRegistration: a kind of thing that is counted or measured under quota."""
+
     spec: ResourceRegistrationSpec
     status: ResourceRegistrationStatus = ResourceRegistrationStatus()
 
 
-KIND = KindInfo(
+REGISTRATION = KindInfo(
     group="quota.miloapis.com",
     version="v1alpha1",
     kind="ResourceRegistration",

@@ -7,10 +7,12 @@ from datum_compute.api.rbacfields import RBAC_GROUP, PolicyRule
 
 
 class Role(ApiObject, frozen=True, kw_only=True):
+    """Role (rbac.authorization.k8s.io): what may be done inside its namespace."""
+
     rules: list[PolicyRule] = []
 
 
-KIND = KindInfo(
+ROLE = KindInfo(
     group=RBAC_GROUP,
     version="v1",
     kind="Role",

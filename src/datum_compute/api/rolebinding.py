@@ -7,11 +7,13 @@ from datum_compute.api.rbacfields import RBAC_GROUP, RoleRef, Subject
 
 
 class RoleBinding(ApiObject, frozen=True, kw_only=True):
+    """RoleBinding (rbac.authorization.k8s.io): who has a role inside one namespace."""
+
     role_ref: RoleRef
     subjects: list[Subject] = []
 
 
-KIND = KindInfo(
+ROLE_BINDING = KindInfo(
     group=RBAC_GROUP,
     version="v1",
     kind="RoleBinding",

@@ -7,7 +7,7 @@ merge type, and the one union Kubernetes knows (a number or a text).
 
 from __future__ import annotations
 
-import sys
+import inspect
 from functools import cache
 from typing import Any
 
@@ -53,9 +53,8 @@ def _is_seeded(kind: KindInfo[Any], part: str) -> bool:
 
 
 def kind_description(kind: KindInfo[Any]) -> str:
-    """What the kind is, in the paragraph that opens its module."""
-    module = sys.modules[kind.model.__module__]
-    return _one_line((module.__doc__ or kind.kind).partition("\n\n")[0])
+    """Return the first paragraph of the docstring of the kind's model."""
+    return _one_line((inspect.getdoc(kind.model) or kind.kind).partition("\n\n")[0])
 
 
 def _inlined(schema: JsonObject, definitions: JsonObject) -> JsonObject:

@@ -9,6 +9,8 @@ OPAQUE = "Opaque"
 
 
 class Secret(ApiObject, frozen=True, kw_only=True):
+    """Secret (core): named bytes that nothing but a read of the Secret itself may show."""
+
     data: dict[str, Base64] = {}
     string_data: dict[str, SecretText] = {}  # write-only: the server moves it into data
     type: str = OPAQUE
@@ -18,7 +20,7 @@ class Secret(ApiObject, frozen=True, kw_only=True):
         return f"Secret({self.metadata.namespace}/{self.metadata.name})"
 
 
-KIND = KindInfo(
+SECRET = KindInfo(
     group="",
     version="v1",
     kind="Secret",

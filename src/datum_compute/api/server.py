@@ -71,6 +71,8 @@ class ServerStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Server(ApiObject, frozen=True, kw_only=True):
+    """Server: the machine behind an Instance, realised by a driver. Lives on the cell only."""
+
     spec: ServerSpec
     status: ServerStatus = ServerStatus()
 
@@ -97,7 +99,7 @@ def runs_other_spec(server: Server) -> bool:
     return server.status.spec_fingerprint != machine_fingerprint(server.spec)
 
 
-KIND = KindInfo(
+SERVER = KindInfo(
     group="region.datumapis.com",
     version="v1alpha",
     kind="Server",

@@ -70,11 +70,13 @@ class ServiceStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Service(ApiObject, frozen=True, kw_only=True):
+    """Service: something that projects can be entitled to use, such as compute. Cluster-scoped."""
+
     spec: ServiceSpec
     status: ServiceStatus = ServiceStatus()
 
 
-KIND = KindInfo(
+SERVICE = KindInfo(
     group="services.miloapis.com",
     version="v1alpha1",
     kind="Service",

@@ -7,12 +7,14 @@ from datum_compute.api.meta import ApiObject, Column, KindInfo
 
 
 class ServiceAccount(ApiObject, frozen=True, kw_only=True):
+    """ServiceAccount (core): a name that programs, not people, act under."""
+
     secrets: list[ObjectReference] = []
     image_pull_secrets: list[LocalObjectReference] = []
     automount_service_account_token: bool | None = None
 
 
-KIND = KindInfo(
+SERVICE_ACCOUNT = KindInfo(
     group="",
     version="v1",
     kind="ServiceAccount",

@@ -104,11 +104,15 @@ class ServiceConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceConfiguration(ApiObject, frozen=True, kw_only=True):
+    """ServiceConfiguration: what a Service needs from the platform: metrics, quota, locations,
+    objects.
+    """
+
     spec: ServiceConfigurationSpec
     status: ServiceConfigurationStatus = ServiceConfigurationStatus()
 
 
-KIND = KindInfo(
+SERVICE_CONFIGURATION = KindInfo(
     group="services.miloapis.com",
     version="v1alpha1",
     kind="ServiceConfiguration",

@@ -41,11 +41,15 @@ class ServiceConsumerStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceConsumer(ApiObject, frozen=True, kw_only=True):
+    """ServiceConsumer: a project that uses, or wants to use, a Service; what its provider decides
+    on.
+    """
+
     spec: ServiceConsumerSpec
     status: ServiceConsumerStatus = ServiceConsumerStatus()
 
 
-KIND = KindInfo(
+CONSUMER = KindInfo(
     group="services.miloapis.com",
     version="v1alpha1",
     kind="ServiceConsumer",

@@ -53,11 +53,13 @@ class ServiceEntitlementStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceEntitlement(ApiObject, frozen=True, kw_only=True):
+    """ServiceEntitlement: a project's wish to use a Service, and whether it may. Cluster-scoped."""
+
     spec: ServiceEntitlementSpec
     status: ServiceEntitlementStatus = ServiceEntitlementStatus()
 
 
-KIND = KindInfo(
+ENTITLEMENT = KindInfo(
     group="services.miloapis.com",
     version="v1alpha1",
     kind="ServiceEntitlement",

@@ -41,11 +41,13 @@ class SubnetStatus(AllocatedPrefix, frozen=True, kw_only=True):
 
 
 class Subnet(ApiObject, frozen=True, kw_only=True):
+    """Subnet: a prefix of a NetworkContext that instances get their addresses from."""
+
     spec: SubnetSpec
     status: SubnetStatus = SubnetStatus(conditions=undecided("Allocated", "Programmed", "Ready"))
 
 
-KIND = KindInfo(
+SUBNET = KindInfo(
     group="networking.datumapis.com",
     version="v1alpha",
     kind="Subnet",

@@ -17,13 +17,17 @@ class SubnetClaimStatus(AllocatedPrefix, frozen=True, kw_only=True):
 
 
 class SubnetClaim(ApiObject, frozen=True, kw_only=True):
+    """SubnetClaim: the wish for a Subnet in a NetworkContext; the Subnet gets the name of its
+    claim.
+    """
+
     spec: SubnetSpec
     status: SubnetClaimStatus = SubnetClaimStatus(
         conditions=undecided("Allocated", "Programmed", "Ready")
     )
 
 
-KIND = KindInfo(
+SUBNET_CLAIM = KindInfo(
     group="networking.datumapis.com",
     version="v1alpha",
     kind="SubnetClaim",

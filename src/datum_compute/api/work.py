@@ -35,11 +35,13 @@ class WorkStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class Work(ApiObject, frozen=True, kw_only=True):
+    """Work (Karmada): one object for one cell. A terminating Work is the tombstone of its copy."""
+
     spec: WorkSpec
     status: WorkStatus = WorkStatus()
 
 
-KIND = KindInfo(
+WORK = KindInfo(
     group="work.karmada.io",
     version="v1alpha1",
     kind="Work",

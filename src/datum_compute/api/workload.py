@@ -204,6 +204,8 @@ class WorkloadStatus(ReplicaCounts, frozen=True, kw_only=True):
 
 
 class Workload(ApiObject, frozen=True, kw_only=True):
+    """Workload: a template and the cities it should run in. Written by users in their project."""
+
     spec: WorkloadSpec
     status: WorkloadStatus = WorkloadStatus()
 
@@ -214,7 +216,7 @@ ROLLOUT_COLUMNS = (
     Column("Blocked", ".status.blocked[0].reason", wide=True),
 )
 
-KIND = KindInfo(
+WORKLOAD = KindInfo(
     group="compute.datumapis.com",
     version="v1alpha",
     kind="Workload",

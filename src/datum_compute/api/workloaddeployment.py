@@ -153,11 +153,13 @@ class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):
 
 
 class WorkloadDeployment(ApiObject, frozen=True, kw_only=True):
+    """WorkloadDeployment: the share of a Workload that one city runs."""
+
     spec: WorkloadDeploymentSpec
     status: WorkloadDeploymentStatus = WorkloadDeploymentStatus()
 
 
-KIND = KindInfo(
+DEPLOYMENT = KindInfo(
     group="compute.datumapis.com",
     version="v1alpha",
     kind="WorkloadDeployment",

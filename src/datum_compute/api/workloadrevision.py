@@ -53,6 +53,10 @@ class WorkloadRevisionSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class WorkloadRevision(ApiObject, frozen=True, kw_only=True):
+    """WorkloadRevision: one release of a Workload, as it was asked for; what an undo goes back
+    to.
+    """
+
     spec: Annotated[
         WorkloadRevisionSpec,
         says("What was asked for."),
@@ -60,7 +64,7 @@ class WorkloadRevision(ApiObject, frozen=True, kw_only=True):
     ]
 
 
-KIND = KindInfo(
+REVISION = KindInfo(
     group="compute.datumapis.com",
     version="v1alpha",
     kind="WorkloadRevision",

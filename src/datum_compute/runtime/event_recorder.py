@@ -27,8 +27,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from datum_compute.api.corefields import ObjectReference
 from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
-from datum_compute.api.event import KIND as EVENT
-from datum_compute.api.event import Event, EventSource
+from datum_compute.api.event import EVENT, Event, EventSource
 from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
 from datum_compute.api.plane import PlaneName
 from datum_compute.api.timestamps import timestamp

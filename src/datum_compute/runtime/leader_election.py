@@ -32,8 +32,7 @@ import msgspec
 
 from datum_compute.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
 from datum_compute.api.exchange import Request, Response
-from datum_compute.api.lease import KIND as LEASE
-from datum_compute.api.lease import Lease, LeaseSpec
+from datum_compute.api.lease import LEASE, Lease, LeaseSpec
 from datum_compute.api.meta import ObjectMeta, Ref
 from datum_compute.api.timestamps import micro_timestamp
 from datum_compute.client.client import Client
