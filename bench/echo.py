@@ -19,10 +19,10 @@ from typing import Any
 
 import uvicorn
 
-from datum_compute.api.exchange import Request, Response
-from datum_compute.app.front.port import Front, listening_socket, tls_of
+from datum_compute.api.http import Request, Response
+from datum_compute.app.certificates import ServerCertificate
 from datum_compute.app.loop import run_until_stopped
-from datum_compute.app.tls import ServerCertificate
+from datum_compute.server.http.server import Front, listening_socket, tls_of
 
 
 def app_of(body: bytes) -> Any:

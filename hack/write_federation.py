@@ -13,7 +13,7 @@ from typing import Any
 
 from datum_compute.api.crd import crd_manifest
 from datum_compute.api.kinds import KINDS, NAMESPACE
-from datum_compute.api.plane import ROLES, cell_plane, project_plane
+from datum_compute.api.planes import ROLES, cell_plane, project_plane
 from datum_compute.api.quotametrics import QUOTA_NAMESPACE
 from datum_compute.planes.bootstrap import built_in_sizes
 from datum_compute.planes.catalogue import KindAndObject, platform_objects, project_objects

@@ -20,7 +20,7 @@ from datum_compute.admission.hookedkinds import (
 )
 from datum_compute.admission.ownership import CONTROL
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.objects import KindInfo
 from datum_compute.app.webhook_port import SERVICE_NAME, SERVICE_NAMESPACE
 from hack.generated import main
 

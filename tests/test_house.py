@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from datum_compute.api.kinds import KINDS
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.objects import KindInfo
 from tests import house_exceptions, house_rules
 from tests.house_exceptions import Entry
 from tests.house_rules import (
@@ -370,7 +370,11 @@ CAUGHT: list[tuple[Rule, str, str]] = [
     (house_rules.find_effects, "controllers/a.py", "import os\nos.execv('a', [])"),
     (house_rules.find_effects, "runtime/a.py", "import signal\nsignal.signal(1, f)"),
     (house_rules.find_effects, "server/a.py", "import socket\nsocket.socket()"),
-    (house_rules.find_effects, "client/retrying.py", "import aiohttp\naiohttp.ClientSession()"),
+    (
+        house_rules.find_effects,
+        "client/transport/retry.py",
+        "import aiohttp\naiohttp.ClientSession()",
+    ),
     (house_rules.find_effects, "runtime/a.py", "import asyncio\nasyncio.open_connection()"),
     (house_rules.find_effects, "drivers/a.py", "from subprocess import run\nrun(['a'])"),
     (house_rules.find_effects, "server/a.py", "import asyncio\nasyncio.to_thread(f)"),
@@ -415,7 +419,11 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     (house_rules.find_clock_or_randomness, "testkit/sim/a.py", "import random\nrandom.Random(7)"),
     (house_rules.find_clock_or_randomness, "runtime/a.py", "def f(time):\n    return time.time()"),
     (house_rules.find_effects, "app/a.py", "import socket, sys\nsocket.socket()\nsys.exit()"),
-    (house_rules.find_effects, "client/http.py", "import aiohttp\naiohttp.ClientSession()"),
+    (
+        house_rules.find_effects,
+        "client/transport/proxied.py",
+        "import aiohttp\naiohttp.ClientSession()",
+    ),
     (house_rules.find_effects, "store/sqlite.py", "import sqlite3\nsqlite3.connect('a')"),
     (
         house_rules.find_effects,
@@ -424,7 +432,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     ),
     (house_rules.find_hidden_imports, "store/a.py", "from time import time"),
     (house_rules.find_tasks, "runtime/a.py", "group.create_task(f())"),
-    (house_rules.find_environment_reads, "app/settings.py", "import os\nos.environ"),
+    (house_rules.find_environment_reads, "app/settings/settings.py", "import os\nos.environ"),
 ]
 
 
@@ -492,14 +500,14 @@ def test_controllers_are_imported_by_the_registry_only() -> None:
             parse_source("controllers/a/helper.py", "from datum_compute.controllers import shared"),
             parse_source("controllers/shared.py", ""),
             parse_source("controllers/registry.py", f"from {controller} import CONTROLLER"),
-            parse_source("app/wiring.py", f"import {controller}, {helper}"),
+            parse_source("app/platform.py", f"import {controller}, {helper}"),
             parse_source("testkit/sim/host.py", f"import {controller}, {helper}"),
         ],
         {},
     )
     assert [(finding.subject, finding.item) for finding in found] == [
         ("src/datum_compute/controllers/a/ctl.py", "src/datum_compute/controllers/a/helper.py"),
-        ("src/datum_compute/app/wiring.py", "src/datum_compute/controllers/a/ctl.py"),
+        ("src/datum_compute/app/platform.py", "src/datum_compute/controllers/a/ctl.py"),
     ]
 
 

@@ -9,9 +9,9 @@ import pytest
 from datum_compute.admission.chain import admit
 from datum_compute.admission.cities import LOCATIONS, cities_are_known
 from datum_compute.admission.questions import Answers, Write
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.meta.codec import JsonObject
 
 FLOOR = {"cityCode": "DFW", "readyReplicas": 2}
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.quickcheck import quick
 from datum_compute.api.remembered import VALUE_BYTES_MAX, VALUES_MAX, Remembered, key_of
-from datum_compute.api.structural import Report
+from datum_compute.api.schema.fast_path import quick
+from datum_compute.api.schema.validate import Report
 
 SCHEMA = {
     "type": "object",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.objects import Ref
 from datum_compute.api.workname import work_name, work_names
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CLUSTER
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.objects import Ref
+from datum_compute.app.cell_membership import Membership, MembershipFiles
 from datum_compute.app.celladdress import bound_for_cell, tell_address
-from datum_compute.app.files import StateError
-from datum_compute.app.front.port import listening_socket
 from datum_compute.app.joining import join
 from datum_compute.app.lastrun import remembered_port
-from datum_compute.app.membership import Membership, MembershipFiles
+from datum_compute.app.state_directory import StateError
 from datum_compute.client.client import Client
+from datum_compute.server.http.server import listening_socket
 from tests.app.test_joining import NOW, Link, hub, joining, opener
 from tests.server.cell_world import HUB as HUB_PATH
 from tests.server.running_server import TOKEN

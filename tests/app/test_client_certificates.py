@@ -13,14 +13,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from datum_compute.api.plane import PlaneName
-from datum_compute.app.front.port import Front, listening_socket, tls_of
-from datum_compute.app.tls import (
+from datum_compute.api.planes import PlaneName
+from datum_compute.app.certificates import (
     ClientCertificate,
     ensure_certificate,
     issue_client_certificate,
 )
-from datum_compute.server.access.certificates import Certificates
+from datum_compute.server.access.client_certificates import Certificates
+from datum_compute.server.http.server import Front, listening_socket, tls_of
 from tests.server.granting import ANN, RBAC, cluster_binding, cluster_role, rule, server_with_ann
 from tests.server.running_server import PROJECT, TOKEN, WORKLOADS, Server
 

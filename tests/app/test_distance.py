@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from random import Random
 
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.app.distance import DistantTransport
 from testkit.sim.loop import VirtualLoop, run_virtual
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.plane import cell_plane
+from datum_compute.api.planes import cell_plane
 from datum_compute.app.lastrun import (
     remember_cells,
     remember_port,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.client.bounded import BoundedTransport
 
 READ = Request("GET", "/a")

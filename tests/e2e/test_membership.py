@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from datum_compute.app.front.port import listening_socket
+from datum_compute.server.http.server import listening_socket
 from tests.e2e.platform import eventually
 from tests.e2e.processes import (
     CLUSTERS,

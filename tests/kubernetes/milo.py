@@ -16,10 +16,10 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from datum_compute.api.plane import PlaneName, path_prefix, split_path
-from datum_compute.app.files import private_directory
-from datum_compute.app.front.port import listening_socket, tls_of
-from datum_compute.app.tls import ensure_certificate
+from datum_compute.api.planes import PlaneName, path_prefix, split_path
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.app.state_directory import private_directory
+from datum_compute.server.http.server import listening_socket, tls_of
 from tests.kubernetes.servers import RealPlane
 
 _OF_THE_HOP = ("host", "connection", "content-length", "accept-encoding", "transfer-encoding")

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from datum_compute.api.exchange import Duplex, Request, Response
+from datum_compute.api.http import Duplex, Request, Response
 from datum_compute.api.remotecommand import (
     END_OF_INPUT,
     PROTOCOL,
@@ -24,10 +24,10 @@ from datum_compute.api.remotecommand import (
     Ending,
     ending_message,
 )
-from datum_compute.app.files import private_directory
-from datum_compute.app.front.port import Front, listening_socket, tls_of
-from datum_compute.app.tls import ensure_certificate
-from datum_compute.client.websocket import WebSocket, answer_headers
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.app.state_directory import private_directory
+from datum_compute.client.transport.websocket import WebSocket, answer_headers
+from datum_compute.server.http.server import Front, listening_socket, tls_of
 from testkit.fakes.kubelet import NODE
 
 FAILING, FAILED = "fail", 7

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from datum_compute.api.compute.instance import QUOTA_GRANTED
 from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Condition, ConditionStatus
-from datum_compute.api.instance import QUOTA_GRANTED
 from datum_compute.api.reasons import (
     QUOTA_DENIED,
     Reason,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB, PlaneName, cell_plane
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.controller import Key
 from datum_compute.runtime.queue import SHORT_DELAY_S, TICK_S, DelayTimers, WorkQueue

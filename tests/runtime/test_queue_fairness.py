@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB
 from datum_compute.client.backoff import Backoff
 from datum_compute.runtime.controller import Key
 from datum_compute.runtime.queue import WorkQueue

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.server.access.signer import TokenSigner
 from tests.server.granting import (
     RBAC,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, encode
-from datum_compute.api.jsonpath import compiled_path, value_at
-from datum_compute.api.meta import Column
+from datum_compute.api.meta.codec import JsonObject, encode
+from datum_compute.api.meta.json_path import compiled_path, value_at
+from datum_compute.api.meta.objects import Column
 from datum_compute.server import columns
 from datum_compute.server.columns import CELL_LENGTH_MAX, age, cell, duration
 from tests.server.running_server import WORKLOADS, Server, namespace, workload

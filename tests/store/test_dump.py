@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datum_compute.api.codec import decode, encode
+from datum_compute.api.meta.codec import decode, encode
 from datum_compute.store.dump import DumpError, dumped, undumped
 from datum_compute.store.journal import LoadedPlane, ObjectKey
 from datum_compute.store.memory import MemoryJournal

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import PROJECT, WORKLOAD
 from datum_compute.api.labels import CHANGED_BY, CREATED_BY
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo
 
 
 def with_author(

@@ -15,27 +15,39 @@ from itertools import chain
 from typing import Any
 
 from datum_compute.admission import (
-    addresses,
     configdata,
-    customresourcedefinition,
-    entitlement,
     event,
-    instancetype,
     probes,
     project,
-    rbac,
     reservednames,
-    secret,
     service,
     sleeping,
-    template,
-    workload,
 )
 from datum_compute.admission.immutability import immutable_fields_stay
 from datum_compute.admission.names import name_at_most
+from datum_compute.admission.rules import rbac, template, workload
+from datum_compute.admission.rules.core import (
+    docker_config_is_json,
+    has_the_keys_of_its_type,
+    type_is_immutable,
+    with_string_data_merged,
+)
+from datum_compute.admission.rules.crd import (
+    names_fit,
+    nothing_is_asked_that_is_not_supported,
+    protected_groups_are_approved,
+    versions_fit,
+    what_stays,
+    with_default_names,
+)
+from datum_compute.admission.rules.instance_type import (
+    a_new_one_is_active,
+    phase_goes_forward,
+    replacement_is_named,
+)
+from datum_compute.admission.rules.network import prefix_fits_its_family, ranges_are_prefixes
+from datum_compute.admission.rules.services import named_as_its_service
 from datum_compute.admission.times import with_times
-from datum_compute.api.checkreport import limit_causes
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
     CLUSTER_ROLE,
@@ -59,7 +71,9 @@ from datum_compute.api.kinds import (
     SUBNET_CLAIM,
     WORKLOAD,
 )
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.report import limit_causes
 
 Default = Callable[[JsonObject, JsonObject | None], JsonObject]
 Validation = Callable[[JsonObject, JsonObject | None], Iterable[Cause]]
@@ -118,26 +132,26 @@ CHAIN: Mapping[str, Rules] = {
         ),
     ),
     SECRET.resource: Rules(
-        defaults=(secret.with_string_data_merged,),
+        defaults=(with_string_data_merged,),
         validations=(
             configdata.keys_are_file_names,
             configdata.fits_the_limit,
             configdata.frozen_stays_frozen,
-            secret.type_is_immutable,
-            secret.has_the_keys_of_its_type,
-            secret.docker_config_is_json,
+            type_is_immutable,
+            has_the_keys_of_its_type,
+            docker_config_is_json,
         ),
     ),
     EVENT.resource: _event_rules(event.CORE),
     EVENTS_V1.resource: _event_rules(event.NEW),
     DEFINITION.resource: Rules(
-        defaults=(customresourcedefinition.with_default_names,),
+        defaults=(with_default_names,),
         validations=(
-            customresourcedefinition.names_fit,
-            customresourcedefinition.protected_groups_are_approved,
-            customresourcedefinition.nothing_is_asked_that_is_not_supported,
-            customresourcedefinition.versions_fit,
-            customresourcedefinition.what_stays,
+            names_fit,
+            protected_groups_are_approved,
+            nothing_is_asked_that_is_not_supported,
+            versions_fit,
+            what_stays,
         ),
     ),
     LEASE.resource: Rules(
@@ -171,14 +185,14 @@ CHAIN: Mapping[str, Rules] = {
     ),
     INSTANCE_TYPE.resource: Rules(
         validations=(
-            instancetype.a_new_one_is_active,
-            instancetype.phase_goes_forward,
-            instancetype.replacement_is_named,
+            a_new_one_is_active,
+            phase_goes_forward,
+            replacement_is_named,
         )
     ),
-    NETWORK.resource: Rules(validations=(addresses.ranges_are_prefixes,)),
-    SUBNET.resource: Rules(validations=(addresses.prefix_fits_its_family,)),
-    SUBNET_CLAIM.resource: Rules(validations=(addresses.prefix_fits_its_family,)),
+    NETWORK.resource: Rules(validations=(ranges_are_prefixes,)),
+    SUBNET.resource: Rules(validations=(prefix_fits_its_family,)),
+    SUBNET_CLAIM.resource: Rules(validations=(prefix_fits_its_family,)),
     SERVICE.resource: Rules(
         validations=(
             name_at_most(63, "it becomes a label value"),
@@ -203,7 +217,7 @@ CHAIN: Mapping[str, Rules] = {
             project.name_is_a_label,
         ),
     ),
-    ENTITLEMENT.resource: Rules(validations=(entitlement.named_as_its_service,)),
+    ENTITLEMENT.resource: Rules(validations=(named_as_its_service,)),
 }
 
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from datum_compute.admission.findings import Finding, Warned
 from datum_compute.admission.nearest import hint
 from datum_compute.admission.questions import Answers, Listing, Write
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.conditions import FALSE
 from datum_compute.api.errors import Cause
-from datum_compute.api.fields import CITY_CODE_KEY
 from datum_compute.api.identity import normalized_city
 from datum_compute.api.kinds import LOCATION_BINDING
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import CITY_CODE_KEY
 
 LOCATIONS = Listing(LOCATION_BINDING)
 _NONE = "the project has no locations yet; an operator gives it some as LocationBindings"

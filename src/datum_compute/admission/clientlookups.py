@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from datum_compute.admission.questions import Answers, Listing, May, Question
 from datum_compute.admission.review import Requester
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import NotFound
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.reviews import SUBJECT_ACCESS_REVIEW
 from datum_compute.client.client import Client
 

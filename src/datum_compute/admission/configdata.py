@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
+from datum_compute.api.meta.codec import JsonObject
 
 BYTES_MAX = 1024 * 1024
 _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from datum_compute.admission.times import with_times
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
-from datum_compute.api.names import qualified_name_problem
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.names import qualified_name_problem
 
 _PART_MAX, _NOTE_MAX = 128, 1024
 _SPARE_NAMESPACES = ("", "default")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from datum_compute.admission.questions import Answers, Question, Write
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
-from datum_compute.api.timestamps import parse_timestamp, timestamp
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
 
 DEPRECATION_GRACE_S = 1440 * 3600.0
 _FIELD = "spec.lifecycle.phase"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from datum_compute.admission.chain import CHAIN
-from datum_compute.admission.reading import READING
+from datum_compute.admission.context_rules import READING
 from datum_compute.admission.removing import REMOVING
 from datum_compute.api.kinds import KINDS
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.objects import KindInfo
 
 
 def validated_kinds() -> tuple[KindInfo[Any], ...]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
-from datum_compute.api.fields import IMMUTABLE_RULE, VALIDATIONS
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.schema import structural_schema
-from datum_compute.api.structural import Check, Report, compiled
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import IMMUTABLE_RULE, VALIDATIONS
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.derive import structural_schema
+from datum_compute.api.schema.validate import Check, Report, compiled
 
 
 @dataclass(frozen=True, slots=True)

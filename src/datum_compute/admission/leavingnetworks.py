@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from datum_compute.admission.questions import Answers, Listing, Write
-from datum_compute.admission.template import interfaces
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.template import interfaces
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import NETWORK
-from datum_compute.api.meta import Ref
-from datum_compute.api.network import DEFAULT_NETWORK
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.networking.network import DEFAULT_NETWORK
 
 NETWORKS = Listing(NETWORK)
 _INTERFACES = "spec.template.spec.networkInterfaces"

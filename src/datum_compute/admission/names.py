@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
+from datum_compute.api.meta.codec import JsonObject
 
 
 def name_at_most(

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from datum_compute.admission.questions import Answers, May, Write
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
+from datum_compute.api.meta.codec import JsonObject
 
 CONTROL = "control"
 _MARKS = ("labels", "annotations")

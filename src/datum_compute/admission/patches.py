@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 
 
 def json_patch(before: Any, after: Any, path: str = "") -> list[JsonObject]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from datum_compute.admission.template import containers, one_of
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.template import containers, one_of
 from datum_compute.api.errors import Cause
+from datum_compute.api.meta.codec import JsonObject
 
 _PROBES = ("readinessProbe", "livenessProbe")
 

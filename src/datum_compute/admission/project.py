@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from datum_compute.admission.nearest import hint
 from datum_compute.admission.questions import Answers, Listing, Write
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import ORGANIZATION as ORGANIZATION_KIND
 from datum_compute.api.labels import ORGANIZATION
-from datum_compute.api.names import dns_label_problem
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.names import dns_label_problem
 
 ORGANIZATIONS = Listing(ORGANIZATION_KIND)
 _OWNER = "spec.ownerRef.name"

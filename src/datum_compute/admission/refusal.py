@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from datum_compute.api.errors import Cause, Invalid
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.objects import KindInfo
 
 
 def invalid(kind: KindInfo[Any], name: str, causes: Sequence[Cause]) -> Invalid:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.labels import RESTARTED_AT
+from datum_compute.api.meta.codec import JsonObject
 
 _DOMAINS = ("compute.datumapis.com", "meta.datumapis.com", "karmada.io")
 _FOR_USERS = frozenset({RESTARTED_AT})

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from datum_compute.admission.questions import Answers, Question, Removal
 from datum_compute.admission.sizes import TYPES
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
+from datum_compute.api.meta.codec import JsonObject
 
 _FIELD = "spec.lifecycle.phase"
 _NEXT = {

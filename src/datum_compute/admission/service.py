@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import get_args
 
 from datum_compute.admission.lifecycles import one_step_forward
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
-from datum_compute.api.fields import ServicePhase
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import ServicePhase
 
 phase_goes_forward = one_step_forward(
     "spec.phase", get_args(ServicePhase), lambda obj: str(obj["spec"]["phase"])

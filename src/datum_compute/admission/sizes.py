@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from datum_compute.admission.findings import Finding, Warned
 from datum_compute.admission.nearest import hint
 from datum_compute.admission.questions import Answers, Listing, Write
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.instance_type import BUILT_IN_SIZES, size_name
 from datum_compute.api.errors import Cause
-from datum_compute.api.instancetype import BUILT_IN_SIZES, size_name
 from datum_compute.api.kinds import INSTANCE_TYPE
+from datum_compute.api.meta.codec import JsonObject
 
 TYPES = Listing(INSTANCE_TYPE, catalogue=True)
 _FIELD = "spec.template.spec.runtime.resources.instanceType"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from datum_compute.admission.template import containers
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.template import containers
+from datum_compute.api.compute.scale_to_zero import IDLE_MAX_S, IDLE_MIN_S, seconds_of
 from datum_compute.api.errors import Cause
-from datum_compute.api.scaletozero import IDLE_MAX_S, IDLE_MIN_S, seconds_of
+from datum_compute.api.meta.codec import JsonObject
 
 _FIELD = "spec.template.spec.scaleToZero"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.timestamps import normalized_micro_time, normalized_time
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import normalized_micro_time, normalized_time
 
 Path = Sequence[str]
 

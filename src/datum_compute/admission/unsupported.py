@@ -12,7 +12,7 @@ from typing import Any
 
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.objects import KindInfo
 
 _TEMPLATE = r"spec\.template\.spec\."
 _SCALE = r"spec\.placements\[\d+\]\.scaleSettings\."

@@ -16,18 +16,18 @@ from typing import Any
 
 from datum_compute.admission.authorship import with_author
 from datum_compute.admission.chain import defaulted, faults
+from datum_compute.admission.context_rules import judged, questions_of
 from datum_compute.admission.grace import DEPRECATION_GRACE_S
 from datum_compute.admission.hookedkinds import hooked_kind
 from datum_compute.admission.questions import Answers, Question, Removal, Write
-from datum_compute.admission.reading import judged, questions_of
 from datum_compute.admission.refusal import invalid
 from datum_compute.admission.removing import objections, questions_before
 from datum_compute.admission.review import Requester, Review, allowed, mutated, refused
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import ApiError, BadRequest, Cause, ServiceUnavailable, Unreachable
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.schema import structural_schema
-from datum_compute.api.structural import Check, Report, compiled, whole_object
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.derive import structural_schema
+from datum_compute.api.schema.validate import Check, Report, compiled, whole_object
 
 # Well within the ten seconds that an API server waits (deploy/webhook).
 PATIENCE_S = 6.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import Amount, ObjectReference, ShortText, Time, keyed, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import Amount, ObjectReference, ShortText, Time, keyed, says
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 from datum_compute.api.resourceregistration import ResourceType
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from datum_compute.api.codec import ApiStruct
-from datum_compute.api.fields import says
-from datum_compute.api.meta import ApiObject, KindInfo
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import says
+from datum_compute.api.meta.objects import ApiObject, KindInfo
 
 
 class CellJoinSpec(ApiStruct, frozen=True, kw_only=True):

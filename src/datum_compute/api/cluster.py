@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
 # Where the hub keeps what it needs to reach a cell.
 CREDENTIALS_NAMESPACE = "karmada-cluster"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datum_compute.api.meta import ApiObject, Column, KindInfo
-from datum_compute.api.propagationpolicy import PropagationSpec
+from datum_compute.api.karmada import PropagationSpec
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
 
 class ClusterPropagationPolicy(ApiObject, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datum_compute.api.meta import ApiObject, KindInfo
+from datum_compute.api.meta.objects import ApiObject, KindInfo
 from datum_compute.api.resourcebinding import COLUMNS, ResourceBindingSpec, ResourceBindingStatus
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final, Literal, NamedTuple
 
-from datum_compute.api.codec import ApiStruct
-from datum_compute.api.fields import keyed, says
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import keyed, says
 
 TRUE: Final = "True"
 FALSE: Final = "False"

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from datum_compute.api.codec import ApiStruct
-from datum_compute.api.fields import Port, PortName, ShortText, says
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import Port, PortName, ShortText, says
 
 # A number, or the name of a port of the same container.
 ProbePort = Port | PortName

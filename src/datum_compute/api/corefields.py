@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from datum_compute.api.codec import ApiStruct
+from datum_compute.api.meta.codec import ApiStruct
 
 # Base64 text. Values of this format are never repeated in an error: they may be secret.
 Base64 = Annotated[str, Meta(extra_json_schema={"format": "byte"})]

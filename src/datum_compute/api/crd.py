@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.meta import Column, KindInfo, Scale
-from datum_compute.api.schema import structural_schema
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Column, KindInfo, Scale
+from datum_compute.api.schema.derive import structural_schema
 
 _WIDE_PRIORITY = 1
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from datum_compute.api import event
 from datum_compute.api.corefields import MicroTime, ObjectReference, Time
-from datum_compute.api.event import REFERENCE_FIELDS, EventSeries, EventSource
-from datum_compute.api.meta import ApiObject, Column, KindInfo, Selectable
+from datum_compute.api.events import EVENT, REFERENCE_FIELDS, EventSeries, EventSource
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Selectable
 
 RENAMED: Mapping[str, str] = {
     "regarding": "involvedObject",
@@ -53,7 +52,7 @@ EVENTS_V1 = KindInfo(
     needs_version=False,
     put_creates=True,
     has_generation=False,
-    stored_as=event.EVENT.resource,
+    stored_as=EVENT.resource,
     short_names=("ev",),
     selectable=(
         *(Selectable(f"regarding.{f}", f".regarding.{f}") for f in REFERENCE_FIELDS),

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
-from datum_compute.api.timestamps import normalized_time
+from datum_compute.api.meta.timestamps import normalized_time
 
 # Values of these are never shown.
 SECRET_FORMATS = ("byte", "password")

@@ -12,9 +12,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from datum_compute.api.codec import ApiStruct
-from datum_compute.api.fields import ObjectReference, ShortText, immutable, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import ObjectReference, ShortText, immutable, says
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
 Prefix = Annotated[str, Meta(pattern="^[0-9a-f.:]+/[0-9]{1,3}$", max_length=49)]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import LocalReference, LocationClass, ShortText, Topology, says
-from datum_compute.api.location import CITY
-from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import LocalReference, LocationClass, ShortText, Topology, says
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.networking.location import CITY
 
 
 class LocationBindingSpec(ApiStruct, frozen=True, kw_only=True):

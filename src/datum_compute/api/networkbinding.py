@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions, undecided
-from datum_compute.api.fields import (
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import (
     LocalReference,
     NamespacedReference,
     ObjectReference,
     immutable,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
 _INSTEAD = "create another binding instead"
 

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions, undecided
-from datum_compute.api.fields import (
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import (
     INT64_MAX,
     IP_FAMILY,
     IpFamilies,
@@ -21,8 +21,8 @@ from datum_compute.api.fields import (
     defaults_to,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
-from datum_compute.api.network import MTU, PrefixReference
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.networking.network import MTU, PrefixReference
 
 
 class NetworkContextSpec(ApiStruct, frozen=True, kw_only=True):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from datum_compute.api.fields import says
-from datum_compute.api.meta import ApiObject, KindInfo
+from datum_compute.api.meta.fields import says
+from datum_compute.api.meta.objects import ApiObject, KindInfo
 
 
 class CoreService(ApiObject, frozen=True, kw_only=True):

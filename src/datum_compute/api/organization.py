@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import ShortText, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import ShortText, says
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
 
 class OrganizationSpec(ApiStruct, frozen=True, kw_only=True):

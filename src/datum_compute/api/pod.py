@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from msgspec import field
 
-from datum_compute.api.codec import ApiStruct
-from datum_compute.api.meta import ApiObject, KindInfo
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.objects import ApiObject, KindInfo
 
 
 class Waiting(ApiStruct, frozen=True, kw_only=True):

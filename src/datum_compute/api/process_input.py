@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from datum_compute.api.instance import Container
+from datum_compute.api.compute.instance import Container
 
 NUL = "\0"
 NUL_PROBLEM = "must not contain a NUL byte"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from datum_compute.api.fields import ObjectReference
+from datum_compute.api.meta.fields import ObjectReference
 
 SERVICE, SERVICE_NAME = "compute", "compute.datumapis.com"
 RESOURCE_MANAGER = "resourcemanager.miloapis.com"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from datum_compute.api.codec import ApiStruct
+from datum_compute.api.meta.codec import ApiStruct
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 

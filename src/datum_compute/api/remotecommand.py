@@ -6,7 +6,7 @@ how the command ended, as a Kubernetes Status.
 
 from __future__ import annotations
 
-from datum_compute.api.codec import ApiStruct, DecodeError, JsonObject, decode, encode
+from datum_compute.api.meta.codec import ApiStruct, DecodeError, JsonObject, decode, encode
 
 PROTOCOL = "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255

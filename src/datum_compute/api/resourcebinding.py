@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.meta import ApiObject, Column, KindInfo
-from datum_compute.api.propagationpolicy import Suspension
+from datum_compute.api.karmada import Suspension
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
 
 class ObjectReference(ApiStruct, frozen=True, kw_only=True):

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import Amount, ObjectReference, keyed, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import Amount, ObjectReference, keyed, says
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 from datum_compute.api.resourceregistration import ResourceType
 
 

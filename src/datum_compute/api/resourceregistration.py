@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import (
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import (
     KindReference,
     PositiveAmount,
     Text,
@@ -20,7 +20,7 @@ from datum_compute.api.fields import (
     keyed,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
 _INSTEAD = "register another resource type instead"
 

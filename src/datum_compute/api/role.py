@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 from datum_compute.api.rbacfields import RBAC_GROUP, PolicyRule
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datum_compute.api.corefields import Base64, SecretText
-from datum_compute.api.meta import ApiObject, Column, KindInfo, Selectable
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Selectable
 
 OPAQUE = "Opaque"
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import (
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import (
     MAP_BY_NAME,
     SET,
     Amount,
@@ -25,7 +25,7 @@ from datum_compute.api.fields import (
     Text,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
 MetricName = Annotated[str, Meta(min_length=1, max_length=253)]
 Manifest = dict[str, Any]

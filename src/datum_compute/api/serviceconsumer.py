@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.fields import LocalReference, ShortText, Text, Time, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import LocalReference, ShortText, Text, Time, says
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
 
 class Approval(ApiStruct, frozen=True, kw_only=True):

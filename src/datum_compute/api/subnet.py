@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions, undecided
-from datum_compute.api.fields import (
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import (
     Address,
     DnsLabel,
     IpFamily,
@@ -18,7 +18,7 @@ from datum_compute.api.fields import (
     PrefixLength,
     says,
 )
-from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
 
 class SubnetSpec(ApiStruct, frozen=True, kw_only=True):

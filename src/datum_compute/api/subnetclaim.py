@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from datum_compute.api.conditions import Conditions, undecided
-from datum_compute.api.fields import LocalReference, says
-from datum_compute.api.meta import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.fields import LocalReference, says
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 from datum_compute.api.subnet import AllocatedPrefix, SubnetSpec
 
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.conditions import Conditions
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
 Manifest = Annotated[
     dict[str, Any],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.api.meta.objects import KindInfo, Ref
 
 # As Kubernetes does it: no vowels, so that no words come out.
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"

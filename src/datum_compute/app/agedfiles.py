@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from datum_compute.app.files import private_directory
+from datum_compute.app.state_directory import private_directory
 
 AGE_S = 24 * 3600.0
 

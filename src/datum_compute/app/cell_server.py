@@ -16,33 +16,33 @@ from functools import partial
 from random import Random
 
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.plane import HUB, PlaneName, path_prefix
-from datum_compute.app.auditlog import AuditLog
+from datum_compute.api.planes import HUB, PlaneName, path_prefix
+from datum_compute.app.audit_log import AuditLog
+from datum_compute.app.cell_membership import Membership, MembershipFiles
 from datum_compute.app.celladdress import bound_for_cell, tell_address
-from datum_compute.app.choice import build_machines, publishing_over
-from datum_compute.app.credentials import Credentials, ensure_credentials
-from datum_compute.app.files import StateError, private_directory
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.app.driver_selection import build_machines, publishing_over
+from datum_compute.app.environment import Ports, real_ports
 from datum_compute.app.heartbeat import Heartbeat
 from datum_compute.app.hubtoken import HubToken
 from datum_compute.app.kubeconfig import write_kubeconfigs
-from datum_compute.app.membership import Membership, MembershipFiles
 from datum_compute.app.metrics import process_registry
 from datum_compute.app.outside import opener
-from datum_compute.app.ports import Ports, real_ports
+from datum_compute.app.platform import MANAGER_AGENT, Layout, Platform, Safeguards
+from datum_compute.app.process import Beside, Serving, run_process, serve_until
 from datum_compute.app.renewal import keep_renewed
-from datum_compute.app.serving import Beside, Serving, run_process, serve_until
-from datum_compute.app.settings import CellSettings, cell_settings
+from datum_compute.app.settings.settings import CellSettings, cell_settings
 from datum_compute.app.signingkey import ensure_signer
+from datum_compute.app.state_credentials import Credentials, ensure_credentials
+from datum_compute.app.state_directory import StateError, private_directory
 from datum_compute.app.statefiles import demand_database
-from datum_compute.app.tls import ensure_certificate
 from datum_compute.app.upstream import UpstreamProjects
-from datum_compute.app.wiring import MANAGER_AGENT, Layout, Platform, Safeguards
 from datum_compute.client.client import Client
 from datum_compute.controllers import registry
 from datum_compute.planes.planes import hub_label_scope
 from datum_compute.store.sqlite import SqliteJournal
+from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from datum_compute.telemetry.traces import Tracer
-from datum_compute.telemetry.unread import quiet_when_unread
 
 TOKENS = "tokens.json"
 

@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.app.files import StateError
-from datum_compute.app.front.port import listening_socket
+from datum_compute.app.cell_membership import Membership, MembershipFiles
 from datum_compute.app.joining import renew
 from datum_compute.app.lastrun import remembered_port
-from datum_compute.app.membership import Membership, MembershipFiles
-from datum_compute.app.serving import bound_socket
+from datum_compute.app.process import bound_socket
+from datum_compute.app.state_directory import StateError
 from datum_compute.client.client import Client
+from datum_compute.server.http.server import listening_socket
 
 AGAIN_S = 10.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from datum_compute.app.front.limits import MIB, PortLimits
-from datum_compute.app.setting_values import count_value
+from datum_compute.app.settings.values import count_value
 
 
 def add_connection_limits(parser: argparse.ArgumentParser) -> None:

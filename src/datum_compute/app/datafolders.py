@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from datum_compute.api.process_input import NUL, NUL_PROBLEM
-from datum_compute.app.files import private_directory
+from datum_compute.app.state_directory import private_directory
 from datum_compute.drivers.driver import DataFile, PermanentError
 
 

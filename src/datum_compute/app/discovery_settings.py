@@ -9,7 +9,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from datum_compute.app.setting_values import dns_label_value
+from datum_compute.app.settings.values import dns_label_value
 
 MILO, SINGLE, LIST = "milo", "single", "list"
 ONLY_CELL = "single"

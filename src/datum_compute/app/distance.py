@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import replace
 
-from datum_compute.api.exchange import ByteStream, Request, Response
-from datum_compute.client.transport import Transport
+from datum_compute.api.http import ByteStream, Request, Response
+from datum_compute.client.transport.interface import Transport
 
 # Events of one watch that are on their way at most.
 _UNDER_WAY = 10_000

@@ -13,10 +13,10 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from datum_compute.api.codec import DecodeError, decode_as
-from datum_compute.api.plane import cell_plane
-from datum_compute.app.archive import Archive, ArchiveError
-from datum_compute.app.membership import Membership
+from datum_compute.api.meta.codec import DecodeError, decode_as
+from datum_compute.api.planes import cell_plane
+from datum_compute.app.backup.archive import Archive, ArchiveError
+from datum_compute.app.cell_membership import Membership
 
 # A certificate and the key that it is of.
 _PAIRS = (("ca.crt", "ca.key"), ("server.crt", "server.key"), ("cell.crt", "cell.key"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from datum_compute.app.setting_values import count_value, seconds_value
+from datum_compute.app.settings.values import count_value, seconds_value
 from datum_compute.server.flowcontrol.control import FlowLimits
 
 

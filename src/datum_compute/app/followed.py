@@ -7,10 +7,10 @@ from contextlib import aclosing
 from random import Random
 from typing import Generic, TypeVar
 
-from datum_compute.api.meta import ApiObject, Ref, ref_of
-from datum_compute.client.answers import Listed
+from datum_compute.api.meta.objects import ApiObject, Ref, ref_of
 from datum_compute.client.client import Client
-from datum_compute.client.watching import Watched, follow
+from datum_compute.client.responses import Listed
+from datum_compute.client.watch import Watched, follow
 
 T = TypeVar("T", bound=ApiObject)
 

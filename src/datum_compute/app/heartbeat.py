@@ -13,12 +13,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from datum_compute.api.cluster import CREDENTIALS_NAMESPACE, ResourceSummary
-from datum_compute.api.codec import JsonObject, plain
 from datum_compute.api.errors import ApiError, Conflict, NotFound, Unreachable
 from datum_compute.api.kinds import CLUSTER, LEASE
 from datum_compute.api.lease import Lease, LeaseSpec
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import PlaneName, member_name
+from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import PlaneName, member_name
 from datum_compute.client.client import Client
 from datum_compute.server.health import version_info
 

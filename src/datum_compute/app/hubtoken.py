@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datum_compute.api.cellidentity import HUB_USER
-from datum_compute.api.codec import encode
-from datum_compute.api.plane import PlaneName
-from datum_compute.app.credentials import HUB_TOKEN, NEXT_HUB_TOKEN, new_token, read_tokens
-from datum_compute.app.files import write_private
-from datum_compute.server.authentication import Authenticator, User
+from datum_compute.api.meta.codec import encode
+from datum_compute.api.planes import PlaneName
+from datum_compute.app.state_credentials import HUB_TOKEN, NEXT_HUB_TOKEN, new_token, read_tokens
+from datum_compute.app.state_directory import write_private
+from datum_compute.server.access.authentication import Authenticator, User
 
 # How long the hub may go on with the old token, in requests under way and watches that are open.
 GRACE_S = 60.0

@@ -12,18 +12,18 @@ from pathlib import Path
 from datum_compute.api.cellidentity import cell_user_of
 from datum_compute.api.celljoin import CELL_JOIN, CellJoin, CellJoinSpec, CellJoinStatus
 from datum_compute.api.identity import normalized_city
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.plane import HUB, cell_plane, path_prefix
-from datum_compute.app.credentials import ensure_credentials
-from datum_compute.app.files import StateError, private_directory
-from datum_compute.app.front.port import HOST, listening_socket
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import HUB, cell_plane, path_prefix
+from datum_compute.app.cell_membership import Membership, MembershipFiles
+from datum_compute.app.certificates import ensure_certificate, signing_request
 from datum_compute.app.lastrun import remember_port, remembered_port
-from datum_compute.app.membership import Membership, MembershipFiles
-from datum_compute.app.tls import ensure_certificate, signing_request
+from datum_compute.app.state_credentials import ensure_credentials
+from datum_compute.app.state_directory import StateError, private_directory
+from datum_compute.client.auth.connection import Connection
+from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
-from datum_compute.client.connection import Connection
-from datum_compute.client.kubeconfig import build_client
-from datum_compute.client.transport import Transport
+from datum_compute.client.transport.interface import Transport
+from datum_compute.server.http.server import HOST, listening_socket
 
 OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from datum_compute.api.plane import PlaneName, member_name, path_prefix, plane_role
+from datum_compute.api.planes import PlaneName, member_name, path_prefix, plane_role
 from datum_compute.api.quotametrics import QUOTA_NAMESPACE
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.files import write_private
-from datum_compute.app.front.port import HOST
+from datum_compute.app.state_credentials import Credentials
+from datum_compute.app.state_directory import write_private
+from datum_compute.server.http.server import HOST
 
 _OPERATOR = "operator"
 _PARTS = ("clusters", "users", "contexts")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from datum_compute.api.codec import DecodeError, decode_as, encode
-from datum_compute.api.plane import PlaneName, cell_plane, member_name
-from datum_compute.app.files import StateError, write_private
+from datum_compute.api.meta.codec import DecodeError, decode_as, encode
+from datum_compute.api.planes import PlaneName, cell_plane, member_name
+from datum_compute.app.state_directory import StateError, write_private
 
 DRIVERS = ("containers", "simulated")
 

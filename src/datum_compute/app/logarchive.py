@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from datum_compute.api.codec import DecodeError, decode_as, encode
+from datum_compute.api.meta.codec import DecodeError, decode_as, encode
 from datum_compute.app.agedfiles import AgedFiles, Limits
 from datum_compute.drivers.queries import CrashReport
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from datum_compute.api.codec import DecodeError, decode_as, encode, plain
-from datum_compute.api.plane import PlaneName
-from datum_compute.app.files import StateError
+from datum_compute.api.meta.codec import DecodeError, decode_as, encode, plain
+from datum_compute.api.planes import PlaneName
+from datum_compute.app.debounced_file import Paced
 from datum_compute.app.gateway.ways import CellWay, CellWays
-from datum_compute.app.paced import Paced
+from datum_compute.app.state_directory import StateError
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from datum_compute.app.ports import Ports
+from datum_compute.app.environment import Ports
+from datum_compute.client.auth.connection import Connection
+from datum_compute.client.auth.credentials import Outside
 from datum_compute.client.bounded import BoundedTransport
-from datum_compute.client.connecting import open_transport
-from datum_compute.client.connection import Connection
-from datum_compute.client.credentials import Outside
-from datum_compute.client.transport import Transport
+from datum_compute.client.connect import open_transport
+from datum_compute.client.transport.interface import Transport
 
 
 def opener(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 
-from datum_compute.app.setting_values import duration_value, seconds_value
+from datum_compute.app.settings.values import duration_value, seconds_value
 from datum_compute.controllers.context import CellProbing
 
 CELL_CREDENTIAL_S = 30 * 24 * 3600.0

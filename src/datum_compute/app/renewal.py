@@ -10,10 +10,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from datum_compute.api.errors import ApiError, Unreachable
+from datum_compute.app.cell_membership import Membership, MembershipFiles
+from datum_compute.app.certificates import BACKDATED, validity
 from datum_compute.app.hubtoken import GRACE_S, HubToken
 from datum_compute.app.joining import renew
-from datum_compute.app.membership import Membership, MembershipFiles
-from datum_compute.app.tls import BACKDATED, validity
 from datum_compute.client.client import Client
 
 LEFT = 1 / 3

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from datum_compute.api.yaml_codec import (
+from datum_compute.api.meta.yaml import (
     Mark,
     YamlDocument,
     YamlError,

@@ -7,7 +7,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from datum_compute.app.files import StateError, write_private
+from datum_compute.app.state_directory import StateError, write_private
 from datum_compute.server.access.signer import TokenSigner
 
 

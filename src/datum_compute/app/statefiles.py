@@ -10,7 +10,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from datum_compute.app.files import StateError
+from datum_compute.app.state_directory import StateError
 
 KEPT = (
     *("tokens.json", "ca.crt", "ca.key", "server.crt", "server.key", "service-accounts.key"),

@@ -14,10 +14,10 @@ from typing import Protocol
 from datum_compute.api.identity import decoded_project
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.labels import UPSTREAM_CLUSTER
-from datum_compute.api.plane import PlaneName, project_plane
+from datum_compute.api.planes import PlaneName, project_plane
 from datum_compute.app.followed import Followed
 from datum_compute.client.client import Client
-from datum_compute.client.watching import Watched
+from datum_compute.client.watch import Watched
 from datum_compute.planes.planes import project_label_scope
 from datum_compute.runtime.cached_client import LabelScope
 

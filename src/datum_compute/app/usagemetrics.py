@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from datum_compute.api.plane import PlaneName, member_name
+from datum_compute.api.planes import PlaneName, member_name
 from datum_compute.drivers.containers.usage import MachineUsage
 from datum_compute.drivers.driver import DriverError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from datum_compute.app.settings import TlsPortSettings
-from datum_compute.app.tls_port import Served, tls_port
+from datum_compute.app.settings.settings import TlsPortSettings
+from datum_compute.app.tls_listener import Served, tls_port
 from datum_compute.app.webhook import WebhookDispatcher
 
 SERVICE_NAME, SERVICE_NAMESPACE = "compute-webhook", "kube-system"

@@ -13,10 +13,10 @@ from types import TracebackType
 from msgspec.structs import replace
 
 from datum_compute.api.errors import Unauthorized
-from datum_compute.api.exchange import Request, Response
-from datum_compute.client.connection import Certificate
-from datum_compute.client.credentials import Credential, Credentials
-from datum_compute.client.transport import OpenTransport
+from datum_compute.api.http import Request, Response
+from datum_compute.client.auth.connection import Certificate
+from datum_compute.client.auth.credentials import Credential, Credentials
+from datum_compute.client.transport.interface import OpenTransport
 
 Connect = Callable[[Certificate | None], OpenTransport]
 

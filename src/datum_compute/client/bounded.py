@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 
-from datum_compute.api.exchange import Request, Response, is_upgrade
-from datum_compute.client.transport import Transport, is_watch
+from datum_compute.api.http import Request, Response, is_upgrade
+from datum_compute.client.transport.interface import Transport, is_watch
 
 AT_ONCE = 8
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from datum_compute.client.connection import Connection, FileSignIn, checked_token
-from datum_compute.client.kubeconfig_files import KubeconfigError
+from datum_compute.client.auth.connection import Connection, FileSignIn, checked_token
+from datum_compute.client.auth.kubeconfig_files import KubeconfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.client.connection import (
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.client.auth.connection import (
     Certificate,
     ExecSignIn,
     FileSignIn,
@@ -22,7 +22,7 @@ from datum_compute.client.connection import (
     SignIn,
     checked_token,
 )
-from datum_compute.client.kubeconfig_files import (
+from datum_compute.client.auth.kubeconfig_files import (
     Entry,
     KubeconfigError,
     file_or_inline,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from datum_compute.client.connection import Certificate
+from datum_compute.client.auth.connection import Certificate
 
 
 def trust(

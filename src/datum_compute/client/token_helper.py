@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from datum_compute.api.errors import Unauthorized
-from datum_compute.client.connection import HelperSignIn, checked_token
-from datum_compute.client.credentials import Credential
-from datum_compute.client.kubeconfig_files import KubeconfigError
+from datum_compute.client.auth.connection import HelperSignIn, checked_token
+from datum_compute.client.auth.credentials import Credential
+from datum_compute.client.auth.kubeconfig_files import KubeconfigError
 
 _LIMIT_S = 60.0
 

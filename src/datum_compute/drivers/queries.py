@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from datum_compute.api.codec import ApiStruct
+from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.drivers.driver import DriverError
 
 

@@ -11,10 +11,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from datum_compute.api import labels
-from datum_compute.api.codec import plain
 from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
 from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
-from datum_compute.api.fields import CITY_CODE_KEY, KindReference, LocalReference, LocationClass
 from datum_compute.api.identity import encoded_cluster, normalized_city
 from datum_compute.api.kinds import (
     CLUSTER_POLICY,
@@ -29,11 +27,18 @@ from datum_compute.api.kinds import (
     SERVICE,
     SERVICE_CONFIGURATION,
 )
-from datum_compute.api.location import Location, LocationSpec
 from datum_compute.api.locationbinding import LocationBinding, LocationBindingSpec
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, ref_of
-from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
-from datum_compute.api.plane import PlaneName, member_name
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.fields import (
+    CITY_CODE_KEY,
+    KindReference,
+    LocalReference,
+    LocationClass,
+)
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, ref_of
+from datum_compute.api.networking.location import Location, LocationSpec
+from datum_compute.api.networking.network import Network, NetworkIpam, NetworkSpec
+from datum_compute.api.planes import PlaneName, member_name
 from datum_compute.api.quotametrics import (
     DEFAULT_LIMITS,
     INSTANCES,
@@ -53,7 +58,6 @@ from datum_compute.api.resourceregistration import (
     ResourceRegistration,
     ResourceRegistrationSpec,
 )
-from datum_compute.api.service import Service, ServiceOwner, ServiceSpec
 from datum_compute.api.serviceconfiguration import (
     MetricRule,
     QuotaLimit,
@@ -63,6 +67,7 @@ from datum_compute.api.serviceconfiguration import (
     ServiceMetric,
     ServiceQuota,
 )
+from datum_compute.api.services import Service, ServiceOwner, ServiceSpec
 from datum_compute.client.client import Client
 from datum_compute.planes.planes import ExistenceCheck, assume_missing
 

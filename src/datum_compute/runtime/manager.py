@@ -23,7 +23,7 @@ from functools import partial
 from random import Random
 from typing import Generic, TypeVar
 
-from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
 from datum_compute.runtime.cached_client import CachedClient, LabelScope, noop

@@ -10,8 +10,8 @@ plane, or on its one plane where a process serves a cell of its own. Discovery d
 
 from __future__ import annotations
 
-from datum_compute.api.exchange import Response
-from datum_compute.api.plane import PLATFORM, PlaneName
+from datum_compute.api.http import Response
+from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.store.dump import dumped
 from datum_compute.store.store import Store
 

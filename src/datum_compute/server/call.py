@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api.exchange import Request
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.plane import PlaneName
-from datum_compute.server.authentication import User
-from datum_compute.server.catalogue import Served
+from datum_compute.api.http import Request
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.planes import PlaneName
+from datum_compute.server.access.authentication import User
+from datum_compute.server.discovery.resources import Served
 from datum_compute.server.flowcontrol.control import LoopWork
-from datum_compute.server.route import Route
+from datum_compute.server.routing import Route
 from datum_compute.store.journal import ObjectKey
 
 

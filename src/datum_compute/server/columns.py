@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.checkreport import copy_beginning
-from datum_compute.api.codec import encode
-from datum_compute.api.jsonpath import value_at
-from datum_compute.api.meta import Column
-from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.api.meta.codec import encode
+from datum_compute.api.meta.json_path import value_at
+from datum_compute.api.meta.objects import Column
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.schema.report import copy_beginning
 from datum_compute.server.problems import shortened
 
 CELL_LENGTH_MAX = 1024  # characters; a row repeats a value once for each column that shows it

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from datum_compute.api.codec import DecodeError, decode_as, encode
 from datum_compute.api.errors import BadRequest
+from datum_compute.api.meta.codec import DecodeError, decode_as, encode
 
 
 class _Wire(msgspec.Struct, frozen=True):

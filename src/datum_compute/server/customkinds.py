@@ -6,14 +6,14 @@ import sys
 from functools import cache
 from typing import Any
 
-from datum_compute.api.checkreport import CheckBudget
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Invalid, RequestEntityTooLarge
-from datum_compute.api.meta import ApiObject, Column, KindInfo, Scale, Selectable
-from datum_compute.api.structural import Report, compiled, structure_of, whole_object
-from datum_compute.server.catalogue import AcceptedNames, Served, served_kind
-from datum_compute.server.conversion import Conversion, Rewrite
-from datum_compute.server.definitions import is_established
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Scale, Selectable
+from datum_compute.api.schema.report import CheckBudget
+from datum_compute.api.schema.validate import Report, compiled, structure_of, whole_object
+from datum_compute.server.discovery.conversion import Conversion, Rewrite
+from datum_compute.server.discovery.resources import AcceptedNames, Served, served_kind
+from datum_compute.server.verbs.definitions import is_established
 
 _WIDE_FROM = 1  # columns of this priority are for -o wide
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.errors import ApiError, to_status
-from datum_compute.server.conversion import Conversion
-from datum_compute.server.document import stamped
-from datum_compute.server.event_encoder import EventEncoder, event_line
-from datum_compute.server.representation import Representation
-from datum_compute.server.selectors import Matches
-from datum_compute.store.record import Record
-from datum_compute.store.watchlog import StoreEvent
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.server.discovery.conversion import Conversion
+from datum_compute.server.encoding.body import stamped
+from datum_compute.server.encoding.representation import Representation
+from datum_compute.server.encoding.selectors import Matches
+from datum_compute.server.verbs.event_encoder import EventEncoder, event_line
+from datum_compute.store.records import Record
+from datum_compute.store.watch_log import StoreEvent
 
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 

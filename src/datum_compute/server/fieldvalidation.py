@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from datum_compute.api.errors import BadRequest
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.objects import KindInfo
 from datum_compute.server.options import choice
 from datum_compute.server.problems import shortened
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from datum_compute.admission.finalizers import (
+from datum_compute.admission.rules.controller_owned import (
     RELEASE,
     guard_causes,
     released_guards,
     with_guards,
 )
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.authorization import Authorizer
+from datum_compute.server.access.authorization import Authorizer
 from datum_compute.server.call import Call
-from datum_compute.server.pipeline import Proposal
+from datum_compute.server.verbs.prepare import Proposal
 
 
 def with_kept_guards(

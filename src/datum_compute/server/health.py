@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from datum_compute import __version__
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.exchange import Response
-from datum_compute.server.answer import json_answer, text_answer
+from datum_compute.api.http import Response
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.encoding.responses import json_answer, text_answer
 
 # The Kubernetes release whose API this server speaks.
 MAJOR, MINOR = "1", "34"

@@ -9,9 +9,9 @@ since then undone.
 from __future__ import annotations
 
 from datum_compute.api.errors import Cause, Timeout
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.planes import PlaneName
 from datum_compute.store.journal import ObjectKey
-from datum_compute.store.record import Record
+from datum_compute.store.records import Record
 from datum_compute.store.store import Snapshot, Store
 
 

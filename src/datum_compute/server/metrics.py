@@ -23,12 +23,12 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from datum_compute.api.exchange import Response
+from datum_compute.api.http import Response
 from datum_compute.api.kinds import KINDS
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.buckets import Buckets
-from datum_compute.server.event_encoder import EventEncoder
 from datum_compute.server.flowcontrol.control import FlowControl
+from datum_compute.server.verbs.event_encoder import EventEncoder
 from datum_compute.store.store import Store
 
 METRICS_PATH = "/metrics"

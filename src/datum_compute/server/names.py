@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.names import (
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.names import (
     dns_label_problem,
     dns_subdomain_problem,
     label_value_problem,
     path_segment_problem,
     qualified_name_problem,
 )
+from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.rbacfields import RBAC_GROUP
-from datum_compute.server.catalogue import is_namespace
+from datum_compute.server.discovery.resources import is_namespace
 from datum_compute.server.problems import field_error
 
 ANNOTATIONS_BYTES_MAX = 256 * 1024

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _OWNER = "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference"

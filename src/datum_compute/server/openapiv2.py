@@ -8,9 +8,9 @@ anyway; a document that is missing makes it give up. What the kinds look like is
 from __future__ import annotations
 
 from datum_compute import __version__
-from datum_compute.api.codec import encode
-from datum_compute.api.exchange import JSON, Request, Response
-from datum_compute.server.negotiation import MediaType, preferred
+from datum_compute.api.http import JSON, Request, Response
+from datum_compute.api.meta.codec import encode
+from datum_compute.server.encoding.request_options import MediaType, preferred
 
 PATH = "/openapi/v2"
 _TITLE = "datum-compute; the kinds are described in /openapi/v3"

@@ -6,8 +6,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, decode, encode
-from datum_compute.server.list_body import ListBody, list_body
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.server.encoding.list_body import ListBody, list_body
 
 META_VERSION = "meta.k8s.io/v1"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from datum_compute.server.authorization import Authorizer
-from datum_compute.server.creations import CreationsUnderWay
-from datum_compute.server.event_encoder import EventEncoder
-from datum_compute.server.owndefinitions import OwnDefinitions
-from datum_compute.server.streams import OpenStreams
+from datum_compute.server.access.authorization import Authorizer
+from datum_compute.server.context import CreationsUnderWay
+from datum_compute.server.discovery.builtin_definitions import OwnDefinitions
+from datum_compute.server.verbs.event_encoder import EventEncoder
+from datum_compute.server.verbs.long_requests import OpenStreams
 from datum_compute.store.store import Store
 
 

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from datum_compute.admission.refusal import invalid as invalid
-from datum_compute.api.checkreport import Report
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import (
     AlreadyExists,
     Cause,
@@ -20,7 +18,9 @@ from datum_compute.api.errors import (
     NotFound,
     RequestEntityTooLarge,
 )
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.report import Report
 
 MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, decode, encode
-from datum_compute.api.meta import Column, KindInfo
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.api.meta.objects import Column, KindInfo
 from datum_compute.server.columns import cell
-from datum_compute.server.list_body import ListBody, joined_list, list_body
+from datum_compute.server.encoding.list_body import ListBody, joined_list, list_body
 from datum_compute.server.partial import META_VERSION, partial_object
 
 # A date is sent as the age it will be printed as, so for readers it is text.

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause, Invalid
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.server import problems
-from datum_compute.server.call import Call
-from datum_compute.server.ownership.claims import claim_problems, is_reset, read_claims
-from datum_compute.server.ownership.comparison import compared, present, sent_fields
-from datum_compute.server.ownership.fieldsets import FieldSet
-from datum_compute.server.ownership.managers import (
+from datum_compute.server.apply.compare import compared, present, sent_fields
+from datum_compute.server.apply.field_set import FieldSet
+from datum_compute.server.apply.field_shape import FieldMap
+from datum_compute.server.apply.managed_fields import (
     NAME_LENGTH_MAX,
     UPDATE,
     Entries,
@@ -27,7 +26,8 @@ from datum_compute.server.ownership.managers import (
     manager_name,
     with_entries,
 )
-from datum_compute.server.ownership.shapes import FieldMap
+from datum_compute.server.call import Call
+from datum_compute.server.ownership.claims import claim_problems, is_reset, read_claims
 
 
 def field_manager(query: Mapping[str, str]) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import encode
 from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
-from datum_compute.api.yaml_codec import (
+from datum_compute.api.meta.codec import encode
+from datum_compute.api.meta.yaml import (
     PARSER_SLOWDOWN,
     YamlError,
     YamlLimits,

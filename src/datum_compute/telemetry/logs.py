@@ -18,8 +18,8 @@ from typing import Any, TextIO
 
 import orjson
 
+from datum_compute.telemetry.context import scope_fields
 from datum_compute.telemetry.plaintext import printable
-from datum_compute.telemetry.scope import scope_fields
 
 FORMATS = ("console", "json")
 LEVELS = ("debug", "info", "warning", "error")

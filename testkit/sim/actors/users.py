@@ -15,7 +15,6 @@ from typing import Any, assert_never
 from datum_compute.api import labels
 from datum_compute.api.cellidentity import DRAINED
 from datum_compute.api.cluster import NO_SCHEDULE
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import (
     AlreadyExists,
     ApiError,
@@ -39,9 +38,10 @@ from datum_compute.api.kinds import (
     WORK,
     WORKLOAD,
 )
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, project_plane
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName, project_plane
 from datum_compute.client.client import BACKGROUND, Client
 from testkit.sim.actors.operators import Machines, perform_on_cells, perform_on_projects
 from testkit.sim.actors.retry import RETRY_S, wait_until_deleted

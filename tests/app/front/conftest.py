@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from datum_compute.app.front import connection, port
+from datum_compute.server.http import connection
+from datum_compute.server.http import server as port
 from tests.server.running_server import Server, running_server
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.exchange import Request, Response
-from datum_compute.app.front.connection import Connection
+from datum_compute.api.http import Request, Response
+from datum_compute.app.certificates import ServerCertificate, ensure_certificate
 from datum_compute.app.front.limits import PortLimits, raise_file_limit
-from datum_compute.app.front.metrics import LOG_EVERY_S, PortMetrics
-from datum_compute.app.front.port import Front, listening_socket, tls_of
-from datum_compute.app.tls import ServerCertificate, ensure_certificate
+from datum_compute.server.http.connection import Connection
+from datum_compute.server.http.metrics import LOG_EVERY_S, PortMetrics
+from datum_compute.server.http.server import Front, listening_socket, tls_of
 from tests.app.front.wire import request
 
 ENOUGH_S = 30

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from datum_compute.api.errors import TooManyRequests
-from datum_compute.app.front.connection_table import ConnectionTable, Slot
 from datum_compute.app.front.limits import PortLimits, fit_to_file_limit
+from datum_compute.server.http.connection_table import ConnectionTable, Slot
 
 
 @dataclass

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from datum_compute.app.front.eager import begun
+from datum_compute.server.http.eager import begun
 
 PLACE: ContextVar[str] = ContextVar("PLACE", default="outside")
 

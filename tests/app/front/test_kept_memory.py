@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from datum_compute.app.front.heads import HEADERS_MAX
-from datum_compute.app.front.reader import BODY_BYTES_MAX, RequestReader
+from datum_compute.server.http.request_parser import BODY_BYTES_MAX, RequestReader
 from tests.app.front.wire import Wire, front_of, request
 from tests.server.running_server import WORKLOADS, Server
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from datum_compute.app.front.memory import (
+from datum_compute.server.http.memory import (
     CHECK_EVERY_S,
     EXCESS_BYTES_MIN,
     RELEASED_BYTES_MIN,
@@ -124,7 +124,9 @@ async def test_a_slow_trim_is_followed_by_a_long_pause(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow_s = 1.0
-    monkeypatch.setattr("datum_compute.app.front.memory._measure_s", lambda trim: trim() or slow_s)
+    monkeypatch.setattr(
+        "datum_compute.server.http.memory._measure_s", lambda trim: trim() or slow_s
+    )
     world.trimmer.start()
     caused = []
     for _ in range(2 * int(slow_s / TIME_SHARE_MAX / CHECK_EVERY_S)):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
-from datum_compute.api.codec import encode
-from datum_compute.app.front.connection import BODY_S, HEAD_S, IDLE_S, SEND_S
-from datum_compute.app.front.port import STOP_S
+from datum_compute.api.meta.codec import encode
+from datum_compute.server.http.connection import BODY_S, HEAD_S, IDLE_S, SEND_S
+from datum_compute.server.http.server import STOP_S
 from testkit.sim.loop import run_virtual
 from tests.app.front.wire import Wire, front_of, request
 from tests.server.running_server import WORKLOADS, Server, running_server, workload

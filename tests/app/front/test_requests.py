@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from datum_compute.api.codec import decode, encode
+from datum_compute.api.meta.codec import decode, encode
 from datum_compute.app.front.heads import HEAD_BYTES_MAX
-from datum_compute.app.front.reader import BODY_BYTES_MAX
+from datum_compute.server.http.request_parser import BODY_BYTES_MAX
 from tests.app.front.wire import Answer, Wire, chunked, front_of, request
 from tests.server.running_server import WORKLOADS, Server, workload
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
-from datum_compute.app.front.send_budget import (
-    TOTAL_LIMIT,
-    USER_LIMIT,
-    SendAccount,
-    SendBudget,
-)
+from datum_compute.server.http.send_budget import TOTAL_LIMIT, USER_LIMIT, SendAccount, SendBudget
 
 
 @dataclass

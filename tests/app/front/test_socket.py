@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from datum_compute.api.codec import JsonObject, decode
-from datum_compute.app.front.port import Front, listening_socket, tls_of
-from datum_compute.app.tls import ensure_certificate
+from datum_compute.api.meta.codec import JsonObject, decode
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.server.http.server import Front, listening_socket, tls_of
 from tests.app.front.wire import front_of
 from tests.server.running_server import TOKEN, WORKLOADS, Server, running_server, workload
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from datum_compute.api.exchange import Duplex, Request, Response
-from datum_compute.app.front.connection import SEND_S
-from datum_compute.app.front.outgoing import WRITE_BYTES_MAX
-from datum_compute.app.front.port import Front
+from datum_compute.api.http import Duplex, Request, Response
 from datum_compute.app.front.switched import BUFFER_BYTES_MAX
+from datum_compute.server.http.connection import SEND_S
+from datum_compute.server.http.response_writer import WRITE_BYTES_MAX
+from datum_compute.server.http.server import Front
 from testkit.sim.loop import run_virtual
 from tests.app.front.wire import Wire
 

@@ -12,18 +12,18 @@ from random import Random
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, decode
-from datum_compute.api.exchange import Request, Response
-from datum_compute.app.front.connection import RESPONSE_S, SEND_S
+from datum_compute.api.http import Request, Response
+from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.app.front.limits import PortLimits
-from datum_compute.app.front.outgoing import (
+from datum_compute.server.eventlines import EventLines
+from datum_compute.server.http.connection import RESPONSE_S, SEND_S
+from datum_compute.server.http.response_writer import (
     TLS_BUFFER_BYTES,
     WATCH_LINES_BYTES,
     WRITE_BYTES_MAX,
 )
-from datum_compute.app.front.port import Front
-from datum_compute.server.eventlines import EventLines
-from datum_compute.store.record import Record
+from datum_compute.server.http.server import Front
+from datum_compute.store.records import Record
 from testkit.sim.loop import run_virtual
 from tests.app.front.wire import Wire, request
 from tests.server.granting import ANN, grant, rule, server_with_ann

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from datum_compute.api.codec import decode
+from datum_compute.api.meta.codec import decode
 from tests.app.front.wire import Wire, front_of, request
 from tests.server.running_server import WORKLOADS, Server, workload
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import httptools
 
-from datum_compute.api.codec import decode
-from datum_compute.app.front.port import Front
+from datum_compute.api.meta.codec import decode
+from datum_compute.server.http.server import Front
 from tests.server.running_server import START_S, TOKEN, WORKLOADS, Server
 
 ENOUGH_S = 300.0

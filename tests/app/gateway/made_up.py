@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.gatewaypaths import instance_path
-from datum_compute.api.plane import PlaneName, cell_plane, path_prefix
+from datum_compute.api.gateway import instance_path
+from datum_compute.api.http import Request, Response
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import PlaneName, cell_plane, path_prefix
 from datum_compute.api.remotecommand import (
     PROTOCOL,
     RESIZE,
@@ -23,12 +23,10 @@ from datum_compute.api.remotecommand import (
     ExecWish,
     ending_message,
 )
-from datum_compute.app.gateway.doorkeeper import Dispatch, Doorkeeper
-from datum_compute.app.gateway.gateway import Gateway
 from datum_compute.app.gateway.ways import CellWay, CellWays
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.client.websocket import WebSocket
+from datum_compute.client.transport.in_process import InProcessTransport
+from datum_compute.client.transport.websocket import WebSocket
 from datum_compute.drivers.logs import LogLine, LogPage, LogPosition, LogQuery
 from datum_compute.drivers.queries import (
     CrashReport,
@@ -39,8 +37,10 @@ from datum_compute.drivers.queries import (
     NotRunning,
     Usage,
 )
+from datum_compute.gateway.authorizer import Dispatch, Doorkeeper
+from datum_compute.gateway.gateway import Gateway
 from datum_compute.server.access.audit import AuditEvent
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
 from testkit.sim.loop import run_virtual
 from tests.server.running_server import PROJECT, TOKEN, Server, running_server
 

@@ -17,22 +17,16 @@ from datum_compute.api.errors import (
     Unauthorized,
     Unreachable,
 )
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.gatewaypaths import (
-    NO_PROCESS,
-    NOT_HERE,
-    drivers_path,
-    images_path,
-    instance_path,
-)
-from datum_compute.api.plane import cell_plane, path_prefix
+from datum_compute.api.gateway import NO_PROCESS, NOT_HERE, drivers_path, images_path, instance_path
+from datum_compute.api.http import Request, Response
+from datum_compute.api.planes import cell_plane, path_prefix
 from datum_compute.api.remotecommand import STATUS, STDIN, STDOUT, read_ending, resize_message
-from datum_compute.app.gateway.gateway import PLANE_LOG_READERS_MAX, SESSIONS_MAX
-from datum_compute.app.gateway.remote import RemoteCell
-from datum_compute.app.gateway.talk import AGAIN_S, SILENCE_S
 from datum_compute.client.client import Client
-from datum_compute.client.websocket import FAILED, MESSAGE_BYTES_MAX, POLICY, TOO_LARGE
+from datum_compute.client.transport.websocket import FAILED, MESSAGE_BYTES_MAX, POLICY, TOO_LARGE
 from datum_compute.drivers.logs import LogPage, LogQuery
+from datum_compute.gateway.cells import RemoteCell
+from datum_compute.gateway.exec_session import AGAIN_S, SILENCE_S
+from datum_compute.gateway.gateway import PLANE_LOG_READERS_MAX, SESSIONS_MAX
 from tests.app.gateway.made_up import DFW, EVE, Desk, MadeUpCell, Socketless, a_desk, at_a_desk
 from tests.server.running_server import PROJECT, TOKEN
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from datum_compute.api.errors import ApiError, Forbidden, ServiceUnavailable, Unauthorized
-from datum_compute.api.exchange import Request
-from datum_compute.api.plane import PlaneName, path_prefix
-from datum_compute.app.gateway.doorkeeper import About
+from datum_compute.api.http import Request
+from datum_compute.api.planes import PlaneName, path_prefix
 from datum_compute.app.gateway.reviewing import HOLDS_S, Reviewer
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
+from datum_compute.gateway.authorizer import About
 from datum_compute.server.access.audit import AuditEvent
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
 from testkit.sim.loop import run_virtual
 from tests.app.gateway.made_up import EVE, a_desk
 from tests.app.gateway.made_up import MadeUpCell as NoCell

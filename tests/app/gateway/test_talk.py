@@ -7,8 +7,8 @@ from random import Random
 
 from datum_compute.api.errors import TooManyRequests, Unreachable
 from datum_compute.api.remotecommand import ExecWish
-from datum_compute.app.gateway.talk import AGAIN_S, UNANSWERED_S, talk
-from datum_compute.client.websocket import FAILED, WebSocket
+from datum_compute.client.transport.websocket import FAILED, WebSocket
+from datum_compute.gateway.exec_session import AGAIN_S, UNANSWERED_S, talk
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.app.gateway.made_up import Echo, connected
 

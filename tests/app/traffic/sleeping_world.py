@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TypeVar
 
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.scaletozero import SleepMode, Wake
-from datum_compute.app.traffic.balance import Balance, Port, Reached
-from datum_compute.app.traffic.sleepers import Sleepers
-from datum_compute.app.traffic.wakes import WakeBook
+from datum_compute.api.compute.scale_to_zero import SleepMode, Wake
+from datum_compute.api.planes import cell_plane
 from datum_compute.drivers.driver import FencedDriver, MachineState, NotObserved
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.drivers.traffic import Backend, SleepPolicy
+from datum_compute.ingress.activations import WakeBook
+from datum_compute.ingress.balancer import Balance, Port, Reached
+from datum_compute.ingress.idle_scaler import Sleepers
 from testkit.conformance.driver import SPEC
 from testkit.sim.loop import VirtualLoop, run_virtual
 

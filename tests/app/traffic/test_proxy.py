@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from datum_compute.api.plane import cell_plane
-from datum_compute.app.traffic.proxy import Proxy
-from datum_compute.app.traffic.sleepers import Sleepers
-from datum_compute.app.traffic.wakes import WakeBook
+from datum_compute.api.planes import cell_plane
 from datum_compute.drivers.traffic import Backend
+from datum_compute.ingress.activations import WakeBook
+from datum_compute.ingress.idle_scaler import Sleepers
+from datum_compute.ingress.proxy import Proxy
 
 CELL = cell_plane("dfw")
 

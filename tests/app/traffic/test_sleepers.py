@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from datum_compute.api.scaletozero import SleepMode
-from datum_compute.app.traffic.balance import BUSY_AT, HOLD_S
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.ingress.balancer import BUSY_AT, HOLD_S
 from tests.app.traffic.sleeping_world import BOOT_S, IDLE_S, STOP_S, World, in_world
 
 MODES: tuple[SleepMode, ...] = ("pause", "stop")

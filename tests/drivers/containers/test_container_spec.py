@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.containeroptions import ExecAction, Probe, SecurityContext
-from datum_compute.api.datasources import VolumeAttachment
-from datum_compute.api.instance import (
+from datum_compute.api.compute.data_sources import VolumeAttachment
+from datum_compute.api.compute.instance import (
     Container,
     ContainerResources,
     EnvVar,
@@ -17,7 +16,8 @@ from datum_compute.api.instance import (
     NetworkInterfaceStatus,
     ResourceAmounts,
 )
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.containeroptions import ExecAction, Probe, SecurityContext
 from datum_compute.app.datafolders import HostFolders
 from datum_compute.drivers.container_defaults import container_limits
 from datum_compute.drivers.containers.container_spec import (

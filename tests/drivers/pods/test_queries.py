@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, typed
 from datum_compute.api.errors import NotFound
+from datum_compute.api.meta.codec import JsonObject, typed
 from datum_compute.api.pod import Pod
 from datum_compute.api.remotecommand import ExecWish
 from datum_compute.drivers.logs import LogQuery

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from datum_compute.api.allowancebucket import AllowanceBucket, AllowanceBucketStatus
-from datum_compute.api.codec import plain
-from datum_compute.api.fields import ObjectReference
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT
-from datum_compute.api.meta import ApiObject, ObjectMeta
-from datum_compute.api.plane import PLATFORM, project_plane
-from datum_compute.api.quotametrics import INSTANCES, METRICS, VCPUS, consumer_of
-from datum_compute.api.resourceclaim import (
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.fields import ObjectReference
+from datum_compute.api.meta.objects import ApiObject, ObjectMeta
+from datum_compute.api.planes import PLATFORM, project_plane
+from datum_compute.api.quota import (
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimStatus,
     ResourceRequest,
 )
+from datum_compute.api.quotametrics import INSTANCES, METRICS, VCPUS, consumer_of
 from datum_compute.api.resourcegrant import (
     Allowance,
     GrantedBucket,

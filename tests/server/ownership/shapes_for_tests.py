@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.server.ownership.shapes import FieldMap, object_shape
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.apply.field_shape import FieldMap, object_shape
 
 _TEXT: JsonObject = {"type": "string"}
 _PAIR: JsonObject = {"type": "object", "properties": {"x": _TEXT, "y": _TEXT}}

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Conflict
-from datum_compute.server.ownership.applying import Application
-from datum_compute.server.ownership.comparison import applied_fields, compared
-from datum_compute.server.ownership.fieldsets import difference, intersection
-from datum_compute.server.ownership.managers import (
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.apply.compare import applied_fields, compared
+from datum_compute.server.apply.field_set import difference, intersection
+from datum_compute.server.apply.managed_fields import (
     APPLY,
     UPDATE,
     Manager,
@@ -25,7 +24,8 @@ from datum_compute.server.ownership.managers import (
     owned_by,
     with_entries,
 )
-from datum_compute.server.ownership.merging import merged_order
+from datum_compute.server.apply.merge import merged_order
+from datum_compute.server.ownership.applying import Application
 from tests.server.ownership.shapes_for_tests import SHAPE, configs
 
 SCENARIOS = json.loads((Path(__file__).parent.parent / "golden" / "apply.json").read_text())

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datum_compute.server.ownership import fieldsets
-from datum_compute.server.ownership.fieldsets import (
+from datum_compute.server.apply import field_set as fieldsets
+from datum_compute.server.apply.field_set import (
     MEMBER,
     FieldSet,
     Path,

@@ -7,10 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.server.ownership.comparison import _every_field, applied_fields, sent_fields
-from datum_compute.server.ownership.fieldsets import MEMBER, SELF
-from datum_compute.server.ownership.merging import merged
-from datum_compute.server.ownership.shapes import (
+from datum_compute.server.apply.compare import _every_field, applied_fields, sent_fields
+from datum_compute.server.apply.field_set import MEMBER, SELF
+from datum_compute.server.apply.field_shape import (
     ANYTHING,
     LEAF,
     VALUES,
@@ -19,6 +18,7 @@ from datum_compute.server.ownership.shapes import (
     Shape,
     canonical_text,
 )
+from datum_compute.server.apply.merge import merged
 
 TEXTS = st.text(max_size=4) | st.sampled_from(['"', "\\", "\x7f", "\u2028", "é", "a b", ""])
 ITEMS = st.dictionaries(st.sampled_from(["name", "value", "set", "open", "other"]), TEXTS)

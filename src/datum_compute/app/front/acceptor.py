@@ -15,8 +15,8 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from datum_compute.app.front.connection import Connection, Shared
-from datum_compute.app.front.connection_table import Slot
+from datum_compute.server.http.connection import Connection, Shared
+from datum_compute.server.http.connection_table import Slot
 
 TLS_HANDSHAKE_MAX_S = 10.0
 TLS_SHUTDOWN_MAX_S = 1.0

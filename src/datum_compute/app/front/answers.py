@@ -7,7 +7,7 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 
-from datum_compute.api.exchange import Response
+from datum_compute.api.http import Response
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from datum_compute.app.front.outgoing import Outgoing
+from datum_compute.server.http.response_writer import Outgoing
 
 BUFFER_BYTES_MAX = 256 * 1024
 

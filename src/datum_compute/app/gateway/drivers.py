@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import PurePosixPath
 
-from datum_compute.api.codec import ApiStruct
 from datum_compute.api.errors import ApiError
-from datum_compute.api.plane import PlaneName, member_name, plane_role
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.planes import PlaneName, member_name, plane_role
 from datum_compute.app.gateway.ways import CellWays
 from datum_compute.drivers.driver import DriverError
 from datum_compute.drivers.queries import DriverReport

@@ -21,8 +21,8 @@ from datum_compute.api.errors import (
     Unauthorized,
     Unreachable,
 )
-from datum_compute.api.exchange import Request
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.http import Request
+from datum_compute.api.planes import PlaneName
 from datum_compute.api.reviews import (
     SUBJECT_ACCESS_REVIEW,
     TOKEN_REVIEW,
@@ -32,8 +32,8 @@ from datum_compute.api.reviews import (
     TokenReview,
     TokenReviewSpec,
 )
-from datum_compute.app.gateway.doorkeeper import GROUP, About, audit_event, forbidden
 from datum_compute.client.client import Client
+from datum_compute.gateway.authorizer import GROUP, About, audit_event, forbidden
 from datum_compute.server.access.audit import AuditSink
 
 HOLDS_S = 10.0

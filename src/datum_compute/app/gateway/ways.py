@@ -8,8 +8,8 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from datum_compute.api.errors import NotFound, ServiceUnavailable
-from datum_compute.api.gatewaypaths import NO_PROCESS
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.gateway import NO_PROCESS
+from datum_compute.api.planes import PlaneName
 from datum_compute.api.remotecommand import ExecWish
 from datum_compute.drivers.logs import LogPage, LogQuery
 from datum_compute.drivers.queries import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from datum_compute.api.scaletozero import SleepMode
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.compute.server import ServerSpec
 from datum_compute.drivers.driver import NO_DATA, Driver, MachineData, Observation
 
 DRAIN_S = 10.0

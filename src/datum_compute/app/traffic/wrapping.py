@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.planes import PlaneName
 from datum_compute.app.traffic.draining import DrainingDriver
-from datum_compute.app.traffic.reporting import ReportingDriver
-from datum_compute.app.traffic.wakes import WakeBook
 from datum_compute.drivers.driver import Driver
+from datum_compute.ingress.activations import WakeBook
+from datum_compute.ingress.drivers import ReportingDriver
 
 
 def with_traffic(

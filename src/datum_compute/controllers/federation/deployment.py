@@ -13,7 +13,7 @@ from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import is_true
 from datum_compute.api.identity import execution_namespace, federation_namespace
 from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, WORK
-from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.resourcebinding import ResourceBinding
 from datum_compute.api.workname import work_names
 from datum_compute.controllers.context import FEDERATED, Context

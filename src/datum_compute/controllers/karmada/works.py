@@ -23,8 +23,8 @@ from datum_compute.api.kinds import (
     WORK,
     kind_of,
 )
-from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
-from datum_compute.api.plane import HUB, PlaneName, cell_plane, member_name
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.planes import HUB, PlaneName, cell_plane, member_name
 from datum_compute.api.work import Work
 from datum_compute.api.workname import work_name
 from datum_compute.controllers.context import Context

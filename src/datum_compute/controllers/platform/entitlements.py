@@ -19,8 +19,8 @@ from datum_compute.api.kinds import (
     SERVICE,
     SERVICE_CONFIGURATION,
 )
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PLATFORM, member_name, project_plane
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import PLATFORM, member_name, project_plane
 from datum_compute.api.serviceconfiguration import ServiceConfiguration
 from datum_compute.api.serviceconsumer import ServiceConsumer
 from datum_compute.controllers.context import Context

@@ -19,8 +19,8 @@ from datum_compute.api.conditions import is_true
 from datum_compute.api.entitlements import ACTIVE, READY, consumer_name, is_open
 from datum_compute.api.identity import decoded_project, encoded_cluster
 from datum_compute.api.kinds import CONSUMER, DEPLOYMENT, ENTITLEMENT, NAMESPACE, PROJECT, WORKLOAD
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, member_name, project_plane
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName, member_name, project_plane
 from datum_compute.api.quotametrics import SERVICE, SERVICE_NAME
 from datum_compute.api.serviceconsumer import ServiceConsumer
 from datum_compute.controllers.context import Context

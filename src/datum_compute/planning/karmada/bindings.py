@@ -20,7 +20,6 @@ from datum_compute.api import labels
 from datum_compute.api.cluster import Cluster
 from datum_compute.api.clusterpropagationpolicy import ClusterPropagationPolicy
 from datum_compute.api.clusterresourcebinding import ClusterResourceBinding
-from datum_compute.api.codec import JsonObject, canonical, plain
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
@@ -32,11 +31,7 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.configmap import ConfigMap
 from datum_compute.api.identity import execution_namespace
-from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
-from datum_compute.api.mergepatch import merge_patch
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, owner_reference, ref_of
-from datum_compute.api.plane import HUB
-from datum_compute.api.propagationpolicy import (
+from datum_compute.api.karmada import (
     ClusterAffinity,
     LabelRequirement,
     LabelSelector,
@@ -45,6 +40,11 @@ from datum_compute.api.propagationpolicy import (
     SuspendClusters,
     Suspension,
 )
+from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
+from datum_compute.api.meta.codec import JsonObject, canonical, plain
+from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, owner_reference, ref_of
+from datum_compute.api.planes import HUB
 from datum_compute.api.resourcebinding import (
     AggregatedStatusItem,
     ObjectReference,

@@ -33,11 +33,10 @@ from datum_compute.api.entitlements import (
     AccessReason,
     consumer_name,
 )
-from datum_compute.api.fields import LocalReference, ObjectReference
 from datum_compute.api.kinds import CONSUMER, ENTITLEMENT, GRANT, LOCATION_BINDING
-from datum_compute.api.location import Location
 from datum_compute.api.locationbinding import LocationBinding
-from datum_compute.api.meta import (
+from datum_compute.api.meta.fields import LocalReference, ObjectReference
+from datum_compute.api.meta.objects import (
     ApiObject,
     KindInfo,
     ObjectMeta,
@@ -45,12 +44,13 @@ from datum_compute.api.meta import (
     owner_reference,
     ref_of,
 )
-from datum_compute.api.plane import PLATFORM, PlaneName, member_name
+from datum_compute.api.networking.location import Location
+from datum_compute.api.planes import PLATFORM, PlaneName, member_name
 from datum_compute.api.resourcegrant import ResourceGrant
-from datum_compute.api.service import Service
 from datum_compute.api.serviceconfiguration import ServiceConfiguration
 from datum_compute.api.serviceconsumer import ServiceConsumer, ServiceConsumerSpec
 from datum_compute.api.serviceentitlement import ServiceEntitlement, ServiceEntitlementSpec
+from datum_compute.api.services import Service
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import (
     Action,

@@ -9,17 +9,17 @@ import msgspec
 from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, find_condition, set_conditions
 from datum_compute.api.entitlements import grant_name
-from datum_compute.api.fields import CITY_CODE_KEY, LocalReference
 from datum_compute.api.kinds import ENTITLEMENT, GRANT, LOCATION_BINDING
-from datum_compute.api.location import Location
 from datum_compute.api.locationbinding import (
     LocationBinding,
     LocationBindingSpec,
     LocationBindingStatus,
 )
-from datum_compute.api.meta import ObjectMeta, controller_uid, owner_reference, ref_of
-from datum_compute.api.names import label_value_problem
-from datum_compute.api.plane import PlaneName, member_name
+from datum_compute.api.meta.fields import CITY_CODE_KEY, LocalReference
+from datum_compute.api.meta.names import label_value_problem
+from datum_compute.api.meta.objects import ObjectMeta, controller_uid, owner_reference, ref_of
+from datum_compute.api.networking.location import Location
+from datum_compute.api.planes import PlaneName, member_name
 from datum_compute.api.quotametrics import PROJECT_KIND, QUOTA_NAMESPACE, consumer_of
 from datum_compute.api.resourcegrant import (
     Allowance,

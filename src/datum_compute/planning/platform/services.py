@@ -33,16 +33,16 @@ from datum_compute.api.entitlements import (
     AccessReason,
 )
 from datum_compute.api.kinds import CONSUMER, REGISTRATION, SERVICE, SERVICE_CONFIGURATION
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.plane import PLATFORM
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import PLATFORM
 from datum_compute.api.resourceregistration import ResourceRegistration, ResourceRegistrationSpec
-from datum_compute.api.service import Service
 from datum_compute.api.serviceconfiguration import (
     QuotaLimit,
     ServiceConfiguration,
     ServiceConfigurationStatus,
 )
 from datum_compute.api.serviceconsumer import ServiceConsumer
+from datum_compute.api.services import Service
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Action, Create, Plan
 

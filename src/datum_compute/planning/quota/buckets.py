@@ -25,20 +25,20 @@ from datum_compute.api.allowancebucket import (
     AllowanceBucketStatus,
     ContributingGrant,
 )
-from datum_compute.api.codec import decode_as, encode, plain
 from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, set_conditions
-from datum_compute.api.fields import ObjectReference
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.quotametrics import QUOTA_NAMESPACE
-from datum_compute.api.resourceclaim import (
+from datum_compute.api.meta.codec import decode_as, encode, plain
+from datum_compute.api.meta.fields import ObjectReference
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import PlaneName
+from datum_compute.api.quota import (
     GRANTED,
     RequestAllocation,
     ResourceClaim,
     ResourceClaimStatus,
     ResourceRequest,
 )
+from datum_compute.api.quotametrics import QUOTA_NAMESPACE
 from datum_compute.api.resourcegrant import ResourceGrant, ResourceGrantStatus
 from datum_compute.api.resourceregistration import (
     ResourceRegistration,

@@ -28,6 +28,14 @@ from dataclasses import dataclass
 import msgspec
 
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import (
+    REPLICAS_READY,
+    ObservedSource,
+    WorkloadDeployment,
+    WorkloadDeploymentStatus,
+)
+from datum_compute.api.compute.instance import AVAILABLE, PROGRAMMED, READY, Instance
+from datum_compute.api.compute.workload import PROGRESSING, BlockedReplicas, ReplicaCounts
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
@@ -39,9 +47,9 @@ from datum_compute.api.conditions import (
     make_condition,
     with_condition,
 )
-from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, Instance
 from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.planes import PlaneName
 from datum_compute.api.reasons import (
     DEPLOYMENT_RANK,
     INSTANCE_RANK,
@@ -51,14 +59,6 @@ from datum_compute.api.reasons import (
     Reason,
     as_deployment_reason,
     as_replicas_ready_reason,
-)
-from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.api.workload import PROGRESSING, BlockedReplicas, ReplicaCounts
-from datum_compute.api.workloaddeployment import (
-    REPLICAS_READY,
-    ObservedSource,
-    WorkloadDeployment,
-    WorkloadDeploymentStatus,
 )
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Create, Plan, Wait, add_finalizer, drop_finalizer

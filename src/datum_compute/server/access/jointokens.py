@@ -8,11 +8,11 @@ import hashlib
 import hmac
 
 from datum_compute.api.cellidentity import JOINERS_GROUP, joiner_of, name_of_token
-from datum_compute.api.codec import decode
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import JOIN_TOKEN
-from datum_compute.api.plane import HUB
-from datum_compute.server.authentication import User, authenticated
+from datum_compute.api.meta.codec import decode
+from datum_compute.api.planes import HUB
+from datum_compute.server.access.authentication import User, authenticated
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.store import Store
 

@@ -11,25 +11,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from datum_compute.api import reviews as kinds
-from datum_compute.api.codec import JsonObject, typed
 from datum_compute.api.errors import Cause
-from datum_compute.api.exchange import Response
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.structural import Report
+from datum_compute.api.http import Response
+from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.validate import Report
 from datum_compute.server import problems
-from datum_compute.server.access.accounts import ISSUER
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.access.gate import Gate
-from datum_compute.server.access.rules import Rule
-from datum_compute.server.answer import json_answer
-from datum_compute.server.authentication import User
-from datum_compute.server.authorization import Authorizer
+from datum_compute.server.access.authentication import User
+from datum_compute.server.access.authorization import Authorizer
+from datum_compute.server.access.rbac_rules import Rule
+from datum_compute.server.access.request_authenticator import Gate
+from datum_compute.server.access.service_accounts import ISSUER
 from datum_compute.server.call import Call
-from datum_compute.server.catalogue import Served
-from datum_compute.server.document import decoded_body
+from datum_compute.server.discovery.resources import Served
+from datum_compute.server.encoding.body import decoded_body
+from datum_compute.server.encoding.responses import json_answer
 from datum_compute.server.fieldvalidation import field_validation
 from datum_compute.server.options import dry_run
-from datum_compute.server.pipeline import identified
+from datum_compute.server.verbs.prepare import identified
 
 GROUPS_MAX = 1000  # of the user that a review asks about
 RULE_VALUES_MAX = 50_000  # verbs, groups, resources, names and paths in the response to a review

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     encode_dss_signature,
 )
 
-from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
+from datum_compute.api.meta.codec import DecodeError, JsonObject, decode, encode
 
 _NUMBER_BYTES = 32  # each half of a P-256 signature
 _TOKEN_LENGTH_MAX = 8192

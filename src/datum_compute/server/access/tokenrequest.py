@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from datum_compute.api.codec import JsonObject, decode, typed
 from datum_compute.api.errors import Cause, MethodNotAllowed
-from datum_compute.api.exchange import Response
+from datum_compute.api.http import Response
+from datum_compute.api.meta.codec import JsonObject, decode, typed
+from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.reviews import TOKEN_REQUEST, TokenRequestSpec
-from datum_compute.api.timestamps import timestamp
 from datum_compute.server import problems
-from datum_compute.server.access.accounts import ISSUER, Account, AccountTokens
 from datum_compute.server.access.reviews import read_review
-from datum_compute.server.answer import json_answer
+from datum_compute.server.access.service_accounts import ISSUER, Account, AccountTokens
 from datum_compute.server.call import Call
-from datum_compute.server.catalogue import served_review
+from datum_compute.server.discovery.resources import served_review
+from datum_compute.server.encoding.responses import json_answer
 from datum_compute.server.options import dry_run
 from datum_compute.server.ports import Ports
 

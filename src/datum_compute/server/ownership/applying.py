@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import msgspec
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.server.ownership.comparison import (
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.apply.compare import (
     Comparison,
     applied_fields,
     compared,
     with_named_parents,
 )
-from datum_compute.server.ownership.conflicts import conflict_error
-from datum_compute.server.ownership.fieldsets import (
-    EMPTY,
-    MEMBER,
-    FieldSet,
-    difference,
-    union,
-)
-from datum_compute.server.ownership.lastapplied import allowed_by_last_apply, with_last_applied
-from datum_compute.server.ownership.managers import (
+from datum_compute.server.apply.field_set import EMPTY, MEMBER, FieldSet, difference, union
+from datum_compute.server.apply.field_shape import FieldMap
+from datum_compute.server.apply.managed_fields import (
     BEFORE_FIRST_APPLY,
     UPDATE,
     Entries,
@@ -36,8 +29,9 @@ from datum_compute.server.ownership.managers import (
     owned_by_others,
     with_entries,
 )
-from datum_compute.server.ownership.merging import merged, without
-from datum_compute.server.ownership.shapes import FieldMap
+from datum_compute.server.apply.merge import merged, without
+from datum_compute.server.ownership.conflicts import conflict_error
+from datum_compute.server.ownership.lastapplied import allowed_by_last_apply, with_last_applied
 
 _NEVER_REMOVED: FieldSet = {"f:metadata": MEMBER}
 

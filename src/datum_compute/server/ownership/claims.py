@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from datum_compute.api.codec import DecodeError, JsonObject, decode
 from datum_compute.api.errors import Cause
-from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.server.ownership.fieldsets import MEMBER, SELF, FieldSet
-from datum_compute.server.ownership.managers import (
+from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.server.apply.field_set import MEMBER, SELF, FieldSet
+from datum_compute.server.apply.field_shape import canonical_text
+from datum_compute.server.apply.managed_fields import (
     APPLY,
     FIELDS_TYPE,
     NAME_LENGTH_MAX,
     UPDATE,
     Entries,
 )
-from datum_compute.server.ownership.shapes import canonical_text
 
 ENTRIES_MAX = 1000
 _BRACKETS_MAX = 32

@@ -10,8 +10,8 @@ from operator import itemgetter
 import orjson
 
 from datum_compute.api.errors import Cause, Conflict
-from datum_compute.server.ownership.fieldsets import FieldSet, Path, paths
-from datum_compute.server.ownership.managers import UPDATE, Entry
+from datum_compute.server.apply.field_set import FieldSet, Path, paths
+from datum_compute.server.apply.managed_fields import UPDATE, Entry
 
 REASON = "FieldManagerConflict"
 CAUSES_MAX = 100

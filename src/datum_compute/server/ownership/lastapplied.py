@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.errors import BadRequest
-from datum_compute.server.document import decoded_json
-from datum_compute.server.ownership.comparison import applied_fields, compared
-from datum_compute.server.ownership.fieldsets import EMPTY, FieldSet, difference
-from datum_compute.server.ownership.managers import Manager
-from datum_compute.server.ownership.shapes import FieldMap
+from datum_compute.api.meta.codec import JsonObject, encode
+from datum_compute.server.apply.compare import applied_fields, compared
+from datum_compute.server.apply.field_set import EMPTY, FieldSet, difference
+from datum_compute.server.apply.field_shape import FieldMap
+from datum_compute.server.apply.managed_fields import Manager
+from datum_compute.server.encoding.body import decoded_json
 
 ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 KUBECTL = "kubectl"

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.encoding.protobuf import Field, Message, one, text
+from datum_compute.server.encoding.protobuf_kinds import (
+    CONFIG_MAP,
+    CORE_EVENT,
+    EVENT,
+    LEASE,
+    NAMESPACE,
+    SCALE,
+    SECRET,
+    SERVICE_ACCOUNT,
+)
 from datum_compute.server.problems import shortened
-from datum_compute.server.protobuf import core, rbac, reviews
-from datum_compute.server.protobuf.message import Field, Message, one, text
+from datum_compute.server.protobuf import rbac, reviews
 from datum_compute.server.protobuf.metadata import DELETE_OPTIONS
 from datum_compute.server.protobuf.wire import (
     FIELDS_MAX,
@@ -23,14 +33,14 @@ _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io/v1", "authorization.k8s
 _RBAC = "rbac.authorization.k8s.io/v1"
 
 KINDS: Mapping[tuple[str, str], Message] = {
-    ("v1", "Namespace"): core.NAMESPACE,
-    ("v1", "ConfigMap"): core.CONFIG_MAP,
-    ("v1", "Secret"): core.SECRET,
-    ("v1", "ServiceAccount"): core.SERVICE_ACCOUNT,
-    ("v1", "Event"): core.CORE_EVENT,
-    ("events.k8s.io/v1", "Event"): core.EVENT,
-    ("coordination.k8s.io/v1", "Lease"): core.LEASE,
-    ("autoscaling/v1", "Scale"): core.SCALE,
+    ("v1", "Namespace"): NAMESPACE,
+    ("v1", "ConfigMap"): CONFIG_MAP,
+    ("v1", "Secret"): SECRET,
+    ("v1", "ServiceAccount"): SERVICE_ACCOUNT,
+    ("v1", "Event"): CORE_EVENT,
+    ("events.k8s.io/v1", "Event"): EVENT,
+    ("coordination.k8s.io/v1", "Lease"): LEASE,
+    ("autoscaling/v1", "Scale"): SCALE,
     (_RBAC, "Role"): rbac.ROLE,
     (_RBAC, "ClusterRole"): rbac.CLUSTER_ROLE,
     (_RBAC, "RoleBinding"): rbac.BINDING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from datum_compute.server.protobuf.message import (
+from datum_compute.server.encoding.protobuf import (
     Field,
     Message,
     flag,

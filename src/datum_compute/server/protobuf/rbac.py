@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datum_compute.server.protobuf.message import Message, many, one, text, texts
+from datum_compute.server.encoding.protobuf import Message, many, one, text, texts
 from datum_compute.server.protobuf.metadata import LABEL_SELECTOR, kind_message
 
 _POLICY_RULE = Message(

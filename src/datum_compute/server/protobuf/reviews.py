@@ -5,14 +5,7 @@ Their status is the server's answer, so only what callers ask is read.
 
 from __future__ import annotations
 
-from datum_compute.server.protobuf.message import (
-    Message,
-    number,
-    one,
-    text,
-    texts,
-    texts_map,
-)
+from datum_compute.server.encoding.protobuf import Message, number, one, text, texts, texts_map
 from datum_compute.server.protobuf.metadata import SELECTOR_ATTRIBUTES, kind_message
 
 _RESOURCE = Message(

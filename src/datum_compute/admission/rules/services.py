@@ -1,0 +1,122 @@
+"""Access to services: what may be requested, and that Workloads need it.
+
+Only of projects that have a platform beside them, with a catalogue that offers compute. Where the
+catalogue lies on the same plane (the platform itself, or the one API server of single-cluster mode)
+there is nobody to ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from datum_compute.admission.nearest import hint
+from datum_compute.admission.questions import Answers, Listing, Write
+from datum_compute.api.conditions import TRUE
+from datum_compute.api.entitlements import ACTIVE, PENDING_APPROVAL, PUBLISHED, AccessReason
+from datum_compute.api.errors import Cause
+from datum_compute.api.kinds import ENTITLEMENT, SERVICE
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.quotametrics import SERVICE as COMPUTE
+
+SERVICES = Listing(SERVICE, catalogue=True)
+OWN_SERVICES = Listing(SERVICE)
+ENTITLEMENTS = Listing(ENTITLEMENT)
+_REQUEST = "datumctl compute access request"
+_RENEW = "datumctl compute access renew"
+_SEE = "datumctl compute access"
+
+
+# --- requests
+
+
+def named_as_its_service(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """So there is one request for a service, and everybody finds it."""
+    name, service = new["metadata"].get("name", ""), new["spec"]["serviceRef"]["name"]
+    if old is None and name != service:
+        why = f'must be the name of the service, "{service}"'
+        yield Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {why}')
+
+
+def asks_for_services(write: Write) -> Iterable[Listing]:
+    if write.old is None:
+        yield SERVICES
+
+
+def service_is_offered(write: Write, answers: Answers) -> Iterable[Cause]:
+    if write.old is not None:
+        return
+    name = write.new["spec"]["serviceRef"]["name"]
+    offered = sorted(
+        service["metadata"]["name"]
+        for service in answers.listed[SERVICES]
+        if service["spec"].get("phase") == PUBLISHED
+    )
+    if name not in offered:
+        why = f"the platform does not offer it; {hint(name, offered)}" if offered else "none is"
+        message = f'Unsupported value: "{name}": {why}'
+        yield Cause("spec.serviceRef.name", "FieldValueNotSupported", message)
+
+
+# --- use
+
+
+def asks_for_access(write: Write) -> Iterable[Listing]:
+    if write.old is None:
+        yield SERVICES
+        yield OWN_SERVICES
+        yield ENTITLEMENTS
+
+
+def project_has_access(write: Write, answers: Answers) -> Iterable[Cause]:
+    """A new Workload needs access; what is there can still be changed and deleted."""
+    if write.old is not None or not _is_offered(answers):
+        return
+    found = [
+        one for one in answers.listed[ENTITLEMENTS] if one["spec"]["serviceRef"]["name"] == COMPUTE
+    ]
+    why = _missing_access(found[0]) if found else _never_asked()
+    if why:
+        yield Cause("", "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def _is_offered(answers: Answers) -> bool:
+    """By a platform that is not this plane."""
+    if answers.listed[OWN_SERVICES]:
+        return False
+    return any(one["metadata"]["name"] == COMPUTE for one in answers.listed[SERVICES])
+
+
+def _never_asked() -> str:
+    return f"this project has no access to compute: it was not requested. Next: {_REQUEST}"
+
+
+def _missing_access(entitlement: JsonObject) -> str:
+    """Empty if there is access."""
+    status = entitlement.get("status") or {}
+    phase, said = status.get("phase"), _said(status)
+    if entitlement["metadata"].get("deletionTimestamp"):
+        return f"access of this project to compute is ending. Next: {_REQUEST}, when it has ended"
+    if phase == ACTIVE:
+        return ""
+    if phase is None:
+        return f"access of this project to compute is being activated. Next: {_SEE}"
+    if phase == PENDING_APPROVAL:
+        return f"access of this project to compute waits for approval{said}. Next: {_SEE}"
+    if _reason(status) == AccessReason.NOT_PUBLISHED:
+        return f"compute is not available on this platform{said}. Next: ask an operator"
+    gone = "was revoked" if status.get("entitledAt") else "was denied"
+    return f"access of this project to compute {gone}{said}. Next: {_RENEW}"
+
+
+def _said(status: JsonObject) -> str:
+    message = str(_ready(status).get("message", ""))
+    return f" ({message})" if message else ""
+
+
+def _reason(status: JsonObject) -> str:
+    return str(_ready(status).get("reason", ""))
+
+
+def _ready(status: JsonObject) -> JsonObject:
+    found = [c for c in status.get("conditions") or () if c.get("type") == "Ready"]
+    return dict(found[0]) if found and found[0].get("status") != TRUE else {}
