@@ -15,8 +15,7 @@ from datum_compute.planes.roles import admin_user
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import MASTERS, User, authenticator_of
 from datum_compute.server.api_server import ApiServer
-from datum_compute.store.journal import ObjectKey
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.store import Store
 
 PLANE = PlaneName("project/bench")

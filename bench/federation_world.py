@@ -20,7 +20,7 @@ from datum_compute.api.planes import (
     path_prefix,
     project_plane,
 )
-from datum_compute.api.quotametrics import DEFAULT_LIMITS
+from datum_compute.api.quota import DEFAULT_LIMITS
 from datum_compute.app.environment import real_ports
 from datum_compute.app.platform import MANAGER_AGENT, Layout, Platform
 from datum_compute.app.process import settle_memory

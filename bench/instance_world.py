@@ -31,7 +31,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.networking.network import Network, NetworkIpam, NetworkSpec
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, project_plane
-from datum_compute.api.quotametrics import METRICS, QUOTA_NAMESPACE
+from datum_compute.api.quota import METRICS, QUOTA_NAMESPACE
 from datum_compute.app.environment import Ports, real_ports
 from datum_compute.app.platform import BOOTSTRAP, Layout, Platform, build_manager, build_recorder
 from datum_compute.app.process import settle_memory

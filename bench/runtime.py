@@ -23,13 +23,13 @@ from pathlib import Path
 from random import Random
 
 from bench.measurement import Measurement
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE
 from datum_compute.api.meta.codec import decode, encode
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import HUB, PlaneName, path_prefix
-from datum_compute.app.loop import run_loop
+from datum_compute.app.process import run_loop
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.bootstrap import ensure_plane
@@ -39,7 +39,7 @@ from datum_compute.runtime.informer import Informer
 from datum_compute.runtime.manager import Manager
 from datum_compute.server.access.authentication import EVERY_PLANE, User, authenticator_of
 from datum_compute.server.api_server import ApiServer
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from datum_compute.store.store import Store
 
 OBJECTS = 1000

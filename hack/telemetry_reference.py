@@ -14,13 +14,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from datum_compute.app.metrics import process_registry
+from datum_compute.app.metrics import UsageMetrics, process_registry
 from datum_compute.app.settings.settings import cell_parser, local_parser, manager_parser
 from datum_compute.app.settings.sources import environment_name, flags_of
-from datum_compute.app.traffic.metrics import PrometheusWakes
-from datum_compute.app.usagemetrics import UsageMetrics
 from datum_compute.controllers.events import EVENT_ONLY_REASONS, NORMAL_PROGRESS_REASONS
 from datum_compute.controllers.federation.instances import quarantine_gauge
+from datum_compute.ingress.activations import PrometheusWakes
 from datum_compute.runtime.event_recorder import BURST, MESSAGE_BYTES_MAX, REFILL_S, EventRecorder
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics

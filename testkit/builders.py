@@ -30,11 +30,17 @@ from datum_compute.api.compute.instance import (
     TemplateSpec,
 )
 from datum_compute.api.compute.workload import Placement, ScaleSettings, Workload, WorkloadSpec
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue, make_condition
-from datum_compute.api.identity import instance_name
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    ConditionValue,
+    Reason,
+    make_condition,
+)
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta.objects import ObjectMeta, owner_reference
-from datum_compute.api.reasons import Reason
+from datum_compute.api.planes import instance_name
 from datum_compute.planning.rollout.slots import platform_labels
 from datum_compute.planning.workload.templates import template_hash
 

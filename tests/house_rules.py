@@ -114,7 +114,7 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
         ),
         frozenset(
             {
-                *("app", "ingress", "server/http/server.py"),
+                *("app", "ingress", "server/http/listen.py", "server/http/server.py"),
                 *("client/transport/http1.py", "client/transport/proxied.py"),
                 "client/auth/oidc.py",
                 *("drivers/containers/engine.py", "drivers/local_network.py"),
@@ -125,7 +125,7 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
     (
         "starts a program",
         ("subprocess.", "asyncio.create_subprocess", "os.system", "os.popen", "os.posix_spawn"),
-        frozenset({"app", "cli", "client/auth/exec_plugin.py", "client/token_helper.py"}),
+        frozenset({"app", "cli", "client/auth/exec_plugin.py", "client/auth/credentials.py"}),
     ),
     (
         "starts a thread or a process",
@@ -140,7 +140,6 @@ EFFECTS: tuple[tuple[str, tuple[str, ...], frozenset[str]], ...] = (
                 "app",
                 "cli",
                 "client",
-                "store/schema.py",
                 "store/sqlite.py",
                 "telemetry/broken_pipe.py",
             }
@@ -160,9 +159,10 @@ PACKAGES_WITH_TASKS = frozenset({"runtime", "app", "gateway", "ingress", TESTKIT
 FILES_WITH_TASKS = frozenset(
     {
         *("server/http/connection.py", "server/http/eager.py", "server/http/memory.py"),
+        *("server/http/server.py", "client/transport/faults.py"),
         "drivers/containers/driver.py",
         "cli/remoteprocess.py",
-        "client/quiet.py",
+        "client/watch.py",
     }
 )
 RANDOMNESS_SOURCES = frozenset({"cli/context.py"})

@@ -20,7 +20,7 @@ from datum_compute.app.settings.settings import cell_parser, local_parser, manag
 from datum_compute.app.settings.sources import flags_of
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.controllers.events import EVENT_ONLY_REASONS, NORMAL_PROGRESS_REASONS
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from hack.generated import stale_files, write_files
 from hack.write_reference import command_list, has_commands, heading, reference_files
 

@@ -565,7 +565,7 @@ def test_small_modules_with_one_importer_are_found() -> None:
         "api/used_twice.py": "",
         "api/exported.py": "",
         "api/long.py": "\n" * house_rules.SMALL_MODULE_LINES,
-        "api/pod.py": "KIND = 1",
+        "api/core.py": "KIND = 1",
         "api/__init__.py": "from datum_compute.api.exported import x",
         "api/a.py": "from datum_compute.api import long, pod, used_once, used_twice",
         "api/b.py": "from datum_compute.api.used_twice import x",

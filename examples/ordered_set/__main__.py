@@ -11,12 +11,12 @@ import os
 import sys
 from pathlib import Path
 
-from datum_compute.api.crd import crd_manifest
 from datum_compute.api.errors import AlreadyExists
 from datum_compute.api.kinds import DEFINITION
 from datum_compute.api.planes import PlaneName, plane_role
+from datum_compute.api.schema.derive import crd_manifest
 from datum_compute.app.environment import real_ports
-from datum_compute.app.loop import run_until_stopped
+from datum_compute.app.process import run_until_stopped
 from datum_compute.client.auth.credentials import Outside
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client

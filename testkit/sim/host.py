@@ -27,7 +27,7 @@ from datum_compute.api.planes import (
     plane_role,
     project_plane,
 )
-from datum_compute.api.quotametrics import DEFAULT_LIMITS
+from datum_compute.api.quota import DEFAULT_LIMITS
 from datum_compute.app.environment import Ports
 from datum_compute.app.platform import (
     BOOTSTRAP,
@@ -44,7 +44,7 @@ from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from testkit.sim.disk import CommitHook, Disk, DiskJournal
 from testkit.sim.loop import HOST, VirtualLoop
 from testkit.sim.network import TIMEOUT_S, Around

@@ -21,19 +21,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 
-from datum_compute.api.cellidentity import cell_user_of
-from datum_compute.api.celljoin import CellJoinSpec
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import INSTANCE
+from datum_compute.api.membership import CellJoinSpec, cell_user_of
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, path_prefix
 from datum_compute.app.certificates import authority_of, certified_by, request_of
-from datum_compute.app.cluster_members import Members
+from datum_compute.app.cluster_members import Members, UpstreamProjects
 from datum_compute.app.environment import Ports
 from datum_compute.app.heartbeat import Heartbeat
 from datum_compute.app.platform import MANAGER_AGENT, Platform, build_manager
-from datum_compute.app.upstream import UpstreamProjects
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport

@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from datum_compute.admission.cities import LOCATIONS
-from datum_compute.admission.clientlookups import ClientLookups, access_review
 from datum_compute.admission.questions import May
 from datum_compute.admission.review import Requester
-from datum_compute.admission.sizes import TYPES
+from datum_compute.admission.rules.workload_references import LOCATIONS, TYPES
+from datum_compute.admission.webhook import ClientLookups, access_review
 from datum_compute.api.errors import Unauthorized
 from datum_compute.api.planes import PLATFORM, PlaneName, path_prefix
 from datum_compute.client.client import Client

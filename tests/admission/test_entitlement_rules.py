@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from datum_compute.admission.chain import admit
-from datum_compute.admission.project import ORGANIZATIONS, organization_is_there
 from datum_compute.admission.questions import Answers, Write
 from datum_compute.admission.rules.services import (
     ENTITLEMENTS,
+    ORGANIZATIONS,
     OWN_SERVICES,
     SERVICES,
     asks_for_access,
+    organization_is_there,
     project_has_access,
     service_is_offered,
 )

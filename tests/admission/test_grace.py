@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.admission.grace import grace_has_passed
 from datum_compute.admission.questions import Answers, Write
+from datum_compute.admission.rules.instance_type import grace_has_passed
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import INSTANCE_TYPE
 from datum_compute.api.meta.codec import JsonObject

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from datum_compute.admission.leavingnetworks import NETWORKS, asks_for_networks, networks_stay
 from datum_compute.admission.questions import Answers, Write
+from datum_compute.admission.rules.workload_references import (
+    NETWORKS,
+    asks_for_networks,
+    networks_stay,
+)
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta.codec import JsonObject

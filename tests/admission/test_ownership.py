@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from datum_compute.admission.context_rules import judged, questions_of
-from datum_compute.admission.ownership import asks_who_controls, controllers_write
 from datum_compute.admission.questions import Answers, May, Write
+from datum_compute.admission.rules.controller_owned import asks_who_controls, controllers_write
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from tests.admission.writes import with_template

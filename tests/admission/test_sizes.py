@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datum_compute.admission.context_rules import Findings
 from datum_compute.admission.questions import Answers, Write
-from datum_compute.admission.sizes import TYPES, asks_for_types, size_is_offered
+from datum_compute.admission.rules.workload_references import TYPES, asks_for_types, size_is_offered
 from datum_compute.api.compute.instance_type import BUILT_IN_SIZES, size_name
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta.codec import JsonObject

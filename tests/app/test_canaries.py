@@ -34,7 +34,7 @@ from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.driver import NO_DATA, MachineData, PermanentError
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.server.access.audit import AuditEvent
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.otel import otel_tracer
 from testkit.sim.loop import VirtualLoop, run_virtual

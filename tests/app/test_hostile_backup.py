@@ -19,9 +19,9 @@ from datum_compute.app.backup.archive import (
     read_archive,
     write_archive,
 )
+from datum_compute.app.backup.backup import check_files
 from datum_compute.app.certificates import ensure_certificate
-from datum_compute.app.filecheck import check_files
-from datum_compute.app.statefiles import KEPT
+from datum_compute.app.state_directory import KEPT
 from tests.app.test_backup import archive_of
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)

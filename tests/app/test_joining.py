@@ -17,7 +17,7 @@ from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CLUSTER, SECRET
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB
-from datum_compute.app.cell_membership import MembershipFiles
+from datum_compute.app.cell_membership import Joining, MembershipFiles, due_in_s, join, renew
 from datum_compute.app.certificates import (
     certify,
     ensure_certificate,
@@ -25,9 +25,7 @@ from datum_compute.app.certificates import (
     validity,
 )
 from datum_compute.app.cluster_members import connection_to
-from datum_compute.app.joining import Joining, join, renew
-from datum_compute.app.kubeconfig import merge_cells, write_kubeconfig
-from datum_compute.app.renewal import due_in_s
+from datum_compute.app.state_credentials import merge_cells, write_kubeconfig
 from datum_compute.app.state_directory import StateError, private_directory
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.client import Client

@@ -17,7 +17,7 @@ from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.server.access.audit import AuditEvent
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from testkit.builders import a_new_workload
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.server.definitions import definition

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.corefields import ObjectReference
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.errors import ApiError, NotFound
 from datum_compute.api.events import Event
 from datum_compute.api.kinds import (
@@ -20,6 +19,7 @@ from datum_compute.api.kinds import (
     WORKLOAD,
 )
 from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import ObjectReference
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.client.client import Client

@@ -27,7 +27,7 @@ from datum_compute.app.environment import Ports
 from datum_compute.app.platform import Layout, Platform
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 FIRST, SHOP = project_plane("first"), project_plane("shop")

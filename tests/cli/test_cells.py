@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.cluster import Cluster, ClusterStatus
+from datum_compute.api.karmada import Cluster, ClusterStatus
 from datum_compute.api.kinds import CLUSTER, INSTANCE, LOCATION_BINDING
 from datum_compute.api.labels import CELL
 from datum_compute.api.meta.codec import JsonObject, typed

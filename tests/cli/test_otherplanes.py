@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from datum_compute.api.cluster import Cluster
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.server import Server
 from datum_compute.api.conditions import Condition
 from datum_compute.api.http import Request
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER, INSTANCE, SERVER
 from datum_compute.api.labels import CELL, CITY_CODE
 from datum_compute.api.meta.codec import JsonObject, plain, typed

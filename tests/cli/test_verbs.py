@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.shell_completion import ShellComplete
 
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, RESTARTED_AT, WORKLOAD_NAME
 from datum_compute.api.meta.codec import JsonObject, plain, typed

@@ -16,9 +16,8 @@ from datum_compute.api.http import Response
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import ANSWER_S
-from datum_compute.client.quiet import OVERDUE_S, STALL_S
 from datum_compute.client.responses import Listed
-from datum_compute.client.watch import LIST_S, OLDER_LISTS, Watched, follow
+from datum_compute.client.watch import LIST_S, OLDER_LISTS, OVERDUE_S, STALL_S, Watched, follow
 from tests.client.recorded import (
     Answer,
     Recorded,

@@ -9,9 +9,13 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api.compute.instance import Container, InterfaceAddress, NetworkInterfaceStatus
+from datum_compute.api.compute.instance import (
+    Container,
+    InterfaceAddress,
+    NetworkInterfaceStatus,
+    Probe,
+)
 from datum_compute.api.compute.server import ServerSpec
-from datum_compute.api.containeroptions import Probe
 from datum_compute.api.planes import cell_plane
 from datum_compute.app.container_host import containers_driver
 from datum_compute.app.debounced_file import Paced

@@ -16,9 +16,9 @@ from datum_compute.api.compute.instance import (
     ContainerResources,
     EnvVar,
     ResourceAmounts,
+    SecurityContext,
 )
-from datum_compute.api.containeroptions import SecurityContext
-from datum_compute.api.reasons import Reason
+from datum_compute.api.conditions import Reason
 from datum_compute.drivers.containers.container_spec import hardware_address
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.status import machine_state

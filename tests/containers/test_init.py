@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from datum_compute.api.compute.data_sources import ConfigMapVolume, Volume, VolumeAttachment
-from datum_compute.api.reasons import Reason
+from datum_compute.api.conditions import Reason
 from datum_compute.drivers.driver import DataFile, MachineData
 from tests.containers.cells import ID, Cell
 from tests.containers.engine import TestEngine

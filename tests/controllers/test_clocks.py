@@ -10,10 +10,10 @@ from random import Random
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import is_true
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request, Response
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER, INSTANCE, NAMESPACE
 from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, path_prefix

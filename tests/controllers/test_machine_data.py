@@ -9,10 +9,9 @@ import pytest
 
 from datum_compute.api.compute.referenced_data import Source, references_of_server
 from datum_compute.api.compute.server import Server
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap, Secret
 from datum_compute.api.meta.codec import typed
 from datum_compute.api.meta.objects import ObjectMeta
-from datum_compute.api.secret import Secret
 from datum_compute.controllers.machine_data import machine_data
 from datum_compute.drivers.driver import DataFile, MachineData, PermanentError
 from datum_compute.planning.rollout.referenced_data import ObservedSources

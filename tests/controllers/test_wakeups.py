@@ -26,7 +26,7 @@ from datum_compute.api.conditions import (
 from datum_compute.api.meta.fields import LocalReference
 from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
-from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
+from datum_compute.api.networking.network import NetworkContext, NetworkContextSpec
 from datum_compute.controllers.federation import instances as writeback
 from datum_compute.controllers.network.networks import affects_bindings
 from datum_compute.controllers.quota import claims as claimrelease

@@ -23,7 +23,7 @@ from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.core import Namespace
 from datum_compute.api.errors import NotFound
-from datum_compute.api.identity import execution_namespace, federation_namespace
+from datum_compute.api.karmada import Work
 from datum_compute.api.kinds import (
     BINDING,
     CLUSTER,
@@ -35,8 +35,13 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, Ref
-from datum_compute.api.planes import HUB, cell_plane, project_plane
-from datum_compute.api.work import Work
+from datum_compute.api.planes import (
+    HUB,
+    cell_plane,
+    execution_namespace,
+    federation_namespace,
+    project_plane,
+)
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
 from datum_compute.client.transport.proxied import HttpTransport

@@ -22,9 +22,9 @@ from typing import Any
 
 import yaml
 
-from datum_compute.api.entitlements import consumer_name
 from datum_compute.api.planes import cell_plane, path_prefix, project_plane
-from datum_compute.api.quotametrics import SERVICE, SERVICE_NAME
+from datum_compute.api.quota import SERVICE, SERVICE_NAME
+from datum_compute.api.services import consumer_name
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.state_directory import private_directory
 from datum_compute.planes.roles import rules_by_role

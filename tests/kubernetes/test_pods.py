@@ -13,10 +13,10 @@ import pytest
 
 from datum_compute.api.compute.instance import Container
 from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.core import POD
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta.codec import typed
 from datum_compute.api.meta.objects import Ref
-from datum_compute.api.pod import POD
 from datum_compute.app.pod_client import ClientPods
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client

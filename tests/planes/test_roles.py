@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from datum_compute.admission.ownership import CONTROL
-from datum_compute.admission.rules.controller_owned import GUARDS, RELEASE
+from datum_compute.admission.rules.controller_owned import CONTROL, GUARDS, RELEASE
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, KINDS, NETWORK
 from datum_compute.api.meta.codec import JsonObject, canonical_hash, encode
 from datum_compute.api.planes import PlaneName

@@ -22,8 +22,13 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import HUB
-from datum_compute.api.quota import ResourceClaim, ResourceClaimSpec, ResourceRequest
-from datum_compute.api.quotametrics import WORKLOADS, consumer_of
+from datum_compute.api.quota import (
+    WORKLOADS,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceRequest,
+    consumer_of,
+)
 from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 

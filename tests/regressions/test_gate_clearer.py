@@ -12,7 +12,7 @@ import pytest
 
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, find_condition
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE
 from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
 from datum_compute.app.platform import EVERYTHING

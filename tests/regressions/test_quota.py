@@ -11,7 +11,6 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.conditions import find_condition
 from datum_compute.api.core import Namespace
-from datum_compute.api.entitlements import grant_name
 from datum_compute.api.kinds import (
     BUCKET,
     CLAIM,
@@ -26,6 +25,7 @@ from datum_compute.api.meta.codec import decode
 from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
 from datum_compute.api.planes import PLATFORM, member_name
 from datum_compute.api.quota import ResourceClaim
+from datum_compute.api.services import grant_name
 from datum_compute.app.platform import EVERYTHING
 from datum_compute.controllers.quota import decisions as quota
 from datum_compute.planning.quota.claims import is_granted

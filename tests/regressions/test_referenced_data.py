@@ -17,8 +17,7 @@ from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance import Container, EnvVar, InstanceTemplate, Runtime, Sandbox
 from datum_compute.api.conditions import Condition, find_condition
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.core import Namespace
+from datum_compute.api.core import ConfigMap, Namespace, Secret
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.kinds import (
     CLUSTER_ROLE,
@@ -34,7 +33,6 @@ from datum_compute.api.kinds import (
 from datum_compute.api.meta.codec import ApiStruct, JsonObject, decode, plain, typed
 from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import HUB, PlaneName, cell_plane
-from datum_compute.api.secret import Secret
 from datum_compute.client.client import Client
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop, run_virtual

@@ -26,8 +26,7 @@ from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.store.dump import undumped
-from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import Change, Entry, LoadedPlane, MemoryJournal, ObjectKey
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 RECORDS = sorted(Path(__file__).with_name("upgrade").glob("*.gz"))

@@ -14,7 +14,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.server.access.authentication import EVERY_PLANE, User, authenticator_of
 from datum_compute.server.api_server import ApiServer
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from datum_compute.store.store import Store
 from testkit.sim.loop import VirtualLoop, run_virtual
 

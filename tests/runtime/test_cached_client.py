@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.errors import AlreadyExists, Invalid, Unreachable
 from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE

@@ -16,9 +16,8 @@ from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB
-from datum_compute.client.quiet import STALL_S
 from datum_compute.client.transport.interface import is_watch
-from datum_compute.client.watch import NOT_SERVED_S, OLDER_LISTS
+from datum_compute.client.watch import NOT_SERVED_S, OLDER_LISTS, STALL_S
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import PAGE_SIZE, Informer, ObjectChange
 from testkit.sim.loop import VirtualLoop, run_virtual

@@ -13,8 +13,7 @@ from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.server.access.authentication import User, authenticator_of
 from datum_compute.server.api_server import ApiServer
 from datum_compute.server.verbs.watch_stream import WatchStream
-from datum_compute.store.journal import Entry, LoadedPlane
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import Entry, LoadedPlane, MemoryJournal
 from datum_compute.store.store import Store
 
 TOKEN = "token-of-root"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.errors import ApiError, Forbidden
 from datum_compute.api.kinds import CONFIG_MAP
 from datum_compute.api.meta.objects import ObjectMeta

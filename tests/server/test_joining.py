@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from datum_compute.api.cellidentity import KEY_HASH
+from datum_compute.api.membership import KEY_HASH
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.server.access.cell_join import Certified

@@ -17,8 +17,7 @@ from datum_compute.server.access.rbac import (
     RESOURCES,
     RoleBook,
 )
-from datum_compute.store.journal import ObjectKey
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.store import Store
 from testkit.conformance.plane import running
 

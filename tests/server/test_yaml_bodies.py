@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
 from datum_compute.api.http import YAML
 from datum_compute.api.meta.codec import decode
-from datum_compute.server.yamlbody import YAML_BYTES_MAX, YAML_VALUES_MAX, decoded_yaml
+from datum_compute.server.encoding.body import YAML_BYTES_MAX, YAML_VALUES_MAX, decoded_yaml
 from tests.server.running_server import WORKLOADS, Server, workload
 
 HEADERS = {"content-type": YAML}

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datum_compute.api.errors import ApiError, Expired
-from datum_compute.store.journal import ObjectKey
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import SELECTIONS_MAX, Store
 from datum_compute.store.watch_log import StoreEvent, Watch

@@ -19,9 +19,8 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from datum_compute.runtime.worker import instrument
-from datum_compute.telemetry.context import TRACEPARENT
+from datum_compute.telemetry.context import TRACEPARENT, Tracer
 from datum_compute.telemetry.otel import otel_tracer
-from datum_compute.telemetry.traces import Tracer
 from tests.server.running_server import TOKEN, Server, running_server
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

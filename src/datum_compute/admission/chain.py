@@ -9,26 +9,27 @@ line: their model says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Any
 
-from datum_compute.admission import (
-    configdata,
-    event,
-    probes,
-    project,
-    reservednames,
-    service,
-    sleeping,
-)
-from datum_compute.admission.immutability import immutable_fields_stay
-from datum_compute.admission.names import name_at_most
+from datum_compute.admission.findings import name_at_most, with_times
 from datum_compute.admission.rules import rbac, template, workload
+from datum_compute.admission.rules import services as service
 from datum_compute.admission.rules.core import (
+    CORE,
+    NEW,
+    EventRules,
+    Words,
     docker_config_is_json,
+    fits_the_limit,
+    frozen_stays_frozen,
     has_the_keys_of_its_type,
+    keys_are_file_names,
+    keys_differ,
     type_is_immutable,
     with_string_data_merged,
 )
@@ -46,8 +47,18 @@ from datum_compute.admission.rules.instance_type import (
     replacement_is_named,
 )
 from datum_compute.admission.rules.network import prefix_fits_its_family, ranges_are_prefixes
-from datum_compute.admission.rules.services import named_as_its_service
-from datum_compute.admission.times import with_times
+from datum_compute.admission.rules.services import (
+    name_is_a_label,
+    named_as_its_service,
+    with_organization,
+)
+from datum_compute.admission.rules.workload import (
+    groups_come_with_users,
+    idle_times_make_sense,
+    probes_ask_one_thing,
+    sleepers_can_be_woken,
+    template_leaves_platform_names_alone,
+)
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
     CLUSTER_ROLE,
@@ -72,8 +83,96 @@ from datum_compute.api.kinds import (
     WORKLOAD,
 )
 from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import IMMUTABLE_RULE, VALIDATIONS
 from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.derive import structural_schema
 from datum_compute.api.schema.report import limit_causes
+from datum_compute.api.schema.validate import Check, Report, compiled
+
+# --- Fields of the public API that nothing here can carry out yet: refused by name
+# Other fields that a schema does not know are dropped with a warning; these are known to mean
+# something, and a workload without them would not be what was asked for.
+
+
+_TEMPLATE = r"spec\.template\.spec\."
+_SCALE = r"spec\.placements\[\d+\]\.scaleSettings\."
+_UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
+    WORKLOAD.resource: {
+        rf"{_TEMPLATE}runtime\.virtualMachine": (
+            "virtual machines are not supported yet; describe containers in sandbox"
+        ),
+        rf"{_TEMPLATE}runtime\.class": "runtime classes are not supported yet; leave it out",
+        rf"{_TEMPLATE}volumes\[\d+\]\.disk": (
+            "disks are not supported yet; volumes come from a configMap or a secret"
+        ),
+        rf"{_TEMPLATE}networkInterfaces\[\d+\]\.networkPolicy": (
+            "network policies are not enforced yet; leave it out"
+        ),
+        rf"{_TEMPLATE}controller": "it belongs to the platform and is not part of a template",
+        rf"{_SCALE}(maxReplicas|metrics)": "autoscaling is not supported yet; set minReplicas",
+    }
+}
+
+
+def unsupported_fields(kind: KindInfo[Any], unknown: Iterable[str]) -> dict[str, Cause]:
+    """Those of the unknown fields that are refused, and why."""
+    patterns = _UNSUPPORTED.get(kind.resource, {})
+    return {
+        path: Cause(path, "FieldValueForbidden", f"Forbidden: {why}")
+        for path in unknown
+        for pattern, why in patterns.items()
+        if re.fullmatch(pattern, path)
+    }
+
+
+# --- Fields that keep their first value, for every kind: read off the rules that its schema carries
+# A real API server evaluates those rules itself; this is the same for the embedded one. As there, a
+# field is compared with its defaults filled in, so that a new default changes nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class ImmutableField:
+    path: tuple[str, ...]
+    message: str
+    check: Check
+
+    def value_in(self, obj: JsonObject) -> Any:
+        """The value with its defaults, or None where there is none."""
+        value: Any = obj
+        for name in self.path:
+            value = value.get(name) if isinstance(value, dict) else None
+        return None if value is None else self.check(value, "", Report())
+
+
+def immutable_fields_stay(
+    kind: KindInfo[Any], new: JsonObject, old: JsonObject | None
+) -> Iterable[Cause]:
+    if old is None:
+        return
+    report = Report()
+    for field in _immutable_fields(kind):
+        before, now = field.value_in(old), field.value_in(new)
+        if before is not None and now is not None and before != now:
+            said = f' (it is "{before}")' if isinstance(before, str) else ""
+            report.invalid(".".join(field.path), now, field.message + said)
+    yield from report.errors
+
+
+@cache
+def _immutable_fields(kind: KindInfo[Any]) -> tuple[ImmutableField, ...]:
+    return tuple(_found(structural_schema(kind), ()))
+
+
+def _found(schema: JsonObject, path: tuple[str, ...]) -> Iterator[ImmutableField]:
+    for rule in schema.get(VALIDATIONS, ()):
+        if rule["rule"] == IMMUTABLE_RULE:
+            yield ImmutableField(path, rule["message"], compiled(schema))
+    for name, inner in schema.get("properties", {}).items():
+        yield from _found(inner, (*path, name))
+
+
+# --- chain
+
 
 Default = Callable[[JsonObject, JsonObject | None], JsonObject]
 Validation = Callable[[JsonObject, JsonObject | None], Iterable[Cause]]
@@ -88,8 +187,8 @@ class Rules:
 _NO_RULES = Rules()
 
 
-def _event_rules(words: event.Words) -> Rules:
-    rules = event.EventRules(words)
+def _event_rules(words: Words) -> Rules:
+    rules = EventRules(words)
     return Rules(
         defaults=(rules.with_times,),
         validations=(rules.lies_with_its_object, rules.says_who_reports),
@@ -103,7 +202,7 @@ CHAIN: Mapping[str, Rules] = {
             name_at_most(63, "it becomes a label value"),
             workload.template_fits,
             workload.template_labels_are_labels,
-            reservednames.template_leaves_platform_names_alone,
+            template_leaves_platform_names_alone,
             workload.cities_are_unique,
             workload.floors_can_be_kept,
             workload.port_names_are_unique,
@@ -117,33 +216,33 @@ CHAIN: Mapping[str, Rules] = {
             template.networks_are_names,
             template.requests_are_whole,
             template.requests_fit_limits,
-            probes.probes_ask_one_thing,
-            probes.groups_come_with_users,
-            sleeping.idle_times_make_sense,
-            sleeping.sleepers_can_be_woken,
+            probes_ask_one_thing,
+            groups_come_with_users,
+            idle_times_make_sense,
+            sleepers_can_be_woken,
         ),
     ),
     CONFIG_MAP.resource: Rules(
         validations=(
-            configdata.keys_are_file_names,
-            configdata.keys_differ,
-            configdata.fits_the_limit,
-            configdata.frozen_stays_frozen,
+            keys_are_file_names,
+            keys_differ,
+            fits_the_limit,
+            frozen_stays_frozen,
         ),
     ),
     SECRET.resource: Rules(
         defaults=(with_string_data_merged,),
         validations=(
-            configdata.keys_are_file_names,
-            configdata.fits_the_limit,
-            configdata.frozen_stays_frozen,
+            keys_are_file_names,
+            fits_the_limit,
+            frozen_stays_frozen,
             type_is_immutable,
             has_the_keys_of_its_type,
             docker_config_is_json,
         ),
     ),
-    EVENT.resource: _event_rules(event.CORE),
-    EVENTS_V1.resource: _event_rules(event.NEW),
+    EVENT.resource: _event_rules(CORE),
+    EVENTS_V1.resource: _event_rules(NEW),
     DEFINITION.resource: Rules(
         defaults=(with_default_names,),
         validations=(
@@ -211,10 +310,10 @@ CHAIN: Mapping[str, Rules] = {
         validations=(name_at_most(50, "its namespace is organization-<name>"),)
     ),
     PROJECT.resource: Rules(
-        defaults=(project.with_organization,),
+        defaults=(with_organization,),
         validations=(
             name_at_most(55, "names that are made from it have a limit of 63"),
-            project.name_is_a_label,
+            name_is_a_label,
         ),
     ),
     ENTITLEMENT.resource: Rules(validations=(named_as_its_service,)),

@@ -14,13 +14,26 @@ from dataclasses import dataclass
 
 import msgspec
 
-from datum_compute.admission import cities, grace, leavingnetworks, ownership, project, sizes
 from datum_compute.admission.findings import Finding, Warned
-from datum_compute.admission.questions import Answers, Question, Write
+from datum_compute.admission.questions import Answers, Question, Removal, Write
 from datum_compute.admission.rules import services as entitlement
+from datum_compute.admission.rules.controller_owned import asks_who_controls, controllers_write
+from datum_compute.admission.rules.instance_type import (
+    asks_for_the_catalogue,
+    asks_nothing,
+    grace_has_passed,
+    type_is_retired,
+)
+from datum_compute.admission.rules.services import asks_for_organizations, organization_is_there
 from datum_compute.admission.rules.workload_references import (
     asks_for_access,
+    asks_for_locations,
+    asks_for_networks,
+    asks_for_types,
+    cities_are_known,
+    networks_stay,
     references_are_allowed,
+    size_is_offered,
 )
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
@@ -39,23 +52,23 @@ class ReadingRule:
     finds: Callable[[Write, Answers], Iterable[Finding]]
 
 
-_OWNERSHIP = (ReadingRule(ownership.asks_who_controls, ownership.controllers_write),)
+_OWNERSHIP = (ReadingRule(asks_who_controls, controllers_write),)
 
 READING: Mapping[str, tuple[ReadingRule, ...]] = {
     WORKLOAD.resource: (
         ReadingRule(entitlement.asks_for_access, entitlement.project_has_access),
-        ReadingRule(cities.asks_for_locations, cities.cities_are_known),
-        ReadingRule(sizes.asks_for_types, sizes.size_is_offered),
+        ReadingRule(asks_for_locations, cities_are_known),
+        ReadingRule(asks_for_types, size_is_offered),
         ReadingRule(asks_for_access, references_are_allowed),
-        ReadingRule(leavingnetworks.asks_for_networks, leavingnetworks.networks_stay),
+        ReadingRule(asks_for_networks, networks_stay),
     ),
     DEPLOYMENT.resource: _OWNERSHIP,
     INSTANCE.resource: _OWNERSHIP,
-    PROJECT.resource: (ReadingRule(project.asks_for_organizations, project.organization_is_there),),
+    PROJECT.resource: (ReadingRule(asks_for_organizations, organization_is_there),),
     ENTITLEMENT.resource: (
         ReadingRule(entitlement.asks_for_services, entitlement.service_is_offered),
     ),
-    INSTANCE_TYPE.resource: (ReadingRule(grace.asks_nothing, grace.grace_has_passed),),
+    INSTANCE_TYPE.resource: (ReadingRule(asks_nothing, grace_has_passed),),
 }
 
 
@@ -82,3 +95,35 @@ def judged(write: Write, answers: Answers) -> Findings:
         causes=tuple(f for f in found if isinstance(f, Cause)),
         warnings=tuple(f.text for f in found if isinstance(f, Warned)),
     )
+
+
+# --- Rules for deletions, asked and answered as those of ``reading.py`` are
+# They speak about what is to go; an object that is going already may be deleted as often as anybody
+# likes. To add a rule: write it in the file of what it is about and list it in ``REMOVING``.
+
+
+@dataclass(frozen=True, slots=True)
+class RemovingRule:
+    asks: Callable[[Removal], Iterable[Question]]
+    finds: Callable[[Removal, Answers], Iterable[Cause]]
+
+
+REMOVING: Mapping[str, tuple[RemovingRule, ...]] = {
+    INSTANCE_TYPE.resource: (RemovingRule(asks_for_the_catalogue, type_is_retired),),
+}
+
+
+def questions_before(removal: Removal) -> tuple[Question, ...]:
+    """Everything that must be answered before the deletion can be judged, each once, in order."""
+    asked = (question for rule in _rules(removal) for question in rule.asks(removal))
+    return tuple(dict.fromkeys(asked))
+
+
+def objections(removal: Removal, answers: Answers) -> list[Cause]:
+    return [cause for rule in _rules(removal) for cause in rule.finds(removal, answers)]
+
+
+def _rules(removal: Removal) -> tuple[RemovingRule, ...]:
+    if removal.old["metadata"].get("deletionTimestamp"):
+        return ()
+    return REMOVING.get(removal.kind.resource, ())

@@ -5,8 +5,10 @@ The store keeps every event in this form; ``eventsv1.py`` is another view of the
 
 from __future__ import annotations
 
-from datum_compute.api.corefields import MicroTime, ObjectReference, Time
+from collections.abc import Mapping
+
 from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import DateTime, MicroTime, ObjectReference
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Selectable
 
 REFERENCE_FIELDS = (
@@ -43,8 +45,8 @@ class Event(ApiObject, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     source: EventSource = EventSource()
-    first_timestamp: Time | None = None
-    last_timestamp: Time | None = None
+    first_timestamp: DateTime | None = None
+    last_timestamp: DateTime | None = None
     count: int | None = None
     type: str = ""
     event_time: MicroTime | None = None
@@ -86,5 +88,73 @@ EVENT = KindInfo(
         Column("Source", ".source.component,.reportingComponent", wide=True),
         Column("Message", ".message"),
         Column("Count", ".series.count,.count", "integer", wide=True),
+    ),
+)
+
+
+# --- Event (events.k8s.io): the newer words for the events of the core group, the same objects
+# ``RENAMED`` says which field of this view is which field of the stored form.
+
+
+RENAMED: Mapping[str, str] = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+
+
+class EventV1(ApiObject, frozen=True, kw_only=True):
+    """Event (events.k8s.io): the newer words for the events of the core group, the same objects."""
+
+    event_time: MicroTime | None = None
+    series: EventSeries | None = None
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    action: str = ""
+    reason: str = ""
+    regarding: ObjectReference = ObjectReference()
+    related: ObjectReference | None = None
+    note: str = ""
+    type: str = ""
+    deprecated_source: EventSource = EventSource()
+    deprecated_first_timestamp: DateTime | None = None
+    deprecated_last_timestamp: DateTime | None = None
+    deprecated_count: int | None = None
+
+
+EVENTS_V1 = KindInfo(
+    group="events.k8s.io",
+    version="v1",
+    kind="Event",
+    plural="events",
+    model=EventV1,
+    has_status=False,
+    built_in=True,
+    needs_version=False,
+    put_creates=True,
+    has_generation=False,
+    stored_as=EVENT.resource,
+    short_names=("ev",),
+    selectable=(
+        *(Selectable(f"regarding.{f}", f".regarding.{f}") for f in REFERENCE_FIELDS),
+        Selectable("reason", ".reason"),
+        Selectable("reportingController", ".reportingController"),
+        Selectable("source", ".deprecatedSource.component,.reportingController"),
+        Selectable("type", ".type"),
+    ),
+    columns=(
+        Column(
+            "Last Seen",
+            ".series.lastObservedTime,.deprecatedLastTimestamp,.deprecatedFirstTimestamp,.eventTime",
+            "date",
+        ),
+        Column("Type", ".type"),
+        Column("Reason", ".reason"),
+        Column("Object", ".regarding", "object"),
+        Column("Message", ".note"),
     ),
 )

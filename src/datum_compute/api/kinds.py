@@ -2,52 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from datum_compute.api.allowancebucket import BUCKET
 from datum_compute.api.apiextensions import DEFINITION
-from datum_compute.api.cluster import CLUSTER
-from datum_compute.api.clusterpropagationpolicy import CLUSTER_POLICY
-from datum_compute.api.clusterresourcebinding import CLUSTER_BINDING
-from datum_compute.api.clusterrolebinding import CLUSTER_ROLE_BINDING
 from datum_compute.api.compute.deployment import DEPLOYMENT
 from datum_compute.api.compute.instance import INSTANCE
 from datum_compute.api.compute.instance_type import INSTANCE_TYPE
 from datum_compute.api.compute.server import SERVER
 from datum_compute.api.compute.workload import WORKLOAD
 from datum_compute.api.compute.workload_revision import REVISION
-from datum_compute.api.configmap import CONFIG_MAP
-from datum_compute.api.core import NAMESPACE
-from datum_compute.api.events import EVENT
-from datum_compute.api.eventsv1 import EVENTS_V1
-from datum_compute.api.ipallocation import IP_ALLOCATION
-from datum_compute.api.karmada import POLICY
-from datum_compute.api.lease import LEASE
-from datum_compute.api.locationbinding import LOCATION_BINDING
+from datum_compute.api.core import CONFIG_MAP, LEASE, NAMESPACE, SECRET, SERVICE_ACCOUNT
+from datum_compute.api.events import EVENT, EVENTS_V1
+from datum_compute.api.karmada import (
+    BINDING,
+    CLUSTER,
+    CLUSTER_BINDING,
+    CLUSTER_POLICY,
+    POLICY,
+    WORK,
+)
 from datum_compute.api.membership import JOIN_TOKEN
-from datum_compute.api.meta.objects import KindInfo
-from datum_compute.api.networkbinding import NETWORK_BINDING
-from datum_compute.api.networkcontext import NETWORK_CONTEXT
-from datum_compute.api.networking.location import LOCATION
-from datum_compute.api.networking.network import NETWORK
-from datum_compute.api.organization import ORGANIZATION
-from datum_compute.api.quota import CLAIM
-from datum_compute.api.rbac import CLUSTER_ROLE
-from datum_compute.api.resourcebinding import BINDING
-from datum_compute.api.resourcegrant import GRANT
-from datum_compute.api.resourcemanager import PROJECT
-from datum_compute.api.resourceregistration import REGISTRATION
-from datum_compute.api.role import ROLE
-from datum_compute.api.rolebinding import ROLE_BINDING
-from datum_compute.api.secret import SECRET
-from datum_compute.api.serviceaccount import SERVICE_ACCOUNT
-from datum_compute.api.serviceconfiguration import SERVICE_CONFIGURATION
-from datum_compute.api.serviceconsumer import CONSUMER
-from datum_compute.api.serviceentitlement import ENTITLEMENT
-from datum_compute.api.services import SERVICE
-from datum_compute.api.subnet import SUBNET
-from datum_compute.api.subnetclaim import SUBNET_CLAIM
-from datum_compute.api.work import WORK
+from datum_compute.api.meta.fields import says
+from datum_compute.api.meta.objects import ApiObject, KindInfo
+from datum_compute.api.networking.location import LOCATION, LOCATION_BINDING
+from datum_compute.api.networking.network import (
+    IP_ALLOCATION,
+    NETWORK,
+    NETWORK_BINDING,
+    NETWORK_CONTEXT,
+    SUBNET,
+    SUBNET_CLAIM,
+)
+from datum_compute.api.quota import BUCKET, CLAIM, GRANT, REGISTRATION
+from datum_compute.api.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
+from datum_compute.api.resourcemanager import ORGANIZATION, PROJECT
+from datum_compute.api.services import CONSUMER, ENTITLEMENT, SERVICE, SERVICE_CONFIGURATION
 
 __all__ = [
     "BINDING",
@@ -153,3 +142,32 @@ _BY_GROUP_KIND = {(k.api_version, k.kind): k for k in KINDS}
 
 def kind_of(api_version: str, kind: str) -> KindInfo[Any] | None:
     return _BY_GROUP_KIND.get((api_version, kind))
+
+
+# --- Kinds of Kubernetes that common clients ask for and of which this platform never has any
+# Each is served as a list that is empty, for reading only: ``kubectl cluster-info`` lists Services
+# and ends with an error where there is no such kind. Whoever writes one, and whoever lists them
+# all, is told why there are none and what to use instead (``KindInfo.none_here``).
+
+
+class CoreService(ApiObject, frozen=True, kw_only=True):
+    """A Service of Kubernetes: there are none on this platform."""
+
+    spec: Annotated[dict[str, Any], says("Nothing: there are no Services here.")] = {}
+
+
+CORE_SERVICE = KindInfo(
+    group="",
+    version="v1",
+    kind="Service",
+    plural="services",
+    model=CoreService,
+    has_status=False,
+    built_in=True,
+    none_here=(
+        "there are no Kubernetes Services on this platform; the services of its catalogue are "
+        "services.services.miloapis.com"
+    ),
+)
+
+NOTHING_HERE: tuple[KindInfo[Any], ...] = (CORE_SERVICE,)

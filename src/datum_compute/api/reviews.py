@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.celljoin import CELL_JOIN
+from datum_compute.api.membership import CELL_JOIN
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.objects import ApiObject, KindInfo
 

@@ -18,6 +18,7 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.app.state_directory import write_private
 from datum_compute.server.access.cell_join import Certified
 from datum_compute.server.access.client_certificates import PLANE_SCHEME, Requested
+from datum_compute.server.http.listen import ServerCertificate
 
 _AUTHORITY_LIFETIME = timedelta(days=3650)
 _SERVER_LIFETIME = timedelta(days=365)
@@ -25,13 +26,6 @@ _CLIENT_LIFETIME = timedelta(days=30)
 _RENEW_BEFORE = timedelta(days=30)
 # Certificates are good from a while before they are made: clocks differ.
 BACKDATED = timedelta(minutes=5)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerCertificate:
-    authority: Path
-    certificate: Path
-    key: Path
 
 
 def ensure_certificate(

@@ -12,30 +12,74 @@ import binascii
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from datum_compute.api.cluster import CREDENTIALS_NAMESPACE, Cluster
+from datum_compute.api.core import Secret
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.gateway import GATEWAY, GATEWAY_AUTHORITY
-from datum_compute.api.kinds import CLUSTER, SECRET
-from datum_compute.api.labels import TOPOLOGY_CITY
-from datum_compute.api.meta.objects import Ref
-from datum_compute.api.planes import PlaneName, cell_plane, member_name
-from datum_compute.api.secret import Secret
-from datum_compute.app.followed import Followed
-from datum_compute.app.gateway.ways import CellWays
+from datum_compute.api.karmada import CREDENTIALS_NAMESPACE, Cluster
+from datum_compute.api.kinds import CLUSTER, NAMESPACE, SECRET
+from datum_compute.api.labels import TOPOLOGY_CITY, UPSTREAM_CLUSTER
+from datum_compute.api.meta.objects import ApiObject, Ref, ref_of
+from datum_compute.api.planes import (
+    PlaneName,
+    cell_plane,
+    decoded_project,
+    member_name,
+    project_plane,
+)
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
+from datum_compute.client.responses import Listed
 from datum_compute.client.transport.interface import Transport
-from datum_compute.client.watch import Watched
-from datum_compute.gateway.cells import RemoteCell
+from datum_compute.client.watch import Watched, follow
+from datum_compute.gateway.cells import CellWays, RemoteCell
+from datum_compute.planes.planes import project_label_scope
+from datum_compute.runtime.cached_client import LabelScope
+
+# --- What a plane holds of one kind, followed for as long as the process runs
+
+
+T = TypeVar("T", bound=ApiObject)
+
+
+class Followed(Generic[T]):
+    """``changed`` is set with every change; who waits for it clears it."""
+
+    def __init__(
+        self, client: Client, watched: Watched[T], random: Random, changed: asyncio.Event
+    ) -> None:
+        self.objects: dict[Ref, T] = {}
+        self.complete = False  # whether all of them have been seen
+        self._client = client
+        self._watched = watched
+        self._random = random
+        self._changed = changed
+
+    async def run(self) -> None:
+        async with aclosing(follow(self._client, self._watched, self._random)) as news:
+            async for item in news:
+                if isinstance(item, Listed):
+                    self.objects = {ref_of(obj): obj for obj in item.items}
+                    self.complete = True
+                elif item.object is None:
+                    continue
+                elif item.type == "DELETED":
+                    self.objects.pop(ref_of(item.object), None)
+                else:
+                    self.objects[ref_of(item.object)] = item.object
+                self._changed.set()
+
+
+# --- members
+
 
 AGAIN_S = 5.0
 
@@ -205,3 +249,59 @@ def gateway_of(cluster: Cluster, secret: Secret | None) -> Connection | None:
 
 def _text(secret: Secret, name: str) -> str:
     return base64.b64decode(secret.data.get(name, "")).decode()
+
+
+# --- The projects that a cell works for: each that a namespace of the cell says it is from
+# The controllers of the cell keep the quota claims of its instances there. A project is left when
+# the last of its namespaces has gone from the cell.
+
+
+class ProjectHost(Protocol):
+    def engage(self, plane: PlaneName, client: Client, part: LabelScope | None = None) -> None: ...
+
+    def disengage(self, plane: PlaneName) -> None: ...
+
+
+class UpstreamProjects:
+    def __init__(
+        self,
+        cell: str,
+        own_plane: Client,
+        host: ProjectHost,
+        client_of: Callable[[PlaneName], Client],
+        random: Random,
+    ) -> None:
+        self._cell = cell
+        self._host = host
+        self._client_of = client_of
+        self._changed = asyncio.Event()
+        self._namespaces = Followed(own_plane, Watched(NAMESPACE), random, self._changed)
+        self._engaged: dict[PlaneName, None] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._namespaces.run())
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                self._settle()
+
+    def _settle(self) -> None:
+        wanted = dict.fromkeys(self._projects())
+        for plane in [plane for plane in self._engaged if plane not in wanted]:
+            del self._engaged[plane]
+            self._host.disengage(plane)
+        for plane in wanted:
+            if plane not in self._engaged:
+                self._engaged[plane] = None
+                self._host.engage(plane, self._client_of(plane), project_label_scope(self._cell))
+
+    def _projects(self) -> list[PlaneName]:
+        found = []
+        for _, namespace in sorted(self._namespaces.objects.items()):
+            project = decoded_project(namespace.metadata.labels.get(UPSTREAM_CLUSTER, ""))
+            try:
+                found += [project_plane(project)] if project else []
+            except ValueError:
+                continue  # a label that somebody edited
+        return found

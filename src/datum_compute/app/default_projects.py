@@ -13,8 +13,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.entitlements import consumer_name
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.errors import AlreadyExists, NotFound
 from datum_compute.api.kinds import (
     CONFIG_MAP,
@@ -32,12 +31,11 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta.fields import LocalReference
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, Ref
-from datum_compute.api.organization import Organization
 from datum_compute.api.planes import PLATFORM, PlaneName, member_name
-from datum_compute.api.quotametrics import SERVICE as COMPUTE
-from datum_compute.api.quotametrics import SERVICE_NAME
-from datum_compute.api.resourcemanager import Project, ProjectOwner, ProjectSpec
-from datum_compute.api.serviceentitlement import ServiceEntitlement, ServiceEntitlementSpec
+from datum_compute.api.quota import SERVICE as COMPUTE
+from datum_compute.api.quota import SERVICE_NAME
+from datum_compute.api.resourcemanager import Organization, Project, ProjectOwner, ProjectSpec
+from datum_compute.api.services import ServiceEntitlement, ServiceEntitlementSpec, consumer_name
 from datum_compute.client.client import Client
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.lifecycle import PlaneLifecycle

@@ -8,28 +8,84 @@ driver that only pretends, and pretended ones do not become real by themselves.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from datum_compute.api.meta.codec import DecodeError, decode_as, encode, plain
 from datum_compute.api.planes import PlaneName
 from datum_compute.app.container_host import SOCKETS, containers_driver, find_engine
+from datum_compute.app.debounced_file import Paced
 from datum_compute.app.environment import Ports
-from datum_compute.app.lastrun import remembered_driver
-from datum_compute.app.machines import Machines, simulated_driver
+from datum_compute.app.metrics import UsageMetrics
 from datum_compute.app.settings.settings import CellSettings, LocalSettings
-from datum_compute.app.state_directory import StateError
-from datum_compute.app.traffic.metrics import PrometheusWakes
-from datum_compute.app.traffic.wrapping import with_traffic
-from datum_compute.app.usagemetrics import UsageMetrics
+from datum_compute.app.state_directory import StateError, remembered_driver
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.registry import PUBLISHING
 from datum_compute.drivers.containers.engine import Engine
-from datum_compute.ingress.activations import WakeBook
+from datum_compute.drivers.driver import Driver
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
+from datum_compute.drivers.traffic import Traffic
+from datum_compute.gateway.cells import CellWay, CellWays
+from datum_compute.ingress.activations import PrometheusWakes, WakeBook
+from datum_compute.ingress.drivers import with_traffic
 from datum_compute.ingress.idle_scaler import Sleepers
 from datum_compute.ingress.proxy import Proxy
 from datum_compute.runtime.controller import Controller
+
+# --- The simulated driver's table of machines, kept in a file so that machines outlive a restart
+
+
+async def nothing_to_close() -> None:
+    """No connection was opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What realises the Servers of each cell, and what must run for it beside the controllers."""
+
+    driver: str  # its name, for the next run
+    told: str  # for people
+    why: str  # it was chosen
+    drivers: Mapping[PlaneName, Driver]
+    engine: str = ""  # its socket, for the next run
+    runs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
+    close: Callable[[], Awaitable[None]] = nothing_to_close
+    traffic: Traffic | None = None
+    ways: Mapping[PlaneName, CellWay] = field(default_factory=dict)  # to what runs in them
+
+    def cell_ways(self) -> CellWays:
+        """For the gateway: cells of other processes may be added."""
+        return CellWays(
+            self.ways, [cell for cell in self.drivers if cell not in self.ways], self.why
+        )
+
+
+def simulated_driver(
+    path: Path, unix_s: Callable[[], float], *, boot_s: float = 0.0
+) -> SimulatedDriver:
+    try:
+        content = path.read_bytes() if path.exists() else b""
+        found = decode_as(content, dict[str, SimulatedMachine]) if content else {}
+    except DecodeError as error:
+        raise StateError(
+            f"{path} is damaged ({error}); remove it: the simulated machines start again"
+        ) from error
+    table = MachineTable(found)
+    save = Paced(path, lambda: encode_table(table))
+    return SimulatedDriver(table, now=unix_s, save=save, boot_s=boot_s)
+
+
+def encode_table(table: Mapping[str, SimulatedMachine]) -> bytes:
+    return encode(plain(dict(table)))
+
+
+# --- choice
+
 
 # How a driver was chosen, for people.
 AS_LAST_TIME = "as in the last run; local up --driver changes it"

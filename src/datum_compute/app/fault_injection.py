@@ -17,8 +17,8 @@ from pathlib import Path
 
 from datum_compute.api.meta.codec import DecodeError
 from datum_compute.api.planes import PlaneName, plane_role
-from datum_compute.app.distance import DistantTransport
 from datum_compute.client.transport.faults import (
+    DistantTransport,
     Trouble,
     TroubledTransport,
     Troubles,

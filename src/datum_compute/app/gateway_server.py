@@ -24,8 +24,6 @@ from datum_compute.api.planes import HUB, PlaneName, plane_role, split_path
 from datum_compute.app.audit_log import audit_line
 from datum_compute.app.cluster_members import Members, Relay, Unengaged, gateway_of, unoffered
 from datum_compute.app.environment import Ports
-from datum_compute.app.gateway.reviewing import Reviewer
-from datum_compute.app.gateway.ways import CellWay, CellWays
 from datum_compute.app.pod_client import ClientInsides
 from datum_compute.app.settings.settings import ManagerSettings
 from datum_compute.app.tls_listener import Served, tls_port
@@ -34,7 +32,8 @@ from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
 from datum_compute.drivers.pods.queries import PodQueries
-from datum_compute.gateway.authorizer import Dispatch
+from datum_compute.gateway.authorizer import Dispatch, Reviewer
+from datum_compute.gateway.cells import CellWay, CellWays
 from datum_compute.gateway.gateway import Gateway, federated_space
 from datum_compute.server.access.audit import AuditEvent
 

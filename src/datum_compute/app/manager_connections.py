@@ -12,18 +12,23 @@ that is left open, when both groups run and no context is named as a plane.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager
 
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, plane_role, project_plane
-from datum_compute.app.discovery_settings import MILO, SINGLE
+from datum_compute.app.environment import Ports
+from datum_compute.app.settings.flags import MILO, SINGLE
 from datum_compute.app.settings.settings import ManagerSettings
 from datum_compute.client.auth.connection import Connection
+from datum_compute.client.auth.credentials import Outside
 from datum_compute.client.auth.kubeconfig import (
     Kubeconfig,
     KubeconfigError,
     connection_of,
     load_kubeconfig,
 )
+from datum_compute.client.connect import open_transport
+from datum_compute.client.transport.interface import BoundedTransport, Transport
 
 Connections = dict[PlaneName, Connection]
 
@@ -152,3 +157,16 @@ def _role(context: str) -> str:
         return plane_role(PlaneName(context))
     except ValueError:
         return ""
+
+
+# --- How a process opens its way to planes of other processes
+
+
+def opener(
+    ports: Ports, *, bounded: bool = True
+) -> Callable[[Connection], AbstractAsyncContextManager[Transport]]:
+    """For connections that bring all they need: no program is started to sign in. Those that are
+    ``bounded`` are few; what users follow for as long as they like goes over others."""
+    outside = Outside(environ={}, is_terminal=False, unix_s=ports.unix_s, random=ports.random)
+    around = BoundedTransport if bounded else None
+    return lambda connection: open_transport(connection, outside, around)

@@ -15,8 +15,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from datum_compute import __version__
-from datum_compute.admission.grace import DEPRECATION_GRACE_S
-from datum_compute.api.entitlements import is_open
+from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
 from datum_compute.api.errors import ApiError
 from datum_compute.api.http import Request, Response
 from datum_compute.api.inventory import Holdings
@@ -33,7 +32,8 @@ from datum_compute.api.planes import (
     path_prefix,
     plane_role,
 )
-from datum_compute.api.quotametrics import DEFAULT_LIMITS, SERVICE
+from datum_compute.api.quota import DEFAULT_LIMITS, SERVICE
+from datum_compute.api.services import is_open
 from datum_compute.app.default_projects import Founding
 from datum_compute.app.environment import Ports
 from datum_compute.app.project_planes import ProjectPlanes, holds_of
@@ -61,14 +61,14 @@ from datum_compute.runtime.worker import instrument
 from datum_compute.server.access.audit import AuditSink, nowhere
 from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User
 from datum_compute.server.access.cell_join import Certify
-from datum_compute.server.access.signer import TokenSigner
+from datum_compute.server.access.service_accounts import TokenSigner
 from datum_compute.server.api_server import ApiServer
 from datum_compute.server.flowcontrol.control import FlowLimits
 from datum_compute.server.metrics import ServerMetrics
 from datum_compute.server.verbs.event_ttl import expire_events
 from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
-from datum_compute.telemetry.traces import Tracer
+from datum_compute.telemetry.context import Tracer
 
 SWEEP_S = 60.0
 COMPONENT = "compute-manager"  # what events say they are from

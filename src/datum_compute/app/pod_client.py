@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from urllib.parse import urlencode
 
+from datum_compute.api.core import POD, Pod
 from datum_compute.api.errors import (
     AlreadyExists,
     ApiError,
@@ -16,10 +17,9 @@ from datum_compute.api.errors import (
     NotFound,
     Unreachable,
 )
+from datum_compute.api.gateway import PROTOCOL, ExecWish
 from datum_compute.api.meta.codec import JsonObject, typed
 from datum_compute.api.meta.objects import Ref
-from datum_compute.api.pod import POD, Pod
-from datum_compute.api.remotecommand import PROTOCOL, ExecWish
 from datum_compute.client.client import Client
 from datum_compute.drivers.driver import DriverError, PermanentError, TransientError
 from datum_compute.drivers.pods.driver import PodEvent

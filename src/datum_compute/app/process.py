@@ -6,31 +6,72 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
 from datum_compute.api.meta.codec import encode
 from datum_compute.app.audit_log import AuditLog
-from datum_compute.app.certificates import ServerCertificate
-from datum_compute.app.front.limits import PortLimits, fit_to_file_limit, raise_file_limit
-from datum_compute.app.gateway.ways import CellWays
-from datum_compute.app.lastrun import remember_driver, remember_port, remembered_port
-from datum_compute.app.loop import run_until_stopped
-from datum_compute.app.machines import Machines
+from datum_compute.app.driver_selection import Machines
 from datum_compute.app.platform import Platform
 from datum_compute.app.settings.settings import TelemetrySettings
-from datum_compute.app.state_directory import StateError, disk_trouble, write_over
+from datum_compute.app.state_directory import (
+    StateError,
+    disk_trouble,
+    remember_driver,
+    remember_port,
+    remembered_port,
+    write_over,
+)
 from datum_compute.app.tracing import tracing
 from datum_compute.gateway.authorizer import Dispatch, Doorkeeper
+from datum_compute.gateway.cells import CellWays
 from datum_compute.gateway.gateway import Gateway
-from datum_compute.server.http.server import Front, listening_socket, tls_of
+from datum_compute.server.http.listen import ServerCertificate, api_tls_context, bind_listener
+from datum_compute.server.http.send_budget import PortLimits, fit_to_file_limit, raise_file_limit
+from datum_compute.server.http.server import Front
 from datum_compute.store.journal import Journal, JournalBroken, JournalError
+from datum_compute.telemetry.context import Tracer
 from datum_compute.telemetry.logs import configure_logging
-from datum_compute.telemetry.traces import Tracer
+
+# --- Runs a process until SIGTERM or SIGINT, on uvloop where it is installed
+
+
+try:
+    from uvloop import new_event_loop
+except ImportError:  # an optional extra
+    from asyncio import new_event_loop  # type: ignore[assignment]
+
+R = TypeVar("R")
+
+
+def run_until_stopped(serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> int:
+    """``serve`` is given the event that says it is time to stop; returns the exit code."""
+    run_loop(_with_signals(serve))
+    return 0
+
+
+def run_loop(coroutine: Coroutine[Any, Any, R]) -> R:
+    """Run to the end, on the loop the processes run on."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(coroutine)
+
+
+async def _with_signals(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await serve(stop)
+
+
+# --- serving
+
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +158,7 @@ async def _run(serving: Serving, bound: socket.socket, stop: asyncio.Event) -> N
         settle_memory()
         limits = fit_to_file_limit(serving.port_limits, raise_file_limit())
         front = Front(_dispatch(serving), serving.unix_s, limits, platform.registry)
-        await front.start(bound, tls_of(serving.certificate))
+        await front.start(bound, api_tls_context(serving.certificate))
         serving.when_ready(port)
         remember_port(serving.state, port)
         if serving.machines.drivers:
@@ -168,11 +209,11 @@ async def _is_ready(running: asyncio.Task[None], ready: asyncio.Event, stop: asy
 def bound_socket(state_dir: Path, wanted: int, host: str) -> socket.socket:
     """The port that was asked for; without a wish that of the last run if it is free."""
     if wanted:
-        return listening_socket(wanted, host)
+        return bind_listener(wanted, host)
     last = remembered_port(state_dir)
     if last:
         try:
-            return listening_socket(last, host)
+            return bind_listener(last, host)
         except OSError:
             _log.warning("port %d of the last run is taken; choosing another", last)
-    return listening_socket(0, host)
+    return bind_listener(0, host)

@@ -14,16 +14,18 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from datum_compute.app.certificates import ensure_certificate
-from datum_compute.app.front.limits import PortLimits, fit_to_file_limit, raise_file_limit
 from datum_compute.app.settings.settings import TlsPortSettings
 from datum_compute.app.state_directory import StateError, private_directory
+from datum_compute.app.webhook import WebhookDispatcher
 from datum_compute.server.http.connection import Dispatch
+from datum_compute.server.http.listen import bind_listener, server_tls_context
+from datum_compute.server.http.send_budget import PortLimits, fit_to_file_limit, raise_file_limit
 from datum_compute.server.http.server import Front
 
 LOOK_AGAIN_S = 10.0
@@ -45,10 +47,10 @@ class Served:
 async def tls_port(settings: TlsPortSettings, served: Served, state: Path) -> AsyncIterator[int]:
     """Serve while the block runs; the port it listens on."""
     certificate, key = _certificate(settings, served, state)
-    context = _context(certificate, key, settings.client_authority)
+    context = _tls_context(certificate, key, settings.client_authority)
     limits = fit_to_file_limit(PortLimits(), raise_file_limit())
     front = Front(served.dispatch, served.unix_s, limits)
-    with _bound(settings.address, served.name) as bound:
+    with _listen(settings.address, served.name) as bound:
         await front.start(bound, context)
         following = asyncio.create_task(follow_certificate(context, certificate, key))
         try:
@@ -67,34 +69,25 @@ def _certificate(settings: TlsPortSettings, served: Served, state: Path) -> tupl
     return made.certificate, made.key
 
 
-def _bound(address: tuple[str, int], name: str) -> socket.socket:
+def _listen(address: tuple[str, int], name: str) -> socket.socket:
     host, port = address
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        bound.bind((host, port))
+        return bind_listener(port, host)
     except OSError as error:
-        bound.close()
-        raise OSError(f"the {name} cannot listen on {host}:{port}: {error.strerror}") from error
-    return bound
+        raise OSError(f"the {name} cannot listen: {error}") from error
 
 
-def _context(certificate: Path, key: Path, client_authority: Path | None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+def _tls_context(certificate: Path, key: Path, client_authority: Path | None) -> ssl.SSLContext:
     try:
-        context.load_cert_chain(certificate, key)
-        if client_authority is not None:
-            context.load_verify_locations(client_authority)
-            context.verify_mode = ssl.CERT_REQUIRED
+        return server_tls_context(
+            certificate, key, client_authority, client_certificates=ssl.CERT_REQUIRED
+        )
     except OSError as error:  # ssl.SSLError is one
         files = [str(file) for file in (certificate, key, client_authority) if file is not None]
         raise StateError(
             f"{', '.join(files)} cannot be used ({error}); they must be a certificate, its key and "
             "an authority, as PEM"
         ) from error
-    return context
 
 
 async def follow_certificate(
@@ -132,3 +125,18 @@ def _stamp(*files: Path) -> tuple[tuple[int, int, int], ...]:
         else:
             found.append((about.st_ino, about.st_mtime_ns, about.st_size))
     return tuple(found)
+
+
+# --- The port of the webhook, under the name that deploy/webhook expects it to be reached by
+
+
+SERVICE_NAME, SERVICE_NAMESPACE = "compute-webhook", "kube-system"
+SERVICE_DNS = f"{SERVICE_NAME}.{SERVICE_NAMESPACE}.svc"
+
+
+def webhook_port(
+    settings: TlsPortSettings, dispatcher: WebhookDispatcher, state: Path
+) -> AbstractAsyncContextManager[int]:
+    """Serve while the block runs; the port it listens on."""
+    served = Served("webhook", dispatcher.dispatch, dispatcher.unix_s, (SERVICE_DNS,))
+    return tls_port(settings, served, state)

@@ -13,11 +13,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from datum_compute.admission.clientlookups import ClientLookups
-from datum_compute.admission.grace import DEPRECATION_GRACE_S
 from datum_compute.admission.questions import Answers, Question
 from datum_compute.admission.review import Requester, Review, read_review, refused
-from datum_compute.admission.webhook import Webhook
+from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
+from datum_compute.admission.webhook import ClientLookups, Webhook
 from datum_compute.api.errors import (
     ApiError,
     BadRequest,

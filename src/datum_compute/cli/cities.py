@@ -6,9 +6,9 @@ import click
 
 from datum_compute.api.conditions import TRUE, Condition, find_condition
 from datum_compute.api.kinds import LOCATION_BINDING
-from datum_compute.api.locationbinding import LocationBinding
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.fields import CITY_CODE_KEY
+from datum_compute.api.networking.location import LocationBinding
 from datum_compute.cli.listing import Column, Listing, list_options, print_listing
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.session import Session, run_in_session

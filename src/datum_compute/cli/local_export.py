@@ -22,7 +22,7 @@ from datum_compute.api.kinds import ORGANIZATION, PROJECT, SERVICE
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PLATFORM, path_prefix, plane_role, project_plane, split_path
-from datum_compute.api.quotametrics import SERVICE_NAME
+from datum_compute.api.quota import SERVICE_NAME
 from datum_compute.cli.context import KUBECONFIG, Surroundings
 from datum_compute.cli.errors import (
     FailedError,

@@ -15,19 +15,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import is_true
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER, JOIN_TOKEN
 from datum_compute.api.membership import JoinToken, JoinTokenSpec
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import HUB
-from datum_compute.app.cell_membership import MembershipFiles
-from datum_compute.app.joining import Joining, join
-from datum_compute.app.kubeconfig import CELLS_DIRECTORY, merge_cells
-from datum_compute.app.lastrun import remembered_cells
-from datum_compute.app.state_credentials import new_join_token
-from datum_compute.app.state_directory import StateError
+from datum_compute.app.cell_membership import Joining, MembershipFiles, join
+from datum_compute.app.state_credentials import CELLS_DIRECTORY, merge_cells, new_join_token
+from datum_compute.app.state_directory import StateError, remembered_cells
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.errors import OtherError, TimedOutError, UsageError
 from datum_compute.cli.local_wishes import Wishes

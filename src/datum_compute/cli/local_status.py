@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from datum_compute import __version__
-from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import TRUE, find_condition
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.http import Request
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER
 from datum_compute.api.meta.codec import decode
 from datum_compute.api.planes import HUB, cell_plane, plane_role

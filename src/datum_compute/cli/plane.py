@@ -29,6 +29,7 @@ from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError
 from datum_compute.cli.options import Choice
 from datum_compute.cli.projectfile import find_project_file
 from datum_compute.client.auth.connection import HelperSignIn
+from datum_compute.client.auth.credentials import SERVICE_ACCOUNT, in_cluster_connection
 from datum_compute.client.auth.kubeconfig import (
     Connection,
     Kubeconfig,
@@ -37,7 +38,6 @@ from datum_compute.client.auth.kubeconfig import (
     connection_of,
     load_kubeconfig,
 )
-from datum_compute.client.in_cluster import SERVICE_ACCOUNT, in_cluster_connection
 
 _HELPER_TIMEOUT_S = 60
 

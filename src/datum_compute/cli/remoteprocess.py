@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from datum_compute.api.errors import Conflict, Forbidden, NotFound
-from datum_compute.api.gateway import NOT_HERE, instance_path
-from datum_compute.api.remotecommand import (
+from datum_compute.api.gateway import (
     END_OF_INPUT,
+    NOT_HERE,
     PROTOCOL,
     STATUS,
     STDERR,
     STDIN,
     STDOUT,
     Ending,
+    instance_path,
     read_ending,
     resize_message,
 )

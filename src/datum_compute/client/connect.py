@@ -19,15 +19,15 @@ from datum_compute.client.auth.connection import (
     SignIn,
 )
 from datum_compute.client.auth.credentials import (
+    AuthenticatedTransport,
     Credential,
     Credentials,
     FileCredentials,
     Outside,
     Renewing,
+    TokenHelper,
 )
 from datum_compute.client.auth.exec_plugin import ExecPlugin
-from datum_compute.client.authenticated import AuthenticatedTransport
-from datum_compute.client.token_helper import TokenHelper
 from datum_compute.client.transport.http1 import LeanTransport
 from datum_compute.client.transport.interface import OpenTransport, Timeouts, Transport
 from datum_compute.client.transport.retry import RetryingTransport

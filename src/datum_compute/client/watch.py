@@ -25,7 +25,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from datum_compute.api.errors import (
     ApiError,
@@ -38,14 +38,215 @@ from datum_compute.api.errors import (
     Unreachable,
 )
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
-from datum_compute.client.absence import Absence
-from datum_compute.client.backoff import Backoff
-from datum_compute.client.deadlines import Deadlines
-from datum_compute.client.quiet import Probing, Rhythm
 from datum_compute.client.responses import Listed, Unreadable, WatchEvent
+from datum_compute.client.transport.retry import Backoff
 
 if TYPE_CHECKING:
     from datum_compute.client.client import Client
+
+
+# --- What the log says of a plane that gives no news of a kind: that it is away, at once; that it
+# is still, every REMIND_S; that it is back, once. Tries in between are told to nobody: a partition
+# of
+# an hour has hundreds of them for every kind.
+
+
+REMIND_S = 300.0
+
+_log = logging.getLogger(__name__)
+
+
+class Absence:
+    """``what`` there are no news of."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._since_s: float | None = None
+        self._told_s = 0.0
+
+    def noticed(self, why: Exception) -> None:
+        """One more try was in vain."""
+        now_s = asyncio.get_running_loop().time()
+        if self._since_s is None:
+            self._since_s = self._told_s = now_s
+            _log.warning("%s: no news, trying again: %s", self._what, why)
+        elif now_s - self._told_s >= REMIND_S:
+            self._told_s = now_s
+            minutes = (now_s - self._since_s) / 60
+            _log.warning("%s: no news for %.0f min, trying again: %s", self._what, minutes, why)
+
+    def over(self) -> None:
+        if self._since_s is None:
+            return
+        away_s = asyncio.get_running_loop().time() - self._since_s
+        self._since_s = None
+        _log.info("%s: there is news again, after %.0f s", self._what, away_s)
+
+
+# --- A time limit for many waits in a row, with one timer for them all
+# ``asyncio.timeout`` sets up and takes down a timer for every wait; where waits are short and many,
+# that costs more than what is waited for. Here a task says when a wait begins and when it ends, and
+# whoever is still in one after the limit is cancelled:
+#
+#     task = deadlines.begin()
+#     try:
+#         await work()
+#     except asyncio.CancelledError:
+#         if not deadlines.passed(task):
+#             raise
+#         ...  # it took too long
+#     finally:
+#         deadlines.end(task)
+
+
+class Deadlines:
+    """One limit, any number of tasks; each has at most one wait at a time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since: dict[asyncio.Task[Any], float] = {}  # whoever began first stands first
+        self._passed: dict[asyncio.Task[Any], int] = {}  # and how often it was cancelled before
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> asyncio.Task[Any]:
+        """The running task, which is asked for by it from then on."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        assert task is not None, "a deadline is for what runs in a task"
+        self._since[task] = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._seconds, self._look)
+        return task
+
+    def passed(self, task: asyncio.Task[Any]) -> bool:
+        """Whether the cancellation of the task is ours alone; then it is taken back."""
+        before = self._passed.pop(task, None)
+        return before is not None and task.uncancel() <= before
+
+    def end(self, task: asyncio.Task[Any]) -> None:
+        self._since.pop(task, None)
+        if self._passed and self._passed.pop(task, None) is not None:
+            task.uncancel()  # it ended by itself in the same moment
+
+    def lasts_s(self) -> float:
+        """How long the oldest wait lasts; 0 without any."""
+        now_s = asyncio.get_running_loop().time()
+        return next((now_s - since_s for since_s in self._since.values()), 0.0)
+
+    def expire(self) -> None:
+        """End all waits now, as if the limit had passed."""
+        for task in list(self._since):
+            self._expire(task)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        for task, since_s in list(self._since.items()):
+            left_s = since_s + self._seconds - loop.time()
+            if left_s > 0:
+                self._timer = loop.call_later(left_s, self._look)
+                return
+            self._expire(task)
+
+    def _expire(self, task: asyncio.Task[Any]) -> None:
+        del self._since[task]
+        self._passed[task] = task.cancelling()
+        task.cancel()
+
+
+# --- When a watch that brings nothing counts as dead
+# Silence is not trusted. Our servers send a bookmark twice a minute, so a stream that is quiet for
+# STALL_S is dead. kube-apiserver sends one every 60 s: there it would be replaced for nothing,
+# again and again. Whoever was quiet for so long twice in a row is such a server until its bookmarks
+# come
+# sooner: its streams get until its bookmark is overdue, and meanwhile the server itself is asked,
+# by the smallest list, whether it lives.
+
+
+STALL_S = 55.0
+OVERDUE_S = 65.0
+PROBE_S = 4.0  # STALL_S and this are less than a minute
+
+
+class Rhythm:
+    """How often one server sends bookmarks of one kind, as far as that was seen."""
+
+    def __init__(self) -> None:
+        self._stalls = 0
+        self._marked_s = 0.0
+
+    @property
+    def is_slow(self) -> bool:
+        return self._stalls > 1
+
+    @property
+    def limit_s(self) -> float:
+        return OVERDUE_S if self.is_slow else STALL_S
+
+    def opened(self) -> None:
+        self._marked_s = asyncio.get_running_loop().time()
+
+    def bookmark(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._marked_s < STALL_S:
+            self._stalls = 0
+        self._marked_s = now_s
+
+    def stalled(self) -> None:
+        self._stalls += 1
+
+
+class Probing:
+    """Asks the server when the stream is quiet; whoever waits for the stream goes on at once if
+    there is no answer. ``failure`` says why."""
+
+    def __init__(
+        self, rhythm: Rhythm, deadlines: Deadlines, probe: Callable[[], Awaitable[object]]
+    ) -> None:
+        self.failure: Unreachable | None = None
+        self._rhythm = rhythm
+        self._deadlines = deadlines
+        self._probe = probe
+        self._asking = asyncio.create_task(self._ask()) if rhythm.is_slow else None
+
+    def close(self) -> None:
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _ask(self) -> None:
+        while True:
+            left_s = STALL_S - self._deadlines.lasts_s()
+            if left_s > 0:
+                await asyncio.sleep(max(left_s, 0.1))
+                continue
+            if self._rhythm.is_slow:
+                self.failure = await self._unanswered()
+            if self.failure is not None or not self._rhythm.is_slow:
+                self._deadlines.expire()
+                return
+            await asyncio.sleep(OVERDUE_S - STALL_S)
+
+    async def _unanswered(self) -> Unreachable | None:
+        """Why there is no answer; None if there is one, whatever it says."""
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._probe()
+        except ApiError:
+            return None
+        except TimeoutError:
+            return Unreachable(f"a quiet watch, and no answer within {PROBE_S:g} s")
+        except Unreachable as error:
+            return error
+        return None
+
+
+# --- watching
+
 
 T = TypeVar("T", bound=ApiObject)
 L = TypeVar("L")
@@ -62,8 +263,6 @@ OLDER_LISTS = 3
 _BACKOFF = Backoff(first_s=0.1, most_s=10.0)
 # Nothing is wrong with the version we ask for; the server just cannot answer now.
 _PASSING = (TooManyRequests, ServiceUnavailable, Timeout)
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from datum_compute.api.conditions import TRUE, Condition, find_condition
-from datum_compute.api.corefields import ObjectReference
 from datum_compute.api.events import DELETION_UNCONFIRMED
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.fields import ObjectReference
 from datum_compute.api.meta.objects import ApiObject, KindInfo
 from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.planning.plan import Action, Create, Delete, Patch, PatchStatus

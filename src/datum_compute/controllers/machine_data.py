@@ -16,7 +16,7 @@ from datum_compute.api.compute.referenced_data import (
     of_variable,
 )
 from datum_compute.api.compute.server import Server, ServerSpec
-from datum_compute.api.secret import Secret
+from datum_compute.api.core import Secret
 from datum_compute.drivers.driver import DataFile, MachineData, PermanentError
 from datum_compute.planning.rollout.referenced_data import (
     ObservedSources,

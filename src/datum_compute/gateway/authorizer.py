@@ -7,16 +7,35 @@ run in an instance, when it begins and when it ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from datum_compute.api.errors import ApiError, Forbidden, from_status
+from datum_compute.api.errors import (
+    ApiError,
+    Forbidden,
+    ServiceUnavailable,
+    Unauthorized,
+    Unreachable,
+    from_status,
+)
 from datum_compute.api.http import JSON, Request, Response
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.planes import PlaneName, path_prefix, plane_role
+from datum_compute.api.reviews import (
+    SUBJECT_ACCESS_REVIEW,
+    TOKEN_REVIEW,
+    AccessSpec,
+    ResourceAttributes,
+    SubjectAccessReview,
+    TokenReview,
+    TokenReviewSpec,
+)
+from datum_compute.client.client import Client
 from datum_compute.server.access.audit import REQUEST_ID_HEADER, AuditEvent, AuditSink
 
 Dispatch = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -195,3 +214,161 @@ class Doorkeeper:
         if answer.status >= 400:
             raise from_status(answer.status, found)
         return answer, found
+
+
+# --- Who may ask the gateway of a manager: asked of the API server of the plane that is meant
+# Whose token the caller brings is a TokenReview, what that user may do a SubjectAccessReview, both
+# made by the manager's own account, so the roles of that plane decide. A yes holds for ``HOLDS_S``,
+# since readers of logs and those who watch over commands ask again and again; a no is never kept. A
+# caller is known by a bearer token only, and acts as nobody else. The trail goes to the log of the
+# process, which is what clusters collect.
+
+
+HOLDS_S = 10.0
+_KEPT_MAX = 1000
+_BEARER = "bearer "
+
+_Question = tuple[str, About]  # digest of a token, and what it is for
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewer:
+    """``client_of`` is the manager on a plane; ``elapsed_s`` a clock that only goes forward."""
+
+    client_of: Callable[[PlaneName], Client]
+    unix_s: Callable[[], float]
+    elapsed_s: Callable[[], float]
+    audit: AuditSink
+    _allowed: dict[_Question, tuple[float, Caller]] = field(default_factory=dict)
+
+    async def check(self, request: Request, about: About) -> str:
+        """Raises if the caller may not; there is no id for the trail."""
+        token = _token(request)
+        question = _question(token, about)
+        until_s, known = self._allowed.get(question, (0.0, None))
+        is_current = known is not None and self.elapsed_s() < until_s
+        caller = known if is_current and known else await self._caller(token, about.plane)
+        if request.peer is not None:
+            request.peer.identify(caller.name, reserved=False)
+        if is_current:
+            return ""
+        await self._ask(caller, about)
+        self._allowed.pop(question, None)
+        while len(self._allowed) >= _KEPT_MAX:
+            del self._allowed[next(iter(self._allowed))]
+        self._allowed[question] = (self.elapsed_s() + HOLDS_S, caller)
+        return ""
+
+    async def refused(self, request: Request, about: About, error: ApiError) -> None:
+        """Of whom nobody knows it is not asked again who that is."""
+        if isinstance(error, Forbidden):
+            await self.note(request, about, code=error.code, reason=error.reason)
+        elif isinstance(error, Unauthorized):
+            self._keep(about, "", code=error.code, reason=error.reason)
+
+    async def note(
+        self,
+        request: Request,
+        about: About,
+        *,
+        code: int,
+        reason: str,
+        request_id: str = "",
+        since_s: float | None = None,
+    ) -> None:
+        """One line of the trail."""
+        name = await self._name(request, about)
+        self._keep(about, name, code=code, reason=reason, request_id=request_id, since_s=since_s)
+
+    def _keep(
+        self,
+        about: About,
+        name: str,
+        *,
+        code: int,
+        reason: str,
+        request_id: str = "",
+        since_s: float | None = None,
+    ) -> None:
+        event = audit_event(
+            about, name, self.unix_s(), since_s, code=code, reason=reason, request_id=request_id
+        )
+        self.audit(event)
+
+    async def _name(self, request: Request, about: About) -> str:
+        """Who was let in is known, whatever has become of the token or of the API server since."""
+        try:
+            token = _token(request)
+            _, known = self._allowed.get(_question(token, about), (0.0, None))
+            return (known or await self._caller(token, about.plane)).name
+        except (ApiError, Unreachable):
+            return ""
+
+    async def _caller(self, token: str, plane: PlaneName) -> Caller:
+        asked = TokenReview(spec=TokenReviewSpec(token=token))
+        with _as_the_gateway():
+            answered = (await self.client_of(plane).create(TOKEN_REVIEW, asked)).status
+        user = answered.get("user", {})
+        if not answered.get("authenticated") or not user.get("username"):
+            raise Unauthorized("the API server of the plane does not know this token")
+        extra = user.get("extra") or {}
+        return Caller(
+            name=user["username"],
+            uid=user.get("uid", ""),
+            groups=tuple(user.get("groups") or ()),
+            extra=tuple((key, tuple(values)) for key, values in extra.items()),
+        )
+
+    async def _ask(self, caller: Caller, about: About) -> None:
+        spec = AccessSpec(
+            resource_attributes=ResourceAttributes(
+                namespace=about.namespace,
+                verb=about.verb,
+                group=GROUP,
+                resource=about.resource,
+                subresource=about.subresource,
+                name=about.name,
+            ),
+            user=caller.name,
+            uid=caller.uid,
+            groups=list(caller.groups),
+            extra={key: list(values) for key, values in caller.extra},
+        )
+        asked = SubjectAccessReview(spec=spec)
+        with _as_the_gateway():
+            answered = await self.client_of(about.plane).create(SUBJECT_ACCESS_REVIEW, asked)
+        if not answered.status.get("allowed"):
+            raise forbidden(about, caller.name)
+
+
+@contextmanager
+def _as_the_gateway() -> Iterator[None]:
+    """What is refused to the gateway itself is not the caller's fault."""
+    try:
+        yield
+    except (Forbidden, Unauthorized) as error:
+        why = f"the gateway may not ask who you are, or what you may: {error.message}"
+        raise ServiceUnavailable(why) from error
+
+
+def _question(token: str, about: About) -> _Question:
+    return hashlib.sha256(token.encode()).hexdigest(), about
+
+
+def _token(request: Request) -> str:
+    if any(name.startswith(_IMPERSONATE) for name in request.headers):
+        raise Forbidden("nobody acts as somebody else at this gateway: leave impersonation out")
+    said = request.headers.get("authorization", "")
+    if not said.lower().startswith(_BEARER) or not said[len(_BEARER) :].strip():
+        raise Unauthorized(
+            "this gateway knows callers by a bearer token: client certificates are for API servers"
+        )
+    return said[len(_BEARER) :].strip()

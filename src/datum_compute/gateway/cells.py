@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Protocol
 
-from datum_compute.api.errors import ApiError, NotFound, Unreachable
-from datum_compute.api.gateway import NOT_HERE, drivers_path, images_path, instance_path
-from datum_compute.api.meta.codec import JsonObject, encode, plain, typed
-from datum_compute.api.remotecommand import PROTOCOL, ExecWish
+from msgspec.structs import replace
+
+from datum_compute.api.errors import ApiError, NotFound, ServiceUnavailable, Unreachable
+from datum_compute.api.gateway import (
+    NO_PROCESS,
+    NOT_HERE,
+    PROTOCOL,
+    ExecWish,
+    drivers_path,
+    images_path,
+    instance_path,
+)
+from datum_compute.api.meta.codec import ApiStruct, JsonObject, encode, plain, typed
+from datum_compute.api.planes import PlaneName, member_name, plane_role
 from datum_compute.client.client import Client
 from datum_compute.client.transport.websocket import NORMAL, WebSocket
-from datum_compute.drivers.driver import TransientError
+from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.logs import LogPage, LogQuery
 from datum_compute.drivers.queries import (
+    SIMULATED,
     CrashReport,
     CrashReportList,
     DriverReport,
+    ExecSession,
     ImageCheck,
     Usage,
 )
@@ -131,3 +146,118 @@ def _path(server: str, what: str) -> str:
 
 def _knows_nothing(error: ApiError) -> bool:
     return NOT_HERE in error.message
+
+
+# --- The cells that can be asked about their instances, and which of them to ask
+
+
+class CellWay(Protocol):
+    """A cell, of this process or of another. ``server`` is ``namespace/name`` on its plane; the
+    answer is None, or a page without a cursor, if the cell knows nothing of it."""
+
+    async def log_page(self, server: str, wish: LogQuery) -> LogPage: ...
+
+    async def usage(self, server: str) -> Usage | None: ...
+
+    async def crashes(self, server: str) -> list[CrashReport]: ...
+
+    async def check_image(
+        self, image: str, policy: str, pull_configs: Sequence[bytes]
+    ) -> ImageCheck: ...
+
+    async def execute(self, server: str, wish: ExecWish) -> ExecSession | None: ...
+
+    async def driver(self) -> DriverReport: ...
+
+
+class CellWays:
+    """Those of this process from the start; others come and go with their membership. ``silent``
+    are cells of this process whose machines are simulated; ``why`` is how the driver of this
+    process was chosen."""
+
+    def __init__(
+        self,
+        inside: Mapping[PlaneName, CellWay],
+        silent: Collection[PlaneName] = (),
+        why: str = "",
+    ) -> None:
+        self._ways: dict[PlaneName, CellWay] = dict(inside)
+        self._inside = frozenset(inside)
+        self._silent = silent
+        self._why = why
+
+    def add(self, plane: PlaneName, way: CellWay) -> None:
+        self._ways[plane] = way
+
+    def remove(self, plane: PlaneName) -> None:
+        self._ways.pop(plane, None)
+
+    def knows(self, plane: PlaneName) -> bool:
+        """Whether there is such a cell, even one that only pretends."""
+        return plane in self._ways or plane in self._silent
+
+    def planes(self) -> list[PlaneName]:
+        """Every cell there is, in order."""
+        return sorted({*self._ways, *self._silent})
+
+    async def driver(self, plane: PlaneName) -> DriverReport:
+        """What runs its instances; of this process it is known why."""
+        if plane in self._silent:
+            return replace(SIMULATED, why=self._why)
+        (way,) = self.to(plane)
+        told = await way.driver()
+        return replace(told, why=self._why) if plane in self._inside else told
+
+    def to(self, plane: PlaneName | None) -> list[CellWay]:
+        """That of the plane; all of them, in order, if nobody knows which it is."""
+        if plane is None and self._ways:
+            return [self._ways[known] for known in sorted(self._ways)]
+        if plane is None or plane in self._silent:
+            raise NotFound(NO_PROCESS)
+        if plane not in self._ways:
+            raise ServiceUnavailable(f"{plane} cannot be reached now; try again")
+        return [self._ways[plane]]
+
+
+# --- What runs the instances of each cell, and whether its engine answers
+# Who may read instances may ask: that none of them starts is told there, and the reason here. A
+# cell that does not answer has a row all the same.
+
+
+# Longer than a busy engine takes, and shorter than those wait who ask.
+ANSWER_S = 8.0
+
+
+class CellDriver(DriverReport, frozen=True, kw_only=True, omit_defaults=False):
+    cell: str
+
+
+class CellDrivers(ApiStruct, frozen=True, kw_only=True):
+    items: list[CellDriver]
+
+
+async def read_drivers(ways: CellWays, plane: PlaneName) -> CellDrivers:
+    """Of the cell that is asked; on a project of all of them."""
+    asked = [plane] if plane_role(plane) == "cell" else ways.planes()
+    found = await asyncio.gather(*(_driver(ways, cell) for cell in asked))
+    return CellDrivers(items=list(found))
+
+
+async def _driver(ways: CellWays, plane: PlaneName) -> CellDriver:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            told = await ways.driver(plane)
+    except TimeoutError:
+        words = f"cell {member_name(plane)} does not answer"
+        told = DriverReport(driver="unknown", answers=False, words=words)
+    except (ApiError, DriverError) as error:
+        told = DriverReport(driver="unknown", answers=False, words=str(error))
+    return CellDriver(
+        cell=member_name(plane),
+        driver=told.driver,
+        why=told.why,
+        engine=PurePosixPath(told.engine).name,  # its folder is a path on the host
+        answers=told.answers,
+        words=told.words,
+        without_init=told.without_init,
+    )

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from datum_compute.api.errors import ApiError, Forbidden, NotFound, Unauthorized, Unreachable
-from datum_compute.api.remotecommand import RESIZE
+from datum_compute.api.gateway import RESIZE
 from datum_compute.client.transport.websocket import FAILED, GOING_AWAY, NORMAL, POLICY, WebSocket
 from datum_compute.drivers.driver import DriverError
 from datum_compute.drivers.queries import ExecSession

@@ -23,17 +23,19 @@ from datum_compute.api.errors import (
     TooManyRequests,
     Unreachable,
 )
-from datum_compute.api.gateway import NOT_HERE, ROOT
+from datum_compute.api.gateway import COMMAND_WORDS_MAX, NOT_HERE, PROTOCOL, ROOT, ExecWish
 from datum_compute.api.http import Duplex, Request, Response
-from datum_compute.api.identity import federation_namespace
 from datum_compute.api.kinds import INSTANCE, NAMESPACE
 from datum_compute.api.labels import CELL
 from datum_compute.api.meta.codec import DecodeError, decode_as, encode, plain
 from datum_compute.api.meta.objects import Ref
-from datum_compute.api.planes import PlaneName, cell_plane, plane_role, split_path
-from datum_compute.api.remotecommand import COMMAND_WORDS_MAX, PROTOCOL, ExecWish
-from datum_compute.app.gateway.drivers import read_drivers
-from datum_compute.app.gateway.ways import CellWay, CellWays
+from datum_compute.api.planes import (
+    PlaneName,
+    cell_plane,
+    federation_namespace,
+    plane_role,
+    split_path,
+)
 from datum_compute.client.client import Client
 from datum_compute.client.transport.websocket import WebSocket, answer_headers
 from datum_compute.drivers.driver import DriverError
@@ -48,6 +50,7 @@ from datum_compute.drivers.logs import (
 )
 from datum_compute.drivers.queries import CrashReportList, ExecSession, NoSuchContainer, NotRunning
 from datum_compute.gateway.authorizer import DRIVERS, IMAGE, About, Dispatch, Keeper
+from datum_compute.gateway.cells import CellWay, CellWays, read_drivers
 from datum_compute.gateway.exec_session import talk
 from datum_compute.gateway.image_check import ImageDesk, read_question
 from datum_compute.server.encoding.responses import error_answer

@@ -13,21 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import get_args
 
+from datum_compute.api.compute.instance import PullPolicy
 from datum_compute.api.compute.referenced_data import DOCKER_CONFIG_KEY
-from datum_compute.api.containeroptions import PullPolicy
 from datum_compute.api.errors import BadRequest, MethodNotAllowed, NotFound
 from datum_compute.api.gateway import NO_PROCESS
 from datum_compute.api.http import Request
 from datum_compute.api.kinds import SECRET
 from datum_compute.api.meta.codec import ApiStruct, DecodeError, decode_as
+from datum_compute.api.meta.fields import IMAGE, WORDS
 from datum_compute.api.meta.names import dns_subdomain_problem
 from datum_compute.api.meta.objects import Ref
-from datum_compute.api.patternwords import IMAGE, WORDS
 from datum_compute.api.planes import PlaneName, cell_plane, plane_role
 from datum_compute.api.schema.regex import compiled_search
-from datum_compute.app.gateway.ways import CellWay, CellWays
 from datum_compute.client.client import Client
 from datum_compute.drivers.queries import ImageCheck
+from datum_compute.gateway.cells import CellWay, CellWays
 
 SECRETS_MAX = 20
 _IMAGE_MAX = 1024

@@ -14,10 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.identity import decoded_project, normalized_city
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE
 from datum_compute.api.meta.objects import KindInfo, Ref
-from datum_compute.api.planes import HUB, PlaneName, cell_plane, project_plane
+from datum_compute.api.planes import (
+    HUB,
+    PlaneName,
+    cell_plane,
+    decoded_project,
+    normalized_city,
+    project_plane,
+)
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient, LabelScope
 from datum_compute.runtime.controller import Key

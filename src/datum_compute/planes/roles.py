@@ -15,12 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.cellidentity import (
-    CELLS_GROUP,
-    HUB_USER,
-    JOINERS_GROUP,
-    cell_user_of,
-)
+from datum_compute.api.membership import CELLS_GROUP, HUB_USER, JOINERS_GROUP, cell_user_of
 from datum_compute.api.planes import PlaneName, member_name, plane_role
 
 JsonObject = dict[str, Any]
@@ -42,7 +37,7 @@ OPERATOR_USER = "system:operator"
 READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
 OWN = ("create", "patch", "delete")  # for objects that a controller owns
-CONTROL = "control"  # identifies controllers to admission (admission/ownership.py)
+CONTROL = "control"  # identifies controllers to admission (admission/rules/controller_owned.py)
 # Allows removing finalizers of the platform (admission/rules/controller_owned.py). Never for users.
 RELEASE = "release"
 
@@ -114,7 +109,7 @@ _PROJECT_VIEWER = (
         *READ,
     ),
     *_read_rules("", "namespaces", "namespaces/status", "configmaps", "events", "serviceaccounts"),
-    rule_on("", ("services",), *READ),  # always empty, see api/nothinghere.py
+    rule_on("", ("services",), *READ),  # always empty, see api/kinds.py
     rule_on("events.k8s.io", ("events",), *READ),
     rule_on(COORDINATION, ("leases",), *READ),
     *_read_rules(DEFINITIONS, "customresourcedefinitions", "customresourcedefinitions/status"),

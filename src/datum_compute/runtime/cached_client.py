@@ -26,8 +26,8 @@ from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreacha
 from datum_compute.api.meta.codec import ApiStruct, JsonObject
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
 from datum_compute.api.planes import PlaneName
-from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client, Patch
+from datum_compute.client.transport.retry import Backoff
 from datum_compute.runtime.cache import Lister, NotSynced
 from datum_compute.runtime.informer import Informer
 

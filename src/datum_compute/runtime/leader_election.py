@@ -30,9 +30,9 @@ from random import Random
 
 import msgspec
 
+from datum_compute.api.core import LEASE, Lease, LeaseSpec
 from datum_compute.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
 from datum_compute.api.http import Request, Response
-from datum_compute.api.lease import LEASE, Lease, LeaseSpec
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.meta.timestamps import micro_timestamp
 from datum_compute.client.client import Client

@@ -16,8 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from datum_compute.admission.grace import DEPRECATION_GRACE_S
-from datum_compute.api.celljoin import CELL_JOIN
+from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
 from datum_compute.api.errors import (
     ApiError,
     BadRequest,
@@ -27,29 +26,26 @@ from datum_compute.api.errors import (
 )
 from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import KINDS
+from datum_compute.api.membership import CELL_JOIN
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PLATFORM, PlaneName, split_path
 from datum_compute.server.access.attributes import Attributes, attributes_of
 from datum_compute.server.access.audit import Auditor, AuditSink, Trail, nowhere
 from datum_compute.server.access.authentication import Authenticator, User, authenticated
 from datum_compute.server.access.authorization import Authorizer
-from datum_compute.server.access.cell_join import REGISTRAR, Certify, JoinDesk
-from datum_compute.server.access.jointokens import joiner
+from datum_compute.server.access.cell_join import REGISTRAR, Certify, JoinDesk, joiner
 from datum_compute.server.access.request_authenticator import Caller, Gate, has_credentials
-from datum_compute.server.access.reviews import Desk, review
-from datum_compute.server.access.service_accounts import AccountTokens
-from datum_compute.server.access.signer import TokenSigner
-from datum_compute.server.access.tokenrequest import token_request
+from datum_compute.server.access.reviews import Desk, review, token_request
+from datum_compute.server.access.service_accounts import AccountTokens, TokenSigner
 from datum_compute.server.access.watch_limits import PER_USER_MAX, OpenWatches
-from datum_compute.server.backup import BACKUP_PATH, backup_answer, is_home
-from datum_compute.server.call import Call
-from datum_compute.server.context import CreationsUnderWay
+from datum_compute.server.context import CreationsUnderWay, Ports
 from datum_compute.server.discovery.builtin_definitions import OwnDefinitions
-from datum_compute.server.discovery.discovery import discovery_answer
+from datum_compute.server.discovery.discovery import PATHS, discovery_answer, health_answer
+from datum_compute.server.discovery.openapi import openapi_v2_answer
 from datum_compute.server.discovery.plane_resources import Catalogues, PlaneApi
 from datum_compute.server.discovery.resources import Catalogue
+from datum_compute.server.encoding.request_options import flag, warning_header
 from datum_compute.server.encoding.responses import error_answer, json_answer, page_not_found
-from datum_compute.server.fieldvalidation import warning_header
 from datum_compute.server.flowcontrol.control import (
     FlowControl,
     FlowLimits,
@@ -57,13 +53,9 @@ from datum_compute.server.flowcontrol.control import (
     run_measured,
     stopped_clock,
 )
-from datum_compute.server.health import PATHS, health_answer
 from datum_compute.server.inventory import COLLECTOR, PlaneHoldings
 from datum_compute.server.metrics import METRICS_PATH, ServerMetrics
-from datum_compute.server.openapiv2 import openapi_v2_answer
-from datum_compute.server.options import flag
-from datum_compute.server.ports import Ports
-from datum_compute.server.routing import Route, check_subresource, find_route
+from datum_compute.server.routing import Call, Route, check_subresource, find_route
 from datum_compute.server.verbs.create import create
 from datum_compute.server.verbs.definitions import is_definition
 from datum_compute.server.verbs.delete import delete, delete_collection
@@ -74,9 +66,38 @@ from datum_compute.server.verbs.read import get, list_objects
 from datum_compute.server.verbs.update import update
 from datum_compute.server.verbs.watch import watch
 from datum_compute.server.verbs.watch_stream import WatchStream
+from datum_compute.store.dump import dumped
 from datum_compute.store.store import Store
-from datum_compute.telemetry.context import REQUEST_ID
-from datum_compute.telemetry.traces import Tracer
+from datum_compute.telemetry.context import REQUEST_ID, Tracer
+
+# --- ``GET /backup``: everything the process holds, as of one moment over all its planes
+# The database belongs to the process that serves it (store/sqlite.py), so a platform that runs
+# makes its backup itself. Writes go on meanwhile: the moment is that of the answer, and bodies are
+# never
+# changed, only replaced.
+#
+# Secrets are in it. No role names the path; only those who may do everything may ask, on the
+# platform plane, or on its one plane where a process serves a cell of its own. Discovery does not
+# tell of
+# it.
+
+
+BACKUP_PATH = "/backup"
+CONTENT_TYPE = "application/jsonl"
+
+
+def is_home(store: Store, plane: PlaneName) -> bool:
+    """Whether a process is asked as a whole through this plane."""
+    planes = store.planes()
+    return plane == PLATFORM if PLATFORM in planes else planes == [plane]
+
+
+def backup_answer(store: Store) -> Response:
+    return Response(200, dumped(store.contents()), content_type=CONTENT_TYPE)
+
+
+# --- apiserver
+
 
 logger = logging.getLogger(__name__)
 

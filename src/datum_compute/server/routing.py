@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import msgspec
 
 from datum_compute.api.errors import NotFound
-from datum_compute.server import problems
+from datum_compute.api.http import Request
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.planes import PlaneName
+from datum_compute.server.access.authentication import User
 from datum_compute.server.discovery.resources import Catalogue, Served, is_namespace
+from datum_compute.server.encoding.responses import shortened
+from datum_compute.server.flowcontrol.control import LoopWork
+from datum_compute.store.journal import ObjectKey
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -101,8 +109,8 @@ def check_subresource(catalogue: Catalogue, path: str) -> None:
     known = ", ".join(route.served.subresources) or "none"
     instead = f" ({kind.scaled_by})" if subresource == "scale" and kind.scaled_by else ""
     raise NotFound(
-        f'{kind.resource} "{problems.shortened(route.name)}" has no '
-        f'"{problems.shortened(subresource)}"{instead}; the subresources of this kind: {known}',
+        f'{kind.resource} "{shortened(route.name)}" has no '
+        f'"{shortened(subresource)}"{instead}; the subresources of this kind: {known}',
         name=route.name,
         group=kind.group,
         kind=kind.plural,
@@ -112,3 +120,27 @@ def check_subresource(catalogue: Catalogue, path: str) -> None:
 def namespace_of_request(route: Route) -> str:
     """The namespace a request is about, for the words of an authorisation error."""
     return route.name if is_namespace(route.served.kind) else route.namespace
+
+
+# --- One authorised request for a resource: who asks what of which object on which plane
+
+
+class Call(msgspec.Struct, frozen=True):
+    user: User
+    plane: PlaneName
+    route: Route
+    request: Request
+    served: Served  # of the route; here because every step asks for them
+    kind: KindInfo[Any]
+    work: LoopWork  # charged for the time that the request uses on the loop
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.request.query
+
+    @property
+    def key(self) -> ObjectKey:
+        return self.key_of(self.route.name)
+
+    def key_of(self, name: str) -> ObjectKey:
+        return ObjectKey(self.kind.storage, self.route.namespace, name)

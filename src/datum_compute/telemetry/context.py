@@ -7,7 +7,9 @@ left: its worker's own lines about the outcome belong to it, and the next one ta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from typing import Protocol
 
 Fields = Mapping[str, str]
 
@@ -35,3 +37,16 @@ def scope_fields() -> dict[str, str]:
     if traceparent:
         fields["trace"] = traceparent.split("-")[1]
     return fields
+
+
+# --- Spans: one for each request and each reconcile, where somebody collects them
+# A ``Tracer`` opens a span. Without one nothing is measured and nothing of OpenTelemetry is
+# imported; ``otel.py`` makes one where the extra is installed and wanted.
+
+
+class OpenSpan(Protocol):
+    def set_attribute(self, key: str, value: str | int) -> None: ...
+
+
+# Name, attributes, and the traceparent it continues (empty: that of the open span, if any).
+Tracer = Callable[[str, Mapping[str, str], str], AbstractContextManager[OpenSpan]]

@@ -17,8 +17,7 @@ from datum_compute.api.kinds import DEPLOYMENT, KINDS, NAMESPACE, WORK
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.planes import PlaneName, cell_plane, path_prefix
 from datum_compute.client.client import Client
-from datum_compute.store.journal import Change, Entry, LoadedPlane
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import Change, Entry, LoadedPlane, MemoryJournal
 from testkit.sim.disk import CrashPoint
 from testkit.sim.host import SimulatedHost
 from testkit.sim.loop import VirtualLoop, salted

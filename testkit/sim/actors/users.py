@@ -13,8 +13,6 @@ from functools import partial
 from typing import Any, assert_never
 
 from datum_compute.api import labels
-from datum_compute.api.cellidentity import DRAINED
-from datum_compute.api.cluster import NO_SCHEDULE
 from datum_compute.api.errors import (
     AlreadyExists,
     ApiError,
@@ -25,6 +23,7 @@ from datum_compute.api.errors import (
     NotFound,
     Unreachable,
 )
+from datum_compute.api.karmada import NO_SCHEDULE
 from datum_compute.api.kinds import (
     CLUSTER,
     CONFIG_MAP,
@@ -38,6 +37,7 @@ from datum_compute.api.kinds import (
     WORK,
     WORKLOAD,
 )
+from datum_compute.api.membership import DRAINED
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.meta.timestamps import timestamp

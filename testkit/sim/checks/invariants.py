@@ -18,7 +18,6 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.http import Request
-from datum_compute.api.identity import execution_namespace
 from datum_compute.api.kinds import (
     BINDING,
     CLAIM,
@@ -33,7 +32,7 @@ from datum_compute.api.kinds import (
     WORKLOAD,
 )
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.planes import HUB, PlaneName, cell_plane
+from datum_compute.api.planes import HUB, PlaneName, cell_plane, execution_namespace
 from datum_compute.controllers import registry
 from datum_compute.planes.planes import upstream_key
 from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted

@@ -11,11 +11,10 @@ import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.compute.instance import Instance
-from datum_compute.api.conditions import TRUE, ConditionValue
+from datum_compute.api.conditions import TRUE, ConditionValue, Reason
 from datum_compute.api.kinds import INSTANCE, SERVER
 from datum_compute.api.meta.objects import ref_of
 from datum_compute.api.planes import HUB
-from datum_compute.api.reasons import Reason
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.gates import confirm_grant
 from datum_compute.controllers.workload import machine

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from datum_compute.api.kinds import SERVER
-from datum_compute.client import quiet
+from datum_compute.client import watch as quiet
 from datum_compute.client.responses import Listed, WatchEvent
 from datum_compute.client.watch import _follow
 from datum_compute.runtime.cache import Lister

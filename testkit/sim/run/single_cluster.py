@@ -34,7 +34,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, project_plane
-from datum_compute.api.quotametrics import INSTANCES, QUOTA_NAMESPACE
+from datum_compute.api.quota import INSTANCES, QUOTA_NAMESPACE
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
 from datum_compute.client.transport.retry import RetryingTransport

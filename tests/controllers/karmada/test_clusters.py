@@ -6,10 +6,10 @@ import asyncio
 from random import Random
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import find_condition
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request, Response
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER, NAMESPACE
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import HUB, cell_plane, path_prefix

@@ -12,13 +12,15 @@ from datum_compute.api.compute.instance import (
     Container,
     ContainerResources,
     EnvVar,
+    ExecAction,
     InterfaceAddress,
     NetworkInterfaceStatus,
+    Probe,
     ResourceAmounts,
+    SecurityContext,
 )
 from datum_compute.api.compute.server import ServerSpec
-from datum_compute.api.containeroptions import ExecAction, Probe, SecurityContext
-from datum_compute.app.datafolders import HostFolders
+from datum_compute.app.container_host import HostFolders
 from datum_compute.drivers.container_defaults import container_limits
 from datum_compute.drivers.containers.container_spec import (
     INIT,

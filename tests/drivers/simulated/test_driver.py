@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.api.compute.instance import Container
-from datum_compute.app.machines import simulated_driver
+from datum_compute.app.driver_selection import simulated_driver
 from datum_compute.app.settings.settings import local_settings
 from datum_compute.drivers.driver import (
     NOT_OBSERVED,

@@ -17,11 +17,7 @@ from datum_compute.api.compute.deployment import (
 from datum_compute.api.compute.workload import Workload, WorkloadSpec
 from datum_compute.api.conditions import FALSE, ConditionValue, find_condition, make_condition
 from datum_compute.api.core import Namespace
-from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORKLOAD
-from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.objects import ObjectMeta, owner_reference
-from datum_compute.api.planes import HUB, project_plane
-from datum_compute.api.resourcebinding import (
+from datum_compute.api.karmada import (
     AggregatedStatusItem,
     ObjectReference,
     ResourceBinding,
@@ -29,6 +25,10 @@ from datum_compute.api.resourcebinding import (
     ResourceBindingStatus,
     TargetCluster,
 )
+from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORKLOAD
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import ObjectMeta, owner_reference
+from datum_compute.api.planes import HUB, project_plane
 from datum_compute.planning.federation.deployment import (
     NAMESPACE_REMOVAL_RECHECK_S,
     HubState,

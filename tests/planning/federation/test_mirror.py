@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from datum_compute.api.compute.instance import Instance, InstanceStatus
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, INSTANCE
 from datum_compute.api.meta.objects import ObjectMeta, owner_reference
 from datum_compute.api.planes import HUB

@@ -20,14 +20,11 @@ from datum_compute.api.compute.instance import (
 )
 from datum_compute.api.compute.referenced_data import Source, references
 from datum_compute.api.conditions import TRUE
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.core import Namespace
+from datum_compute.api.core import ConfigMap, Namespace, Secret
 from datum_compute.api.karmada import PropagationPolicy
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE, POLICY, SECRET
 from datum_compute.api.meta.objects import ObjectMeta, Ref
-from datum_compute.api.planes import HUB, project_plane
-from datum_compute.api.secret import Secret
-from datum_compute.api.workname import work_names
+from datum_compute.api.planes import HUB, project_plane, work_names
 from datum_compute.planning.federation.referenced_objects import (
     NAME_MAX,
     SourceCopyState,

@@ -25,14 +25,21 @@ from datum_compute.api.kinds import (
     NETWORK_CONTEXT,
     SUBNET_CLAIM,
 )
-from datum_compute.api.locationbinding import LocationBinding, LocationBindingSpec
 from datum_compute.api.meta.fields import CITY_CODE_KEY, LocalReference, NamespacedReference
 from datum_compute.api.meta.objects import ObjectMeta, Ref, owner_reference
-from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingSpec
-from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
-from datum_compute.api.networking.network import Network, NetworkIpam, NetworkSpec
+from datum_compute.api.networking.location import LocationBinding, LocationBindingSpec
+from datum_compute.api.networking.network import (
+    Network,
+    NetworkBinding,
+    NetworkBindingSpec,
+    NetworkContext,
+    NetworkContextSpec,
+    NetworkIpam,
+    NetworkSpec,
+    Subnet,
+    SubnetSpec,
+)
 from datum_compute.api.planes import project_plane
-from datum_compute.api.subnet import Subnet, SubnetSpec
 from datum_compute.planning.network.attachment import (
     ContextWithSubnets,
     location_for,

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from datum_compute.api.compute.deployment import AttachedPrefix, NetworkAttachment
 from datum_compute.api.compute.instance import Instance, InterfaceAddress, NetworkInterfaceStatus
-from datum_compute.api.ipallocation import IPAllocation
+from datum_compute.api.karmada import Work, WorkloadTemplate, WorkSpec
 from datum_compute.api.kinds import NETWORK
 from datum_compute.api.meta.objects import ObjectMeta, ref_of
-from datum_compute.api.networking.network import Network, NetworkIpam, NetworkSpec
+from datum_compute.api.networking.network import IPAllocation, Network, NetworkIpam, NetworkSpec
 from datum_compute.api.planes import PLATFORM, project_plane
-from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
 from datum_compute.planning.network.prefixes import (
     IPV4_SUBNETS,
     IPV6_NETWORKS,

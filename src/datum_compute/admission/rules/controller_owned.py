@@ -7,9 +7,10 @@ what they leave behind. A controller with a finalizer of its own needs a line he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from datum_compute.admission.questions import Answers, May, Write
 from datum_compute.api import labels
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
@@ -28,6 +29,7 @@ from datum_compute.api.kinds import (
     WORK,
     WORKLOAD,
 )
+from datum_compute.api.labels import CHANGED_BY, CREATED_BY
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 
@@ -83,3 +85,91 @@ def guard_causes(kind: KindInfo[Any], released: list[str]) -> list[Cause]:
 def _guards_of(kind: KindInfo[Any], obj: JsonObject) -> list[str]:
     known = GUARDS.get(kind.resource, ())
     return [f for f in obj["metadata"].get("finalizers", ()) if f in known]
+
+
+# --- WorkloadDeployments and Instances are written by controllers: users read them
+# A controller is whoever holds the verb ``control`` on the resource; the roles of the platform give
+# it to managers and cells, and no role of a project has it. So gates, templates and placements are
+# out of the reach of everybody else, and copies in a project stay what their cell says. Taking away
+# an owner or a finalizer needs no such right (garbage collectors do), nor do labels and annotations
+# of other domains, a status (which has rights of its own) or a scale.
+
+
+CONTROL = "control"
+_MARKS = ("labels", "annotations")
+_DOMAINS = ("datumapis.com", "miloapis.com", "topology.datum.net")
+_SUBDOMAINS = tuple(f".{domain}" for domain in _DOMAINS)
+
+
+def asks_who_controls(write: Write) -> Iterable[May]:
+    if _is_controllers_work(write):
+        yield _right(write)
+
+
+def controllers_write(write: Write, answers: Answers) -> Iterable[Cause]:
+    # What was not asked needs no right.
+    if not answers.allowed.get(_right(write), True):
+        plural = write.kind.plural
+        why = (
+            f"{plural} are written by controllers and cannot be changed by hand; "
+            f"change the Workload instead"
+        )
+        yield Cause("spec", "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def _right(write: Write) -> May:
+    return May(CONTROL, write.kind.group, write.kind.plural, write.namespace)
+
+
+def _is_controllers_work(write: Write) -> bool:
+    if write.old is None or write.changes_spec:
+        return True
+    new, old = write.new["metadata"], write.old["metadata"]
+    return any(_marks_differ(new.get(field), old.get(field)) for field in _MARKS)
+
+
+def _marks_differ(new: JsonObject | None, old: JsonObject | None) -> bool:
+    """Whether those differ that controllers act upon."""
+    if new == old:
+        return False
+    before, after = old or {}, new or {}
+    changed = (key for key in {**before, **after} if before.get(key) != after.get(key))
+    return any(_is_ours(key) for key in changed)
+
+
+def _is_ours(key: str) -> bool:
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and (domain in _DOMAINS or domain.endswith(_SUBDOMAINS))
+
+
+# --- A Workload says who changed its spec last, and a Project who made it: history
+# (WorkloadRevision) takes the one name from there, the plane of the project its first administrator
+# the other.
+#
+# The server writes it and nobody else can: what a client claims is put right.
+
+
+def with_author(
+    kind: KindInfo[Any], new: JsonObject, old: JsonObject | None, user: str
+) -> JsonObject:
+    if kind.resource == PROJECT.resource:
+        return _marked(new, CREATED_BY, user if old is None else _author(old, CREATED_BY))
+    if kind.resource != WORKLOAD.resource:
+        return new
+    is_changed = old is None or new.get("spec") != old.get("spec")
+    return _marked(new, CHANGED_BY, user if is_changed else _author(old, CHANGED_BY))
+
+
+def _marked(new: JsonObject, mark: str, author: str) -> JsonObject:
+    if _author(new, mark) == author:
+        return new
+    metadata = new.get("metadata") or {}
+    marks = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != mark}
+    if author:
+        marks[mark] = author
+    return {**new, "metadata": {**metadata, "annotations": marks}}
+
+
+def _author(obj: JsonObject | None, mark: str) -> str:
+    metadata = (obj or {}).get("metadata") or {}
+    return str((metadata.get("annotations") or {}).get(mark, ""))

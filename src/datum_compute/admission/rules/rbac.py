@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from datum_compute.api.errors import Cause
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.rbacfields import RBAC_GROUP
+from datum_compute.api.rbac import RBAC_GROUP
 
 RULES_MAX = 500  # of a role; the largest role of the platform has 28
 SUBJECTS_MAX = 1000  # of a binding

@@ -12,14 +12,14 @@ from typing import Any
 from datum_compute.api.compute.data_sources import VARIABLE_FROM_KEY
 from datum_compute.api.errors import Cause
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.names import dns_label_problem
-from datum_compute.api.meta.quantity import mebibytes, millicores
-from datum_compute.api.process_input import (
+from datum_compute.api.meta.names import (
     NUL,
     NUL_PROBLEM,
+    dns_label_problem,
     mount_path_problem,
     normalize_mount_path,
 )
+from datum_compute.api.meta.quantity import mebibytes, millicores
 
 _TEMPLATE = "spec.template.spec"
 _RUNTIME = f"{_TEMPLATE}.runtime"
@@ -80,7 +80,7 @@ def volumes_and_attachments_match(new: JsonObject, old: JsonObject | None) -> It
 
 
 def texts_have_no_nul(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Reject NUL bytes in new texts. ``api/process_input.py`` lists the fields."""
+    """Reject NUL bytes in new texts. ``api/meta/names.py`` lists the fields."""
     found = [(path, text) for path, text in _process_texts(new) if NUL in text]
     known = {text for _, text in _process_texts(old)} if found and old else set()
     for path, text in found:

@@ -11,8 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import Text, Time, says
-from datum_compute.api.patternwords import DURATION
+from datum_compute.api.meta.fields import DURATION, Text, Time, says
 
 SleepMode = Literal["pause", "stop"]
 Duration = Annotated[str, Meta(pattern=DURATION, max_length=10)]

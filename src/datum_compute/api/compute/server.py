@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from datum_compute.api.compute.data_sources import PinnedSources, PullSecret, Volume
 from datum_compute.api.compute.instance import (
+    GRACE_S,
     Container,
     GraceSeconds,
     Images,
@@ -15,7 +16,6 @@ from datum_compute.api.compute.instance import (
     ResourceAmounts,
 )
 from datum_compute.api.compute.scale_to_zero import ScaleToZero, Wake
-from datum_compute.api.containeroptions import GRACE_S
 from datum_compute.api.meta.codec import ApiStruct, canonical_hash
 from datum_compute.api.meta.fields import MAP_BY_NAME, says
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields

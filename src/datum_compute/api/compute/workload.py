@@ -9,9 +9,16 @@ from msgspec import Meta
 from datum_compute.api.compute.instance import InstanceTemplate
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import MAP_BY_NAME, SET, DnsLabel, ShortText, keyed, says
+from datum_compute.api.meta.fields import (
+    CITY_CODE,
+    MAP_BY_NAME,
+    SET,
+    DnsLabel,
+    ShortText,
+    keyed,
+    says,
+)
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
-from datum_compute.api.patternwords import CITY_CODE
 
 PROGRESSING = "Progressing"  # the condition that tells of a rollout
 

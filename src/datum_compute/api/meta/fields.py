@@ -8,12 +8,82 @@ only fields that are required and lie outside lists are immutable.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.patternwords import CPU, DNS_LABEL, DNS_NAME, MEMORY, PORT_NAME
+
+# --- Fields that several core kinds share: bytes as base64, the two kinds of time, references
+
+
+# Base64 text. Values of this format are never repeated in an error: they may be secret.
+Base64 = Annotated[str, Meta(extra_json_schema={"format": "byte"})]
+SecretText = Annotated[str, Meta(extra_json_schema={"format": "password"})]
+# Whole seconds and microseconds; admission normalises what callers send.
+DateTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+MicroTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+
+
+class ObjectReference(ApiStruct, frozen=True, kw_only=True):
+    """Points at any object; every part is optional, as in Kubernetes."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class LocalObjectReference(ApiStruct, frozen=True, kw_only=True):
+    name: str = ""
+
+
+# --- Patterns of fields that are too long to be read in an error, and what they ask for in words
+# A field type takes its pattern from here; whoever tells people that a value does not match says
+# the words instead. To add one: a constant, and a line in ``WORDS`` that goes on after "must be".
+
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+DNS_LABEL = f"^{_LABEL}$"
+DNS_NAME = rf"^{_LABEL}(\.{_LABEL})*$"
+PORT_NAME = "^([a-z0-9]+-)*[a-z0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$"
+CITY_CODE = "^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$"
+
+_POSITIVE = r"([1-9][0-9]*(\.[0-9]+)?|0\.[0-9]*[1-9][0-9]*)"
+CPU = f"^{_POSITIVE}m?$"
+MEMORY = f"^{_POSITIVE}([kMGTPE]|[KMGTPE]i)?$"
+
+DURATION = "^([1-9][0-9]{0,6})(ms|s|m|h)$"
+
+# [host[:port]/]path[:tag][@digest], as registries understand it.
+_HOST = (
+    "[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]+)?"
+)
+_PATH = "[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+_TAG = "[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}"
+_DIGEST = "[a-z0-9]+:[0-9a-fA-F]{32,}"
+IMAGE = f"^({_HOST}/)?{_PATH}(:{_TAG})?(@{_DIGEST})?$"
+
+WORDS: Mapping[str, str] = {
+    DNS_LABEL: "lower case letters, digits and inner dashes, such as my-name",
+    DNS_NAME: "lower case letters, digits and inner dashes and dots, such as my-name or a.example",
+    PORT_NAME: "lower case letters, digits and single inner dashes with at least one letter, such "
+    "as http or grpc-2",
+    CITY_CODE: "letters, digits and inner dashes, such as DFW",
+    CPU: "a number of processors above 0, such as 2, 0.5 or 500m",
+    MEMORY: "an amount of memory above 0, such as 512Mi, 2Gi or 1G",
+    DURATION: "a whole number above 0 and ms, s, m or h, such as 500ms, 30s or 5m",
+    IMAGE: "the name of an image, [registry/]path[:tag][@digest] with a path in lower case, such "
+    "as web:1.2 or registry.example/team/web:1.2",
+}
+
+
+# --- fields
+
 
 LIST_TYPE, LIST_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
 VALIDATIONS = "x-kubernetes-validations"
@@ -34,7 +104,7 @@ def keyed(*keys: str) -> Meta:
 
 def immutable(hint: str) -> Meta:
     """The field cannot change; the hint says what to do instead. CRDs carry the rule, and the
-    embedded server reads it off the schema (admission/immutability.py)."""
+    embedded server reads it off the schema (admission/chain.py)."""
     rule = {"rule": IMMUTABLE_RULE, "message": f"is immutable; {hint}"}
     return Meta(extra_json_schema={VALIDATIONS: [rule]})
 
@@ -112,7 +182,7 @@ class KindReference(ApiStruct, frozen=True, kw_only=True):
     kind: Annotated[ShortText, Meta(min_length=1), says("Name of the kind.")]
 
 
-class ObjectReference(ApiStruct, frozen=True, kw_only=True):
+class TypedObjectReference(ApiStruct, frozen=True, kw_only=True):
     """An object of any kind."""
 
     api_group: Annotated[ShortText, says("API group; empty for the core group.")] = ""

@@ -15,7 +15,7 @@ import msgspec
 
 from datum_compute.api.meta.codec import JsonObject, plain
 from datum_compute.api.meta.fields import INT64_MAX, LIST_TYPE
-from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.meta.objects import Column, KindInfo, Scale
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 EMBEDDED = "x-kubernetes-embedded-resource"
@@ -139,3 +139,81 @@ def _says_something(schema: JsonObject) -> bool:
     if default == {}:
         return any(_says_something(s) for s in schema.get("properties", {}).values())
     return bool(default)
+
+
+# --- The CustomResourceDefinition of a kind: how a real Kubernetes API server learns our kinds
+# A pure function of the kind; ``hack/write_crds.py`` writes the files. Core kinds have none, and
+# those of a neighbour (``partial``) are the neighbour's to install.
+
+
+_WIDE_PRIORITY = 1
+
+
+def crd_manifest(kind: KindInfo[Any]) -> JsonObject:
+    """The apiextensions.k8s.io/v1 object of a kind that is not built in."""
+    if kind.built_in:
+        raise ValueError(f"{kind.kind} is a core kind and has no CustomResourceDefinition")
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "names": _names(kind),
+            "versions": [_version(kind)],
+        },
+    }
+
+
+def _names(kind: KindInfo[Any]) -> JsonObject:
+    names: JsonObject = {
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.singular,
+    }
+    if kind.short_names:
+        names["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        names["categories"] = list(kind.categories)
+    return names
+
+
+def _version(kind: KindInfo[Any]) -> JsonObject:
+    version: JsonObject = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": structural_schema(kind)},
+    }
+    if subresources := _subresources(kind):
+        version["subresources"] = subresources
+    if kind.columns:
+        version["additionalPrinterColumns"] = [_column(column) for column in kind.columns]
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": field.path} for field in kind.selectable]
+    return version
+
+
+def _subresources(kind: KindInfo[Any]) -> JsonObject:
+    found: JsonObject = {"status": {}} if kind.has_status else {}
+    return {**found, "scale": _scale(kind.scale)} if kind.scale else found
+
+
+def _scale(scale: Scale) -> JsonObject:
+    paths = {
+        "specReplicasPath": scale.spec_replicas_path,
+        "statusReplicasPath": scale.status_replicas_path,
+        "labelSelectorPath": scale.label_selector_path,
+    }
+    return {name: path for name, path in paths.items() if path}
+
+
+def _column(column: Column) -> JsonObject:
+    shown: JsonObject = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    if column.description:
+        shown["description"] = column.description
+    if column.wide:
+        shown["priority"] = _WIDE_PRIORITY
+    return shown

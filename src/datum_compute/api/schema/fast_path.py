@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
+
+import orjson
 
 from datum_compute.api.errors import Invalid, RequestEntityTooLarge
-from datum_compute.api.formats import ANY_INTEGER, INTEGER_RANGES
 from datum_compute.api.meta.codec import JsonObject, decode, encode
-from datum_compute.api.remembered import VALUE_BYTES_MAX, Remembered, key_of
 from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE
-from datum_compute.api.schema.keywords import value_rules
+from datum_compute.api.schema.keywords import ANY_INTEGER, INTEGER_RANGES, value_rules
 from datum_compute.api.schema.report import DEFAULT_BYTES_MAX, STEPS_MAX, Check, CheckBudget, Report
 from datum_compute.api.schema.validate import (
     STEPS_PER_KEYED_ITEM,
@@ -29,6 +29,57 @@ from datum_compute.api.schema.validate import (
     list_keys,
     plain_type,
 )
+
+# --- What pure functions made of JSON values that come again: the spec of all replicas of a
+# template Looking at the bytes of a value costs a fiftieth of walking through it. The value itself
+# is never
+# kept, only its bytes, so nobody can change what is remembered; equal bytes are equal values. Few
+# and small values are kept, and all are forgotten when there are too many.
+
+
+V = TypeVar("V")
+
+VALUES_MAX = 32
+VALUE_BYTES_MAX = 8 * 1024
+
+
+def key_of(value: Any) -> bytes:
+    """The bytes under which something is remembered; empty for what is not worth it."""
+    try:
+        key = orjson.dumps(value)
+    except orjson.JSONEncodeError:  # numbers and texts that JSON has no bytes for
+        return b""
+    return key if len(key) <= VALUE_BYTES_MAX else b""
+
+
+class Remembered(Generic[V]):
+    """Values by key. A key is empty when there is none to be kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, V] = {}
+
+    def recalled(self, value: Any, make: Callable[[Any], V]) -> V:
+        """What ``make`` makes of a value, made once for equal values."""
+        key = key_of(value)
+        known = self._known.get(key)
+        if known is None:
+            known = make(value)
+            self.put(key, known)
+        return known
+
+    def get(self, key: bytes) -> V | None:
+        return self._known.get(key)
+
+    def put(self, key: bytes, value: V) -> None:
+        if not key:
+            return
+        if len(self._known) >= VALUES_MAX:
+            self._known.clear()
+        self._known[key] = value
+
+
+# --- quickcheck
+
 
 # Returns the value as it should be stored, or raises _Misfit. The report raises at the
 # first error; the fit spends its budget.

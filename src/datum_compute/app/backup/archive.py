@@ -27,8 +27,7 @@ from typing import IO, cast
 import msgspec
 
 from datum_compute import __version__
-from datum_compute.app.state_directory import StateError
-from datum_compute.app.statefiles import is_kept
+from datum_compute.app.state_directory import StateError, is_kept
 from datum_compute.store.dump import DumpError, dumped, undumped
 from datum_compute.store.journal import LoadedPlane
 

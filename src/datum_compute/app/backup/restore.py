@@ -23,9 +23,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from datum_compute.app.backup.archive import Archive, Part
-from datum_compute.app.kubeconfig import CELLS_DIRECTORY
-from datum_compute.app.state_directory import private_directory, write_private
-from datum_compute.app.statefiles import replaced_files
+from datum_compute.app.state_credentials import CELLS_DIRECTORY
+from datum_compute.app.state_directory import private_directory, replaced_files, write_private
 from datum_compute.store.sqlite import hold_lock, write_database
 
 VERSION_JUMP = 1_000_000_000

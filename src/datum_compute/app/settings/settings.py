@@ -13,33 +13,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datum_compute.admission.grace import DEPRECATION_GRACE_S
+from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
 from datum_compute.api.planes import PlaneName
-from datum_compute.app.connection_settings import add_connection_limits, port_limits
-from datum_compute.app.discovery_settings import (
+from datum_compute.app.settings.flags import (
+    CELL_CREDENTIAL_S,
     DiscoverySettings,
     FederationSettings,
+    Gates,
     SingleClusterSettings,
-    add_discovery,
-    add_mode,
-)
-from datum_compute.app.featuregates import Gates, add_gates
-from datum_compute.app.flow_settings import add_flow_limits, flow_limits_of
-from datum_compute.app.front.limits import PortLimits
-from datum_compute.app.patience_settings import (
-    CELL_CREDENTIAL_S,
-    add_credential_lifetime,
-    add_patience,
-)
-from datum_compute.app.settings.flags import (
     add_boot_time,
+    add_connection_limits,
+    add_credential_lifetime,
+    add_discovery,
+    add_flow_limits,
+    add_gates,
     add_gateway,
     add_grace,
     add_heartbeat,
+    add_mode,
+    add_patience,
     add_serving,
     add_switch,
     add_telemetry,
     add_webhook,
+    flow_limits_of,
+    port_limits,
 )
 from datum_compute.app.settings.sources import merged
 from datum_compute.app.settings.values import (
@@ -52,6 +50,7 @@ from datum_compute.app.settings.values import (
 )
 from datum_compute.controllers.context import CellProbing
 from datum_compute.server.flowcontrol.control import FlowLimits
+from datum_compute.server.http.send_budget import PortLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from types import TracebackType
 from typing import Protocol
 
-from datum_compute.client.auth.connection import Certificate, FileSignIn, checked_token
+from msgspec.structs import replace
+
+from datum_compute.api.errors import Unauthorized
+from datum_compute.api.http import Request, Response
+from datum_compute.client.auth.connection import (
+    Certificate,
+    Connection,
+    FileSignIn,
+    HelperSignIn,
+    checked_token,
+)
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError
+from datum_compute.client.transport.interface import OpenTransport
 
 _log = logging.getLogger(__name__)
 
@@ -129,3 +141,139 @@ class FileCredentials:
 
 def _bytes(file: Path) -> bytes:
     return file.read_bytes()
+
+
+# --- A transport that signs in, and signs in anew when the server no longer knows who we are
+# A refused request (401) is sent once more if there is another credential to show. A new client
+# certificate means new connections; streams on the old ones break off, and are resumed by those who
+# read them.
+
+
+Connect = Callable[[Certificate | None], OpenTransport]
+
+
+class AuthenticatedTransport:
+    def __init__(self, credentials: Credentials, connect: Connect) -> None:
+        self._credentials = credentials
+        self._connect = connect
+        self._transport: OpenTransport | None = None
+        self._shown: Certificate | None = None
+
+    async def __aenter__(self) -> AuthenticatedTransport:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        if self._transport is not None:
+            await self._transport.aclose()
+
+    async def send(self, request: Request) -> Response:
+        credential = await self._credentials.current()
+        response = await self._send(request, credential)
+        if response.status != 401:
+            return response
+        renewed = await self._credentials.renewed(credential)
+        return response if renewed == credential else await self._send(request, renewed)
+
+    async def _send(self, request: Request, credential: Credential) -> Response:
+        transport = await self._showing(credential.certificate)
+        if credential.token:
+            headers = {**request.headers, "authorization": f"Bearer {credential.token}"}
+            request = replace(request, headers=headers)
+        return await transport.send(request)
+
+    async def _showing(self, certificate: Certificate | None) -> OpenTransport:
+        if self._transport is not None and certificate == self._shown:
+            return self._transport
+        try:
+            connected = self._connect(certificate)
+        except ValueError as error:
+            raise Unauthorized(f"cannot sign in: {error}") from None
+        old, self._transport, self._shown = self._transport, connected, certificate
+        if old is not None:
+            await old.aclose()
+        return connected
+
+
+# --- Tokens of a program that prints one at a time, for those who wait longer than a token lives
+
+
+_LIMIT_S = 60.0
+
+
+class TokenHelper:
+    """Gives the token it was made with first; the program is asked for every one after that."""
+
+    def __init__(self, sign_in: HelperSignIn) -> None:
+        self._sign_in = sign_in
+        self._first = sign_in.first_token
+
+    async def obtain(self) -> tuple[Credential, float | None]:
+        token, self._first = self._first or await self._asked(), ""
+        return Credential(token), None
+
+    async def _asked(self) -> str:
+        """Its stderr goes to the user, its stdout nowhere."""
+        command = self._sign_in.command
+        try:
+            process = await asyncio.create_subprocess_exec(
+                command,
+                *self._sign_in.arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            async with asyncio.timeout(_LIMIT_S):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            raise Unauthorized(f"{command} gave no new token in {_LIMIT_S:g} s") from None
+        except OSError as error:
+            raise Unauthorized(f"{command} cannot be run: {error.strerror}") from None
+        if process.returncode != 0:
+            raise Unauthorized(f"{command} gave no new token (exit {process.returncode})")
+        try:
+            return checked_token(output.decode("latin-1"), f"the answer of {command}")
+        except KubeconfigError as error:
+            raise Unauthorized(str(error)) from None
+
+
+# --- The connection of a program that runs in a cluster, from what the cluster puts into it
+# The directory is that of the service account; host and port come from the environment, which the
+# caller reads (KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT).
+
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def in_cluster_connection(directory: Path, host: str, port: str) -> Connection:
+    address = f"[{host}]" if ":" in host else host
+    token_file = directory / "token"
+    token = checked_token(_read(token_file).decode("latin-1"), f"the token in {token_file}")
+    namespace_file = directory / "namespace"
+    namespace = _read(namespace_file).decode().strip() if namespace_file.is_file() else ""
+    return Connection(
+        server=f"https://{address}:{port}",
+        path_prefix="",
+        token=token,
+        ca_pem=_read(directory / "ca.crt"),
+        namespace=namespace or "default",
+        context="in-cluster",
+        sign_in=FileSignIn(token=token_file),
+    )
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise KubeconfigError(
+            f"the service account of this pod is incomplete: {file} cannot be read: "
+            f"{error.strerror}"
+        ) from error

@@ -19,10 +19,9 @@ import aiohttp
 
 from datum_compute.api.errors import Unauthorized, Unreachable
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
-from datum_compute.client.auth.connection import OidcSignIn, checked_token
+from datum_compute.client.auth.connection import OidcSignIn, checked_token, trust
 from datum_compute.client.auth.credentials import MARGIN_S, Credential, Outside
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError, change_user
-from datum_compute.client.tls import trust
 
 _log = logging.getLogger(__name__)
 

@@ -19,23 +19,55 @@ from urllib.parse import urlencode, urlsplit
 
 from msgspec.structs import replace
 
+from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import JSON, Request, Response, is_upgrade
-from datum_compute.client.auth.connection import Certificate
-from datum_compute.client.silence import (
-    HANDSHAKE_FAILED,
-    LOST,
-    NO_SUCH_NAME,
-    NOT_IN_TIME,
-    Silence,
-    not_connected,
-    not_running,
-    not_trusted,
-    redirected,
-    unreachable,
-)
-from datum_compute.client.tls import trust
+from datum_compute.client.auth.connection import Certificate, trust
 from datum_compute.client.transport.http1_connection import BrokenError, Wire
 from datum_compute.client.transport.interface import KEPT_IDLE_S, Timeouts, is_watch
+
+# --- What is said when a server does not answer as it should, over whichever transport: what
+# happened, and what to do about it. Nothing of the request is in it.
+
+
+Silence = tuple[str, str]  # why, and what to do about it
+
+_RUNNING = "Check that it is running and that the address is right."
+
+HANDSHAKE_FAILED: Silence = ("the TLS handshake failed", "Check that the address speaks https.")
+NO_SUCH_NAME: Silence = ("its name cannot be resolved", "Check the spelling of the host.")
+NOT_IN_TIME: Silence = ("no answer in time", _RUNNING)
+LOST: Silence = (
+    "the connection was lost",
+    "Try again; a change may or may not have been made.",
+)
+
+
+def not_trusted(message: object) -> Silence:
+    why = f"its certificate is not trusted ({message})"
+    return why, "Check the certificate authority in the kubeconfig."
+
+
+def not_connected(error: OSError) -> Silence:
+    return (error.strerror or "no connection").lower(), _RUNNING
+
+
+def not_running(what: str) -> Silence:
+    return what, _RUNNING
+
+
+def unreachable(server: object, silence: Silence) -> Unreachable:
+    why, advice = silence
+    return Unreachable(f"{server} does not answer: {why}. {advice}")
+
+
+def redirected(server: object, status: int) -> Unreachable:
+    return Unreachable(
+        f"{server} answers with a redirect ({status}). Use the address it leads to as the server."
+    )
+
+
+# --- lean
+
 
 _HEAD_MAX = 256 * 1024
 _CHUNK_LINE_MAX = 1024

@@ -16,8 +16,8 @@ import aiohttp
 from yarl import URL
 
 from datum_compute.api.http import JSON, ByteStream, Request, Response, is_upgrade
-from datum_compute.client.auth.connection import Certificate
-from datum_compute.client.silence import (
+from datum_compute.client.auth.connection import Certificate, trust
+from datum_compute.client.transport.http1 import (
     HANDSHAKE_FAILED,
     LOST,
     NO_SUCH_NAME,
@@ -29,7 +29,6 @@ from datum_compute.client.silence import (
     redirected,
     unreachable,
 )
-from datum_compute.client.tls import trust
 from datum_compute.client.transport.interface import KEPT_IDLE_S, Timeouts, is_watch
 
 # What aiohttp lets out when there is no answer; OSError and TimeoutError slip through at times.

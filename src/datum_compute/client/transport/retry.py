@@ -24,8 +24,27 @@ from msgspec.structs import replace
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import JSON_PATCH, Request, Response, is_upgrade
 from datum_compute.api.meta.codec import DecodeError, decode, encode
-from datum_compute.client.backoff import Backoff
 from datum_compute.client.transport.interface import Transport, is_watch
+
+# --- Exponential delays with jitter, so that what failed together does not return together
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    first_s: float = 0.05
+    most_s: float = 30.0
+
+    def delay_s(self, failures: int, random: Random | None) -> float:
+        """Between half and the whole of first, 2 x first, 4 x first ... up to most.
+
+        Without ``random`` the whole of it.
+        """
+        grown = min(self.most_s, self.first_s * float(2 ** min(failures - 1, 30)))
+        return grown * (0.5 + random.random() / 2) if random is not None else grown
+
+
+# --- retrying
+
 
 _REFUSED_UNDONE = 429
 _IN_DOUBT = (502, 503, 504)

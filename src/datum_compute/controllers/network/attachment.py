@@ -15,7 +15,7 @@ from datum_compute.api.kinds import (
     SUBNET,
 )
 from datum_compute.api.meta.objects import Ref
-from datum_compute.api.networkbinding import NetworkBinding
+from datum_compute.api.networking.network import NetworkBinding
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.network.attachment import (

@@ -24,7 +24,7 @@ from datum_compute.api.kinds import (
     SUBNET_CLAIM,
 )
 from datum_compute.api.meta.objects import Ref, ref_of
-from datum_compute.api.networkcontext import NetworkContext
+from datum_compute.api.networking.network import NetworkContext
 from datum_compute.api.planes import PLATFORM
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out

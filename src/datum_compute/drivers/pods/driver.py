@@ -21,8 +21,8 @@ from typing import Protocol
 
 from datum_compute.api.compute.scale_to_zero import SleepMode
 from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.core import Pod
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.pod import Pod
 from datum_compute.drivers.driver import (
     NO_DATA,
     OBSERVATION_DEADLINE_S,

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
+from datum_compute.api.core import ContainerStatus, Pod, Terminated
 from datum_compute.api.errors import NotFound
-from datum_compute.api.gateway import NO_REGISTRY
+from datum_compute.api.gateway import NO_REGISTRY, ExecWish
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.quantity import mebibytes, millicores
-from datum_compute.api.pod import ContainerStatus, Pod, Terminated
-from datum_compute.api.remotecommand import ExecWish
 from datum_compute.drivers.logs import (
     CONCURRENT_LOG_READS_MAX,
     LineCollector,

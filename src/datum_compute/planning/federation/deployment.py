@@ -21,17 +21,16 @@ from datum_compute.api.conditions import (
     FALSE,
     Condition,
     ConditionValue,
+    Reason,
     find_condition,
     make_condition,
     with_condition,
 )
 from datum_compute.api.core import Namespace
-from datum_compute.api.identity import federation_namespace
+from datum_compute.api.karmada import AggregatedStatusItem, ResourceBinding
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta.objects import ref_of
-from datum_compute.api.planes import HUB, PlaneName
-from datum_compute.api.reasons import Reason
-from datum_compute.api.resourcebinding import AggregatedStatusItem, ResourceBinding
+from datum_compute.api.planes import HUB, PlaneName, federation_namespace
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.federation.hub_namespaces import hub_namespace, identity_labels
 from datum_compute.planning.federation.mirror import (

@@ -31,13 +31,11 @@ import msgspec
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance import PROGRAMMED, READY, Instance
-from datum_compute.api.conditions import FALSE
+from datum_compute.api.conditions import FALSE, Reason
 from datum_compute.api.core import Namespace
-from datum_compute.api.identity import decoded_project, deployment_of
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta.objects import owner_reference, ref_of
-from datum_compute.api.planes import HUB, PlaneName, member_name
-from datum_compute.api.reasons import Reason
+from datum_compute.api.planes import HUB, PlaneName, decoded_project, deployment_of, member_name
 from datum_compute.planning.federation.mirror import (
     Marks,
     desired_copy,

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from datum_compute.api.cluster import Cluster
 from datum_compute.api.compute.deployment import LastKnown, WorkloadDeploymentStatus
 from datum_compute.api.compute.instance import AVAILABLE, READY, InstanceStatus
 from datum_compute.api.compute.workload import BlockedReplicas
@@ -24,12 +23,13 @@ from datum_compute.api.conditions import (
     UNKNOWN,
     Condition,
     ConditionValue,
+    Reason,
     find_condition,
     is_true,
     make_condition,
     with_condition,
 )
-from datum_compute.api.reasons import Reason
+from datum_compute.api.karmada import Cluster
 
 
 @dataclass(frozen=True, slots=True)

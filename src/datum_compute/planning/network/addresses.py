@@ -24,8 +24,7 @@ from datum_compute.api.compute.instance import (
     NetworkAssignments,
     NetworkInterfaceStatus,
 )
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue
-from datum_compute.api.reasons import Reason
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue, Reason
 
 # An IPv6 prefix has too many addresses to try all of them.
 _TRIES_MAX = 1 << 16

@@ -26,12 +26,18 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import NETWORK, NETWORK_BINDING, NETWORK_CONTEXT
-from datum_compute.api.locationbinding import LocationBinding
 from datum_compute.api.meta.fields import LocalReference, NamespacedReference
 from datum_compute.api.meta.objects import ObjectMeta, Ref, owner_reference, ref_of
-from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingStatus
-from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
-from datum_compute.api.networking.network import Network, NetworkIpamStatus, NetworkStatus
+from datum_compute.api.networking.location import LocationBinding
+from datum_compute.api.networking.network import (
+    Network,
+    NetworkBinding,
+    NetworkBindingStatus,
+    NetworkContext,
+    NetworkContextSpec,
+    NetworkIpamStatus,
+    NetworkStatus,
+)
 from datum_compute.api.planes import PlaneName
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.network.prefixes import (

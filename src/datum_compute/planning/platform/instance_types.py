@@ -23,10 +23,16 @@ from datum_compute.api.compute.instance_type import (
     InstanceTypeLifecycle,
     InstanceTypeStatus,
 )
-from datum_compute.api.conditions import FALSE, TRUE, Condition, ConditionValue, set_conditions
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    Condition,
+    ConditionValue,
+    Reason,
+    set_conditions,
+)
 from datum_compute.api.kinds import INSTANCE_TYPE
 from datum_compute.api.planes import PlaneName, plane_role
-from datum_compute.api.reasons import Reason
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.federation.mirror import (
     Marks,

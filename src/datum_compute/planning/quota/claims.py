@@ -44,22 +44,36 @@ from datum_compute.api.conditions import (
     TRUE,
     UNKNOWN,
     ConditionValue,
+    Reason,
+    as_quota_granted_reason,
     find_condition,
     is_true,
     set_conditions,
 )
 from datum_compute.api.core import Namespace
 from datum_compute.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
-from datum_compute.api.identity import decoded_project
 from datum_compute.api.kinds import CLAIM, INSTANCE
 from datum_compute.api.meta.codec import plain
 from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
 from datum_compute.api.meta.quantity import mebibytes, millicores
 from datum_compute.api.meta.timestamps import parse_timestamp
-from datum_compute.api.planes import PlaneName, cell_plane, member_name, project_plane
-from datum_compute.api.quota import GRANTED, ResourceClaim, ResourceClaimSpec, ResourceRequest
-from datum_compute.api.quotametrics import INSTANCES, MEMORY, VCPUS, consumer_of
-from datum_compute.api.reasons import Reason, as_quota_granted_reason
+from datum_compute.api.planes import (
+    PlaneName,
+    cell_plane,
+    decoded_project,
+    member_name,
+    project_plane,
+)
+from datum_compute.api.quota import (
+    GRANTED,
+    INSTANCES,
+    MEMORY,
+    VCPUS,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceRequest,
+    consumer_of,
+)
 from datum_compute.planning.plan import (
     Create,
     Delete,

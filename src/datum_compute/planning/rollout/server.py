@@ -38,10 +38,12 @@ from datum_compute.api.compute.instance import (
 from datum_compute.api.compute.server import Server, ServerSpec, runs_other_spec
 from datum_compute.api.conditions import (
     FALSE,
+    QUOTA_DENIED_ON_INSTANCE,
     TRUE,
     UNKNOWN,
     Condition,
     ConditionValue,
+    Reason,
     find_condition,
     is_true,
     make_condition,
@@ -50,7 +52,6 @@ from datum_compute.api.conditions import (
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.objects import ObjectMeta, Ref, owner_reference, ref_of
 from datum_compute.api.planes import PlaneName
-from datum_compute.api.reasons import QUOTA_DENIED_ON_INSTANCE, Reason
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.network.addresses import assigned_interfaces, reachable_interfaces

@@ -2,7 +2,7 @@
 
 Rules of the status:
 - Available is True if any instance is ready. ReplicasReady is True if all desired instances are
-  ready. Otherwise both report the cause with the highest rank (``api/reasons.py``).
+  ready. Otherwise both report the cause with the highest rank (``api/conditions.py``).
 - ``blocked`` counts the desired instances that are not ready, by reason.
 
 Rules of Progressing, the condition of a rollout:
@@ -37,11 +37,19 @@ from datum_compute.api.compute.deployment import (
 from datum_compute.api.compute.instance import AVAILABLE, PROGRAMMED, READY, Instance
 from datum_compute.api.compute.workload import PROGRESSING, BlockedReplicas, ReplicaCounts
 from datum_compute.api.conditions import (
+    DEPLOYMENT_RANK,
     FALSE,
+    INSTANCE_RANK,
+    QUOTA_DENIED_ON_DEPLOYMENT,
+    QUOTA_DENIED_ON_INSTANCE,
+    QUOTA_DENIED_ON_REPLICAS,
     TRUE,
     UNKNOWN,
     Condition,
     ConditionValue,
+    Reason,
+    as_deployment_reason,
+    as_replicas_ready_reason,
     find_condition,
     is_true,
     make_condition,
@@ -50,16 +58,6 @@ from datum_compute.api.conditions import (
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.planes import PlaneName
-from datum_compute.api.reasons import (
-    DEPLOYMENT_RANK,
-    INSTANCE_RANK,
-    QUOTA_DENIED_ON_DEPLOYMENT,
-    QUOTA_DENIED_ON_INSTANCE,
-    QUOTA_DENIED_ON_REPLICAS,
-    Reason,
-    as_deployment_reason,
-    as_replicas_ready_reason,
-)
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Create, Plan, Wait, add_finalizer, drop_finalizer
 from datum_compute.planning.quota.claims import InstanceSize, InstanceSizeLookup, recorded_slots

@@ -19,6 +19,7 @@ from datum_compute.api.conditions import (
     FALSE,
     Condition,
     ConditionValue,
+    Reason,
     find_condition,
     make_condition,
     with_condition,
@@ -27,7 +28,6 @@ from datum_compute.api.finalizers import foreign_finalizers
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.api.meta.objects import ref_of
 from datum_compute.api.planes import PlaneName
-from datum_compute.api.reasons import Reason
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Action, Delete, Plan, Wait, drop_finalizer
 

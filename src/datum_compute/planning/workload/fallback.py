@@ -31,10 +31,16 @@ from datum_compute.api.compute.workload import (
     PlacementFallback,
     Workload,
 )
-from datum_compute.api.conditions import FALSE, TRUE, Condition, find_condition
-from datum_compute.api.identity import normalized_city
+from datum_compute.api.conditions import (
+    FALSE,
+    QUOTA_DENIED,
+    TRUE,
+    Condition,
+    Reason,
+    find_condition,
+)
 from datum_compute.api.meta.timestamps import parse_timestamp
-from datum_compute.api.reasons import QUOTA_DENIED, Reason
+from datum_compute.api.planes import normalized_city
 
 DEFAULT_FLOOR = 1
 

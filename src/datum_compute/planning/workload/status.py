@@ -26,17 +26,18 @@ from datum_compute.api.compute.workload import (
     WorkloadStatus,
 )
 from datum_compute.api.conditions import (
+    DEPLOYMENT_RANK,
     FALSE,
     TRUE,
     UNKNOWN,
     Condition,
     ConditionValue,
+    Reason,
     find_condition,
     make_condition,
     with_condition,
 )
-from datum_compute.api.identity import normalized_city
-from datum_compute.api.reasons import DEPLOYMENT_RANK, Reason
+from datum_compute.api.planes import normalized_city
 from datum_compute.planning.platform.instance_types import with_size_notice
 from datum_compute.planning.rollout.status import sum_blocked
 from datum_compute.planning.workload.fallback import fallback_for, fallback_message

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from datum_compute.api.cellidentity import CELLS_GROUP
+from datum_compute.api.membership import CELLS_GROUP
 from datum_compute.api.planes import PlaneName, plane_role
 
 EVERY_PLANE = "*"

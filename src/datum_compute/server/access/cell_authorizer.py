@@ -20,10 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from datum_compute.api.cellidentity import CELLS_GROUP, KEY_HASH, cell_named_by
-from datum_compute.api.cluster import CREDENTIALS_NAMESPACE
 from datum_compute.api.errors import BadRequest, NotFound
-from datum_compute.api.identity import decoded_project, deployment_of, execution_namespace
+from datum_compute.api.karmada import CREDENTIALS_NAMESPACE
 from datum_compute.api.kinds import CLAIM, CLUSTER, DEPLOYMENT, INSTANCE, LEASE, NAMESPACE, WORK
 from datum_compute.api.labels import (
     CELL,
@@ -34,14 +32,23 @@ from datum_compute.api.labels import (
     UPSTREAM_CLUSTER,
     UPSTREAM_NAMESPACE,
 )
+from datum_compute.api.membership import CELLS_GROUP, KEY_HASH, cell_named_by
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.objects import KindInfo, Ref
-from datum_compute.api.planes import HUB, PlaneName, member_name, plane_role
-from datum_compute.api.workname import work_name
+from datum_compute.api.planes import (
+    HUB,
+    PlaneName,
+    decoded_project,
+    deployment_of,
+    execution_namespace,
+    member_name,
+    plane_role,
+    work_name,
+)
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import User
+from datum_compute.server.encoding.responses import forbidden
 from datum_compute.server.encoding.selectors import label_requirements
-from datum_compute.server.problems import forbidden
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
 from datum_compute.store.store import Store

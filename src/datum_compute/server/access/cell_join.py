@@ -13,38 +13,48 @@ Rules it keeps:
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from datum_compute.api.cellidentity import (
+from datum_compute.admission.findings import invalid
+from datum_compute.api.errors import Cause, Forbidden, MethodNotAllowed, NotFound, from_status
+from datum_compute.api.http import JSON, MERGE_PATCH, Request, Response
+from datum_compute.api.karmada import CREDENTIALS_NAMESPACE
+from datum_compute.api.kinds import CLUSTER, JOIN_TOKEN, NAMESPACE, SECRET
+from datum_compute.api.labels import CLUSTER_FINALIZER, TOPOLOGY_CITY
+from datum_compute.api.membership import (
+    CELL_JOIN,
     CELLS_GROUP,
     JOINERS_GROUP,
     KEY_HASH,
+    CellJoinSpec,
     cell_named_by,
     cell_user_of,
+    joiner_of,
+    name_of_token,
     token_named_by,
 )
-from datum_compute.api.celljoin import CELL_JOIN, CellJoinSpec
-from datum_compute.api.cluster import CREDENTIALS_NAMESPACE
-from datum_compute.api.errors import Cause, Forbidden, MethodNotAllowed, from_status
-from datum_compute.api.http import JSON, MERGE_PATCH, Request, Response
-from datum_compute.api.identity import execution_namespace, normalized_city
-from datum_compute.api.kinds import CLUSTER, JOIN_TOKEN, NAMESPACE, SECRET
-from datum_compute.api.labels import CLUSTER_FINALIZER, TOPOLOGY_CITY
 from datum_compute.api.meta.codec import JsonObject, decode, encode, typed
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.meta.timestamps import timestamp
-from datum_compute.api.planes import HUB, cell_plane, path_prefix
-from datum_compute.server import problems
-from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User
+from datum_compute.api.planes import (
+    HUB,
+    cell_plane,
+    execution_namespace,
+    normalized_city,
+    path_prefix,
+)
+from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User, authenticated
 from datum_compute.server.access.client_certificates import Requested, read_request
 from datum_compute.server.access.reviews import read_review
-from datum_compute.server.call import Call
-from datum_compute.server.encoding.responses import json_answer
-from datum_compute.server.options import dry_run
+from datum_compute.server.encoding.request_options import dry_run
+from datum_compute.server.encoding.responses import conflict, field_error, json_answer
+from datum_compute.server.routing import Call
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.store import Store
 
@@ -163,19 +173,19 @@ class JoinDesk:
         if present is not None:
             metadata = present["metadata"]
             if "deletionTimestamp" in metadata:
-                raise problems.conflict(CLUSTER, spec.cell, "a cell of that name is leaving")
+                raise conflict(CLUSTER, spec.cell, "a cell of that name is leaving")
             key = metadata.get("annotations", {}).get(KEY_HASH)
             if key != requested.key_hash and not named:
                 why = (
                     "a cell of that name has joined with another key; let it leave first, or make "
                     f"a token for it: datumctl compute cell token --cell {spec.cell}"
                 )
-                raise problems.conflict(CLUSTER, spec.cell, why)
+                raise conflict(CLUSTER, spec.cell, why)
         for record in self.store.snapshot(HUB, CLUSTER.storage, None).records:
             other = decode(record.body)["metadata"]
             if other["name"] != spec.cell and other.get("labels", {}).get(TOPOLOGY_CITY) == city:
                 why = f"city {city} is served by cell {other['name']}: one cell for each city"
-                raise problems.conflict(CLUSTER, spec.cell, why)
+                raise conflict(CLUSTER, spec.cell, why)
 
     async def _use(self, token: JsonObject, spec: CellJoinSpec, requested: Requested) -> None:
         """Give the token to this key; one of two at the same moment is refused."""
@@ -218,7 +228,7 @@ def _check(spec: CellJoinSpec, requested: Requested | None, *, renews: bool) -> 
     try:
         cell_plane(spec.cell)
     except ValueError as error:
-        found.append(problems.field_error("spec.cell", spec.cell, str(error)))
+        found.append(field_error("spec.cell", spec.cell, str(error)))
     if requested is None:
         why = "must be a certificate signing request (PEM), signed by its own P-256 key"
         found.append(Cause("spec.request", "FieldValueInvalid", f"Invalid value: {why}"))
@@ -226,7 +236,7 @@ def _check(spec: CellJoinSpec, requested: Requested | None, *, renews: bool) -> 
         found += _membership_problems(spec)
     found += _address_problems(spec)
     if found:
-        raise problems.invalid(CELL_JOIN, spec.cell, found)
+        raise invalid(CELL_JOIN, spec.cell, found)
 
 
 def _membership_problems(spec: CellJoinSpec) -> list[Cause]:
@@ -237,14 +247,14 @@ def _membership_problems(spec: CellJoinSpec) -> list[Cause]:
             found.append(Cause(f"spec.{name}", "FieldValueRequired", "Required value"))
     if spec.city and not normalized_city(spec.city).isalnum():
         why = "must be the code of a city, such as DFW"
-        found.append(problems.field_error("spec.city", spec.city, why))
+        found.append(field_error("spec.city", spec.city, why))
     return found
 
 
 def _address_problems(spec: CellJoinSpec) -> list[Cause]:
     if not spec.endpoint or _is_https_address(spec.endpoint):
         return []
-    return [problems.field_error("spec.endpoint", spec.endpoint, "must be an https address")]
+    return [field_error("spec.endpoint", spec.endpoint, "must be an https address")]
 
 
 def _is_https_address(text: str) -> bool:
@@ -287,3 +297,27 @@ def _path(kind: KindInfo[Any], namespace: str) -> str:
 def _refused(user: User, why: str) -> Forbidden:
     more = "make another: datumctl compute cell token"
     return Forbidden(f'User "{user.name}" cannot join a cell: {why}; {more}')
+
+
+# --- Join tokens as a proof of who calls. It only says that the holder knows the secret of a
+# JoinToken of the hub; whether that token still opens anything is for the joining itself to say, so
+# that its
+# holder hears why not.
+
+
+def joiner(store: Store, token: str) -> User | None:
+    """The holder of a join token; None for any other text."""
+    name = name_of_token(token)
+    if not name:
+        return None
+    try:
+        record = store.get(HUB, ObjectKey(JOIN_TOKEN.storage, "", name))
+    except NotFound:
+        return None
+    if record is None:
+        return None
+    kept: str = decode(record.body)["spec"]["tokenHash"]
+    shown = hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
+    if not hmac.compare_digest(kept, shown):
+        return None
+    return authenticated(User(joiner_of(name), (JOINERS_GROUP,), frozenset({HUB})))

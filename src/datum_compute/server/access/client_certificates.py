@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from datum_compute.api.cellidentity import KEY_HASH
+from datum_compute.api.membership import KEY_HASH
 from datum_compute.server.access.authentication import EVERY_PLANE, User, authenticated
 
 PLANE_SCHEME = "datum-plane:"

@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.remembered import Remembered
 from datum_compute.api.schema.derive import PRESERVE
+from datum_compute.api.schema.fast_path import Remembered
 from datum_compute.server.apply.field_set import FieldSet
 
 _NAME_LENGTH_MAX = 128  # of those that are worth remembering

@@ -7,21 +7,29 @@ are functions from entries to entries; entries that a write does not touch stay 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from datum_compute.api.meta.codec import JsonObject
-from datum_compute.server.apply.compare import Comparison
+from datum_compute.admission.findings import invalid
+from datum_compute.api.errors import Cause, Invalid
+from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
+from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
+from datum_compute.server.apply.compare import Comparison, compared, present, sent_fields
 from datum_compute.server.apply.field_set import (
     EMPTY,
+    MEMBER,
+    SELF,
     FieldSet,
     difference,
     intersection,
     union,
     union_all,
 )
+from datum_compute.server.apply.field_shape import FieldMap, canonical_text
+from datum_compute.server.routing import Call
 
 APPLY, UPDATE = "Apply", "Update"
 FIELDS_TYPE = "FieldsV1"
@@ -180,3 +188,193 @@ def _capped(entries: Entries) -> Entries:
     ]
     dropped = set(map(id, oldest))
     return _sorted([*(entry for entry in entries if id(entry) not in dropped), *together])
+
+
+# --- The managedFields that a caller sends: an empty list or one empty entry forgets all owners,
+# anything else must be entries as the server itself writes them.
+
+
+ENTRIES_MAX = 1000
+_BRACKETS_MAX = 32
+_TEXTS = ("manager", "operation", "apiVersion", "time", "fieldsType", "subresource")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)", re.ASCII)
+_FIELD = "metadata.managedFields"
+
+
+def is_reset(sent: Any) -> bool:
+    return sent in ([], [{}])
+
+
+def claim_problems(sent: Any) -> Iterator[Cause]:
+    """Everything that is wrong with the entries of a caller."""
+    if not isinstance(sent, list) or len(sent) > ENTRIES_MAX:
+        yield _invalid(_FIELD, f"must be a list of at most {ENTRIES_MAX} entries")
+        return
+    for index, entry in enumerate(sent):
+        yield from _entry_problems(entry, f"{_FIELD}[{index}]")
+
+
+def read_claims(sent: Entries) -> Entries:
+    """Entries without problems, their steps spelled as the server spells them."""
+    return [
+        {
+            **{field: entry[field] for field in _TEXTS if entry.get(field)},
+            "fieldsV1": _respelled(entry["fieldsV1"]),
+        }
+        for entry in sent
+        if entry.get("fieldsV1")
+    ]
+
+
+def _entry_problems(entry: Any, path: str) -> Iterator[Cause]:
+    if not isinstance(entry, dict):
+        yield _invalid(path, "must be an object")
+        return
+    for field in _TEXTS:
+        if not isinstance(entry.get(field) or "", str):
+            yield _invalid(f"{path}.{field}", "must be a string")
+            return
+    if entry.get("operation") not in (APPLY, UPDATE):
+        yield _invalid(f"{path}.operation", f"must be `{APPLY}` or `{UPDATE}`")
+    if entry.get("fieldsType") != FIELDS_TYPE:
+        yield _invalid(f"{path}.fieldsType", f"must be `{FIELDS_TYPE}`")
+    if not entry.get("apiVersion"):
+        yield _invalid(f"{path}.apiVersion", "must not be empty")
+    if len(entry.get("manager") or "") > NAME_LENGTH_MAX:
+        yield _invalid(f"{path}.manager", f"must be at most {NAME_LENGTH_MAX} characters")
+    if entry.get("time") and not _is_time(entry["time"]):
+        yield _invalid(f"{path}.time", "must be a time such as 2024-01-31T12:00:00Z")
+    fields = entry.get("fieldsV1", {})
+    if not isinstance(fields, dict) or not _is_set(fields) or SELF in fields:
+        yield _invalid(f"{path}.fieldsV1", "must be a set of fields: keys f:, k:, v:, i: and .")
+
+
+def _is_set(fields: JsonObject) -> bool:
+    return all(
+        isinstance(node, dict) and (_is_step(step) if step != SELF else not node) and _is_set(node)
+        for step, node in fields.items()
+    )
+
+
+def _is_step(step: str) -> bool:
+    prefix, text = step[:2], step[2:]
+    if prefix == "f:":
+        return True
+    if prefix == "i:":
+        return text.isdecimal()
+    if text.count("[") + text.count("{") > _BRACKETS_MAX:
+        return False
+    try:
+        value = decode(text.encode())
+    except (DecodeError, UnicodeEncodeError):
+        return False
+    return prefix == "v:" or (prefix == "k:" and isinstance(value, dict) and bool(value))
+
+
+def _is_time(text: str) -> bool:
+    try:
+        parse_timestamp(text)
+    except ValueError:
+        return False
+    return _TIME.fullmatch(text) is not None
+
+
+def _respelled(fields: FieldSet) -> FieldSet:
+    result: FieldSet = {}
+    for step, node in fields.items():
+        spelled = step
+        if step[:2] in ("k:", "v:"):
+            spelled = step[:2] + canonical_text(decode(step[2:].encode()))
+        result[spelled] = _respelled(node) if node else MEMBER
+    return result
+
+
+def _invalid(field: str, why: str) -> Cause:
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {why}")
+
+
+# --- Field owners of a write: from a request to the managedFields of the object it stores
+# Plain writes own what they sent and changed; defaults and what the server sets have no owner. An
+# object that has lost its managedFields stays without until somebody applies it.
+
+
+def field_manager(query: Mapping[str, str]) -> str:
+    """The fieldManager parameter, or the empty string."""
+    name = query.get("fieldManager", "")
+    if len(name) > NAME_LENGTH_MAX:
+        why = f"Too long: may not be more than {NAME_LENGTH_MAX} bytes"
+        raise invalid_option("fieldManager", "FieldValueTooLong", why)
+    if not name.isprintable():
+        why = "Invalid value: should only contain printable characters"
+        raise invalid_option("fieldManager", "FieldValueInvalid", why)
+    return name
+
+
+def invalid_option(field: str, reason: str, why: str) -> Invalid:
+    message = f'PatchOptions.meta.k8s.io "" is invalid: {field}: {why}'
+    cause = Cause(field, reason, why)
+    return Invalid(message, group="meta.k8s.io", kind="PatchOptions", causes=[cause])
+
+
+def updater(call: Call, subresource: str | None = None) -> Manager:
+    """The manager of a plain write, through the endpoint of the request or another one."""
+    agent = call.request.headers.get("user-agent", "")
+    name = manager_name(field_manager(call.query), agent)
+    endpoint = call.route.subresource if subresource is None else subresource
+    return Manager(name, UPDATE, call.kind.api_version, endpoint)
+
+
+def owned_at_creation(
+    call: Call, sent: JsonObject, new: JsonObject, status: Any, now: float
+) -> JsonObject:
+    """``status`` is what was sent of it and kept: owned as if it had been written afterwards."""
+    shape, time = call.served.shape, timestamp(now)
+    taken = sent_fields({**sent, "metadata": new["metadata"]}, shape.main)
+    entries = [updater(call).entry(taken, time)] if taken else []
+    if status:
+        part = shape.of("status")
+        said = present(sent_fields({"status": status}, part), new, part)
+        entries += [updater(call, "status").entry(said, time)] if said else []
+    return with_entries(new, entries)
+
+
+def owned_after_update(
+    call: Call, old: JsonObject, sent: JsonObject, new: JsonObject, now: float
+) -> JsonObject:
+    """The new object with its owners; it must carry the old owners when it comes."""
+    entries = _starting_entries(call, old, sent)
+    if not entries:
+        return with_entries(new, ())
+    shape = call.served.shape.of(call.route.subresource)
+    found = compared(old, new, shape)
+    if found.changed or found.removed:
+        taken = _asked_for(found.changed, sent, new, shape)
+        entries = after_update(entries, updater(call), found, taken, timestamp(now))
+    if entries is entries_of(new["metadata"]):
+        return new
+    return with_entries(new, entries)
+
+
+def _asked_for(changed: FieldSet, sent: JsonObject, new: JsonObject, shape: FieldMap) -> FieldSet:
+    """What changed and stands in what was sent. Parts that are stored as they were sent need no
+    second look."""
+    altered = {
+        step: node for step, node in changed.items() if sent.get(step[2:]) != new.get(step[2:])
+    }
+    if not altered:
+        return changed
+    rest = {step: node for step, node in changed.items() if step not in altered}
+    return {**rest, **present(altered, sent, shape)}
+
+
+def _starting_entries(call: Call, old: JsonObject, sent: JsonObject) -> Entries:
+    """Those of the object, unless the caller rewrites them; a subresource cannot."""
+    entries = entries_of(old["metadata"])
+    claimed = sent["metadata"].get("managedFields")
+    if claimed is None or call.route.subresource or claimed == entries:
+        return entries
+    if is_reset(claimed):
+        return []
+    if found := list(claim_problems(claimed)):
+        raise invalid(call.kind, call.route.name, found)
+    return read_claims(claimed)

@@ -12,13 +12,13 @@ from typing import Any
 
 from datum_compute.api.apiextensions import ESTABLISHED, NAMES_ACCEPTED
 from datum_compute.api.conditions import TRUE
-from datum_compute.api.crd import crd_manifest
 from datum_compute.api.errors import ApiError
 from datum_compute.api.kinds import DEFINITION
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.meta.timestamps import timestamp
-from datum_compute.server import problems
+from datum_compute.api.schema.derive import crd_manifest
+from datum_compute.server.encoding.responses import forbidden, not_found
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record, indexed
 from datum_compute.store.store import Snapshot
@@ -51,9 +51,9 @@ class OwnDefinitions:
     def absence(self, kind: KindInfo[Any], key: ObjectKey) -> ApiError:
         """Why an object that is not in the store cannot be changed."""
         if self.get(key) is None:
-            return problems.not_found(kind, key.name)
+            return not_found(kind, key.name)
         why = "it is part of the platform and cannot be changed"
-        return problems.forbidden(kind, key.name, why)
+        return forbidden(kind, key.name, why)
 
 
 def _definition(kind: KindInfo[Any], now: str) -> JsonObject:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from datum_compute.api import eventsv1
+from datum_compute.api.events import RENAMED
 from datum_compute.api.kinds import EVENT, EVENTS_V1
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.store.records import Record
@@ -69,5 +69,5 @@ def _renamed(obj: JsonObject, names: Mapping[str, str]) -> JsonObject:
 
 
 VIEWS: Mapping[str, Conversion] = {
-    EVENTS_V1.resource: renamed_fields(eventsv1.RENAMED, EVENTS_V1.api_version, EVENT.api_version)
+    EVENTS_V1.resource: renamed_fields(RENAMED, EVENTS_V1.api_version, EVENT.api_version)
 }

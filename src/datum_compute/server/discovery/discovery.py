@@ -6,14 +6,16 @@ The older form is one document per group version; the newer one has everything i
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
+from datum_compute import __version__
 from datum_compute.api.http import JSON, Request, Response
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.server.discovery.resources import Catalogue, Served
 from datum_compute.server.encoding.request_options import MediaType, preferred
-from datum_compute.server.encoding.responses import json_answer
+from datum_compute.server.encoding.responses import json_answer, text_answer
 
 _AGGREGATED = MediaType(JSON, "APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
 SCALE_KIND = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
@@ -162,4 +164,35 @@ def _aggregated_kind(served: Served) -> JsonObject:
             }
             for name, verbs in served.subresources.items()
         ],
+    }
+
+
+# --- Health and version: the paths that answer without a token
+
+
+# The Kubernetes release whose API this server speaks.
+MAJOR, MINOR = "1", "34"
+
+PATHS = ("/healthz", "/livez", "/readyz", "/version")
+
+
+def health_answer(path: str, is_ready: Callable[[], bool]) -> Response:
+    if path == "/version":
+        return json_answer(version_info())
+    if path == "/readyz" and not is_ready():
+        return text_answer("not ready: the platform is starting or stopping", status=503)
+    return text_answer("ok")
+
+
+def version_info() -> JsonObject:
+    return {
+        "major": MAJOR,
+        "minor": MINOR,
+        "gitVersion": f"v{MAJOR}.{MINOR}.0+datum-{__version__}",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "",
+        "platform": "",
     }

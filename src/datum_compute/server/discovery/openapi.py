@@ -13,20 +13,121 @@ from dataclasses import dataclass
 from typing import Any
 
 from datum_compute import __version__
-from datum_compute.api.http import JSON, Response
+from datum_compute.api.http import JSON, Request, Response
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PlaneName, path_prefix
 from datum_compute.server.discovery.resources import Catalogue, Served
+from datum_compute.server.encoding.request_options import MediaType, preferred
 from datum_compute.server.encoding.responses import json_answer
-from datum_compute.server.openapimeta import (
-    META_SCHEMAS,
-    OBJECT_META,
-    SCALE_SCHEMA_NAME,
-    SCALE_SCHEMAS,
-    schema_reference,
-)
 from datum_compute.server.verbs.patch import patch_types
+
+# --- Schemas of object metadata, in our own words, for OpenAPI documents
+
+
+OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_OWNER = "io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference"
+
+
+def schema_reference(name: str) -> JsonObject:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _text(description: str) -> JsonObject:
+    return {"type": "string", "description": description}
+
+
+def _texts(description: str) -> JsonObject:
+    return {
+        "type": "object",
+        "description": description,
+        "additionalProperties": {"type": "string"},
+    }
+
+
+META_SCHEMAS: JsonObject = {
+    OBJECT_META: {
+        "type": "object",
+        "description": "What every object carries besides its spec and status.",
+        "properties": {
+            "name": _text("Unique for its kind in its namespace; cannot change."),
+            "generateName": _text("Begin of a name that the server completes, if name is empty."),
+            "namespace": _text("Where the object lives; empty for cluster-scoped kinds."),
+            "labels": _texts("Short values that selectors can match."),
+            "annotations": _texts("Values that tools keep with the object; not selectable."),
+            "finalizers": {
+                "type": "array",
+                "description": "Who must clean up before a deleted object goes.",
+                "items": {"type": "string"},
+                "x-kubernetes-list-type": "set",
+            },
+            "ownerReferences": {
+                "type": "array",
+                "description": "Objects this one goes with.",
+                "items": schema_reference(_OWNER),
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["uid"],
+            },
+            "uid": _text("Identifies this very object; set by the server."),
+            "resourceVersion": _text("Changes with every write; set by the server."),
+            "generation": {
+                "type": "integer",
+                "description": "Counts changes of the desired state; set by the server.",
+            },
+            "creationTimestamp": {**_text("Set by the server."), "format": "date-time"},
+            "deletionTimestamp": {
+                **_text("When deletion was asked for; set by the server."),
+                "format": "date-time",
+            },
+            "deletionGracePeriodSeconds": {
+                "type": "integer",
+                "description": "Set by the server.",
+            },
+        },
+    },
+    _OWNER: {
+        "type": "object",
+        "description": "An owner in the same namespace, or a cluster-scoped one.",
+        "required": ["apiVersion", "kind", "name", "uid"],
+        "properties": {
+            "apiVersion": _text("API version of the owner."),
+            "kind": _text("Kind of the owner."),
+            "name": _text("Name of the owner."),
+            "uid": _text("UID of the owner."),
+            "controller": {"type": "boolean", "description": "Whether it manages this object."},
+            "blockOwnerDeletion": {
+                "type": "boolean",
+                "description": "Whether a foreground deletion of the owner waits for this object.",
+            },
+        },
+    },
+}
+
+SCALE_SCHEMA_NAME = "io.k8s.api.autoscaling.v1.Scale"
+_REPLICAS: JsonObject = {"type": "integer", "format": "int32"}
+SCALE_SCHEMAS: JsonObject = {
+    SCALE_SCHEMA_NAME: {
+        "type": "object",
+        "description": "How many replicas an object should have, and has.",
+        "properties": {
+            "apiVersion": _text("autoscaling/v1"),
+            "kind": _text("Scale"),
+            "metadata": schema_reference(OBJECT_META),
+            "spec": {"type": "object", "properties": {"replicas": _REPLICAS}},
+            "status": {
+                "type": "object",
+                "properties": {"replicas": _REPLICAS, "selector": _text("Finds the replicas.")},
+            },
+        },
+        "x-kubernetes-group-version-kind": [
+            {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+        ],
+    }
+}
+
+
+# --- openapi
+
 
 _INDEX = "/openapi/v3"
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
@@ -213,3 +314,40 @@ def _parameter(name: str, place: str) -> JsonObject:
 
 def _group_version_kind(kind: KindInfo[Any]) -> JsonObject:
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
+
+
+# --- OpenAPI v2: a document without any kinds, for clients that will not go on without one
+# kubectl checks the items of a ``kind: List`` itself, against this document, before it sends them.
+# A kind that it does not find there it leaves to the server, which checks every field of every
+# request anyway; a document that is missing makes it give up. What the kinds look like is told in
+# v3.
+
+
+PATH = "/openapi/v2"
+_TITLE = "datum-compute; the kinds are described in /openapi/v3"
+_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+_PROTOBUF_ANSWER = _PROTOBUF.replace("@", ".")  # what is asked for is no valid media type
+
+
+def openapi_v2_answer(request: Request, path: str) -> Response | None:
+    """The answer to the path of the document, or None for any other."""
+    if path != PATH:
+        return None
+    wanted = preferred(request.headers.get("accept", ""), (MediaType(_PROTOBUF),))
+    headers = {"vary": "Accept"}
+    if wanted.name == _PROTOBUF:
+        return Response(200, _AS_PROTOBUF, _PROTOBUF_ANSWER, headers)
+    return Response(200, _AS_JSON, JSON, headers)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """A text or a message inside a protobuf message; all of these are short."""
+    assert len(content) < 128
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+_INFO = _field(1, _TITLE.encode()) + _field(2, __version__.encode())
+_AS_PROTOBUF = _field(1, b"2.0") + _field(2, _INFO)
+_AS_JSON = encode(
+    {"swagger": "2.0", "info": {"title": _TITLE, "version": __version__}, "paths": {}}
+)

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from datum_compute.api.kinds import NAMESPACE, SERVICE_ACCOUNT
+from datum_compute.api.kinds import NAMESPACE, NOTHING_HERE, SERVICE_ACCOUNT
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
-from datum_compute.api.nothinghere import NOTHING_HERE
 from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.schema.derive import PRESERVE, structural_schema
 from datum_compute.api.schema.fast_path import quick

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from datum_compute.api.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.encoding.protobuf import (
+    FIELDS_MAX,
+    LENGTH,
+    Field,
     Message,
+    TooManyFields,
+    WireError,
     data_map,
     flag,
+    json_text,
+    limit_fields,
     many,
     micro_time,
     number,
@@ -13,9 +24,85 @@ from datum_compute.server.encoding.protobuf import (
     text,
     text_map,
     texts,
+    texts_map,
     time,
 )
-from datum_compute.server.protobuf.metadata import kind_message
+from datum_compute.server.encoding.responses import shortened
+
+# --- Messages that every kind shares: metadata, owners, selectors, conditions, delete options
+
+
+_OWNER_REFERENCE = Message(
+    {
+        1: text("kind"),
+        3: text("name"),
+        4: text("uid"),
+        5: text("apiVersion"),
+        6: flag("controller", optional=True),
+        7: flag("blockOwnerDeletion", optional=True),
+    }
+)
+
+_MANAGED_FIELDS = Message(
+    {
+        1: text("manager"),
+        2: text("operation"),
+        3: text("apiVersion"),
+        4: time("time"),
+        6: text("fieldsType"),
+        7: json_text("fieldsV1"),
+        8: text("subresource"),
+    }
+)
+
+OBJECT_META = Message(
+    {
+        1: text("name"),
+        2: text("generateName"),
+        3: text("namespace"),
+        4: text("selfLink"),
+        5: text("uid"),
+        6: text("resourceVersion"),
+        7: number("generation"),
+        8: time("creationTimestamp"),
+        9: time("deletionTimestamp"),
+        10: number("deletionGracePeriodSeconds", optional=True),
+        11: text_map("labels"),
+        12: text_map("annotations"),
+        13: many("ownerReferences", _OWNER_REFERENCE),
+        14: texts("finalizers"),
+        17: many("managedFields", _MANAGED_FIELDS),
+    }
+)
+
+_REQUIREMENT = Message({1: text("key"), 2: text("operator"), 3: texts("values")})
+
+LABEL_SELECTOR = Message({1: text_map("matchLabels"), 2: many("matchExpressions", _REQUIREMENT)})
+
+# Selectors of an access review: as text, or taken apart.
+SELECTOR_ATTRIBUTES = Message({1: text("rawSelector"), 2: many("requirements", _REQUIREMENT)})
+
+_PRECONDITIONS = Message({1: text("uid", optional=True), 2: text("resourceVersion", optional=True)})
+
+DELETE_OPTIONS = Message(
+    {
+        1: number("gracePeriodSeconds", optional=True),
+        2: one("preconditions", _PRECONDITIONS, optional=True),
+        3: flag("orphanDependents", optional=True),
+        4: text("propagationPolicy", optional=True),
+        5: texts("dryRun"),
+        6: flag("ignoreStoreReadErrorWithClusterBreakingPotential", optional=True),
+    }
+)
+
+
+def kind_message(fields: Mapping[int, Field]) -> Message:
+    """A kind: its metadata and its own fields."""
+    return Message({1: one("metadata", OBJECT_META), **fields})
+
+
+# --- core
+
 
 _NAMESPACE_CONDITION = Message(
     {
@@ -125,3 +212,150 @@ SCALE = kind_message(
         3: one("status", Message({1: number("replicas"), 2: text("selector")})),
     }
 )
+
+
+# --- Roles and bindings of rbac.authorization.k8s.io
+
+
+_POLICY_RULE = Message(
+    {
+        1: texts("verbs"),
+        2: texts("apiGroups"),
+        3: texts("resources"),
+        4: texts("resourceNames"),
+        5: texts("nonResourceURLs"),
+    }
+)
+_ROLE_REFERENCE = Message({1: text("apiGroup"), 2: text("kind"), 3: text("name")})
+_SUBJECT = Message({1: text("kind"), 2: text("apiGroup"), 3: text("name"), 4: text("namespace")})
+_AGGREGATION_RULE = Message({1: many("clusterRoleSelectors", LABEL_SELECTOR)})
+
+ROLE = kind_message({2: many("rules", _POLICY_RULE)})
+CLUSTER_ROLE = kind_message(
+    {
+        2: many("rules", _POLICY_RULE),
+        3: one("aggregationRule", _AGGREGATION_RULE, optional=True),
+    }
+)
+BINDING = kind_message({2: many("subjects", _SUBJECT), 3: one("roleRef", _ROLE_REFERENCE)})
+
+
+# --- Questions about access and tokens: authorization.k8s.io and authentication.k8s.io
+# Their status is the server's answer, so only what callers ask is read.
+
+
+_RESOURCE = Message(
+    {
+        1: text("namespace"),
+        2: text("verb"),
+        3: text("group"),
+        4: text("version"),
+        5: text("resource"),
+        6: text("subresource"),
+        7: text("name"),
+        8: one("fieldSelector", SELECTOR_ATTRIBUTES, optional=True),
+        9: one("labelSelector", SELECTOR_ATTRIBUTES, optional=True),
+    }
+)
+_ATTRIBUTES = {
+    1: one("resourceAttributes", _RESOURCE, optional=True),
+    2: one("nonResourceAttributes", Message({1: text("path"), 2: text("verb")}), optional=True),
+}
+_SUBJECT_ACCESS = Message(
+    {
+        **_ATTRIBUTES,
+        3: text("user"),
+        4: texts("groups"),
+        5: texts_map("extra"),
+        6: text("uid"),
+    }
+)
+_BOUND_OBJECT = Message({1: text("kind"), 2: text("apiVersion"), 3: text("name"), 4: text("uid")})
+_TOKEN_REQUEST_SPEC = Message(
+    {
+        1: texts("audiences"),
+        3: one("boundObjectRef", _BOUND_OBJECT, optional=True),
+        4: number("expirationSeconds", optional=True),
+    }
+)
+
+SUBJECT_ACCESS_REVIEW = kind_message({2: one("spec", _SUBJECT_ACCESS)})
+SELF_SUBJECT_ACCESS_REVIEW = kind_message({2: one("spec", Message(_ATTRIBUTES))})
+SELF_SUBJECT_RULES_REVIEW = kind_message({2: one("spec", Message({1: text("namespace")}))})
+SELF_SUBJECT_REVIEW = kind_message({})
+TOKEN_REVIEW = kind_message({2: one("spec", Message({1: text("token"), 2: texts("audiences")}))})
+TOKEN_REQUEST = kind_message({2: one("spec", _TOKEN_REQUEST_SPEC)})
+
+
+# --- A protobuf body: four bytes of magic, then a message that names the kind and holds the object
+
+
+MAGIC = b"k8s\x00"
+_AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
+_RBAC = "authorization.k8s.io/v1"
+
+KINDS: Mapping[tuple[str, str], Message] = {
+    ("v1", "Namespace"): NAMESPACE,
+    ("v1", "ConfigMap"): CONFIG_MAP,
+    ("v1", "Secret"): SECRET,
+    ("v1", "ServiceAccount"): SERVICE_ACCOUNT,
+    ("v1", "Event"): CORE_EVENT,
+    ("events.k8s.io/v1", "Event"): EVENT,
+    ("coordination.k8s.io/v1", "Lease"): LEASE,
+    ("autoscaling/v1", "Scale"): SCALE,
+    (_RBAC, "Role"): ROLE,
+    (_RBAC, "ClusterRole"): CLUSTER_ROLE,
+    (_RBAC, "RoleBinding"): BINDING,
+    (_RBAC, "ClusterRoleBinding"): BINDING,
+    (_AUTHORIZATION, "SubjectAccessReview"): SUBJECT_ACCESS_REVIEW,
+    (_AUTHORIZATION, "LocalSubjectAccessReview"): SUBJECT_ACCESS_REVIEW,
+    (_AUTHORIZATION, "SelfSubjectAccessReview"): SELF_SUBJECT_ACCESS_REVIEW,
+    (_AUTHORIZATION, "SelfSubjectRulesReview"): SELF_SUBJECT_RULES_REVIEW,
+    (_AUTHENTICATION, "SelfSubjectReview"): SELF_SUBJECT_REVIEW,
+    (_AUTHENTICATION, "TokenReview"): TOKEN_REVIEW,
+    (_AUTHENTICATION, "TokenRequest"): TOKEN_REQUEST,
+}
+
+_ENVELOPE = Message(
+    {
+        1: one("type", Message({1: text("apiVersion"), 2: text("kind")})),
+        2: Field("raw", LENGTH, bytes),
+        3: text("encoding"),
+    }
+)
+
+
+def decoded_protobuf(body: bytes) -> JsonObject:
+    """The JSON object of a body; 400 when it cannot be read, 415 for a kind without a table."""
+    if not body.startswith(MAGIC):
+        raise BadRequest("the body is not Kubernetes protobuf: it must begin with 'k8s' and a zero")
+    try:
+        with limit_fields():
+            return _read_envelope(body[len(MAGIC) :])
+    except WireError as error:
+        raise BadRequest(f"the body is not valid protobuf: {error}") from error
+    except TooManyFields as error:
+        raise RequestEntityTooLarge(
+            f"the document has more than {FIELDS_MAX} fields; split it into several objects"
+        ) from error
+
+
+def _read_envelope(body: bytes) -> JsonObject:
+    envelope = _ENVELOPE.read(body)
+    if envelope.get("encoding"):
+        raise UnsupportedMediaType("a protobuf body with a content encoding is not supported")
+    named = envelope.get("type", {})
+    message = _message_of(named.get("apiVersion", ""), named.get("kind", ""))
+    return {**named, **message.read(envelope.get("raw", b""))}
+
+
+def _message_of(api_version: str, kind: str) -> Message:
+    if kind == "DeleteOptions":  # any group may carry it
+        return DELETE_OPTIONS
+    found = KINDS.get((api_version, kind))
+    if found is None:
+        shown = shortened(f"{kind or 'an object without kind'} of {api_version or 'no version'}")
+        raise UnsupportedMediaType(
+            f"protobuf is supported for built-in kinds only, not for {shown}: send application/json"
+        )
+    return found

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from datum_compute.api.errors import BadRequest
 from datum_compute.api.meta.names import label_value_problem, qualified_name_problem
-from datum_compute.server.columns import text_at
 from datum_compute.server.discovery.resources import Served
-from datum_compute.server.problems import shortened
+from datum_compute.server.encoding.representation import text_at
+from datum_compute.server.encoding.responses import shortened
 from datum_compute.store.records import Record
 from datum_compute.store.watch_log import Concerns, StoreEvent
 

@@ -16,16 +16,22 @@ from typing import Any, cast
 
 from datum_compute.api.errors import ApiError, BadRequest
 from datum_compute.api.http import Duplex, Request, Response
-from datum_compute.app.front.answers import CONTINUE, HttpDate, stream_head, switch_head, whole_head
-from datum_compute.app.front.switched import Switched
-from datum_compute.app.front.turn import Turns
 from datum_compute.server.encoding.list_body import WHOLE_BYTES_MAX
 from datum_compute.server.encoding.responses import error_answer
 from datum_compute.server.http.connection_table import ConnectionTable, Slot
 from datum_compute.server.http.eager import begun
 from datum_compute.server.http.metrics import PortMetrics
 from datum_compute.server.http.request_parser import Arrived, RequestReader, Stage
-from datum_compute.server.http.response_writer import Outgoing
+from datum_compute.server.http.response_writer import (
+    CONTINUE,
+    HttpDate,
+    Outgoing,
+    Switched,
+    Turns,
+    stream_head,
+    switch_head,
+    whole_head,
+)
 from datum_compute.server.http.send_budget import SendBudget
 from datum_compute.server.verbs.watch_stream import WatchStream
 

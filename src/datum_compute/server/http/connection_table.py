@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from datum_compute.api.errors import TooManyRequests
-from datum_compute.app.front.limits import PortLimits
+from datum_compute.server.http.send_budget import PortLimits
 
 ADDRESS, ANONYMOUS, USER, TOTAL = "address", "anonymous", "user", "total"
 RETRY_AFTER_S = 5

@@ -8,14 +8,150 @@ buffer of that size. The rest of a larger write stays here until the client has 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
 
-from datum_compute.app.front.answers import LAST_CHUNK, chunk
-from datum_compute.app.front.turn import Turns
+from datum_compute.api.http import Response
 from datum_compute.server.encoding.list_body import PIECE_BYTES, slices
 from datum_compute.server.http.send_budget import SendAccount
 from datum_compute.server.verbs.watch_stream import LARGE_LINE_BYTES, WatchStream
+
+# --- The bytes of answers: heads, chunks, the date
+
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+class HttpDate:
+    """The date as HTTP writes it; made once a second."""
+
+    def __init__(self, unix_s: Callable[[], float]) -> None:
+        self._unix_s = unix_s
+        self._second = -1
+        self._text = ""
+
+    def __call__(self) -> str:
+        now = int(self._unix_s())
+        if now != self._second:
+            self._second, self._text = now, formatdate(now, usegmt=True)
+        return self._text
+
+
+def whole_head(response: Response, date: str, *, closing: bool) -> bytes:
+    pieces = response.pieces
+    size_bytes = len(response.body) if pieces is None else pieces.size_bytes
+    return _head(response, date, f"content-length: {size_bytes}\r\n", closing)
+
+
+def stream_head(response: Response, date: str, *, chunked: bool) -> bytes:
+    """Without chunks the end of the connection is the end of the answer."""
+    framing = "transfer-encoding: chunked\r\n" if chunked else ""
+    return _head(response, date, framing, not chunked)
+
+
+def switch_head(response: Response, date: str) -> bytes:
+    """The connection leaves HTTP after it; the headers say for what."""
+    return _head(response, date, "connection: upgrade\r\n", closing=False)
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _head(response: Response, date: str, framing: str, closing: bool) -> bytes:
+    headers = response.headers
+    more = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    if more.count("\n") != len(headers) or more.count("\r") != len(headers):
+        raise ValueError("a header of an answer has a line break in it")
+    start = _start(response.status, response.content_type)
+    end = "connection: close\r\n\r\n" if closing else "\r\n"
+    return f"{start}{framing}date: {date}\r\n{more}{end}".encode("latin-1", "replace")
+
+
+@lru_cache(maxsize=64)
+def _start(status: int, content_type: str) -> str:
+    phrase = HTTPStatus(status).phrase
+    return f"HTTP/1.1 {status} {phrase}\r\ncontent-type: {content_type}\r\n"
+
+
+# --- The turns of a port: everything that is ready in one turn of the loop is answered together
+# First all requests are dispatched, then all answers written. Each half runs through its code once
+# for each connection in a row, which is kinder to the caches of the processor than switching from
+# reading to answering to encrypting and back for every single request: with 32 busy connections a
+# read costs a third less.
+
+
+logger = logging.getLogger(__name__)
+
+# Large responses are sent in pieces. All connections together send this many pieces in one pass of
+# the loop: encrypting one takes 0.1 to 0.2 ms.
+PIECES_PER_PASS = 4
+
+
+class Turns:
+    def __init__(self) -> None:
+        self._ready: list[Callable[[], None]] = []
+        self._flushes: list[Callable[[], None]] | None = None
+        self._pieces: deque[asyncio.Future[None]] = deque()
+
+    def soon(self, step: Callable[[], None]) -> None:
+        """Run ``step`` in the next turn."""
+        if not self._ready:
+            asyncio.get_running_loop().call_soon(self._run)
+        self._ready.append(step)
+
+    def at_end(self, flush: Callable[[], None]) -> bool:
+        """Run ``flush`` when the turn ends; false when there is none under way."""
+        if self._flushes is None:
+            return False
+        self._flushes.append(flush)
+        return True
+
+    def wait_for_piece(self) -> asyncio.Future[None]:
+        """Return a future that is done when the caller may send the next piece of a large response.
+        Callers take turns, and never continue in the same pass of the loop."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        if not self._pieces:
+            loop.call_soon(self._release_pieces)
+        self._pieces.append(turn)
+        return turn
+
+    def _release_pieces(self) -> None:
+        left = PIECES_PER_PASS
+        while self._pieces and left:
+            turn = self._pieces.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                left -= 1
+        if self._pieces:
+            asyncio.get_running_loop().call_soon(self._release_pieces)
+
+    def _run(self) -> None:
+        ready, self._ready = self._ready, []
+        flushes: list[Callable[[], None]] = []
+        self._flushes = flushes
+        _each(ready)
+        self._flushes = None
+        _each(flushes)
+
+
+def _each(steps: list[Callable[[], None]]) -> None:
+    """What goes wrong with one connection is not the others' affair."""
+    for step in steps:
+        try:
+            step()
+        except Exception:
+            logger.exception("a connection failed")
+
+
+# --- outgoing
+
 
 WRITE_BYTES_MAX = 32 * 1024  # two TLS records
 # Lines of a watch that are encoded at once. This is small, because each connection buffers an
@@ -196,3 +332,60 @@ def _pieces_of_line(line: bytes, *, chunked: bool) -> Iterator[bytes | memoryvie
     yield from slices(memoryview(line), WATCH_LINES_BYTES)
     if chunked:
         yield b"\r\n"
+
+
+# --- A connection that has left HTTP: bytes both ways, at the pace of who reads them
+
+
+BUFFER_BYTES_MAX = 256 * 1024
+
+
+class Switched:
+    """The ``Duplex`` of a client. What it sends waits here until somebody reads; when that is much,
+    no more is taken from it."""
+
+    def __init__(self, transport: asyncio.Transport, out: Outgoing, first: bytes) -> None:
+        self._transport = transport
+        self._out = out
+        self._arrived = bytearray(first)
+        self._news = asyncio.Event()
+        self._is_paused = False
+        self._has_ended = False
+        if first:
+            self._news.set()
+        transport.resume_reading()
+
+    # --- called by the connection
+
+    def feed(self, data: bytes) -> None:
+        self._arrived += data
+        self._news.set()
+        if len(self._arrived) > BUFFER_BYTES_MAX and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def end(self) -> None:
+        """The client has gone, or the port stops."""
+        self._has_ended = True
+        self._news.set()
+
+    # --- called by whoever talks
+
+    async def read(self) -> bytes:
+        await self._news.wait()
+        data, self._arrived = bytes(self._arrived), bytearray()
+        if not self._has_ended:
+            self._news.clear()
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return data
+
+    async def write(self, data: bytes) -> None:
+        if await self._out.wait_writable():
+            self._out.write(data)
+
+    async def aclose(self) -> None:
+        self._has_ended = True
+        self._news.set()
+        self._out.close()

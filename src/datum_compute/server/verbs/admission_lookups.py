@@ -9,16 +9,22 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from datum_compute.admission.context_rules import READING, judged, questions_of
+from datum_compute.admission.context_rules import (
+    READING,
+    REMOVING,
+    judged,
+    objections,
+    questions_before,
+    questions_of,
+)
+from datum_compute.admission.findings import invalid
 from datum_compute.admission.questions import Answers, Listing, May, Question, Removal, Write
-from datum_compute.admission.refusal import invalid
-from datum_compute.admission.removing import REMOVING, objections, questions_before
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.call import Call
-from datum_compute.server.ports import Ports
+from datum_compute.server.context import Ports
+from datum_compute.server.routing import Call
 from datum_compute.server.verbs.prepare import Proposal
 from datum_compute.store.store import Store
 

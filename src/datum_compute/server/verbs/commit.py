@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from datum_compute.api.errors import AlreadyExists, Conflict, NotFound, RequestEntityTooLarge
 from datum_compute.api.meta.codec import JsonObject, decode, encode
-from datum_compute.server import problems
 from datum_compute.server.access.escalation import check_grant
-from datum_compute.server.call import Call
+from datum_compute.server.context import Ports
 from datum_compute.server.encoding.body import stamped
-from datum_compute.server.ports import Ports
+from datum_compute.server.encoding.responses import already_exists, conflict, not_found
+from datum_compute.server.routing import Call
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
 
@@ -46,7 +46,7 @@ async def until_settled(
         except Raced:
             news = ports.store.watch(call.plane, call.kind.storage, ports.store.version(call.plane))
             await news.next_events(_WAIT_S)
-    raise problems.conflict(call.kind, name)
+    raise conflict(call.kind, name)
 
 
 async def put(
@@ -77,7 +77,7 @@ async def put(
     except Conflict as error:
         raise Raced from error
     except AlreadyExists as error:
-        raise problems.already_exists(call.kind, key.name) from error
+        raise already_exists(call.kind, key.name) from error
     return call.served.conversion.of_written(record.body)
 
 
@@ -93,7 +93,7 @@ async def remove(ports: Ports, call: Call, obj: JsonObject, *, old: Record, dry_
     except Conflict as error:
         raise Raced from error
     except NotFound as error:
-        raise problems.not_found(call.kind, old.key.name) from error
+        raise not_found(call.kind, old.key.name) from error
     return call.served.conversion.of_written(record.body)
 
 
@@ -138,4 +138,4 @@ def _too_large(call: Call, metadata: JsonObject, size: str, limit: int) -> Reque
 
 def _check_absent(ports: Ports, call: Call, key: ObjectKey, old: Record | None) -> None:
     if old is None and ports.store.get(call.plane, key) is not None:
-        raise problems.already_exists(call.kind, key.name)
+        raise already_exists(call.kind, key.name)

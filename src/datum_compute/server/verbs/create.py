@@ -14,20 +14,25 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from datum_compute.admission.authorship import with_author
+from datum_compute.admission.findings import invalid
+from datum_compute.admission.rules.controller_owned import with_author
 from datum_compute.api.errors import AlreadyExists, BadRequest, Cause
 from datum_compute.api.http import JSON, Response
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.server import problems
 from datum_compute.server.access.attributes import attributes_of
-from datum_compute.server.call import Call
+from datum_compute.server.apply.managed_fields import owned_at_creation
+from datum_compute.server.context import Ports
 from datum_compute.server.discovery.resources import Catalogue, is_namespace
 from datum_compute.server.encoding.body import decoded_body
 from datum_compute.server.encoding.representation import representation_of
-from datum_compute.server.fieldvalidation import FieldValidation, field_validation
-from datum_compute.server.options import dry_run, flag
-from datum_compute.server.ports import Ports
-from datum_compute.server.tracking import owned_at_creation
+from datum_compute.server.encoding.request_options import (
+    FieldValidation,
+    dry_run,
+    field_validation,
+    flag,
+)
+from datum_compute.server.encoding.responses import already_exists
+from datum_compute.server.routing import Call
 from datum_compute.server.verbs import commit, definitions, namespaces
 from datum_compute.server.verbs.admission_lookups import with_reading_rules
 from datum_compute.server.verbs.metadata import Incoming, read_metadata
@@ -110,7 +115,7 @@ def _check_sent_metadata(call: Call, incoming: Incoming) -> None:
     if not incoming.name and not incoming.fields.get("generateName"):
         required = "Required value: name or generateName is required"
         cause = Cause("metadata.name", "FieldValueRequired", required)
-        raise problems.invalid(call.kind, "", [cause])
+        raise invalid(call.kind, "", [cause])
 
 
 async def _created(
@@ -137,7 +142,7 @@ async def _attempt(
     if kind.namespaced:
         namespaces.check_accepts(ports, plane, identity.namespace, kind, identity.name)
     if ports.own.get(key) is not None:
-        raise problems.already_exists(kind, identity.name)
+        raise already_exists(kind, identity.name)
     if kind.defined:
         definitions.check_accepts(ports, plane, kind)
     proposal = created_object(

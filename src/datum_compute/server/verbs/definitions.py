@@ -22,9 +22,9 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import PlaneName
-from datum_compute.server import problems
+from datum_compute.server.context import Ports
 from datum_compute.server.discovery.resources import Catalogue
-from datum_compute.server.ports import Ports
+from datum_compute.server.encoding import responses as problems
 from datum_compute.server.verbs.metadata import ordered
 from datum_compute.store.journal import ObjectKey
 

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 
 import msgspec
 
+from datum_compute.admission.findings import invalid
 from datum_compute.api.errors import BadRequest, Cause, Invalid, NotFound
 from datum_compute.api.http import Response
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode, typed
-from datum_compute.server import problems
-from datum_compute.server.call import Call
+from datum_compute.server.context import Ports
 from datum_compute.server.discovery.resources import Catalogue, is_namespace
 from datum_compute.server.encoding.body import decoded_body, same
 from datum_compute.server.encoding.list_body import ENCODED_BYTES_MAX
 from datum_compute.server.encoding.representation import representation_of
-from datum_compute.server.encoding.responses import json_answer, list_answer
+from datum_compute.server.encoding.request_options import choice, dry_run, flag, is_dry_run, number
+from datum_compute.server.encoding.responses import conflict, json_answer, list_answer, shortened
 from datum_compute.server.encoding.selectors import build_matcher
 from datum_compute.server.flowcontrol.control import filter_in_turns, map_in_turns
-from datum_compute.server.options import choice, dry_run, flag, is_dry_run, number
-from datum_compute.server.ports import Ports
+from datum_compute.server.routing import Call
 from datum_compute.server.verbs import commit, definitions, namespaces
 from datum_compute.server.verbs.admission_lookups import check_removal
 from datum_compute.server.verbs.metadata import ordered, terminating_metadata
@@ -193,7 +193,7 @@ def _delete_options(call: Call) -> DeleteOptions:
     """From the body and the query; the body is optional."""
     wire = _wire_options(call) if call.request.body else _WireOptions()
     if wire.kind != "DeleteOptions":
-        raise BadRequest(f"the body must be DeleteOptions, not {problems.shortened(wire.kind)}")
+        raise BadRequest(f"the body must be DeleteOptions, not {shortened(wire.kind)}")
     number(call.query, "gracePeriodSeconds")
     if (wire.grace_period_seconds or 0) < 0:
         raise Invalid("gracePeriodSeconds: Invalid value: must be greater than or equal to 0")
@@ -223,12 +223,12 @@ def _policy(call: Call, wire: _WireOptions) -> str:
     if policy and orphans is not None:
         why = "Invalid value: orphanDependents and propagationPolicy cannot be both set"
         cause = Cause("propagationPolicy", "FieldValueInvalid", why)
-        raise problems.invalid(call.kind, call.route.name, [cause])
+        raise invalid(call.kind, call.route.name, [cause])
     if policy and policy not in _POLICIES:
         listed = ", ".join(f'"{p}"' for p in _POLICIES)
-        why = f'Unsupported value: "{problems.shortened(policy)}": supported values: {listed}'
+        why = f'Unsupported value: "{shortened(policy)}": supported values: {listed}'
         cause = Cause("propagationPolicy", "FieldValueNotSupported", why)
-        raise problems.invalid(call.kind, call.route.name, [cause])
+        raise invalid(call.kind, call.route.name, [cause])
     return policy or {None: "", True: "Orphan", False: "Background"}[orphans]
 
 
@@ -236,16 +236,16 @@ def _check_preconditions(call: Call, old: JsonObject, options: DeleteOptions) ->
     metadata = old["metadata"]
     name = metadata["name"]
     if options.uid and options.uid != metadata["uid"]:
-        raise problems.conflict(call.kind, name, _mismatch("UID", options.uid, metadata["uid"]))
+        raise conflict(call.kind, name, _mismatch("UID", options.uid, metadata["uid"]))
     present = metadata["resourceVersion"]
     if options.version and options.version != present:
         why = _mismatch("ResourceVersion", options.version, present)
-        raise problems.conflict(call.kind, name, why)
+        raise conflict(call.kind, name, why)
 
 
 def _mismatch(what: str, wanted: str, present: str) -> str:
     return (
-        f"Precondition failed: {what} in precondition: {problems.shortened(wanted)}, "
+        f"Precondition failed: {what} in precondition: {shortened(wanted)}, "
         f"{what} in object meta: {present}"
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 from datum_compute.api.errors import BadRequest, Invalid
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.server.encoding.body import DEPTH_MAX, check_depth, count_values, json_type
-from datum_compute.server.problems import shortened
+from datum_compute.server.encoding.responses import shortened
 
 OPERATIONS_MAX = 10_000
 COPIED_BYTES_MAX = 3 * 1024 * 1024

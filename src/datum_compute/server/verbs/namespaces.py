@@ -14,10 +14,10 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PlaneName
-from datum_compute.api.quotametrics import QUOTA_NAMESPACE
-from datum_compute.server import problems
+from datum_compute.api.quota import QUOTA_NAMESPACE
+from datum_compute.server.context import Ports
 from datum_compute.server.discovery.resources import Catalogue
-from datum_compute.server.ports import Ports
+from datum_compute.server.encoding.responses import conflict, field_forbidden, forbidden, not_found
 from datum_compute.server.verbs.metadata import ordered
 from datum_compute.store.journal import ObjectKey
 
@@ -55,7 +55,7 @@ def finalizer_problems(new: JsonObject, old: JsonObject) -> list[Cause]:
     if not added:
         return []
     why = "no finalizers can be added to a namespace that is being deleted"
-    return [problems.field_forbidden("spec.finalizers", why)]
+    return [field_forbidden("spec.finalizers", why)]
 
 
 def check_accepts(
@@ -64,7 +64,7 @@ def check_accepts(
     """Raise unless objects may be created in the namespace."""
     record = ports.store.get(plane, ObjectKey(NAMESPACE.resource, "", namespace))
     if record is None:
-        raise problems.not_found(NAMESPACE, namespace)
+        raise not_found(NAMESPACE, namespace)
     if record.terminating:
         cause = Cause(
             "metadata.namespace",
@@ -74,7 +74,7 @@ def check_accepts(
         why = (
             f"unable to create new content in namespace {namespace} because it is being terminated"
         )
-        raise problems.forbidden(kind, name, why, [cause])
+        raise forbidden(kind, name, why, [cause])
 
 
 def check_may_go(kind: KindInfo[Any], name: str) -> None:
@@ -97,7 +97,7 @@ def check_empty(ports: Ports, catalogue: Catalogue, plane: PlaneName, namespace:
     if found:
         shown = ", ".join(found[:_SHOWN_MAX]) + (", ..." if len(found) > _SHOWN_MAX else "")
         why = f"the namespace still holds {len(found)} objects ({shown}); delete them first"
-        raise problems.conflict(NAMESPACE, namespace, why)
+        raise conflict(NAMESPACE, namespace, why)
     if ports.creations.any_in_namespace(plane, namespace):
         why = "an object is being created in the namespace; try again"
-        raise problems.conflict(NAMESPACE, namespace, why)
+        raise conflict(NAMESPACE, namespace, why)

@@ -16,13 +16,16 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.json_patch import merged
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.server.apply.apply import apply
-from datum_compute.server.call import Call
+from datum_compute.server.apply.managed_fields import invalid_option
+from datum_compute.server.context import Ports
 from datum_compute.server.discovery.resources import Catalogue
 from datum_compute.server.encoding.body import as_object, decoded_json
-from datum_compute.server.encoding.request_options import content_type, unsupported
-from datum_compute.server.fieldvalidation import field_validation
-from datum_compute.server.ports import Ports
-from datum_compute.server.tracking import invalid_option
+from datum_compute.server.encoding.request_options import (
+    content_type,
+    field_validation,
+    unsupported,
+)
+from datum_compute.server.routing import Call
 from datum_compute.server.verbs.json_patch import patched
 from datum_compute.server.verbs.strategic_merge import strategically_merged
 from datum_compute.server.verbs.update import Change, change_object, plain_owner

@@ -14,22 +14,28 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from datum_compute.admission.chain import admit
-from datum_compute.admission.unsupported import unsupported_fields
+from datum_compute.admission.chain import admit, unsupported_fields
+from datum_compute.admission.findings import invalid
 from datum_compute.api.errors import BadRequest, Cause, Invalid, RequestEntityTooLarge
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.report import limit_causes
 from datum_compute.api.schema.validate import Report
-from datum_compute.server import problems
 from datum_compute.server.discovery.resources import Served, is_namespace
 from datum_compute.server.encoding.body import same_fields
-from datum_compute.server.fieldvalidation import FieldValidation
-from datum_compute.server.names import metadata_problems
+from datum_compute.server.encoding.request_options import FieldValidation
+from datum_compute.server.encoding.responses import (
+    conflict,
+    field_error,
+    field_forbidden,
+    shortened,
+    stopped_check,
+)
 from datum_compute.server.verbs import namespaces
 from datum_compute.server.verbs.metadata import (
     Incoming,
     created_metadata,
+    metadata_problems,
     read_metadata,
     updated_metadata,
     with_next_generation,
@@ -50,7 +56,7 @@ class Proposal(msgspec.Struct, frozen=True):
         is said first: it is often the reason why a known one is missing."""
         headers = validation.enforce(kind, self.unknown, self.warnings)
         if self.causes:
-            raise problems.invalid(kind, self.obj["metadata"].get("name", ""), self.causes)
+            raise invalid(kind, self.obj["metadata"].get("name", ""), self.causes)
         return headers
 
 
@@ -73,7 +79,7 @@ def identified(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
         if not found:
             raise BadRequest(f"Object '{field}' is missing: it must be {expected!r}")
         if found != expected:
-            shown = problems.shortened(str(found))
+            shown = shortened(str(found))
             raise BadRequest(
                 f"the {field} in the data ({shown}) does not match the expected {field} "
                 f"({expected})"
@@ -151,7 +157,7 @@ def _with_status(served: Served, rest: Proposal, status: Any) -> Proposal:
     try:
         checked = served.check_status(status, "status", report)
     except (Invalid, RequestEntityTooLarge) as error:
-        raise problems.stopped_check(error, served.kind, rest.obj, report) from error
+        raise stopped_check(error, served.kind, rest.obj, report) from error
     return replace(
         rest,
         obj={**rest.obj, "status": checked},
@@ -198,26 +204,26 @@ def _matching_metadata(
     name, namespace = present["name"], present.get("namespace", "")
     if incoming.name != name:
         raise BadRequest(
-            f"the name of the object ({problems.shortened(incoming.name)}) does not match the "
+            f"the name of the object ({shortened(incoming.name)}) does not match the "
             f"name on the URL ({name})"
         )
     if incoming.namespace and incoming.namespace != namespace:
         raise BadRequest(
-            f"the namespace of the object ({problems.shortened(incoming.namespace)}) does not "
+            f"the namespace of the object ({shortened(incoming.namespace)}) does not "
             f"match the namespace on the request ({namespace})"
         )
     if incoming.uid and incoming.uid != present["uid"]:
         why = (
-            f"Precondition failed: UID in precondition: {problems.shortened(incoming.uid)}, "
+            f"Precondition failed: UID in precondition: {shortened(incoming.uid)}, "
             f"UID in object meta: {present['uid']}"
         )
-        raise problems.conflict(kind, name, why)
+        raise conflict(kind, name, why)
     if not incoming.version and needs_version and kind.needs_version:
         why = "must be specified for an update"
         field = "metadata.resourceVersion"
-        raise problems.invalid(kind, name, [problems.field_error(field, "", why)])
+        raise invalid(kind, name, [field_error(field, "", why)])
     if incoming.version and incoming.version != present["resourceVersion"]:
-        raise problems.conflict(kind, name)
+        raise conflict(kind, name)
     return incoming
 
 
@@ -228,7 +234,7 @@ def _new_finalizers(metadata: JsonObject, old: JsonObject) -> list[Cause]:
     if not added:
         return []
     why = "no new finalizers can be added if the object is being deleted, found new finalizers "
-    return [problems.field_forbidden("metadata.finalizers", why + ", ".join(added))]
+    return [field_forbidden("metadata.finalizers", why + ", ".join(added))]
 
 
 def _checked(
@@ -243,7 +249,7 @@ def _checked(
     try:
         checked = served.check_main(new, "", report)
     except (Invalid, RequestEntityTooLarge) as error:
-        raise problems.stopped_check(error, served.kind, new, report) from error
+        raise stopped_check(error, served.kind, new, report) from error
     admitted, more = (checked, []) if report.errors else admit(served.kind, checked, old)
     if not report.unknown:
         found = limit_causes(chain(causes, report.errors, more))

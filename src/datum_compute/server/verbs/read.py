@@ -7,25 +7,107 @@ watch log.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from datum_compute.api.errors import BadRequest, Cause, Invalid
+import msgspec
+
+from datum_compute.api.errors import BadRequest, Cause, Invalid, Timeout
 from datum_compute.api.http import Response
-from datum_compute.api.meta.codec import JsonObject
-from datum_compute.server import problems
-from datum_compute.server.call import Call
-from datum_compute.server.continuation import Continuation, continue_token, read_continue_token
+from datum_compute.api.meta.codec import DecodeError, JsonObject, decode_as, encode
+from datum_compute.api.planes import PlaneName
+from datum_compute.server.context import Ports
 from datum_compute.server.encoding.list_body import ENCODED_BYTES_MAX
 from datum_compute.server.encoding.representation import Representation, representation_of
-from datum_compute.server.encoding.responses import json_answer, list_answer
+from datum_compute.server.encoding.request_options import choice, number
+from datum_compute.server.encoding.responses import (
+    field_forbidden,
+    json_answer,
+    list_answer,
+    not_found,
+)
 from datum_compute.server.encoding.selectors import build_matcher, has_selector
 from datum_compute.server.flowcontrol.control import filter_in_turns
-from datum_compute.server.history import check_reached, snapshot_at
-from datum_compute.server.options import choice, number
-from datum_compute.server.ports import Ports
+from datum_compute.server.routing import Call
 from datum_compute.server.verbs import scale
+from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
-from datum_compute.store.store import Snapshot
+from datum_compute.store.store import Snapshot, Store
+
+# --- Continue tokens: the version a paged list is pinned to and the last object it showed
+
+
+class _Wire(msgspec.Struct, frozen=True):
+    v: int
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    version: int
+    namespace: str
+    name: str
+
+
+def continue_token(at: Continuation) -> str:
+    body = encode(_Wire(at.version, at.namespace, at.name))
+    return base64.urlsafe_b64encode(body).decode().rstrip("=")
+
+
+def read_continue_token(token: str) -> Continuation:
+    try:
+        body = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
+        wire = decode_as(body, _Wire)
+    except (binascii.Error, UnicodeError, ValueError, DecodeError) as error:
+        raise BadRequest("continue key is not valid: start the list again without it") from error
+    if wire.v < 0:
+        raise BadRequest("continue key is not valid: start the list again without it")
+    return Continuation(wire.v, wire.namespace, wire.name)
+
+
+# --- A list at an earlier version, as far back as the watch log reaches
+# The pages of one list and exact versions need it.
+#
+# The log has the previous record of every change, so the list is the present one with the changes
+# since then undone.
+
+
+async def snapshot_at(
+    store: Store, plane: PlaneName, resource: str, namespace: str | None, version: int
+) -> Snapshot:
+    """Return the records of a resource at a version. Raises Expired if that is too long ago."""
+    check_reached(store, plane, version)
+    changes = store.watch(plane, resource, version)
+    present = store.snapshot(plane, resource, namespace)
+    if present.version == version:
+        return present
+    records: dict[ObjectKey, Record | None] = {record.key: record for record in present.records}
+    events = []
+    while more := await changes.next_events(0):
+        events += more
+    for event in reversed(events):
+        if namespace in (None, event.record.key.namespace):
+            records[event.record.key] = event.previous
+    kept = [record for _, record in sorted(records.items()) if record is not None]
+    return Snapshot(version, kept)
+
+
+def check_reached(store: Store, plane: PlaneName, version: int) -> None:
+    """A version from the future cannot be answered; the caller may come back for it."""
+    present = store.version(plane)
+    if version > present:
+        raise Timeout(
+            f"Too large resource version: {version}, current: {present}",
+            causes=[Cause("", "ResourceVersionTooLarge", "Too large resource version")],
+            retry_after_s=1,
+        )
+
+
+# --- read
+
 
 EXACT, NOT_OLDER = "Exact", "NotOlderThan"
 
@@ -35,7 +117,7 @@ async def get(ports: Ports, call: Call) -> Response:
     check_reached(ports.store, call.plane, number(call.query, "resourceVersion") or 0)
     record = ports.store.get(call.plane, call.key) or ports.own.get(call.key)
     if record is None:
-        raise problems.not_found(call.kind, call.route.name)
+        raise not_found(call.kind, call.route.name)
     if scale.is_scale(call):
         return json_answer(scale.scale_of(call.served, call.served.conversion.object_of(record)))
     return json_answer(shown.single(call.served.conversion.body_of(record)))
@@ -45,7 +127,7 @@ async def list_objects(ports: Ports, call: Call) -> Response:
     shown = representation_of(call, ports.clock)
     if "sendInitialEvents" in call.query:
         why = "sendInitialEvents is forbidden for list"
-        raise Invalid(why, causes=[problems.field_forbidden("sendInitialEvents", why)])
+        raise Invalid(why, causes=[field_forbidden("sendInitialEvents", why)])
     limit = number(call.query, "limit") or 0
     token = call.query.get("continue", "")
     after = read_continue_token(token) if token else None

@@ -12,10 +12,10 @@ from typing import Any
 from datum_compute.api.errors import BadRequest, Invalid
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.json_path import field_names, value_at, with_value_at
-from datum_compute.server import problems
-from datum_compute.server.call import Call
 from datum_compute.server.discovery.resources import Served
 from datum_compute.server.encoding.body import as_object
+from datum_compute.server.encoding.responses import field_error, shortened
+from datum_compute.server.routing import Call
 
 GROUP, VERSION, KIND = "autoscaling", "v1", "Scale"
 REPLICAS_MAX = 2**31 - 1
@@ -64,7 +64,7 @@ def _applied(call: Call, old: JsonObject, scale: JsonObject) -> JsonObject:
     replicas = as_object(scale.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         why = "must be a whole number, greater than or equal to 0"
-        raise _invalid(call, problems.shortened(str(replicas)), why)
+        raise _invalid(call, shortened(str(replicas)), why)
     if replicas > REPLICAS_MAX:
         raise _invalid(call, str(replicas), f"must be at most {REPLICAS_MAX}")
     names = field_names(call.kind.scale.spec_replicas_path)
@@ -76,7 +76,7 @@ def _applied(call: Call, old: JsonObject, scale: JsonObject) -> JsonObject:
 
 
 def _invalid(call: Call, value: str, why: str) -> Invalid:
-    cause = problems.field_error("spec.replicas", value, why)
+    cause = field_error("spec.replicas", value, why)
     name = call.route.name
     message = f'{KIND}.{GROUP} "{name}" is invalid: {cause.field}: {cause.message}'
     return Invalid(message, name=name, group=GROUP, kind=KIND, causes=[cause])

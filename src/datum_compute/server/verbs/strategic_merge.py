@@ -18,7 +18,7 @@ from datum_compute.api.meta.objects import KindInfo
 from datum_compute.server.apply.field_shape import canonical_text
 from datum_compute.server.apply.merge import merged_order
 from datum_compute.server.encoding.body import json_type
-from datum_compute.server.problems import shortened
+from datum_compute.server.encoding.responses import shortened
 
 _Path = tuple[str, ...]
 _MergeKeys = Mapping[_Path, str]

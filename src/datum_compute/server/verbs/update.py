@@ -9,22 +9,28 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
-from datum_compute.admission.authorship import with_author
+from datum_compute.admission.rules.controller_owned import (
+    RELEASE,
+    guard_causes,
+    released_guards,
+    with_author,
+    with_guards,
+)
 from datum_compute.api.errors import BadRequest
 from datum_compute.api.http import Response
 from datum_compute.api.meta.codec import JsonObject, decode
-from datum_compute.server import problems
-from datum_compute.server.call import Call
+from datum_compute.server.access.attributes import Attributes
+from datum_compute.server.access.authorization import Authorizer
+from datum_compute.server.apply.managed_fields import owned_after_update
+from datum_compute.server.context import Ports
 from datum_compute.server.discovery.resources import Catalogue, Served, is_namespace
 from datum_compute.server.encoding.body import decoded_body, same
 from datum_compute.server.encoding.representation import representation_of
-from datum_compute.server.encoding.responses import json_answer
-from datum_compute.server.fieldvalidation import FieldValidation, field_validation
-from datum_compute.server.guards import with_guard_rule, with_kept_guards
-from datum_compute.server.options import dry_run
-from datum_compute.server.ports import Ports
-from datum_compute.server.tracking import owned_after_update
+from datum_compute.server.encoding.request_options import FieldValidation, dry_run, field_validation
+from datum_compute.server.encoding.responses import json_answer, shortened
+from datum_compute.server.routing import Call
 from datum_compute.server.verbs import commit, definitions, namespaces, scale
 from datum_compute.server.verbs.admission_lookups import with_reading_rules
 from datum_compute.server.verbs.create import check_may_create, create_object, creation_of
@@ -38,6 +44,36 @@ from datum_compute.server.verbs.prepare import (
 )
 from datum_compute.server.verbs.scale import is_scale
 from datum_compute.store.records import Record
+
+# --- Who may take away a finalizer that stands for something of the platform's
+# (admission/finalizers) Like the rules about roles this asks who writes, so it lies here and not in
+# the admission chain.
+
+
+def with_kept_guards(
+    authorizer: Authorizer, call: Call, sent: JsonObject, old: JsonObject
+) -> JsonObject:
+    """What a PUT replaces the object with."""
+    kept = with_guards(call.kind, sent, old)
+    return sent if kept is sent or _may_release(authorizer, call) else kept
+
+
+def with_guard_rule(
+    authorizer: Authorizer, call: Call, proposal: Proposal, old: JsonObject
+) -> Proposal:
+    released = released_guards(call.kind, proposal.obj, old)
+    if not released or _may_release(authorizer, call):
+        return proposal
+    return replace(proposal, causes=(*proposal.causes, *guard_causes(call.kind, released)))
+
+
+def _may_release(authorizer: Authorizer, call: Call) -> bool:
+    route = call.route
+    wanted = Attributes(RELEASE, call.kind.group, call.kind.plural, "", route.namespace, route.name)
+    return authorizer.allows(call.user, call.plane, wanted)
+
+
+# --- update
 
 
 class _Rewrite(Protocol):
@@ -95,7 +131,7 @@ def _put_new(
     named = read_metadata(body).name
     if named != call.route.name:
         raise BadRequest(
-            f"the name of the object ({problems.shortened(named)}) does not match the name on "
+            f"the name of the object ({shortened(named)}) does not match the name on "
             f"the URL ({call.route.name})"
         )
     creation = creation_of(ports, call, body, validation)

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 
 from datum_compute.api.errors import Expired, Invalid, ServiceUnavailable
 from datum_compute.api.http import Response
-from datum_compute.server.call import Call
+from datum_compute.server.context import Ports
 from datum_compute.server.encoding.representation import representation_of
+from datum_compute.server.encoding.request_options import choice, flag, number
+from datum_compute.server.encoding.responses import field_forbidden
 from datum_compute.server.encoding.selectors import build_matcher, build_wake_filter
-from datum_compute.server.eventlines import EventLines, error_line
-from datum_compute.server.history import check_reached
-from datum_compute.server.options import choice, flag, number
-from datum_compute.server.ports import Ports
-from datum_compute.server.problems import field_forbidden
-from datum_compute.server.verbs.read import EXACT, NOT_OLDER
+from datum_compute.server.routing import Call
+from datum_compute.server.verbs.event_encoder import EventLines, error_line
+from datum_compute.server.verbs.read import EXACT, NOT_OLDER, check_reached
 from datum_compute.server.verbs.watch_stream import Source, WatchStream
 from datum_compute.store.store import Snapshot
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from datum_compute.api.errors import Expired
-from datum_compute.server.eventlines import EventLines, error_line
 from datum_compute.server.flowcontrol.control import LoopWork
+from datum_compute.server.verbs.event_encoder import EventLines, error_line
 from datum_compute.server.verbs.long_requests import OpenStreams
 from datum_compute.store.watch_log import StoreEvent, Watch
 

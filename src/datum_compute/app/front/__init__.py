@@ -1,1 +1,0 @@
-"""Modules that move to their new packages next."""
