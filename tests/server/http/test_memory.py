@@ -24,9 +24,11 @@ MIB = 1024 * 1024
 class Process:
     """A process with resident memory. A trim returns what is free."""
 
+    clock: Clock
     used: int = 100 * MIB
     free: int = 0
     trims: int = 0
+    trim_s: float = 0.0
 
     def resident(self) -> int:
         return self.used + self.free
@@ -34,6 +36,7 @@ class Process:
     def trim(self) -> None:
         self.trims += 1
         self.free = 0
+        self.clock.now_s += self.trim_s
 
 
 @dataclass
@@ -61,10 +64,10 @@ class Clock:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    process, clock = Process(), Clock()
-    trimmer = MemoryTrimmer(lambda: None, process.resident, process.trim)
-    monkeypatch.setattr(trimmer, "_now_s", clock)
+def world() -> World:
+    clock = Clock()
+    process = Process(clock)
+    trimmer = MemoryTrimmer(lambda: None, process.resident, process.trim, clock)
     return World(process, trimmer, clock)
 
 
@@ -120,16 +123,11 @@ async def test_a_small_process_is_not_trimmed(world: World) -> None:
     world.trimmer.stop()
 
 
-async def test_a_slow_trim_is_followed_by_a_long_pause(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow_s = 1.0
-    monkeypatch.setattr(
-        "datum_compute.server.http.memory._measure_s", lambda trim: trim() or slow_s
-    )
+async def test_a_slow_trim_is_followed_by_a_long_pause(world: World) -> None:
+    world.process.trim_s = 1.0
     world.trimmer.start()
     caused = []
-    for _ in range(2 * int(slow_s / TIME_SHARE_MAX / CHECK_EVERY_S)):
+    for _ in range(2 * int(world.process.trim_s / TIME_SHARE_MAX / CHECK_EVERY_S)):
         world.process.free += 100 * MIB  # the flood continues
         caused.append(await world.check())
     assert sum(caused) == 2

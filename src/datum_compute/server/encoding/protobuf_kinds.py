@@ -292,7 +292,7 @@ TOKEN_REQUEST = kind_message({2: one("spec", _TOKEN_REQUEST_SPEC)})
 
 MAGIC = b"k8s\x00"
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
-_RBAC = "authorization.k8s.io/v1"
+_RBAC = "rbac.authorization.k8s.io/v1"
 
 KINDS: Mapping[tuple[str, str], Message] = {
     ("v1", "Namespace"): NAMESPACE,

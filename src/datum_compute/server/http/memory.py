@@ -27,18 +27,23 @@ RELEASED_BYTES_MIN = 32 * 1024 * 1024
 
 
 class MemoryTrimmer:
-    """``read_resident`` returns the resident bytes of the process, None if they are unknown.
-    ``trim`` runs in a thread."""
+    """Returns freed memory when the process has grown.
+
+    ``read_resident`` returns the resident bytes of the process, None if they are unknown. ``trim``
+    runs in a thread. ``clock`` returns seconds; by default it is the clock of the loop.
+    """
 
     def __init__(
         self,
         on_trim: Callable[[], None],
         read_resident: Callable[[], int | None] | None = None,
         trim: Callable[[], object] | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._on_trim = on_trim
         self._read_resident = read_resident or resident_bytes
         self._trim = trim or _trim_heap
+        self._clock = clock or _loop_time
         self._start_bytes: int | None = None
         self._trimmed_bytes = 0  # resident memory after the last trim
         self._released_bytes = 0
@@ -67,7 +72,7 @@ class MemoryTrimmer:
         resident = self._read_resident()
         if resident is None or self._start_bytes is None or self._trimming is not None:
             return None
-        now_s = self._now_s()
+        now_s = self._clock()
         if resident - self._start_bytes < EXCESS_BYTES_MIN or now_s < self._earliest_trim_s:
             return None
         grown_bytes = max(self._released_bytes, resident - self._trimmed_bytes)
@@ -88,9 +93,9 @@ class MemoryTrimmer:
     async def _trim_in_thread(self, before_bytes: int) -> None:
         self._released_bytes = 0
         try:
-            start_s = self._now_s()
+            start_s = self._clock()
             await asyncio.get_running_loop().run_in_executor(None, self._trim)
-            took_s = self._now_s() - start_s
+            took_s = self._clock() - start_s
         finally:
             self._trimming = None
         self._on_trim()
@@ -99,11 +104,12 @@ class MemoryTrimmer:
             self._pause_s = min(2 * self._pause_s, TRIM_EVERY_MAX_S)
         else:
             self._pause_s = CHECK_EVERY_S
-        self._next_trim_s = self._now_s() + self._pause_s
-        self._earliest_trim_s = self._now_s() + took_s / TIME_SHARE_MAX
+        self._next_trim_s = self._clock() + self._pause_s
+        self._earliest_trim_s = self._clock() + took_s / TIME_SHARE_MAX
 
-    def _now_s(self) -> float:
-        return asyncio.get_running_loop().time()
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def resident_bytes() -> int | None:
