@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.onlooker import Onlooker
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.plane import (
+from datum_compute.api.http import Request, Response
+from datum_compute.api.planes import (
     HUB,
     PLATFORM,
     PlaneName,
@@ -20,15 +20,15 @@ from datum_compute.api.plane import (
     path_prefix,
     project_plane,
 )
-from datum_compute.api.quotametrics import DEFAULT_LIMITS
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.ports import real_ports
-from datum_compute.app.serving import settle_memory
-from datum_compute.app.wiring import MANAGER_AGENT, Layout, Platform
+from datum_compute.api.quota import DEFAULT_LIMITS
+from datum_compute.app.environment import real_ports
+from datum_compute.app.platform import MANAGER_AGENT, PlaneLayout, Platform
+from datum_compute.app.process import settle_memory
+from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.client.transport import Transport
-from datum_compute.client.troubled import Trouble, TroubledTransport
+from datum_compute.client.transport.faults import Fault, FaultyTransport
+from datum_compute.client.transport.in_process import InProcessTransport
+from datum_compute.client.transport.interface import Transport
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.store.sqlite import SqliteJournal
 
@@ -56,7 +56,7 @@ class World:
     cells: tuple[str, ...]
     platform: Platform = field(init=False)
     writes: int = 0
-    troubles: dict[str, Trouble] = field(default_factory=dict)
+    troubles: dict[str, Fault] = field(default_factory=dict)
     onlooker: Onlooker = field(init=False)
 
     def client(self, plane: PlaneName) -> Client:
@@ -64,7 +64,7 @@ class World:
 
     def reach(self, plane: PlaneName) -> Client:
         inner = InProcessTransport(self.platform.dispatch)
-        counted = _Counting(TroubledTransport(inner, lambda: self.troubles.get(plane)), self)
+        counted = _Counting(FaultyTransport(inner, lambda: self.troubles.get(plane)), self)
         return Client(counted, prefix=path_prefix(plane), token="manager", agent=MANAGER_AGENT)
 
     async def quiet(self, seconds: float = 2.0) -> None:
@@ -84,7 +84,7 @@ async def new_world(
         cell_plane(name): SimulatedDriver(MachineTable(), now=ports.unix_s) for name in names
     }
     limits = {name: limit * _PLENTY for name, limit in DEFAULT_LIMITS.items()}
-    layout = Layout((PROJECT,), drivers, limits=limits)
+    layout = PlaneLayout((PROJECT,), drivers, limits=limits)
     tokens = {plane: f"user-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, *drivers)}
     journal = SqliteJournal(state / "bench.db")
     world.platform = Platform(

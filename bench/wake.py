@@ -17,13 +17,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.measurement import Measurement
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.scaletozero import SleepMode
-from datum_compute.app.traffic.proxy import Proxy
-from datum_compute.app.traffic.sleepers import Sleepers
-from datum_compute.app.traffic.wakes import WakeBook
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.planes import cell_plane
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.traffic import Backend, SleepPolicy
+from datum_compute.ingress.activations import WakeBook
+from datum_compute.ingress.idle_scaler import IdleScaler
+from datum_compute.ingress.proxy import Proxy
 from tests.containers.cells import ID, Cell, an_interface
 from tests.containers.engine import TestEngine, missing_programs
 
@@ -110,7 +110,7 @@ async def _both(engine: TestEngine, state: Path) -> tuple[Taken, Taken]:
 
 async def _rounds(cell: Cell, bare: Engine, address: str, mode: SleepMode) -> Taken:
     book = WakeBook(time.time, time.monotonic)
-    sleepers = Sleepers({CELL: cell.driver}, time.monotonic, book)
+    sleepers = IdleScaler({CELL: cell.driver}, time.monotonic, book)
     proxy = Proxy(sleepers, book, time.monotonic)
     taken, again = Taken(), ("unpause", "start")[mode == "stop"]
     backend = Backend(CELL, ID, address, 8080, SleepPolicy(IDLE_S, mode, 10.0))

@@ -17,8 +17,8 @@ from random import Random
 from typing import Any, Protocol
 
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.plane import (
+from datum_compute.api.http import Request, Response
+from datum_compute.api.planes import (
     HUB,
     PLATFORM,
     PlaneName,
@@ -27,24 +27,24 @@ from datum_compute.api.plane import (
     plane_role,
     project_plane,
 )
-from datum_compute.api.quotametrics import DEFAULT_LIMITS
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import (
+from datum_compute.api.quota import DEFAULT_LIMITS
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import (
     BOOTSTRAP,
     EVERYTHING,
     MANAGER_AGENT,
-    Layout,
+    PlaneLayout,
     Platform,
-    Safeguards,
+    SecurityOptions,
     build_manager,
 )
+from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
-from datum_compute.client.transport import Transport
+from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from testkit.sim.disk import CommitHook, Disk, DiskJournal
 from testkit.sim.loop import HOST, VirtualLoop
 from testkit.sim.network import TIMEOUT_S, Around
@@ -278,7 +278,9 @@ class SimulatedHost:
         credentials = around.credentials
         if roles.joins:
             credentials = replace(credentials, hub=HUB_TOKEN)
-        guarded = Safeguards(certify=certifier(self.unix_s)) if roles.members else Safeguards()
+        guarded = (
+            SecurityOptions(certify=certifier(self.unix_s)) if roles.members else SecurityOptions()
+        )
         drivers = {
             plane: around.providers[plane].driver()
             for plane in roles.serves
@@ -288,7 +290,7 @@ class SimulatedHost:
             elapsed_s = around.loop.time
             self.traffic = SimulatedTraffic(drivers, around.providers, self.unix_s, elapsed_s)
         return Platform(
-            Layout(
+            PlaneLayout(
                 tuple(p for p in roles.serves if plane_role(p) == "project"),
                 self.traffic.drivers if self.traffic is not None else drivers,
                 centre=roles.centre,

@@ -6,22 +6,21 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from datum_compute.admission.cities import LOCATIONS
-from datum_compute.admission.clientlookups import ClientLookups, access_review
-from datum_compute.admission.questions import May
+from datum_compute.admission.questions import AccessQuery
 from datum_compute.admission.review import Requester
-from datum_compute.admission.sizes import TYPES
+from datum_compute.admission.rules.workload_references import LOCATIONS, TYPES
+from datum_compute.admission.webhook import ClientLookups, access_review
 from datum_compute.api.errors import Unauthorized
-from datum_compute.api.plane import PLATFORM, PlaneName, path_prefix
+from datum_compute.api.planes import PLATFORM, PlaneName, path_prefix
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
 from tests.server.granting import grant, rule
 from tests.server.running_server import CITIES, PROJECT, TOKEN, Server, running_server
 from tests.server.test_instance_types import TYPES as TYPES_PATH
 
 ANN = Requester("ann", "42", ("dev",), {"scopes": ("a", "b")})
-USE = May("use", "networking.datumapis.com", "networks", "default", "blue")
-READ = May("get", "", "secrets", "default", "db")
+USE = AccessQuery("use", "networking.datumapis.com", "networks", "default", "blue")
+READ = AccessQuery("get", "", "secrets", "default", "db")
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from datum_compute.app.containers import ANSWER_S, FoundEngine, find_engine
-from datum_compute.app.files import StateError
+from datum_compute.app.container_host import ANSWER_S, FoundEngine, find_engine
+from datum_compute.app.state_directory import StateError
 from datum_compute.drivers.containers.engine import Engine, EngineTimeout, EngineVersion
 from datum_compute.drivers.driver import TransientError
 from testkit.sim.loop import VirtualLoop, run_virtual

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, typed
-from datum_compute.api.exchange import Request
+from datum_compute.api.http import Request
 from datum_compute.api.kinds import ENTITLEMENT, SERVICE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PLATFORM
-from datum_compute.api.service import Service
-from datum_compute.api.serviceentitlement import ServiceEntitlement
+from datum_compute.api.meta.codec import JsonObject, from_json
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import PLATFORM
+from datum_compute.api.services import Service, ServiceEntitlement
 from datum_compute.cli.access_state import AccessState, classified
 from datum_compute.cli.patience import Patience
 from datum_compute.client.client import Client
@@ -43,7 +42,7 @@ def offered(world: World, mode: str) -> None:
     }
 
     async def create(client: Client) -> None:
-        service = typed({"metadata": {"name": "compute"}, "spec": spec}, Service)
+        service = from_json({"metadata": {"name": "compute"}, "spec": spec}, Service)
         await client.create(SERVICE, service)
         await client.patch(SERVICE, COMPUTE, {"spec": {"phase": "Published"}})
 
@@ -62,7 +61,7 @@ def entitled(**said: Any) -> ServiceEntitlement:
         "spec": {"serviceRef": {"name": "compute"}},
         "status": said,
     }
-    return typed(document, ServiceEntitlement)
+    return from_json(document, ServiceEntitlement)
 
 
 STATES = [

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from datum_compute.api.codec import plain
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request
+from datum_compute.api.http import Request
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.codec import to_json
+from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import Client
 from tests.cli.objects import workload_spec
 from tests.cli.surroundings import Desk
@@ -121,7 +121,7 @@ def test_the_plan_shows_how_many_instances_are_replaced_at_once(
     assert desk.run("deploy", "web", "--image=web:1", "--city=DFW", "--min=2", "-y") == 0
 
     async def allow(client: Client) -> None:
-        placements = plain((await client.get(WORKLOAD, WEB)).spec)["placements"]
+        placements = to_json((await client.get(WORKLOAD, WEB)).spec)["placements"]
         placements[0]["scaleSettings"]["maxUnavailable"] = limit
         await client.patch(WORKLOAD, WEB, {"spec": {"placements": placements}})
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, encode, plain
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.meta.codec import JsonObject, encode, to_json
+from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.client.client import Client
 from datum_compute.drivers.queries import CrashReport, CrashReportList
 from datum_compute.planning.workload.templates import template_hash
@@ -47,7 +47,9 @@ def answer_crashes(world: World, *reports: CrashReport) -> None:
     def answer(request: Request) -> Response | None:
         is_read = request.path.endswith("/crashes")
         return (
-            Response(200, encode(plain(CrashReportList(items=list(reports))))) if is_read else None
+            Response(200, encode(to_json(CrashReportList(items=list(reports)))))
+            if is_read
+            else None
         )
 
     world.gateway = answer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from datum_compute.api.instance import Instance, InstanceControlStatus
-from datum_compute.api.workloaddeployment import ObservedSource, WorkloadDeployment
+from datum_compute.api.compute.deployment import ObservedSource, WorkloadDeployment
+from datum_compute.api.compute.instance import Instance, InstanceControlStatus
 from datum_compute.cli.rollout import Cause, Phase, Place, StallTimer, assess_rollout, settling_s
 from datum_compute.planning.workload.templates import template_hash
 from tests.cli.objects import condition, deployment, instance, workload

@@ -7,7 +7,7 @@ import asyncio
 from datum_compute.api import labels
 from datum_compute.api.errors import ApiError
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
-from datum_compute.api.meta import ref_of
+from datum_compute.api.meta.objects import ref_of
 from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario.faults import EmptyHost
 from testkit.sim.scenario.operations import CreateWorkload, Scale

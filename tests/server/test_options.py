@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.errors import BadRequest
-from datum_compute.server.options import number
+from datum_compute.server.encoding.request_options import number
 
 
 def test_a_number_is_read() -> None:

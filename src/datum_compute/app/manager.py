@@ -24,37 +24,36 @@ from prometheus_client import CollectorRegistry
 
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB, PlaneName, member_name, path_prefix, plane_role
-from datum_compute.app.discovery_settings import MILO
-from datum_compute.app.featuregates import open_gates
-from datum_compute.app.files import StateError, private_directory
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB, PlaneName, member_name, path_prefix, plane_role
+from datum_compute.app.cluster_members import Members, unoffered
+from datum_compute.app.driver_selection import simulated_driver
+from datum_compute.app.environment import Ports, real_ports
+from datum_compute.app.gateway_server import GatewayDependencies, open_gateway
 from datum_compute.app.heartbeat import Heartbeat, version_of
-from datum_compute.app.loop import run_until_stopped
-from datum_compute.app.machines import simulated_driver
-from datum_compute.app.manager_gateway import Surroundings, open_gateway
-from datum_compute.app.members import Members, unoffered
-from datum_compute.app.metrics import health_pages, metrics_pages, pages_port, process_registry
-from datum_compute.app.pods import ClientPods
-from datum_compute.app.ports import Ports, real_ports
-from datum_compute.app.reached_planes import (
+from datum_compute.app.manager_connections import (
     Connections,
     is_single_cluster,
     leases_of,
     project_paths,
     reached_planes,
 )
-from datum_compute.app.settings import ManagerSettings, manager_settings
+from datum_compute.app.metrics import health_pages, metrics_pages, pages_port, process_registry
+from datum_compute.app.platform import build_manager, build_recorder
+from datum_compute.app.pod_client import ClientPods
+from datum_compute.app.process import run_until_stopped
+from datum_compute.app.settings.flags import MILO, open_gates
+from datum_compute.app.settings.settings import ManagerSettings, manager_settings
+from datum_compute.app.state_directory import StateError, private_directory
+from datum_compute.app.tls_listener import webhook_port
 from datum_compute.app.tracing import tracing
 from datum_compute.app.webhook import WebhookDispatcher
-from datum_compute.app.webhook_port import webhook_port
-from datum_compute.app.wiring import build_manager, build_recorder
+from datum_compute.client.auth.connection import Connection
+from datum_compute.client.auth.credentials import AuthEnvironment
+from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client
 from datum_compute.client.client import Client
-from datum_compute.client.connecting import open_transport
-from datum_compute.client.connection import Connection
-from datum_compute.client.credentials import Outside
-from datum_compute.client.kubeconfig import KubeconfigError, build_client
-from datum_compute.client.transport import Transport
+from datum_compute.client.connect import open_transport
+from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import Driver, FencedDriver
@@ -70,9 +69,9 @@ from datum_compute.runtime.leader_election import (
     lead_all,
 )
 from datum_compute.runtime.manager import Manager
+from datum_compute.telemetry.broken_pipe import quiet_when_unread
+from datum_compute.telemetry.context import Tracer
 from datum_compute.telemetry.logs import configure_logging
-from datum_compute.telemetry.traces import Tracer
-from datum_compute.telemetry.unread import quiet_when_unread
 
 # Together less than the five seconds that a stop may take.
 FINISH_S, STOP_S = 2.0, 2.5
@@ -93,14 +92,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _World:
+class PlaneConnections:
     """How this process reaches the planes it works on."""
 
     settings: ManagerSettings
     single: bool
     planes: Connections
     connections: AsyncExitStack
-    outside: Outside
+    outside: AuthEnvironment
     ports: Ports
 
     async def client(
@@ -125,7 +124,7 @@ async def manage(
 ) -> None:
     async with AsyncExitStack() as connections:
         ports = real_ports()
-        outside = Outside(
+        outside = AuthEnvironment(
             environ=settings.environment,
             is_terminal=False,
             unix_s=ports.unix_s,
@@ -133,7 +132,7 @@ async def manage(
         )
         single = is_single_cluster(settings)
         planes = reached_planes(settings, single=single)
-        world = _World(settings, single, planes, connections, outside, ports)
+        world = PlaneConnections(settings, single, planes, connections, outside, ports)
         await _open_webhook(world)
         await _open_gateway(world)
         elections = await _elections(world)
@@ -144,7 +143,7 @@ async def manage(
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class ControllerRun:
     """What to do while leading."""
 
     manager: Manager[Context]
@@ -183,7 +182,7 @@ class _Work:
         return ""
 
 
-async def _until(running: asyncio.Task[None], stop: asyncio.Event, work: _Work) -> None:
+async def _until(running: asyncio.Task[None], stop: asyncio.Event, work: ControllerRun) -> None:
     """Until told to stop, or until the work fails.
 
     Reconciles that run may come to their end for a while, then they are given up. Work that ends
@@ -203,7 +202,9 @@ async def _until(running: asyncio.Task[None], stop: asyncio.Event, work: _Work) 
         running.result()
 
 
-async def _build_work(world: _World, elections: Sequence[Election], tracer: Tracer | None) -> _Work:
+async def _build_work(
+    world: PlaneConnections, elections: Sequence[Election], tracer: Tracer | None
+) -> ControllerRun:
     """Every write, to a plane or a machine, is checked first."""
     settings, ports = world.settings, world.ports
     check = check_all(election.fence for election in elections)
@@ -236,13 +237,13 @@ async def _build_work(world: _World, elections: Sequence[Election], tracer: Trac
         manager.engage(plane, client)
     members = _members(world, manager, clients, check)
     heartbeats = _heartbeats(world, manager, clients)
-    work = _Work(manager, recorder, members, tuple(pods.values()), heartbeats, elections)
+    work = ControllerRun(manager, recorder, members, tuple(pods.values()), heartbeats, elections)
     await _open_ports(world, numbers, work)
     return work
 
 
 def _members(
-    world: _World,
+    world: PlaneConnections,
     manager: Manager[Context],
     clients: Mapping[PlaneName, Client],
     check: Callable[[], None],
@@ -258,7 +259,7 @@ def _members(
 
 
 def _heartbeats(
-    world: _World, manager: Manager[Context], clients: Mapping[PlaneName, Client]
+    world: PlaneConnections, manager: Manager[Context], clients: Mapping[PlaneName, Client]
 ) -> list[Heartbeat]:
     """Of the cells that this manager works on, to their hub."""
     if world.single or not world.settings.cell:
@@ -283,7 +284,9 @@ def _heartbeats(
     ]
 
 
-async def _open_ports(world: _World, numbers: CollectorRegistry, work: _Work) -> None:
+async def _open_ports(
+    world: PlaneConnections, numbers: CollectorRegistry, work: ControllerRun
+) -> None:
     settings = world.settings
     health, token = health_pages(work.not_ready_reason), settings.metrics_token
     for what, path, address, pages, known_by in (
@@ -295,7 +298,7 @@ async def _open_ports(world: _World, numbers: CollectorRegistry, work: _Work) ->
             _log.info("%s on http://%s:%d%s", what, address[0], port, path)
 
 
-async def _open_webhook(world: _World) -> None:
+async def _open_webhook(world: PlaneConnections) -> None:
     """With clients of its own: who answers questions need not lead."""
     settings = world.settings
     if settings.webhook is None:
@@ -311,8 +314,8 @@ async def _open_webhook(world: _World) -> None:
     _log.info("webhook on https://%s:%d", settings.webhook.address[0], port)
 
 
-async def _open_gateway(world: _World) -> None:
-    surroundings = Surroundings(
+async def _open_gateway(world: PlaneConnections) -> None:
+    surroundings = GatewayDependencies(
         planes=world.planes,
         connection_of=world.connection,
         open_transport=partial(open_transport, outside=world.outside),
@@ -323,7 +326,9 @@ async def _open_gateway(world: _World) -> None:
     await open_gateway(world.settings, surroundings)
 
 
-def _pods(world: _World, clients: Mapping[PlaneName, Client]) -> dict[PlaneName, PodsDriver]:
+def _pods(
+    world: PlaneConnections, clients: Mapping[PlaneName, Client]
+) -> dict[PlaneName, PodsDriver]:
     """Of cells whose instances are pods of their own cluster."""
     if world.settings.driver != "pods":
         return {}
@@ -336,7 +341,7 @@ def _pods(world: _World, clients: Mapping[PlaneName, Client]) -> dict[PlaneName,
     }
 
 
-def _simulated(world: _World) -> dict[PlaneName, Driver]:
+def _simulated(world: PlaneConnections) -> dict[PlaneName, Driver]:
     state, settings = private_directory(world.settings.state_dir), world.settings
     tables = {
         plane: state / f"machines-{plane.replace('/', '-')}.json"
@@ -349,7 +354,7 @@ def _simulated(world: _World) -> dict[PlaneName, Driver]:
     }
 
 
-def _told(world: _World) -> str:
+def _told(world: PlaneConnections) -> str:
     names = ", ".join(sorted(world.planes))
     if not world.single:
         return names
@@ -377,7 +382,7 @@ def _following(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
     return registry.PROJECT_MEMBERSHIP if settings.management else registry.HUB_NAMESPACE_MEMBERSHIP
 
 
-async def _elections(world: _World) -> list[Election]:
+async def _elections(world: PlaneConnections) -> list[Election]:
     """One for each lease."""
     if not world.settings.leader.enabled:
         return []

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 
 import click
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.conditions import TRUE
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.conditions import TRUE, Reason
 from datum_compute.api.errors import NotFound
-from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.reasons import Reason
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.cli.crashes import (
     ends_of,
     print_earlier_versions,

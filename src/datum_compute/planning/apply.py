@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import ApiStruct, JsonObject, canonical, canonical_diff_inputs, plain
-from datum_compute.api.mergepatch import merge_patch
-from datum_compute.api.meta import ApiObject, KindInfo, ref_of
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.meta.codec import (
+    ApiStruct,
+    JsonObject,
+    canonical,
+    canonical_diff_inputs,
+    to_json,
+)
+from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ref_of
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.plan import Action, Create, Patch, PatchStatus
 
 
@@ -89,5 +95,5 @@ def _metadata_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
     missing = [o for o in desired.metadata.owner_references if o.uid not in owner_uids]
     if missing:
         kept = [o for o in observed.metadata.owner_references if not o.controller]
-        patch["ownerReferences"] = plain([*kept, *missing])
+        patch["ownerReferences"] = to_json([*kept, *missing])
     return patch

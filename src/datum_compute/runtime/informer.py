@@ -1,6 +1,6 @@
 """Informer: keeps a cache equal to the objects of one kind on a plane and reports every change.
 
-``client/watching.py`` lists, watches and reconnects. The informer applies its events to the cache
+``client/watch.py`` lists, watches and reconnects. The informer applies its events to the cache
 and calls the handlers. No error of the plane ends it.
 
 - Only a complete list replaces the cache. Objects missing from the list are reported as deleted.
@@ -29,10 +29,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.client.answers import Listed, Unreadable, WatchEvent
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
 from datum_compute.client.client import Client
-from datum_compute.client.watching import follow_kept
+from datum_compute.client.responses import ListResult, UndecodableObject, WatchEvent
+from datum_compute.client.watch import follow_mapped
 from datum_compute.runtime.cache import Cache, CacheEntry, Lister
 
 T = TypeVar("T", bound=ApiObject)
@@ -138,7 +138,7 @@ class Informer(Generic[T]):
             self._task.cancel()
 
     async def _follow(self) -> None:
-        following = follow_kept(
+        following = follow_mapped(
             self._client,
             self.kind,
             self.cache.entry_for,
@@ -150,7 +150,7 @@ class Informer(Generic[T]):
         )
         async with aclosing(following) as items:
             async for item in items:
-                if isinstance(item, Listed):
+                if isinstance(item, ListResult):
                     await self._replace(item)
                 else:
                     self._apply(item)
@@ -177,7 +177,7 @@ class Informer(Generic[T]):
 
         The watch of a kind without changes reports the plane version only with its next bookmark.
         """
-        listed = await self._client.list_kept(
+        listed = await self._client.list_mapped(
             self.kind, self.cache.entry_for, page_size=PAGE_SIZE, labels=self.labels
         )
         if int(listed.version) > self._version:
@@ -197,7 +197,7 @@ class Informer(Generic[T]):
         """Wait until the cache contains ``version``. Return False on timeout."""
         return await self.wait_for(lambda: self._version >= version, timeout_s)
 
-    async def _replace(self, listed: Listed[CacheEntry]) -> None:
+    async def _replace(self, listed: ListResult[CacheEntry]) -> None:
         version = int(listed.version)
         if version < self._version:
             self.epoch += 1
@@ -220,14 +220,14 @@ class Informer(Generic[T]):
         self.first_sync.set()
         self._advance(version)
 
-    def _apply(self, event: WatchEvent[T | Unreadable]) -> None:
+    def _apply(self, event: WatchEvent[T | UndecodableObject]) -> None:
         obj = event.object
         if int(event.version) <= self._version:
             obj = None  # a refresh has applied it already
         if obj is not None and event.type == "DELETED":
             self._remove(Ref(obj.metadata.namespace, obj.metadata.name))
         elif obj is not None:
-            readable = None if isinstance(obj, Unreadable) else obj
+            readable = None if isinstance(obj, UndecodableObject) else obj
             self._put(self.cache.entry_for(obj), readable)
         self._advance(max(int(event.version), self._version))
 

@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.containeroptions import ExecAction, Probe, SecurityContext
-from datum_compute.api.datasources import VolumeAttachment
-from datum_compute.api.instance import (
+from datum_compute.api.compute.data_sources import VolumeAttachment
+from datum_compute.api.compute.instance import (
     Container,
     ContainerResources,
     EnvVar,
+    ExecAction,
     InterfaceAddress,
     NetworkInterfaceStatus,
+    Probe,
     ResourceAmounts,
+    SecurityContext,
 )
-from datum_compute.api.server import ServerSpec
-from datum_compute.app.datafolders import HostFolders
+from datum_compute.api.compute.server import ServerSpec
+from datum_compute.app.container_host import VolumeDirectories
 from datum_compute.drivers.container_defaults import container_limits
 from datum_compute.drivers.containers.container_spec import (
     INIT,
@@ -230,4 +232,4 @@ def test_invalid_process_input_is_not_sent_to_the_engine(fields: dict[str, Any])
 
 def test_a_file_whose_path_has_a_nul_byte_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(PermanentError, match="NUL byte"):
-        HostFolders(tmp_path / "data").write(ID, "v", [DataFile("a\0b", b"x")])
+        VolumeDirectories(tmp_path / "data").write(ID, "v", [DataFile("a\0b", b"x")])

@@ -12,11 +12,9 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from datum_compute.api.containeroptions import ExecAction, Probe, TcpSocket
-from datum_compute.api.instance import ContainerPort
-from datum_compute.api.timestamps import timestamp
-from datum_compute.app.datafolders import HostFolders
-from datum_compute.app.logarchive import CrashReportFiles, LogFiles
+from datum_compute.api.compute.instance import ContainerPort, ExecAction, Probe, TcpSocket
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.app.container_host import CrashReportFiles, LogFiles, VolumeDirectories
 from datum_compute.drivers.containers.container_spec import (
     ContainerOwner,
     ContainerPlan,
@@ -66,7 +64,7 @@ def a_driver(
 ) -> ContainersDriver:
     archive = LogFiles(state / "logs", lambda: 2e9)
     return ContainersDriver(
-        ContainerOperations(engine, OWNER, HostFolders(state / "data"), archive),
+        ContainerOperations(engine, OWNER, VolumeDirectories(state / "data"), archive),
         OWNER,
         {} if records is None else records,
         unix_s=lambda: UNIX_S,

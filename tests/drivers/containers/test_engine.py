@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.codec import encode
+from datum_compute.api.meta.codec import encode
 from datum_compute.drivers.containers.engine import (
     CONCURRENT_REQUESTS_MAX,
     Engine,

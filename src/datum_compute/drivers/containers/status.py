@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from datum_compute.api.reasons import Reason
+from datum_compute.api.conditions import Reason
 from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
 from datum_compute.drivers.containers.inspection import InspectedContainer
 from datum_compute.drivers.containers.machine import Machine, MachineSnapshot
