@@ -2,7 +2,7 @@
 
 ``python -m bench.echo FOLDER BODY PEER`` serves the bytes of the file BODY with the certificate in
 FOLDER, on the loop and parser the product uses, and prints its port. The peer is ``uvicorn``, which
-GETs are compared with, or ``http``, our own HTTP server, whose echo is the lower bound of a request.
+GETs are compared with, or ``http``, our HTTP server, whose echo is the lower bound of a request.
 """
 
 from __future__ import annotations
