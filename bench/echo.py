@@ -2,7 +2,7 @@
 
 ``python -m bench.echo FOLDER BODY PEER`` serves the bytes of the file BODY with the certificate in
 FOLDER, on the loop and parser the product uses, and prints its port. The peer is ``uvicorn``, which
-reads are held against, or ``front``, our own: what its echo costs no request can do without.
+GETs are compared with, or ``http``, our HTTP server, whose echo is the lower bound of a request.
 """
 
 from __future__ import annotations
@@ -73,18 +73,18 @@ async def uvicorn_echo(folder: Path, body: bytes, bound: socket.socket) -> Async
 
 
 @asynccontextmanager
-async def front_echo(folder: Path, body: bytes, bound: socket.socket) -> AsyncIterator[None]:
+async def http_echo(folder: Path, body: bytes, bound: socket.socket) -> AsyncIterator[None]:
     async def answer(_request: Request) -> Response:
         return Response(200, body)
 
     files = ServerCertificate(folder / "ca.crt", folder / "server.crt", folder / "server.key")
-    front = HttpServer(answer, time.time)
-    await front.start(bound, api_tls_context(files))
+    server = HttpServer(answer, time.time)
+    await server.start(bound, api_tls_context(files))
     yield
-    await front.stop()
+    await server.stop()
 
 
-PEERS = {"uvicorn": uvicorn_echo, "front": front_echo}
+PEERS = {"uvicorn": uvicorn_echo, "http": http_echo}
 
 
 async def serve(folder: Path, body: bytes, peer: str, stop: asyncio.Event) -> None:

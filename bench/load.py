@@ -65,7 +65,7 @@ class Plug(asyncio.Protocol):
             end = data.find(b"\r\n\r\n")
             if end < 0:
                 return
-            start = data.index(_LENGTH) + len(_LENGTH)
+            start = data[:end].lower().index(_LENGTH) + len(_LENGTH)
             length = int(data[start : data.index(b"\r\n", start)])
             self._parts = [data]
             self._missing = length - (len(data) - end - 4)

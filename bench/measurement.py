@@ -72,11 +72,15 @@ def table(measurements: list[Measurement]) -> str:
     width = max(len(m.name) for m in measurements)
     lines = []
     for m in measurements:
-        share = f"{m.value / values[m.floor]:5.0%} of {m.floor}" if m.floor else ""
+        share = f"{_ratio(m.value / values[m.floor])} of {m.floor}" if m.floor else ""
         number = f"{m.value:>12,.0f}" if m.value >= 100 else f"{m.value:>12.2f}"
         words = "; ".join(filter(None, (share, m.verdict)))
         lines.append(f"  {m.name:<{width}}  {number} {m.unit:<10}  {words}".rstrip())
     return "\n".join(lines)
+
+
+def _ratio(value: float) -> str:
+    return f"{value:4.1f}x" if value >= 2 else f"{value:5.0%}"
 
 
 def keep(bench: str, measurements: list[Measurement]) -> Path:

@@ -84,15 +84,15 @@ async def serve(
     async with served(folder / "bench.db", real_ports(), controllers) as platform:
         await bring_up(platform, [])
         settle_memory()
-        front = HttpServer(platform.dispatch, time.time)
+        server = HttpServer(platform.dispatch, time.time)
         with bind_listener(0) as bound:
-            await front.start(bound, api_tls_context(certificate))
+            await server.start(bound, api_tls_context(certificate))
             print(bound.getsockname()[1], flush=True)
             try:
                 await stop.wait()
             finally:
                 platform.server.close_streams()
-                await front.stop()
+                await server.stop()
 
 
 if __name__ == "__main__":

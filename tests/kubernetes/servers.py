@@ -144,6 +144,7 @@ class RealServers:
 
     assets: Path
     folder: Path
+    syncs_writes: bool = False  # etcd syncs each write to the disk; tests do not need that
     etcd: Process | None = None
     etcd_command: list[str] = field(default_factory=list)
     etcd_url: str = ""
@@ -160,7 +161,7 @@ class RealServers:
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
-            "--unsafe-no-fsync",
+            *([] if self.syncs_writes else ["--unsafe-no-fsync"]),
         ]
         self._run_etcd()
 
