@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from datum_compute.api.errors import NotFound, ServiceUnavailable, to_status
-from datum_compute.api.gateway import NO_PROCESS
+from datum_compute.api.errors import ServiceUnavailable, to_status
+from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import encode
 from datum_compute.cli.drivers import Driver, sentences
@@ -75,7 +75,7 @@ def test_a_plan_says_that_the_engine_does_not_answer(desk: Desk, world: World) -
 
 
 def test_a_plan_says_that_simulated_instances_pull_no_image(desk: Desk, world: World) -> None:
-    error = NotFound(NO_PROCESS)
+    error = gateway_not_found(GatewayReason.INSTANCES_SIMULATED)
     world.gateway = lambda request: (
         Response(error.code, encode(to_status(error))) if request.path.endswith("/images") else None
     )

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from datum_compute.api.errors import ApiError, NotFound, ServiceUnavailable, to_status
-from datum_compute.api.gateway import NOT_HERE
+from datum_compute.api.errors import ApiError, ServiceUnavailable, to_status
+from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import encode
 from tests.cli.surroundings import Desk
@@ -58,7 +58,9 @@ def test_logs_of_an_instance_that_never_was_are_not_empty_but_missing(
     desk: Desk, world: World
 ) -> None:
     assert desk.run(*DEPLOY) == 0
-    world.gateway = gateway(lambda _: refused(NotFound(NOT_HERE)))
+    world.gateway = gateway(
+        lambda _: refused(gateway_not_found(GatewayReason.INSTANCE_NOT_RUNNING))
+    )
     assert desk.run("logs", "web", "--instance=web-nobody-0") == 3
     assert "There is no log of instance 'web-nobody-0'" in desk.err
     assert desk.run("logs", "web") == 0, "instances that do not run yet have said nothing"

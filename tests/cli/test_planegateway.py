@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from datum_compute.api.errors import Forbidden, NotFound, ServiceUnavailable, Unreachable
+from datum_compute.api.errors import Forbidden, NotFound, ServiceUnavailable, Unreachable, to_status
+from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.cli.errors import OtherError
@@ -97,11 +98,15 @@ async def test_without_a_notice_the_answer_of_the_plane_stands() -> None:
 
 
 async def test_a_refusal_of_the_gateway_itself_is_no_reason_to_look_elsewhere() -> None:
-    words = 'instances "web" is forbidden: eve cannot get resource "instances/log"'
-    world = World({"url": URL}, Response(403, encode({"message": words})))
-    with pytest.raises(Forbidden):
-        await world.ask()
-    assert world.asked == [("plane", LOG)]
+    for error in (
+        Forbidden("eve cannot get it", name="web", kind="instances"),
+        NotFound("there is no such plane", kind="planes"),
+        gateway_not_found(GatewayReason.INSTANCES_SIMULATED),
+    ):
+        world = World({"url": URL}, Response(error.code, encode(to_status(error))))
+        with pytest.raises(type(error)):
+            await world.ask()
+        assert world.asked == [("plane", LOG)]
 
 
 @pytest.mark.parametrize("url", ["", "http://gateway.example", "gateway.example"])

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from datum_compute.api.gateway import NO_PROCESS, instance_path
+from datum_compute.api.gateway import GatewayReason, instance_path
 from datum_compute.app.heartbeat import is_karmada
 from tests.e2e.platform import eventually
 from tests.e2e.processes import CLUSTERS, COMPUTE, SPACE, Api, Object, workload
@@ -97,4 +97,5 @@ def test_a_question_about_an_instance_reaches_its_cell(topology: Topology, proje
     with pytest.raises(urllib.error.HTTPError) as refused:
         topology.gateway().ask("GET", instance_path("default", names()[0], "log"))
     with refused.value as answer:
-        assert (answer.code, NO_PROCESS) == (404, json.loads(answer.read())["message"])
+        (cause,) = json.loads(answer.read())["details"]["causes"]
+        assert (answer.code, cause["reason"]) == (404, GatewayReason.INSTANCES_SIMULATED)

@@ -18,11 +18,10 @@ from datum_compute.api.errors import (
     Unreachable,
 )
 from datum_compute.api.gateway import (
-    NO_PROCESS,
-    NOT_HERE,
     STATUS,
     STDIN,
     STDOUT,
+    GatewayReason,
     drivers_path,
     images_path,
     instance_path,
@@ -43,6 +42,10 @@ from tests.server.running_server import PROJECT, TOKEN
 LOG = instance_path("default", "web", "log")
 USAGE = instance_path("default", "web", "usage")
 IN = bytes((STDIN,))
+
+
+def reasons_of(error: ApiError) -> list[str]:
+    return [cause.reason for cause in error.causes]
 
 
 def test_a_command_hears_and_is_heard_and_its_exit_code_comes_last() -> None:
@@ -161,7 +164,7 @@ def test_the_trail_names_who_is_behind_a_borrowed_name() -> None:
         ({"command": '{"a": 1}'}, BadRequest, "command is a JSON list"),
         ({"container": "nobody"}, NotFound, "it has no container nobody"),
         ({"container": "dead"}, Conflict, "does not run: it ended with code 1"),
-        ({"name": "other"}, NotFound, NOT_HERE),
+        ({"name": "other"}, NotFound, 'instances.*"other" not found'),
     ],
 )
 def test_what_cannot_be_run_is_refused_in_words(
@@ -215,13 +218,15 @@ def test_there_is_room_for_so_many_commands_and_no_more() -> None:
 def test_a_cell_that_only_pretends_says_so_and_one_that_is_away_too() -> None:
     async def scenario(desk: Desk) -> None:
         ways = desk.ways
-        with pytest.raises(NotFound, match=NO_PROCESS):
+        with pytest.raises(NotFound) as simulated:
             ways.to(cell_plane("pretended"))
+        assert reasons_of(simulated.value) == [GatewayReason.INSTANCES_SIMULATED]
         with pytest.raises(ApiError, match="cannot be reached now"):
             ways.to(cell_plane("away"))
         ways.remove(DFW)
-        with pytest.raises(NotFound, match=NO_PROCESS):
+        with pytest.raises(NotFound) as simulated:
             await desk.client().ask(LOG)
+        assert reasons_of(simulated.value) == [GatewayReason.INSTANCES_SIMULATED]
 
     at_a_desk(scenario)
 
@@ -238,8 +243,9 @@ def test_a_cell_of_another_process_is_asked_through_its_own_gateway() -> None:
         assert (await desk.client().ask(USAGE))["cpuMillicores"] == 7
         (card,) = (await desk.client().ask(instance_path("default", "web", "crashes")))["items"]
         assert (card["exitCode"], card["outOfMemory"]) == (9, False)
-        with pytest.raises(NotFound, match=NOT_HERE):
+        with pytest.raises(NotFound) as missing:
             await desk.client().ask(instance_path("default", "other", "usage"))
+        assert reasons_of(missing.value) == [GatewayReason.INSTANCE_NOT_RUNNING]
         with pytest.raises(Conflict, match="does not run"):
             await desk.exec(container="dead")
         socket = await desk.exec()
@@ -319,8 +325,9 @@ def test_an_image_is_asked_about_with_the_pull_secrets_of_the_project() -> None:
         with pytest.raises(Forbidden, match='cannot create resource "workloads"'):
             await desk.client(EVE).ask(images_path("default"), question)
         pretended = {**question, "city": "PRETENDED"}
-        with pytest.raises(NotFound, match=NO_PROCESS):
+        with pytest.raises(NotFound) as simulated:
             await desk.client().ask(images_path("default"), pretended)
+        assert reasons_of(simulated.value) == [GatewayReason.INSTANCES_SIMULATED]
 
     at_a_desk(scenario)
 

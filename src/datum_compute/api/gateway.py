@@ -1,19 +1,15 @@
-"""Where the gateway is found on a plane, and what it says of instances that nobody runs."""
+"""The contract between the gateway and its clients: paths, reasons of errors, exec messages."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from urllib.parse import quote
 
+from datum_compute.api.errors import ApiError, Cause, Forbidden, NotFound
 from datum_compute.api.meta.codec import ApiStruct, DecodeError, JsonObject, decode, encode
 
 ROOT = "/gateway/v1alpha"
-# In the answer of a gateway that has nothing of an instance, as opposed to no gateway at all.
-NOT_HERE = "no cell runs it, or has run it within a day"
-# Of a simulated machine, which only pretends.
-NO_PROCESS = "the driver of its cell runs no processes"
-
-# Where images are fetched by nodes that nobody can ask.
-NO_REGISTRY = "the cluster of its cell fetches images itself; nothing here can ask a registry"
+GROUP, INSTANCES = "compute.datumapis.com", "instances"
 
 # Where planes are API servers of others, managers serve the gateway. That of a cell is named by an
 # annotation of its Cluster (a URL, below which ROOT is), and who signed its certificate by a key of
@@ -22,6 +18,58 @@ GATEWAY = "compute.datumapis.com/gateway"
 GATEWAY_AUTHORITY = "gatewayCaBundle"
 NOTICE_NAMESPACE, NOTICE_NAME = "kube-public", "compute-gateway"
 NOTICE_URL, NOTICE_AUTHORITY = "url", "ca.crt"
+
+
+# --- Reasons of a 404
+# A client decides by the reason of a cause in `details.causes`. The message is for people.
+
+
+class GatewayReason(StrEnum):
+    """Why the gateway has no data about an instance or an image."""
+
+    INSTANCE_NOT_RUNNING = "InstanceNotRunning"
+    INSTANCES_SIMULATED = "InstancesSimulated"
+    IMAGE_CHECK_NOT_SUPPORTED = "ImageCheckNotSupported"
+
+
+_MESSAGES = {
+    GatewayReason.INSTANCE_NOT_RUNNING: "no cell has run it within the last day",
+    GatewayReason.INSTANCES_SIMULATED: "the driver of its cell is simulated: it runs no process",
+    GatewayReason.IMAGE_CHECK_NOT_SUPPORTED: (
+        "the cluster of its cell pulls images itself, so the gateway cannot query a registry"
+    ),
+}
+
+
+def gateway_not_found(reason: GatewayReason, name: str = "") -> NotFound:
+    """Return a 404 with a reason, about an instance if ``name`` is given."""
+    message = _MESSAGES[reason]
+    causes = [Cause("", reason, message)]
+    if not name:
+        return NotFound(message, causes=causes)
+    return NotFound(
+        f'{INSTANCES}.{GROUP} "{name}" not found: {message}',
+        name=name,
+        group=GROUP,
+        kind=INSTANCES,
+        causes=causes,
+    )
+
+
+def has_gateway_reason(error: ApiError, reason: GatewayReason) -> bool:
+    return any(cause.reason == reason for cause in error.causes)
+
+
+def is_missing_gateway(error: NotFound | Forbidden) -> bool:
+    """Return True if a plane without a gateway sent the error.
+
+    Such a plane responds about the path: with plain text (404), or with a Status without the kind
+    of an object (403). A gateway names the kind of the object, or a GatewayReason.
+    """
+    return not error.kind and not error.causes
+
+
+# --- Paths
 
 
 def instance_path(namespace: str, name: str, what: str) -> str:

@@ -167,7 +167,7 @@ def _only(is_own: Callable[[PlaneName], bool], dispatch: Dispatch) -> Dispatch:
 
 
 async def _nothing_else(request: Request) -> Response:
-    error = NotFound("page not found: this is a gateway, and no API server")
+    error = NotFound("this address serves a gateway for other planes")
     return Response(error.code, encode(to_status(error)))
 
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 from typing import NoReturn
 
 from datum_compute.api.errors import Forbidden, NotFound
-from datum_compute.api.gateway import NO_PROCESS
+from datum_compute.api.gateway import GatewayReason, has_gateway_reason, is_missing_gateway
 from datum_compute.cli.errors import OtherError
-from datum_compute.cli.planegateway import knows_no_gateway
 from datum_compute.cli.session import Session
 
 
@@ -20,9 +19,10 @@ def refuse_without_process(
     session: Session, error: NotFound | Forbidden, what: str, name: str
 ) -> NoReturn:
     """For an answer that is about more than one instance which nobody runs any more."""
-    if not knows_no_gateway(error) and NO_PROCESS not in error.message:
+    is_simulated = has_gateway_reason(error, GatewayReason.INSTANCES_SIMULATED)
+    if not is_simulated and not is_missing_gateway(error):
         raise error
-    if NO_PROCESS in error.message:
+    if is_simulated:
         told = f"{name!r} is simulated and runs no process: it has no logs, no exec, no metrics."
     else:
         told = f"The platform that runs {name!r} offers no {what}."

@@ -11,7 +11,7 @@ import json
 from datum_compute.api.compute.instance import Container
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import ApiError, NotFound, ServiceUnavailable
-from datum_compute.api.gateway import NO_PROCESS, images_path
+from datum_compute.api.gateway import GatewayReason, has_gateway_reason, images_path
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.errors import ForbiddenError, MissingError, UsageError
 from datum_compute.cli.output import one_line
@@ -68,7 +68,7 @@ async def _verdict(session: Session, after: Workload, container: Container) -> J
     except ServiceUnavailable as error:
         return {"outcome": "unknown", "words": one_line(error.message)}
     except NotFound as error:
-        simulated = NO_PROCESS in error.message
+        simulated = has_gateway_reason(error, GatewayReason.INSTANCES_SIMULATED)
         return {"outcome": "unknown", "words": NOTHING_PULLED} if simulated else {}
     except ApiError:
         return {}

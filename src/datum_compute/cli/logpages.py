@@ -13,7 +13,7 @@ from typing import Any
 
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.errors import Forbidden, NotFound, ServiceUnavailable
-from datum_compute.api.gateway import NOT_HERE, instance_path
+from datum_compute.api.gateway import GatewayReason, has_gateway_reason, instance_path
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.labels import WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject
@@ -75,7 +75,8 @@ class LogReader:
             )
         if self.choice.instance and self.choice.instance not in self.cursors:
             raise MissingError(
-                f"There is no log of instance {self.choice.instance!r}: {NOT_HERE}.",
+                f"There is no log of instance {self.choice.instance!r}: "
+                "no cell has run it within the last day.",
                 f"See which there are: {self.session.command('instances', 'list')}",
             )
 
@@ -113,7 +114,7 @@ class LogReader:
         try:
             page = await self.session.gateway.ask(path, self._query(name))
         except (NotFound, Forbidden) as error:
-            if NOT_HERE in error.message:
+            if has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
                 return {}
             refuse_without_process(self.session, error, "logs", self.workload)
         self.cursors[name] = page["cursor"]

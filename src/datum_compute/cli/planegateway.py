@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from datum_compute.api.errors import Forbidden, NotFound, ServiceUnavailable, Unreachable
-from datum_compute.api.gateway import NOTICE_AUTHORITY, NOTICE_NAME, NOTICE_NAMESPACE, NOTICE_URL
+from datum_compute.api.gateway import (
+    NOTICE_AUTHORITY,
+    NOTICE_NAME,
+    NOTICE_NAMESPACE,
+    NOTICE_URL,
+    is_missing_gateway,
+)
 from datum_compute.api.kinds import CONFIG_MAP
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
@@ -66,7 +72,7 @@ class PlaneGateway:
         try:
             return await call(self._client)
         except (NotFound, Forbidden) as error:
-            elsewhere = await self._noticed() if knows_no_gateway(error) else None
+            elsewhere = await self._noticed() if is_missing_gateway(error) else None
             if elsewhere is None:
                 raise
         return await _answer_of(call(elsewhere))
@@ -108,9 +114,3 @@ async def _answer_of(asked: Awaitable[T]) -> T:
     except Unreachable as error:
         told = f"Where the gateway is, and who signed it, says {_NOTICE}."
         raise ServiceUnavailable(f"{error} {told}") from error
-
-
-def knows_no_gateway(error: NotFound | Forbidden) -> bool:
-    """An API server without one takes it for any path, and refuses that to most people."""
-    told = " path " if isinstance(error, Forbidden) else "page not found"
-    return told in error.message

@@ -10,13 +10,14 @@ from typing import TextIO
 from datum_compute.api.errors import Conflict, Forbidden, NotFound
 from datum_compute.api.gateway import (
     END_OF_INPUT,
-    NOT_HERE,
     PROTOCOL,
     STATUS,
     STDERR,
     STDIN,
     STDOUT,
     Ending,
+    GatewayReason,
+    has_gateway_reason,
     instance_path,
     read_ending,
     resize_message,
@@ -44,7 +45,7 @@ class RemoteProcess:
         try:
             return cls(session, name, await session.gateway.websocket(path, PROTOCOL, query))
         except (NotFound, Forbidden) as error:
-            if NOT_HERE in error.message:
+            if has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
                 hint = f"See why: {session.command('explain', name)}"
                 raise ConflictError(f"Instance {name!r} does not run now.", hint) from error
             refuse_without_process(session, error, "exec", name)

@@ -8,7 +8,7 @@ import click
 
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.errors import Forbidden, NotFound
-from datum_compute.api.gateway import NOT_HERE, instance_path
+from datum_compute.api.gateway import GatewayReason, has_gateway_reason, instance_path
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.gateway import refuse_without_process
@@ -49,7 +49,7 @@ async def _row(session: Session, instance: Instance) -> JsonObject:
     try:
         usage = await session.gateway.ask(path)
     except (NotFound, Forbidden) as error:
-        if NOT_HERE not in error.message:
+        if not has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
             refuse_without_process(session, error, "metrics", name)
     fields = ("cpuMillicores", "memoryMebibytes", "memoryLimitMebibytes")
     return {

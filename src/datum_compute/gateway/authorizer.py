@@ -23,6 +23,7 @@ from datum_compute.api.errors import (
     Unreachable,
     from_status,
 )
+from datum_compute.api.gateway import GROUP, INSTANCES
 from datum_compute.api.http import JSON, Request, Response
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.planes import PlaneName, path_prefix, plane_role
@@ -42,7 +43,6 @@ Dispatch = Callable[[Request], Coroutine[Any, Any, Response]]
 
 IMAGE = "image"
 DRIVERS = "drivers"
-GROUP = "compute.datumapis.com"
 _ACCESS = ("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews")
 _WHO = ("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews")
 _IMPERSONATE = "impersonate-"
@@ -66,7 +66,7 @@ class GatewayTarget:
     def resource(self) -> str:
         """About an image may ask who may deploy it: users workloads, the hub deployments."""
         if self.what != IMAGE:
-            return "instances"
+            return INSTANCES
         return "workloads" if plane_role(self.plane) == "project" else "workloaddeployments"
 
     @property
@@ -101,7 +101,10 @@ class Keeper(Protocol):
 def forbidden(about: GatewayTarget, whom: str) -> Forbidden:
     return Forbidden(
         f'{about.resource}.{GROUP} "{about.name}" is forbidden: {whom} cannot {about.verb} '
-        f'resource "{about.full_resource}" in the namespace "{about.namespace}"'
+        f'resource "{about.full_resource}" in the namespace "{about.namespace}"',
+        name=about.name,
+        group=GROUP,
+        kind=about.resource,
     )
 
 
@@ -365,7 +368,11 @@ def _question(token: str, about: GatewayTarget) -> _Question:
 
 def _token(request: Request) -> str:
     if any(name.startswith(_IMPERSONATE) for name in request.headers):
-        raise Forbidden("nobody acts as somebody else at this gateway: leave impersonation out")
+        raise Forbidden(
+            "this gateway does not support impersonation; remove the Impersonate-* headers",
+            group=GROUP,
+            kind=INSTANCES,
+        )
     said = request.headers.get("authorization", "")
     if not said.lower().startswith(_BEARER) or not said[len(_BEARER) :].strip():
         raise Unauthorized(

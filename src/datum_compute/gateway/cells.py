@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from datum_compute.api.errors import ApiError, NotFound, ServiceUnavailable, Unreachable
 from datum_compute.api.gateway import (
-    NO_PROCESS,
-    NOT_HERE,
     PROTOCOL,
     ExecWish,
+    GatewayReason,
     drivers_path,
+    gateway_not_found,
+    has_gateway_reason,
     images_path,
     instance_path,
 )
@@ -87,7 +88,7 @@ class RemoteCell:
         except Unreachable as error:
             raise self._silent(error) from error
         except NotFound as error:
-            if _knows_nothing(error):
+            if has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
                 return None
             raise
         return RemoteExecution(socket)
@@ -101,7 +102,7 @@ class RemoteCell:
         except Unreachable as error:
             raise self._silent(error) from error
         except NotFound as error:
-            if _knows_nothing(error):
+            if has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
                 return None
             raise
 
@@ -142,10 +143,6 @@ def exec_query(wish: ExecWish) -> dict[str, str]:
 def _path(server: str, what: str) -> str:
     namespace, _, name = server.partition("/")
     return instance_path(namespace, name, what)
-
-
-def _knows_nothing(error: ApiError) -> bool:
-    return NOT_HERE in error.message
 
 
 # --- The cells that can be asked about their instances, and which of them to ask
@@ -213,7 +210,7 @@ class CellEndpoints:
         if plane is None and self._ways:
             return [self._ways[known] for known in sorted(self._ways)]
         if plane is None or plane in self._silent:
-            raise NotFound(NO_PROCESS)
+            raise gateway_not_found(GatewayReason.INSTANCES_SIMULATED)
         if plane not in self._ways:
             raise ServiceUnavailable(f"{plane} cannot be reached now; try again")
         return [self._ways[plane]]

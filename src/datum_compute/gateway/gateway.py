@@ -23,7 +23,16 @@ from datum_compute.api.errors import (
     TooManyRequests,
     Unreachable,
 )
-from datum_compute.api.gateway import COMMAND_WORDS_MAX, NOT_HERE, PROTOCOL, ROOT, ExecWish
+from datum_compute.api.gateway import (
+    COMMAND_WORDS_MAX,
+    GROUP,
+    INSTANCES,
+    PROTOCOL,
+    ROOT,
+    ExecWish,
+    GatewayReason,
+    gateway_not_found,
+)
 from datum_compute.api.http import Duplex, Request, Response
 from datum_compute.api.kinds import INSTANCE, NAMESPACE
 from datum_compute.api.labels import CELL
@@ -149,18 +158,20 @@ class Gateway:
     ) -> T:
         """Of the cell that has, or had, the instance."""
         ways, server = await self._found(about)
-        told = f'instances.compute.datumapis.com "{about.name}"'
+        resource = f'{INSTANCES}.{GROUP} "{about.name}"'
         try:
             found = await ask(ways, server)
         except NoSuchContainer as error:
-            raise NotFound(f"{told}: {error}") from error
+            message = f"{resource}: {error}"
+            raise NotFound(message, name=about.name, group=GROUP, kind=INSTANCES) from error
         except NotRunning as error:
-            raise Conflict(f"{told}: {error}") from error
+            message = f"{resource}: {error}"
+            raise Conflict(message, name=about.name, group=GROUP, kind=INSTANCES) from error
         except DriverError as error:
             why = f"the {about.what} of {about.name} cannot be had now: {error}"
             raise ServiceUnavailable(why) from error
         if found is None:
-            raise NotFound(f"{told}: {NOT_HERE}")
+            raise gateway_not_found(GatewayReason.INSTANCE_NOT_RUNNING, about.name)
         return found
 
     async def _found(self, about: GatewayTarget) -> tuple[list[CellEndpoint], str]:

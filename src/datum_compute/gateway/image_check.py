@@ -16,7 +16,7 @@ from typing import get_args
 from datum_compute.api.compute.instance import PullPolicy
 from datum_compute.api.compute.referenced_data import DOCKER_CONFIG_KEY
 from datum_compute.api.errors import BadRequest, MethodNotAllowed, NotFound
-from datum_compute.api.gateway import NO_PROCESS
+from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request
 from datum_compute.api.kinds import SECRET
 from datum_compute.api.meta.codec import ApiStruct, DecodeError, decode_as
@@ -96,7 +96,7 @@ class ImageDesk:
             return self.ways.to(plane)[0]
         ways = self.ways.to(None)
         if not ways:
-            raise NotFound(NO_PROCESS)
+            raise gateway_not_found(GatewayReason.INSTANCES_SIMULATED)
         return ways[0]
 
     async def _configs(

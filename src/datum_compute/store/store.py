@@ -365,7 +365,7 @@ class Store:
         self._refuse_if_stopped()
         found = self._plane(plane)
         if found.closing is not None:
-            raise NotFound(f"plane {plane!r} is being deleted")
+            raise NotFound(f"plane {plane!r} is being deleted", name=plane, kind="planes")
         present = found.get(key)
         if key in found.pending:
             raise Conflict(
@@ -386,7 +386,7 @@ class Store:
     def _plane(self, plane: str) -> _Plane:
         found = self._planes.get(plane)
         if found is None:
-            raise NotFound(f"there is no plane {plane!r}")
+            raise NotFound(f"there is no plane {plane!r}", name=plane, kind="planes")
         return found
 
     def _log(self, found: _Plane, resource: str) -> WatchLog:

@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from datum_compute.api.core import ContainerStatus, Pod, Terminated
-from datum_compute.api.errors import NotFound
-from datum_compute.api.gateway import NO_REGISTRY, ExecWish
+from datum_compute.api.gateway import ExecWish, GatewayReason, gateway_not_found
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.quantity import mebibytes, millicores
 from datum_compute.drivers.logs import (
@@ -96,7 +95,7 @@ class PodQueries:
     async def check_image(
         self, image: str, policy: str, pull_configs: Sequence[bytes]
     ) -> ImageCheck:
-        raise NotFound(NO_REGISTRY)
+        raise gateway_not_found(GatewayReason.IMAGE_CHECK_NOT_SUPPORTED)
 
     async def execute(self, server: str, request: ExecWish) -> ExecSession | None:
         pod = await self._find_pod(server)
