@@ -28,8 +28,8 @@ from datum_compute.api.meta.objects import ref_of
 from datum_compute.api.planes import project_plane
 from datum_compute.app.environment import real_ports
 from datum_compute.app.manager_connections import opener
-from datum_compute.cli.local_processes import cell_directories
-from datum_compute.cli.platform_process import find_running
+from datum_compute.cli.local.platform import find_running
+from datum_compute.cli.local.processes import cell_directories
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from datum_compute.cli.documents import DOCUMENTS, EVENT_MEANINGS, EVENTS, FIELDS, LISTS
 from datum_compute.cli.errors import ERRORS
+from datum_compute.cli.render.documents import DOCUMENTS, EVENT_MEANINGS, EVENTS, FIELDS, LISTS
 
 Table = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
 

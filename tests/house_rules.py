@@ -51,12 +51,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 
 # Files that may import more than their package.
 ALSO_MAY_IMPORT = {
-    "cli/local.py": frozenset({"app"}),
-    "cli/local_backup.py": frozenset({"app", "store"}),  # reads the store of a stopped server
-    "cli/local_processes.py": frozenset({"app"}),
-    "cli/local_wishes.py": frozenset({"app"}),  # reads the state directory of the previous run
-    "cli/platform_process.py": frozenset({"app"}),  # reads a state directory
-    "cli/cell.py": frozenset({"app", "server"}),  # writes the state directory of a cell
+    "cli/local/up.py": frozenset({"app"}),
+    "cli/local/backup.py": frozenset({"app", "store"}),  # reads the store of a stopped server
+    "cli/local/processes.py": frozenset({"app"}),
+    "cli/local/options.py": frozenset({"app"}),  # reads the state directory of the previous run
+    "cli/local/platform.py": frozenset({"app"}),  # reads a state directory
+    "cli/commands/cell.py": frozenset({"app", "server"}),  # writes the state directory of a cell
     "__main__.py": frozenset({"cli"}),
 }
 
@@ -165,9 +165,9 @@ FILES_WITH_TASKS = frozenset(
         "client/watch.py",
     }
 )
-RANDOMNESS_SOURCES = frozenset({"cli/context.py"})
+RANDOMNESS_SOURCES = frozenset({"cli/environment.py"})
 CLOCK_READERS = frozenset({"testkit/sim/run/main.py"})  # reports the duration of a search
-ENVIRONMENT_READERS = frozenset({"app/settings/settings.py", "cli/context.py"})
+ENVIRONMENT_READERS = frozenset({"app/settings/settings.py", "cli/environment.py"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
-from datum_compute.cli.cell import cell
 from datum_compute.cli.cell_token import read_token
-from datum_compute.cli.context import Surroundings
+from datum_compute.cli.commands.cell import cell
+from datum_compute.cli.environment import Surroundings
 from tests.cli.surroundings import Desk
 
 HUB = "https://hub.example:7443"

@@ -13,7 +13,7 @@ from datum_compute.api.labels import CELL
 from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB, PLATFORM
-from datum_compute.cli.local_status import ANSWERS, SILENT, UNKNOWN, _cell_health
+from datum_compute.cli.local.status import ANSWERS, SILENT, UNKNOWN, _cell_health
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
 from tests.cli.surroundings import Desk

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from datum_compute.cli.connect.session import run_loop
 from datum_compute.cli.errors import OtherError, TimedOutError
-from datum_compute.cli.platform_process import (
+from datum_compute.cli.local.platform import (
     Running,
     find_running,
     is_ready,
@@ -23,7 +24,6 @@ from datum_compute.cli.platform_process import (
     stop,
 )
 from datum_compute.cli.platform_state import LogReader
-from datum_compute.cli.session import run_loop
 from tests.cli.surroundings import Desk
 from tests.client.authority import Authority, new_authority
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.cli.local_chaos import FILE, read_troubles
-from datum_compute.cli.platform_process import find_running
+from datum_compute.cli.local.chaos import FILE, read_troubles
+from datum_compute.cli.local.platform import find_running
 from datum_compute.client.transport.faults import Fault
 from tests.cli.surroundings import NOW, Desk
 

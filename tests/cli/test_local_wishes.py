@@ -16,9 +16,9 @@ from datum_compute.api.planes import cell_plane
 from datum_compute.app.cell_membership import Membership, MembershipFiles
 from datum_compute.app.state_directory import remember_cells, remember_driver
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.local_processes import cells_that_left
-from datum_compute.cli.local_wishes import Wishes, check_wishes
-from datum_compute.cli.platform_process import find_running
+from datum_compute.cli.local.options import Wishes, check_wishes
+from datum_compute.cli.local.platform import find_running
+from datum_compute.cli.local.processes import cells_that_left
 from tests.cli.surroundings import Desk, check_advice, quiet_surroundings
 
 

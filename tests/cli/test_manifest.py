@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from datum_compute.cli import yamldocuments
-from datum_compute.cli.edits import Flags, flags_edit, manifest_edit
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.files import FILE_BYTES_MAX, read_file, read_stdin
-from datum_compute.cli.manifest import parse_manifests
+from datum_compute.cli.workload.edits import Flags, flags_edit, manifest_edit
+from datum_compute.cli.workload.manifest import parse_manifests
 from datum_compute.cli.yamldocuments import read_documents
 from tests.cli.objects import workload_spec
 

@@ -19,7 +19,7 @@ from datum_compute.api.meta.codec import JsonObject, from_json, to_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane
-from datum_compute.cli.otherplanes import as_seen_from
+from datum_compute.cli.connect.other_planes import as_seen_from
 from datum_compute.client.client import Client
 from datum_compute.planning.explain.explain import explain_instance
 from testkit.builders import an_instance

@@ -8,7 +8,7 @@ import json
 import pytest
 import yaml
 
-from datum_compute.cli.output import (
+from datum_compute.cli.render.output import (
     Output,
     build_output,
     cleaned,

@@ -13,9 +13,9 @@ import click
 import pytest
 
 from datum_compute.cli.commands import VERBS
-from datum_compute.cli.documents import DOCUMENTS, EVENT_MEANINGS, EVENTS, FIELDS, LISTS
 from datum_compute.cli.errors import ERRORS, UsageError, error_document
-from datum_compute.cli.group import compute
+from datum_compute.cli.groups import compute
+from datum_compute.cli.render.documents import DOCUMENTS, EVENT_MEANINGS, EVENTS, FIELDS, LISTS
 from datum_compute.planning.explain.advice import ADVICE, FOREIGN
 from tests.cli.golden import READS, golden_desk, named_text
 from tests.cli.surroundings import Desk, advised, check_advice

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from datum_compute.cli.context import default_state_dir
+from datum_compute.cli.connect.target import Located, locate
+from datum_compute.cli.environment import default_state_dir
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.options import Choice
-from datum_compute.cli.plane import Located, locate
 from tests.cli.surroundings import Desk
 
 

@@ -12,8 +12,8 @@ from datum_compute.api.errors import Forbidden, NotFound, ServiceUnavailable, Un
 from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import JsonObject, encode
+from datum_compute.cli.connect.gateway import PlaneGateway
 from datum_compute.cli.errors import OtherError
-from datum_compute.cli.planegateway import PlaneGateway
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.transport.interface import Transport

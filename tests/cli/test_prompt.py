@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from datum_compute.cli.errors import DeclinedError, UsageError
-from datum_compute.cli.prompt import confirm
+from datum_compute.cli.render.prompt import confirm
 from tests.cli.surroundings import Desk, Terminal
 
 

@@ -7,7 +7,14 @@ import pytest
 
 from datum_compute.api.compute.deployment import ObservedSource, WorkloadDeployment
 from datum_compute.api.compute.instance import Instance, InstanceControlStatus
-from datum_compute.cli.rollout import Cause, Phase, Place, StallTimer, assess_rollout, settling_s
+from datum_compute.cli.workload.rollout import (
+    Cause,
+    Phase,
+    Place,
+    StallTimer,
+    assess_rollout,
+    settling_s,
+)
 from datum_compute.planning.workload.templates import template_hash
 from tests.cli.objects import condition, deployment, instance, workload
 

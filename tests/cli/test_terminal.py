@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.cli.live import LiveBlock, render_bar
-from datum_compute.cli.output import Output, encodable
-from datum_compute.cli.terminal import bytes_of, raw
+from datum_compute.cli.render.live import LiveBlock, render_bar
+from datum_compute.cli.render.output import Output, encodable
+from datum_compute.cli.render.terminal import bytes_of, raw
 from tests.cli.surroundings import Desk, Terminal
 from tests.cli.world import World, nobody, write_kubeconfig
 

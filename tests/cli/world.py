@@ -30,7 +30,7 @@ from datum_compute.api.planes import (
     path_prefix,
     project_plane,
 )
-from datum_compute.cli.session import run_loop
+from datum_compute.cli.connect.session import run_loop
 from datum_compute.client.auth.kubeconfig import Connection
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport

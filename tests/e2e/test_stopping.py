@@ -22,7 +22,7 @@ from datum_compute.api.core import Lease
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.kinds import CONFIG_MAP, LEASE, NAMESPACE
 from datum_compute.api.meta.objects import Ref
-from datum_compute.cli.platform_process import find_running, is_ready
+from datum_compute.cli.local.platform import find_running, is_ready
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
 from datum_compute.client.transport.proxied import HttpTransport

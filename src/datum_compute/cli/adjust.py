@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from datum_compute.api.meta.codec import JsonObject, copied
-from datum_compute.cli.access_gate import ensure_access
-from datum_compute.cli.deployment import Settings, finish, say_written
+from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import MissingError
-from datum_compute.cli.observe import find_workload
-from datum_compute.cli.plan import Plan, carry_out, read_plan
-from datum_compute.cli.session import Session
+from datum_compute.cli.workload.access import ensure_access
+from datum_compute.cli.workload.apply import Settings, finish, say_written
+from datum_compute.cli.workload.observe import find_workload
+from datum_compute.cli.workload.plan import Plan, carry_out, read_plan
 
 
 @dataclass(frozen=True, slots=True)

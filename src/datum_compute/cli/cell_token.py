@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datum_compute.cli.context import JOIN_TOKEN, Surroundings
+from datum_compute.cli.environment import JOIN_TOKEN, Surroundings
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.files import read_file, read_stdin, read_text_file
 

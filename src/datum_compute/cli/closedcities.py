@@ -7,10 +7,10 @@ from datum_compute.api.conditions import FALSE, Condition, Reason, find_conditio
 from datum_compute.api.errors import Forbidden, NotFound
 from datum_compute.api.kinds import LOCATION_BINDING
 from datum_compute.api.planes import normalized_city
-from datum_compute.cli.cities import city_of
-from datum_compute.cli.observe import Observed
-from datum_compute.cli.output import one_line
-from datum_compute.cli.session import Session
+from datum_compute.cli.commands.cities import city_of
+from datum_compute.cli.connect.session import Session
+from datum_compute.cli.render.output import one_line
+from datum_compute.cli.workload.observe import Observed
 
 
 async def city_warnings(session: Session, after: Workload, observed: Observed) -> list[str]:

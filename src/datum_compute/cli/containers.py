@@ -6,7 +6,7 @@ from datum_compute.api.compute.instance import Container, EnvVar, TemplateSpec
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.guesses import named_hint
-from datum_compute.cli.output import Output, one_line
+from datum_compute.cli.render.output import Output, one_line
 
 MASKED = "***"
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from datum_compute.api.errors import ApiError
 from datum_compute.api.gateway import drivers_path
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.cli.output import one_line
-from datum_compute.cli.planegateway import PlaneGateway
+from datum_compute.cli.connect.gateway import PlaneGateway
+from datum_compute.cli.render.output import one_line
 from datum_compute.client.client import Client
 
 

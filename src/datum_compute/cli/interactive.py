@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from datum_compute.api.kinds import LOCATION_BINDING
-from datum_compute.cli.cities import city_of
-from datum_compute.cli.edits import Flags
+from datum_compute.cli.commands.cities import city_of
+from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.names import NAME_RULE, is_workload_name, parse_cities
-from datum_compute.cli.prompt import ask
-from datum_compute.cli.session import Session
+from datum_compute.cli.render.prompt import ask
+from datum_compute.cli.workload.edits import Flags
 
 _INSTANCES_MAX = 1000
 

@@ -14,7 +14,7 @@ from datum_compute.api.errors import Forbidden, NotFound
 from datum_compute.api.kinds import CONFIG_MAP
 from datum_compute.api.meta.codec import DecodeError, JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
-from datum_compute.cli.session import Session
+from datum_compute.cli.connect.session import Session
 
 PREFIX = "legacy-"
 _CONFIG_MAP = "compute.datumapis.com-revision-history."

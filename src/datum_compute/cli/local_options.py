@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from datum_compute.cli.context import default_state_dir
+from datum_compute.cli.environment import default_state_dir
 from datum_compute.cli.options import F
 
 _SHORT = re.compile(r"(\d{1,7}(?:\.\d{1,3})?)(ms|s)")

@@ -17,10 +17,10 @@ from datum_compute.api.gateway import GatewayReason, has_gateway_reason, instanc
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.labels import WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject
+from datum_compute.cli.connect.gateway_errors import refuse_without_process
+from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import BusyError, MissingError
-from datum_compute.cli.gateway import refuse_without_process
-from datum_compute.cli.rollout import place_of
-from datum_compute.cli.session import Session
+from datum_compute.cli.workload.rollout import place_of
 
 _LINES_MAX = 5000
 

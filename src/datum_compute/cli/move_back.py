@@ -8,10 +8,10 @@ from datum_compute.api.labels import RETURNED_AT
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.cli.adjust import Waiting, adjust
-from datum_compute.cli.context import Surroundings
+from datum_compute.cli.connect.session import run_in_session
+from datum_compute.cli.environment import Surroundings
 from datum_compute.cli.naming import workload_argument
 from datum_compute.cli.options import connection_options, output_option
-from datum_compute.cli.session import run_in_session
 
 
 @click.command("return", short_help="Move back from fallback cities.")

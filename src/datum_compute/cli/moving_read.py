@@ -16,7 +16,7 @@ from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import CONFIG_MAP, ENTITLEMENT, NAMESPACE, NETWORK, SECRET, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import KindInfo, Ref
-from datum_compute.cli.export import exported
+from datum_compute.cli.commands.export import exported
 from datum_compute.client.client import Client
 
 _SOURCES: Mapping[str, KindInfo[Any]] = {"ConfigMap": CONFIG_MAP, "Secret": SECRET}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from datum_compute.api.planes import normalized_city
-from datum_compute.cli.context import Surroundings
+from datum_compute.cli.environment import Surroundings
 from datum_compute.cli.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

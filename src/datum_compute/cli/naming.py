@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import click
 
-from datum_compute.cli.completing import container_names, instance_names, workload_names
-from datum_compute.cli.context import Surroundings
+from datum_compute.cli.completion import container_names, instance_names, workload_names
+from datum_compute.cli.connect.project_file import FILE_NAME, find_project_file
+from datum_compute.cli.environment import Surroundings
 from datum_compute.cli.options import F
-from datum_compute.cli.projectfile import FILE_NAME, find_project_file
 
 
 def workload_argument(command: F) -> F:

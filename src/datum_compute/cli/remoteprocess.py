@@ -22,10 +22,10 @@ from datum_compute.api.gateway import (
     read_ending,
     resize_message,
 )
+from datum_compute.cli.connect.gateway_errors import refuse_without_process
+from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import ConflictError, ForbiddenError, OtherError
-from datum_compute.cli.gateway import refuse_without_process
-from datum_compute.cli.session import Session
-from datum_compute.cli.terminal import bytes_of, raw, size_of, told_of_size
+from datum_compute.cli.render.terminal import bytes_of, raw, size_of, told_of_size
 from datum_compute.client.transport.websocket import POLICY, WebSocket
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from datum_compute.cli.live import LiveBlock, render_bar
-from datum_compute.cli.output import one_line, render_age, render_table
-from datum_compute.cli.rollout import Phase, Place, PlaceProgress, Progress, place_document
-from datum_compute.cli.session import Session
+from datum_compute.cli.connect.session import Session
+from datum_compute.cli.render.live import LiveBlock, render_bar
+from datum_compute.cli.render.output import one_line, render_age, render_table
+from datum_compute.cli.workload.rollout import Phase, Place, PlaceProgress, Progress, place_document
 
 _BAR_WIDTH = 12
 

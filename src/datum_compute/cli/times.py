@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datum_compute.api.meta.objects import ApiObject
 from datum_compute.api.meta.timestamps import parse_timestamp
-from datum_compute.cli.output import render_age
+from datum_compute.cli.render.output import render_age
 
 
 def age_of(obj: ApiObject, now: float) -> str:

@@ -1,0 +1,194 @@
+"""``access status|request|renew``: whether this project may use compute, and asking for it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import click
+
+from datum_compute.api.errors import NotFound
+from datum_compute.api.kinds import ENTITLEMENT
+from datum_compute.api.meta.codec import JsonObject, to_json
+from datum_compute.api.meta.objects import Ref
+from datum_compute.cli.access_state import WORDS, Access, AccessState, next_step, refusal
+from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.errors import StoppedError, TimedOutError, UnavailableError
+from datum_compute.cli.nouns import NounGroup
+from datum_compute.cli.options import connection_options, output_option, parse_duration, yes_option
+from datum_compute.cli.render.listing import print_document, read_options
+from datum_compute.cli.render.output import render_age
+from datum_compute.cli.render.prompt import confirm
+from datum_compute.cli.times import age_since
+from datum_compute.cli.workload.access import await_state, late, read_access, request_access
+
+_DRAIN_S = 30.0
+
+
+@click.group(cls=NounGroup, default="status", short_help="See or ask for access to compute.")
+def access() -> None:
+    """See whether this project may use compute, and ask for it.
+
+    \b
+    Examples:
+      datumctl compute access
+      datumctl compute access request --message="For the web shop" --wait
+      datumctl compute access renew
+    """
+
+
+@access.command("status")
+@read_options
+@connection_options
+@click.pass_context
+def status(ctx: click.Context, output_format: str) -> None:
+    """Show whether this project may use compute, what the provider says, and the next step.
+
+    \b
+    Example:
+      datumctl compute access status -o json
+    """
+
+    async def body(session: Session) -> None:
+        found = await read_access(session)
+        program = session.surroundings.program
+        lines = [
+            ("Service", found.service),
+            ("Project", session.place),
+            ("Status", WORDS[found.state]),
+            ("Requested", _age(session, found)),
+            ("Message", found.message),
+            ("Next", next_step(found, program)),
+        ]
+        print_document(
+            session.output,
+            output_format,
+            lambda: access_document(session, found),
+            lines,
+            f"access/{found.service}",
+        )
+
+    run_in_session(ctx, body)
+
+
+def _age(session: Session, found: Access) -> str:
+    age = age_since(found.requested_at, session.surroundings.now())
+    return "" if age == "-" else f"{age} ago"
+
+
+def access_document(session: Session, found: Access) -> JsonObject:
+    return {
+        "service": found.service,
+        "description": found.description,
+        "project": session.place,
+        "state": str(found.state),
+        "message": found.message,
+        "requestedAt": found.requested_at,
+        "entitlement": to_json(found.entitlement.status) if found.entitlement else {},
+    }
+
+
+def _wait_options(command: click.decorators.FC) -> click.decorators.FC:
+    command = click.option(
+        *("--timeout", "timeout_s"),
+        default="30m",
+        show_default=True,
+        metavar="DURATION",
+        callback=lambda _ctx, _param, value: parse_duration(value),
+        help="How long to wait with --wait.",
+    )(command)
+    command = click.option("--wait", is_flag=True, help="Wait for the decision.")(command)
+    return click.option("--message", default="", metavar="TEXT", help="A word to the provider.")(
+        command
+    )
+
+
+@access.command("request")
+@_wait_options
+@output_option("table", "json")
+@connection_options
+@click.pass_context
+def request(
+    ctx: click.Context, message: str, wait: bool, timeout_s: int, output_format: str
+) -> None:
+    """Ask for access to compute. Asking twice is asking once.
+
+    \b
+    Example:
+      datumctl compute access request --message="For the web shop"
+    """
+
+    async def body(session: Session) -> None:
+        await _ask(session, message, timeout_s if wait else None)
+
+    run_in_session(ctx, body, as_json=output_format == "json")
+
+
+@access.command("renew")
+@_wait_options
+@yes_option
+@output_option("table", "json")
+@connection_options
+@click.pass_context
+def renew(
+    ctx: click.Context, message: str, wait: bool, timeout_s: int, yes: bool, output_format: str
+) -> None:
+    """Take an earlier request back and ask again, after a denial for instance.
+
+    \b
+    Example:
+      datumctl compute access renew -y --wait
+    """
+
+    async def body(session: Session) -> None:
+        found = await read_access(session)
+        if found.entitlement is not None:
+            if not yes:
+                question = f"Take back the request of {session.place} for compute and ask again?"
+                confirm(session.surroundings, question)
+            await _withdraw(session, found)
+        await _ask(session, message, timeout_s if wait else None)
+
+    run_in_session(ctx, body, as_json=output_format == "json")
+
+
+async def _withdraw(session: Session, found: Access) -> None:
+    """Delete, and wait until it is gone: a new request of the same name needs the room."""
+    ref = Ref("", found.service)
+    with suppress(NotFound):
+        await session.client.delete(ENTITLEMENT, ref)
+    try:
+        await session.client.wait(
+            ENTITLEMENT, ref, lambda entitlement: entitlement is None, timeout_s=_DRAIN_S
+        )
+    except TimeoutError:
+        raise TimedOutError(
+            "The earlier request is not taken back yet.", "Run this again in a moment."
+        ) from None
+
+
+async def _ask(session: Session, message: str, timeout_s: int | None) -> None:
+    found = await read_access(session)
+    if found.state is AccessState.UNKNOWN:
+        raise UnavailableError("Access to compute is not managed on this platform.")
+    if found.state in (AccessState.NOT_REQUESTED, AccessState.PROCESSING):
+        found = await request_access(session, found, message)
+    passing = {AccessState.PROCESSING, AccessState.PENDING}
+    program, place = session.surroundings.program, session.place
+    if timeout_s is not None and found.state in passing:
+        session.note("Waiting for the decision; Ctrl-C leaves, the request stays.")
+        try:
+            found = await await_state(session, found, passing, timeout_s)
+        except asyncio.CancelledError:
+            raise StoppedError("Stopped waiting; the request stays.") from None
+        if found.state in passing:
+            raise late(found, place, render_age(timeout_s), f"Wait again: {program} access request")
+    session.tell("access", **access_document(session, found))
+    if not session.as_json:
+        session.output.data(f"access/{found.service} {WORDS[found.state]}")
+    refused = refusal(found, program, place, session.surroundings.now())
+    if refused is not None and found.state not in passing:
+        raise refused
+
+
+COMMAND = access

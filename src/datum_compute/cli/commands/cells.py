@@ -1,0 +1,274 @@
+"""``cell list|drain|undrain|leave``: what the hub knows of its cells, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from datum_compute.api.conditions import TRUE, find_condition
+from datum_compute.api.core import Lease
+from datum_compute.api.errors import Forbidden, NotFound
+from datum_compute.api.karmada import CREDENTIALS_NAMESPACE, NO_SCHEDULE, Cluster
+from datum_compute.api.kinds import CLUSTER, INSTANCE, LEASE, WORK
+from datum_compute.api.labels import CELL, FORCED_LEAVE, TOPOLOGY_CITY
+from datum_compute.api.membership import DRAINED
+from datum_compute.api.meta.codec import JsonObject, to_json
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import execution_namespace
+from datum_compute.cli.connect.session import Session, run_on_hub
+from datum_compute.cli.errors import ConflictError, MissingError
+from datum_compute.cli.naming import named
+from datum_compute.cli.options import connection_options, wait_options, yes_option
+from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
+from datum_compute.cli.render.output import render_count
+from datum_compute.cli.render.prompt import confirm
+from datum_compute.planning.federation.cells import serving_condition
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A cell, when it was last heard, what keeps new work from it (a reason, or nothing), and how
+    many instances the hub knows there; None if nobody may ask."""
+
+    cluster: Cluster
+    heard: str
+    closed: str
+    instances: int | None
+
+
+@click.command("list")
+@list_options
+@connection_options
+@click.pass_context
+def list_cells(ctx: click.Context, output_format: str, no_headers: bool) -> None:
+    """List the cells of the platform: city, whether they answer, what they have.
+
+    \b
+    Example:
+      datumctl compute cell list -o wide
+    """
+
+    async def body(session: Session) -> None:
+        clusters = (await session.client.list(CLUSTER)).items
+        leases = (await session.client.list(LEASE, CREDENTIALS_NAMESPACE)).items
+        heard = {lease.metadata.name: _renewed(lease) for lease in leases}
+        found = sorted(clusters, key=lambda cluster: cluster.metadata.name)
+        counted = await _counted(session)
+        rows = [
+            Row(
+                cluster,
+                heard.get(cluster.metadata.name, ""),
+                _closed(cluster, found),
+                None if counted is None else counted[cluster.metadata.name],
+            )
+            for cluster in found
+        ]
+        if not rows:
+            session.output.note(f"No cell has joined: {session.command('cell', 'token')}")
+        print_listing(session.output, LISTING, rows, output_format, headers=not no_headers)
+
+    run_on_hub(ctx, body)
+
+
+@click.command()
+@click.argument("name", callback=named("cell"))
+@connection_options
+@click.pass_context
+def drain(ctx: click.Context, name: str) -> None:
+    """Place nothing new on a cell. What runs there stays until it is moved or deleted.
+
+    One cell serves a city, so new deployments for it wait, and say that its cell is drained.
+
+    \b
+    Example:
+      datumctl compute cell drain dfw
+    """
+
+    async def body(session: Session) -> None:
+        cluster = await _cluster(session, name)
+        others = [taint for taint in _taints(cluster) if taint["key"] != DRAINED]
+        await _taint(session, cluster, [*others, {"key": DRAINED, "effect": NO_SCHEDULE}])
+        running = len(await _deployments(session, name))
+        session.output.data(f"Cell {name} is drained: nothing new is placed there.")
+        if running:
+            held = render_count(running, "deployment")
+            session.output.note(f"What runs there stays until it is removed: {held}.")
+
+    run_on_hub(ctx, body)
+
+
+@click.command()
+@click.argument("name", callback=named("cell"))
+@connection_options
+@click.pass_context
+def undrain(ctx: click.Context, name: str) -> None:
+    """Place work on a drained cell again.
+
+    \b
+    Example:
+      datumctl compute cell undrain dfw
+    """
+
+    async def body(session: Session) -> None:
+        cluster = await _cluster(session, name)
+        others = [taint for taint in _taints(cluster) if taint["key"] != DRAINED]
+        await _taint(session, cluster, others)
+        session.output.data(f"Cell {name} takes new work again.")
+
+    run_on_hub(ctx, body)
+
+
+@click.command()
+@click.argument("name", callback=named("cell"))
+@click.option("--force", is_flag=True, help="Even if deployments run there, or it is silent.")
+@yes_option
+@wait_options("60s")
+@connection_options
+@click.pass_context
+def leave(
+    ctx: click.Context, name: str, force: bool, yes: bool, wait: bool, timeout_s: int
+) -> None:
+    """Remove a cell from the platform. Its credentials are worth nothing from then on.
+
+    A cell with deployments stays unless --force is given: they are taken away from it if it
+    answers, and given up if it does not; what runs on a machine nobody reaches may run on there.
+
+    \b
+    Example:
+      datumctl compute cell leave dfw
+    """
+
+    async def body(session: Session) -> None:
+        cluster = await _cluster(session, name)
+        if not cluster.spec.api_endpoint.startswith("https:"):
+            raise ConflictError(
+                f"Cell {name} is part of the process of the hub.",
+                "Start that without it: leave it out of --cells.",
+            )
+        running = await _deployments(session, name)
+        if running and not force:
+            held = render_count(len(running), "deployment")
+            raise ConflictError(
+                f"Cell {name} has {held}, such as {running[0]}.",
+                f"Remove them first, or: {session.command('cell', 'leave', name, '--force')}",
+            )
+        if not yes:
+            what = f" with {render_count(len(running), 'deployment')}" if running else ""
+            confirm(session.surroundings, f"Remove cell {name}{what} from the platform?")
+        if force:
+            mark = {"metadata": {"annotations": {FORCED_LEAVE: "true"}}}
+            await session.client.patch(CLUSTER, Ref("", name), mark)
+        await session.client.delete(CLUSTER, Ref("", name), uid=cluster.metadata.uid)
+        if wait:
+            await session.client.wait(
+                CLUSTER, Ref("", name), lambda found: found is None, timeout_s=timeout_s
+            )
+        session.output.data(f"Cell {name} has left.")
+
+    run_on_hub(ctx, body)
+
+
+async def _counted(session: Session) -> Counter[str] | None:
+    """Instances by cell, as the hub has them."""
+    try:
+        instances = (await session.client.list(INSTANCE)).items
+    except (Forbidden, NotFound):
+        return None
+    return Counter(instance.metadata.labels.get(CELL, "") for instance in instances)
+
+
+async def _cluster(session: Session, name: str) -> Cluster:
+    try:
+        return await session.client.get(CLUSTER, Ref("", name))
+    except NotFound:
+        hint = f"List them: {session.command('cell', 'list')}"
+        raise MissingError(f"There is no cell {name}.", hint) from None
+
+
+async def _deployments(session: Session, name: str) -> list[str]:
+    """What the hub has placed there, or waits for its removal."""
+    works = (await session.client.list(WORK, execution_namespace(name))).items
+    manifests = [work.spec.workload.manifests[0] for work in works]
+    return sorted(m["metadata"]["name"] for m in manifests if m["kind"] == "WorkloadDeployment")
+
+
+async def _taint(session: Session, cluster: Cluster, taints: list[JsonObject]) -> None:
+    metadata = {"resourceVersion": cluster.metadata.resource_version}
+    patch = {"metadata": metadata, "spec": {"taints": taints}}
+    await session.client.patch(CLUSTER, Ref("", cluster.metadata.name), patch)
+
+
+def _taints(cluster: Cluster) -> list[JsonObject]:
+    return [to_json(taint) for taint in cluster.spec.taints]
+
+
+def _renewed(lease: Lease) -> str:
+    return lease.spec.renew_time or ""
+
+
+def _closed(cluster: Cluster, cells: Sequence[Cluster]) -> str:
+    """Worked out here: Karmada has no word for it."""
+    city = cluster.metadata.labels.get(TOPOLOGY_CITY)
+    others = [c for c in cells if c is not cluster and not c.is_terminating]
+    same = [c for c in others if city and c.metadata.labels.get(TOPOLOGY_CITY) == city]
+    verdict = serving_condition(cluster, same)
+    return "" if verdict.status == TRUE else verdict.reason
+
+
+def _status(row: Row) -> str:
+    cluster = row.cluster
+    ready = find_condition(cluster.status.conditions, "Ready")
+    if cluster.is_terminating:
+        return "Leaving"
+    words = ["Unknown" if ready is None else "Ready" if ready.status == TRUE else "Silent"]
+    return ",".join(filter(None, (*words, row.closed)))
+
+
+def _capacity(row: Row) -> str:
+    has = row.cluster.status.resource_summary.allocatable
+    return ",".join(f"{name}={amount}" for name, amount in sorted(has.items())) or "-"
+
+
+def _used(row: Row) -> str:
+    """As the cell itself counts them, else as the hub does."""
+    counted = "-" if row.instances is None else str(row.instances)
+    return row.cluster.status.resource_summary.allocated.get("instances", counted)
+
+
+def _city(row: Row) -> str:
+    return row.cluster.metadata.labels.get(TOPOLOGY_CITY, "-")
+
+
+def _document(row: Row) -> JsonObject:
+    cluster, heard = row.cluster, row.heard
+    return {
+        "name": cluster.metadata.name,
+        "city": _city(row),
+        "status": _status(row),
+        "version": cluster.status.kubernetes_version,
+        "endpoint": cluster.spec.api_endpoint,
+        "lastHeartbeat": heard or None,
+        "allocatable": cluster.status.resource_summary.allocatable,
+        "allocated": cluster.status.resource_summary.allocated,
+        "instances": row.instances,
+    }
+
+
+LISTING: Listing[Row] = Listing(
+    noun="cell",
+    columns=(
+        Column("CELL", lambda row: row.cluster.metadata.name),
+        Column("CITY", _city),
+        Column("STATUS", _status),
+        Column("INSTANCES", _used),
+        Column("CAPACITY", _capacity),
+        Column("VERSION", lambda row: row.cluster.status.kubernetes_version or "-", wide=True),
+        Column("HEARTBEAT", lambda row: row.heard or "-", wide=True),
+        Column("ENDPOINT", lambda row: row.cluster.spec.api_endpoint or "-", wide=True),
+    ),
+    document=_document,
+    name=lambda row: row.cluster.metadata.name,
+)

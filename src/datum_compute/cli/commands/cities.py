@@ -1,0 +1,91 @@
+"""``cities``: where this project may run instances."""
+
+from __future__ import annotations
+
+import click
+
+from datum_compute.api.conditions import TRUE, Condition, find_condition
+from datum_compute.api.kinds import LOCATION_BINDING
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import CITY_CODE_KEY
+from datum_compute.api.networking.location import LocationBinding
+from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.options import connection_options
+from datum_compute.cli.render.health import humanized
+from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
+
+
+@click.command(short_help="List the cities that workloads can run in.")
+@list_options
+@connection_options
+@click.pass_context
+def cities(ctx: click.Context, output_format: str, no_headers: bool) -> None:
+    """List the cities that the workloads of this project can run in.
+
+    \b
+    Examples:
+      datumctl compute cities
+      datumctl compute cities -o name
+    """
+
+    async def body(session: Session) -> None:
+        rows = (await session.client.list(LOCATION_BINDING)).items
+        if not rows:
+            session.output.note(f"{session.place} may use no city; ask who runs the platform.")
+        rows = sorted(rows, key=city_of)
+        print_listing(session.output, LISTING, rows, output_format, headers=not no_headers)
+
+    run_in_session(ctx, body)
+
+
+def city_of(binding: LocationBinding) -> str:
+    return binding.spec.topology.get(CITY_CODE_KEY, "")
+
+
+def _said(binding: LocationBinding) -> Condition | None:
+    return find_condition(binding.status.conditions, "Available")
+
+
+def _status(binding: LocationBinding) -> str:
+    said = _said(binding)
+    if said is None:
+        return "Unknown"
+    return "Available" if said.status == TRUE else f"Unavailable ({humanized(said.reason)})"
+
+
+def _message(binding: LocationBinding) -> str:
+    said = _said(binding)
+    return said.message if said else ""
+
+
+def _trouble(binding: LocationBinding) -> str:
+    """Only what keeps people from using it."""
+    said = _said(binding)
+    return said.message or "-" if said is not None and said.status != TRUE else "-"
+
+
+def _document(binding: LocationBinding) -> JsonObject:
+    said = _said(binding)
+    return {
+        "city": city_of(binding),
+        "name": binding.metadata.name,
+        "displayName": binding.spec.display_name,
+        "available": said.status if said else "Unknown",
+        "reason": said.reason if said else "",
+        "message": _message(binding),
+    }
+
+
+LISTING: Listing[LocationBinding] = Listing(
+    noun="city",
+    columns=(
+        Column("CITY", city_of),
+        Column("STATUS", _status),
+        Column("MESSAGE", _trouble),
+        Column("LOCATION", lambda b: b.spec.location_ref.name, wide=True),
+    ),
+    document=_document,
+    name=city_of,
+)
+
+COMMAND = cities

@@ -1,0 +1,34 @@
+"""``completion SHELL``: the script that lets a shell complete our commands."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.main import complete_variable, executable_name
+
+
+@click.command(short_help="Print the completion script of a shell.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell. Names of workloads, instances and cities are read
+    live; where that takes too long, there are none.
+
+    \b
+    Examples:
+      datumctl compute completion bash > ~/.local/share/bash-completion/completions/datumctl-compute
+      datumctl compute completion zsh > ~/.zfunc/_datumctl-compute
+      datumctl compute completion fish > ~/.config/fish/completions/datumctl-compute.fish
+    """
+    surroundings: Surroundings = ctx.obj
+    found = get_completion_class(shell)
+    assert found is not None, "the choices are the shells click knows"
+    program = surroundings.program
+    root = ctx.find_root().command
+    script = found(root, {}, executable_name(program), complete_variable(program)).source()
+    surroundings.stdout.write(script + "\n")  # a program, not text: as it is
+
+
+COMMAND = completion

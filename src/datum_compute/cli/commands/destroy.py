@@ -1,0 +1,230 @@
+"""``destroy``: delete a workload, and wait until nothing of it is left in the project."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Set
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.conditions import Reason
+from datum_compute.api.errors import ApiError, NotFound
+from datum_compute.api.events import DELETION_UNCONFIRMED, Event
+from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
+from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.errors import StoppedError, TimedOutError
+from datum_compute.cli.naming import workload_argument
+from datum_compute.cli.options import connection_options, output_option, wait_options, yes_option
+from datum_compute.cli.render.output import render_age, render_count
+from datum_compute.cli.render.prompt import check_confirmation, confirm, confirm_name
+from datum_compute.cli.workload.observe import Observed, belongs_to, find_workload, observe
+from datum_compute.cli.workload.wait import Arrived, WatchFor, wait_until
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``timeout_s`` None: do not wait."""
+
+    yes: bool
+    confirm: str | None
+    timeout_s: int | None
+
+
+@click.command(short_help="Delete a workload and wait until it is gone.")
+@workload_argument
+@yes_option
+@click.option("--confirm", metavar="NAME", help="As -y, for this workload only.")
+@wait_options(default="5m")
+@output_option("table", "json")
+@connection_options
+@click.pass_context
+def destroy(
+    ctx: click.Context,
+    name: str,
+    yes: bool,
+    confirm: str | None,
+    wait: bool,
+    timeout_s: int,
+    output_format: str,
+) -> None:
+    """Delete the workload NAME with all its instances, and wait until it is gone.
+
+    One that serves is only deleted once its name is typed, or given with --confirm, or with -y.
+
+    \b
+    Examples:
+      datumctl compute destroy web
+      datumctl compute destroy web --confirm=web --no-wait
+    """
+    settings = Settings(yes, confirm, timeout_s if wait else None)
+    run_in_session(
+        ctx,
+        lambda session: _destroy(session, name, settings),
+        as_json=output_format == "json",
+    )
+
+
+async def _destroy(session: Session, name: str, settings: Settings) -> None:
+    workload = await find_workload(session, name)
+    session.tell(
+        "plan",
+        _summary(session, workload),
+        workload=name,
+        place=session.place,
+        action="deleted",
+        changes=[],
+        removals=_cities(workload),
+    )
+    if not check_confirmation(settings.confirm, name) and not settings.yes:
+        _ask(session, workload)
+    uid = workload.metadata.uid
+    if not workload.is_terminating:
+        with suppress(NotFound):  # somebody was quicker, which is all the same to us
+            await session.client.delete(WORKLOAD, Ref(session.namespace, name), uid=uid)
+    session.tell("applied", workload=name, place=session.place, action="deleted", uid=uid)
+    if settings.timeout_s is None:
+        _say(session, f"workload/{name} is being deleted")
+        return
+    parts = await wait_until_gone(session, name, uid, timeout_s=settings.timeout_s)
+    for told in await _unconfirmed(session, parts, is_expected=bool(_silences(workload))):
+        session.tell("unconfirmed", f"Not confirmed: {told.rstrip('.')}.", message=told)
+    session.tell("done", workload=name, place=session.place, uid=uid)
+    _say(session, f"workload/{name} deleted")
+
+
+async def _unconfirmed(session: Session, parts: Set[str], *, is_expected: bool) -> list[str]:
+    """What a cell that does not answer may still run: nobody waits for it, and nobody hides it.
+    Events are told a moment after what they tell of, so one that is expected is waited for."""
+
+    async def look() -> Arrived[list[str]] | WatchFor:
+        listed = await session.client.list(
+            EVENT, session.namespace, fields={"reason": DELETION_UNCONFIRMED}
+        )
+        told = {e.message for e in listed.items if e.involved_object.uid in parts}
+        return Arrived(sorted(told)) if told else WatchFor(EVENT, listed.version, _is_unconfirmed)
+
+    patience_s = session.surroundings.patience.last_word_s if is_expected else 0.0
+    try:
+        return await wait_until(session, look, timeout_s=patience_s)
+    except (ApiError, TimeoutError):
+        return []  # it is deleted all the same
+
+
+def _is_unconfirmed(event: ApiObject) -> bool:
+    return isinstance(event, Event) and event.reason == DELETION_UNCONFIRMED
+
+
+def _ask(session: Session, workload: Workload) -> None:
+    name = workload.metadata.name
+    question = f"Delete workload {name} from {session.place} ({', '.join(_cities(workload))})?"
+    if workload.status.ready_replicas and not workload.is_terminating:
+        confirm_name(session.surroundings, f"{question} It is serving.", name)
+    else:
+        confirm(session.surroundings, question, confirm_flag=f"--confirm={name}")
+
+
+def _say(session: Session, text: str) -> None:
+    if not session.as_json:
+        session.output.data(text)
+
+
+def _cities(workload: Workload) -> list[str]:
+    return list(dict.fromkeys(city for p in workload.spec.placements for city in p.city_codes))
+
+
+def _instances(workload: Workload) -> int:
+    """Also those that the status, which comes a moment later, does not count yet."""
+    placements = () if workload.is_terminating else workload.spec.placements
+    asked_for = sum(len(p.city_codes) * p.scale_settings.min_replicas for p in placements)
+    return max(workload.status.replicas, asked_for)
+
+
+def _summary(session: Session, workload: Workload) -> str:
+    instances = render_count(_instances(workload), "instance")
+    cities = ", ".join(_cities(workload))
+    text = f"Workload {workload.metadata.name} in {session.place}: {instances} in {cities}."
+    for silence in _silences(workload):
+        text += f" {silence}: what runs there is stopped when it is back."
+    return text + (" It is being deleted already." if workload.is_terminating else "")
+
+
+def _silences(workload: Workload) -> list[str]:
+    blocked = workload.status.blocked
+    return [b.message for b in blocked if b.reason == Reason.CELL_UNREACHABLE]
+
+
+@dataclass(slots=True)
+class RemovalWatch:
+    """What is left of one workload (that very one: its name may be in use again). ``parts`` are the
+    uids of the deployments that were seen to go."""
+
+    session: Session
+    name: str
+    uid: str
+    latest: str = ""
+    parts: set[str] = field(default_factory=set)
+
+    async def look(self) -> Arrived[None] | WatchFor:
+        observed = await observe(self.session, self.name, self.uid)
+        self.parts.update(d.metadata.uid for d in observed.deployments.items)
+        remaining = _remaining(observed)
+        if not remaining:
+            return Arrived(None)
+        text = ", ".join(remaining)
+        if text != self.latest:
+            self.session.tell("removing", f"Left: {text}", left=remaining)
+        self.latest = text
+        return self._watched(observed)
+
+    def _watched(self, observed: Observed) -> WatchFor:
+        """Instances go first, then deployments, then the workload: watch what goes next."""
+        uid = self.uid
+        kind: KindInfo[Any] = WORKLOAD
+        since = observed.deployments.version  # one counter for the whole plane
+        if observed.instances.items:
+            kind, since = INSTANCE, observed.instances.version
+        elif observed.deployments.items:
+            kind = DEPLOYMENT
+        return WatchFor(kind, since, lambda obj: belongs_to(obj, uid))
+
+
+async def wait_until_gone(
+    session: Session,
+    name: str,
+    uid: str,
+    *,
+    timeout_s: float,
+) -> Set[str]:
+    """The uids of the deployments that have gone."""
+    watch = RemovalWatch(session, name, uid)
+    again = session.command("destroy", name, "-y")
+    try:
+        await wait_until(session, watch.look, timeout_s=timeout_s)
+    except TimeoutError:
+        raise TimedOutError(
+            f"Workload {name!r} is not gone after {render_age(timeout_s)}; "
+            f"left: {watch.latest or 'unknown'}.",
+            f"It goes on without this command. Wait for it again: {again}",
+        ) from None
+    except asyncio.CancelledError:
+        raise StoppedError(
+            f"Stopped waiting; the deletion of {name!r} goes on.", f"Wait for it again: {again}"
+        ) from None
+    return watch.parts
+
+
+def _remaining(observed: Observed) -> list[str]:
+    counts = {
+        "workload": 1 if observed.workload else 0,
+        "deployment": len(observed.deployments.items),
+        "instance": len(observed.instances.items),
+    }
+    return [render_count(count, noun) for noun, count in counts.items() if count]
+
+
+COMMAND = destroy

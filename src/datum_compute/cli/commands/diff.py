@@ -1,0 +1,51 @@
+"""``diff -f FILE``: what a deploy of that file would change, without changing it."""
+
+from __future__ import annotations
+
+import click
+
+from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.options import connection_options, output_option
+from datum_compute.cli.render.difference import errors_above_1, print_difference
+from datum_compute.cli.workload.edits import manifest_edit
+from datum_compute.cli.workload.manifest import read_manifests
+from datum_compute.cli.workload.plan import read_plan
+
+
+@click.command(short_help="Show what a file would change.")
+@click.option(
+    *("-f", "--file", "file"),
+    required=True,
+    metavar="FILE",
+    help="Workloads in YAML or JSON: a file, a directory, or - for stdin.",
+)
+@output_option("table", "json")
+@connection_options
+@click.pass_context
+def diff(ctx: click.Context, file: str, output_format: str) -> int:
+    """Show what a deploy of the file would change, as the server itself would store it.
+
+    Exit code 0 if nothing would change, 1 if something would, 2 and more for an error. Values of
+    environment variables are not shown.
+
+    \b
+    Examples:
+      datumctl compute diff -f web.yaml
+      datumctl compute diff -f ./workloads -o json
+    """
+    manifests = read_manifests(file, ctx.obj)
+
+    async def body(session: Session) -> int:
+        changes = {}
+        for manifest in manifests:
+            name = manifest["metadata"]["name"]
+            plan = await read_plan(session, name, manifest_edit(manifest, session.namespace))
+            new = "new " if plan.observed is None else ""
+            changes[name] = [f"{new}{line}" for line in plan.lines]
+        return print_difference(session, changes, output_format)
+
+    with errors_above_1():
+        return run_in_session(ctx, body)
+
+
+COMMAND = diff

@@ -1,0 +1,97 @@
+"""``events``: what happened lately to the project, or to one workload and its parts."""
+
+from __future__ import annotations
+
+import click
+
+from datum_compute.api.events import Event
+from datum_compute.api.kinds import EVENT
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.cli.completion import workload_names
+from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.naming import named
+from datum_compute.cli.options import connection_options
+from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
+from datum_compute.cli.times import age_since
+from datum_compute.cli.workload.observe import find_workload, observe_parts
+
+
+@click.command(short_help="Show what happened to a workload lately.")
+@click.argument("name", required=False, callback=named("workload"), shell_complete=workload_names)
+@click.option("--warnings", is_flag=True, help="Only what went wrong.")
+@list_options
+@connection_options
+@click.pass_context
+def events(
+    ctx: click.Context, name: str | None, warnings: bool, output_format: str, no_headers: bool
+) -> None:
+    """Show what happened lately, the latest last: to the workload NAME with its deployments and
+    instances, or to the whole project. Events are kept for an hour.
+
+    \b
+    Examples:
+      datumctl compute events
+      datumctl compute events web --warnings
+    """
+
+    async def body(session: Session) -> None:
+        concerned = await _uids_of(session, name) if name is not None else None
+        listed = (await session.client.list(EVENT, session.namespace)).items
+        rows = [e for e in listed if concerned is None or e.involved_object.uid in concerned]
+        rows = sorted((e for e in rows if not warnings or e.type == "Warning"), key=moment_of)
+        if not rows:
+            session.output.note(f"Nothing has happened to {name or session.place} lately.")
+        listing = listing_at(session.surroundings.now())
+        print_listing(session.output, listing, rows, output_format, headers=not no_headers)
+
+    run_in_session(ctx, body)
+
+
+async def _uids_of(session: Session, name: str) -> set[str]:
+    workload = await find_workload(session, name)
+    observed = await observe_parts(session, workload)
+    parts = (*observed.deployments.items, *observed.instances.items)
+    return {workload.metadata.uid, *(part.metadata.uid for part in parts)}
+
+
+def moment_of(event: Event) -> str:
+    """When it happened last; RFC 3339 in UTC sorts as text."""
+    series = event.series.last_observed_time if event.series else None
+    moments = (series, event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
+    return next((moment for moment in moments if moment), "")
+
+
+def count_of(event: Event) -> int:
+    return max(1, event.count or 0, event.series.count if event.series else 0)
+
+
+def listing_at(now: float) -> Listing[Event]:
+    return Listing(
+        noun="event",
+        columns=(
+            Column("LAST SEEN", lambda e: age_since(moment_of(e), now)),
+            Column("TYPE", lambda e: e.type or "Normal"),
+            Column("REASON", lambda e: e.reason),
+            Column("OBJECT", lambda e: f"{e.involved_object.kind}/{e.involved_object.name}"),
+            Column("MESSAGE", lambda e: e.message),
+            Column("COUNT", count_of, wide=True),
+            Column("FROM", lambda e: e.reporting_component or e.source.component, wide=True),
+        ),
+        document=_document,
+        name=lambda e: e.metadata.name,
+    )
+
+
+def _document(event: Event) -> JsonObject:
+    return {
+        "lastSeen": moment_of(event),
+        "type": event.type or "Normal",
+        "reason": event.reason,
+        "kind": event.involved_object.kind,
+        "name": event.involved_object.name,
+        "message": event.message,
+        "count": count_of(event),
+    }
+
+
+COMMAND = events

@@ -1,0 +1,231 @@
+"""``rollout history|show|diff``: what a workload was asked to be.
+
+The platform itself keeps the record (WorkloadRevision), whoever made the change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import click
+
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.compute.workload_revision import WorkloadRevision
+from datum_compute.api.kinds import REVISION
+from datum_compute.api.labels import WORKLOAD_NAME
+from datum_compute.api.meta.codec import JsonObject, canonical
+from datum_compute.api.object_diff import render_changes
+from datum_compute.cli.completion import workload_names
+from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.errors import MissingError, UsageError
+from datum_compute.cli.legacy import PREFIX, read_legacy
+from datum_compute.cli.naming import named, workload_argument
+from datum_compute.cli.options import connection_options, output_option
+from datum_compute.cli.render.difference import errors_above_1, print_difference
+from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
+from datum_compute.cli.times import age_of
+from datum_compute.cli.workload.observe import find_workload
+
+
+class RevisionName(click.ParamType[str]):
+    """The number of a revision, or ``legacy-N`` for one that an older command line recorded."""
+
+    name = "revision"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        number = value.removeprefix(PREFIX)
+        if not (number.isascii() and number.isdigit() and 1 <= int(number) < 2**31):
+            self.fail(f"{value!r} is not the number of a revision.", param, ctx)
+        return value
+
+
+REVISION_NAME = RevisionName()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A revision by the name that people give it."""
+
+    name: str
+    revision: WorkloadRevision
+
+
+@click.command("history")
+@workload_argument
+@list_options
+@connection_options
+@click.pass_context
+def history(ctx: click.Context, name: str, output_format: str, no_headers: bool) -> None:
+    """List what the workload NAME was asked to be, the newest first. The last 20 are kept.
+
+    \b
+    Examples:
+      datumctl compute rollout history web
+      datumctl compute rollout history web -o json
+    """
+
+    async def body(session: Session) -> None:
+        found = await read_history(session, await find_workload(session, name))
+        listing = _listing(session.surroundings.now(), found)
+        rows = found[::-1]
+        print_listing(session.output, listing, rows, output_format, headers=not no_headers)
+
+    run_in_session(ctx, body)
+
+
+@click.command("show")
+@click.argument("name", callback=named("workload"), shell_complete=workload_names)
+@click.argument("revision", type=REVISION_NAME)
+@output_option("yaml", "json")
+@connection_options
+@click.pass_context
+def show(ctx: click.Context, name: str, revision: str, output_format: str) -> None:
+    """Show what the workload NAME was asked to be in one REVISION.
+
+    \b
+    Example:
+      datumctl compute rollout show web 3
+    """
+
+    async def body(session: Session) -> None:
+        found = await read_history(session, await find_workload(session, name))
+        shown = revision_document(pick_revision(session, name, found, revision))
+        if output_format == "json":
+            session.output.json(shown)
+        else:
+            session.output.yaml(shown)
+
+    run_in_session(ctx, body)
+
+
+@click.command("diff")
+@click.argument("name", callback=named("workload"), shell_complete=workload_names)
+@click.argument("older", type=REVISION_NAME, required=False)
+@click.argument("newer", type=REVISION_NAME, required=False)
+@output_option("table", "json")
+@connection_options
+@click.pass_context
+def diff(
+    ctx: click.Context, name: str, older: str | None, newer: str | None, output_format: str
+) -> int:
+    """Show what lies between two revisions of the workload NAME, or between one and the present;
+    without any, what the last change was.
+
+    Exit code 0 if there is no difference, 1 if there is, 2 and more for an error. Values of
+    environment variables are not shown.
+
+    \b
+    Examples:
+      datumctl compute rollout diff web
+      datumctl compute rollout diff web 2
+      datumctl compute rollout diff web 2 4
+    """
+
+    async def body(session: Session) -> int:
+        workload = await find_workload(session, name)
+        found = await read_history(session, workload)
+        first = older or previous_revision(session, name, found)
+        before = asked_of(pick_revision(session, name, found, first).revision.spec)
+        after = (
+            workload.spec
+            if newer is None
+            else pick_revision(session, name, found, newer).revision.spec
+        )
+        lines = render_changes({"spec": before}, {"spec": asked_of(after)})
+        return print_difference(session, {name: lines}, output_format)
+
+    with errors_above_1():
+        return run_in_session(ctx, body)
+
+
+async def read_history(session: Session, workload: Workload) -> list[Recorded]:
+    """The revisions of this very workload, oldest first; those of older command lines before."""
+    labels = {WORKLOAD_NAME: workload.metadata.name}
+    listed = await session.client.list(REVISION, session.namespace, labels=labels)
+    uid = workload.metadata.uid
+    own = [revision for revision in listed.items if revision.spec.workload_ref.uid == uid]
+    own.sort(key=lambda revision: revision.spec.revision)
+    found = [Recorded(r.metadata.name, r) for r in await read_legacy(session, workload)]
+    found += [Recorded(str(r.spec.revision), r) for r in own]
+    if not found:
+        raise MissingError(
+            f"Nothing is on record of workload {workload.metadata.name!r} yet.",
+            "The platform records a change within a moment; run this again.",
+        )
+    return found
+
+
+def pick_revision(session: Session, name: str, found: list[Recorded], wanted: str) -> Recorded:
+    by_name = {recorded.name: recorded for recorded in found}
+    if wanted not in by_name:
+        close = get_close_matches(wanted, by_name, n=1)
+        guess = f" Did you mean {close[0]}?" if close else ""
+        raise MissingError(
+            f"Workload {name!r} has no revision {wanted} on record.{guess}",
+            f"See: {session.command('rollout', 'history', name)}",
+        )
+    return by_name[wanted]
+
+
+def previous_revision(session: Session, name: str, found: list[Recorded]) -> str:
+    """The one before the present."""
+    if len(found) < 2:
+        raise UsageError(
+            f"Workload {name!r} was never changed: there is nothing to go back to.",
+            f"See: {session.command('rollout', 'history', name)}",
+        )
+    return found[-2].name
+
+
+def asked_of(spec: object) -> JsonObject:
+    whole = canonical(spec)
+    return {"template": whole["template"], "placements": whole["placements"]}
+
+
+def revision_document(recorded: Recorded) -> JsonObject:
+    spec = recorded.revision.spec
+    return {
+        "revision": spec.revision,
+        "name": recorded.name,
+        "createdAt": recorded.revision.metadata.creation_timestamp,
+        "actor": spec.actor,
+        "restores": spec.restores,
+        "changes": list(spec.changes),
+        "templateHash": spec.template_hash,
+        **asked_of(spec),
+    }
+
+
+def _listing(now: float, found: list[Recorded]) -> Listing[Recorded]:
+    """``found`` is the whole history, the present last."""
+    active = found[-1].name
+    return Listing(
+        noun="revision",
+        columns=(
+            Column("REV", lambda r: r.name),
+            Column("WHEN", lambda r: age_of(r.revision, now)),
+            Column("IMAGE", lambda r: ", ".join(_images(r.revision))),
+            Column("CHANGES", lambda r: _changes_text(r.revision, found)),
+            Column("BY", lambda r: r.revision.spec.actor or "-"),
+            Column("STATUS", lambda r: "active" if r.name == active else "-"),
+        ),
+        document=lambda r: {**revision_document(r), "active": r.name == active},
+        name=lambda r: r.name,
+    )
+
+
+def _images(revision: WorkloadRevision) -> list[str]:
+    return [c.image for c in revision.spec.template.spec.runtime.sandbox.containers]
+
+
+def _changes_text(revision: WorkloadRevision, found: list[Recorded]) -> str:
+    spec = revision.spec
+    if spec.restores is not None:
+        then = next((r.revision for r in found if r.name == str(spec.restores)), None)
+        same = then is not None and asked_of(then.spec) == asked_of(spec)
+        return f"back to {'' if same else 'the template of '}revision {spec.restores}"
+    if not spec.changes:
+        return "first" if spec.revision == 1 else "-"
+    more = len(spec.changes) - 1
+    return spec.changes[0] + (f" (+{more})" if more else "")

@@ -1,0 +1,57 @@
+"""``init``: writes ``datum.toml``, so that verbs in this directory need no name."""
+
+from __future__ import annotations
+
+import click
+
+from datum_compute.cli.completion import city_names, workload_names
+from datum_compute.cli.connect.project_file import FILE_NAME, ProjectFile, render_project_file
+from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.errors import UsageError
+from datum_compute.cli.names import check_workload_name, is_workload_name, parse_cities
+from datum_compute.cli.naming import named
+from datum_compute.cli.options import chosen, connection_options
+from datum_compute.cli.render.output import build_output
+from datum_compute.cli.render.prompt import ask
+
+
+@click.command(short_help="Write datum.toml, so that verbs need no name.")
+@click.argument("name", required=False, callback=named("workload"), shell_complete=workload_names)
+@click.option(
+    *("--city", "cities"),
+    multiple=True,
+    metavar="CODE",
+    help="City of a first deploy; repeat, or a,b.",
+    shell_complete=city_names,
+)
+@click.option("--force", is_flag=True, help="Replace the file that is there.")
+@connection_options
+@click.pass_context
+def init(ctx: click.Context, name: str | None, cities: tuple[str, ...], force: bool) -> None:
+    """Write datum.toml into this directory: the workload NAME, the project and its cities. Verbs
+    that are run here, or in a directory below, then need no name.
+
+    \b
+    Examples:
+      datumctl compute init web --city=DFW,LHR
+      datumctl compute init web --project=shop
+    """
+    surroundings: Surroundings = ctx.obj
+    path = surroundings.cwd / FILE_NAME
+    if path.exists() and not force:
+        raise UsageError(f"{FILE_NAME} is there already.", "Replace it with --force.")
+    if not name and surroundings.may_ask:
+        default = surroundings.cwd.name
+        name = ask(surroundings, "Workload", default if is_workload_name(default) else "")
+    check_workload_name(name or "", surroundings)
+    said = ProjectFile(None, chosen(ctx).project, name or "", parse_cities(cities))
+    try:
+        path.write_text(render_project_file(said), "utf-8")
+    except OSError as error:
+        raise UsageError(f"{FILE_NAME} cannot be written: {error.strerror}.") from error
+    output = build_output(surroundings)
+    output.data(FILE_NAME)
+    output.note(f"Verbs need no name here now. Try: {surroundings.command('deploy')} --image=IMAGE")
+
+
+COMMAND = init

@@ -1,0 +1,66 @@
+"""``instance-types``: how large an instance can be."""
+
+from __future__ import annotations
+
+import click
+
+from datum_compute.api.compute.instance_type import InstanceType
+from datum_compute.api.kinds import INSTANCE_TYPE
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.quantity import mebibytes, millicores
+from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.options import connection_options
+from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
+
+
+@click.command("instance-types", short_help="List the sizes that instances can have.")
+@list_options
+@connection_options
+@click.pass_context
+def instance_types(ctx: click.Context, output_format: str, no_headers: bool) -> None:
+    """List the sizes that instances can have, the smallest first.
+
+    \b
+    Examples:
+      datumctl compute instance-types
+      datumctl compute instance-types -o csv
+    """
+
+    async def body(session: Session) -> None:
+        rows = sorted((await session.client.list(INSTANCE_TYPE)).items, key=_size)
+        print_listing(session.output, LISTING, rows, output_format, headers=not no_headers)
+
+    run_in_session(ctx, body)
+
+
+def _size(found: InstanceType) -> tuple[int, int, str]:
+    resources = found.spec.resources
+    return millicores(resources.cpu), mebibytes(resources.memory), found.metadata.name
+
+
+def _document(found: InstanceType) -> JsonObject:
+    return {
+        "name": found.metadata.name,
+        "cpu": found.spec.resources.cpu,
+        "memory": found.spec.resources.memory,
+        "phase": found.spec.lifecycle.phase,
+        "replacement": found.spec.lifecycle.replacement_instance_type,
+        "displayName": found.spec.display_name,
+    }
+
+
+LISTING: Listing[InstanceType] = Listing(
+    noun="instancetype",
+    columns=(
+        Column("NAME", lambda t: t.metadata.name),
+        Column("CPU", lambda t: t.spec.resources.cpu),
+        Column("MEMORY", lambda t: t.spec.resources.memory),
+        Column("PHASE", lambda t: t.spec.lifecycle.phase),
+        Column("REPLACEMENT", lambda t: t.spec.lifecycle.replacement_instance_type or "-"),
+        Column("DISPLAY NAME", lambda t: t.spec.display_name or "-", wide=True),
+    ),
+    document=_document,
+    name=lambda t: t.metadata.name,
+)
+
+COMMAND = instance_types

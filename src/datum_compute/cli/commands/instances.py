@@ -1,0 +1,311 @@
+"""``instances list|describe``: the instances of the project; ``instances`` is the list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import click
+
+from datum_compute.api.compute.instance import Instance, SchedulingGate
+from datum_compute.api.errors import NotFound
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
+from datum_compute.api.labels import CELL, WORKLOAD_UID
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import normalized_city
+from datum_compute.cli.commands.top import top
+from datum_compute.cli.completion import city_names, workload_names
+from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.containers import container_documents, print_containers
+from datum_compute.cli.errors import MissingError, UsageError
+from datum_compute.cli.guesses import named_hint
+from datum_compute.cli.naming import instance_argument
+from datum_compute.cli.nouns import NounGroup
+from datum_compute.cli.options import all_namespaces_option, connection_options
+from datum_compute.cli.render.health import aged_text, as_of, instance_health, tally
+from datum_compute.cli.render.listing import (
+    Column,
+    Listing,
+    list_options,
+    print_document,
+    print_fields,
+    print_listing,
+    read_options,
+    with_namespace,
+)
+from datum_compute.cli.render.output import one_line, render_count
+from datum_compute.cli.times import age_of, age_since
+from datum_compute.cli.wakes import wake_document, wake_fields
+from datum_compute.cli.whereabouts import Whereabouts, by_name, is_labelled, whereabouts
+from datum_compute.cli.workload.crashes import ends_of, print_ends, print_gone
+from datum_compute.cli.workload.observe import find_workload
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An instance, and whose it is and where."""
+
+    instance: Instance
+    place: Whereabouts
+
+    @property
+    def name(self) -> str:
+        return self.instance.metadata.name
+
+
+@click.group(cls=NounGroup, default="list", short_help="List or describe instances.")
+def instances() -> None:
+    """List the instances of the project, or describe one.
+
+    \b
+    Examples:
+      datumctl compute instances
+      datumctl compute instances --workload=web -o wide
+      datumctl compute instances describe web-default-dfw-0
+    """
+
+
+@instances.command("list")
+@click.option(
+    "--workload",
+    metavar="NAME",
+    help="Only those of this workload.",
+    shell_complete=workload_names,
+)
+@click.option("--city", metavar="CODE", help="Only those in this city.", shell_complete=city_names)
+@all_namespaces_option
+@list_options
+@connection_options
+@click.pass_context
+def list_instances(
+    ctx: click.Context,
+    workload: str | None,
+    city: str | None,
+    all_namespaces: bool,
+    output_format: str,
+    no_headers: bool,
+) -> None:
+    """List the instances of the project: where they are, their address, how they are.
+
+    \b
+    Examples:
+      datumctl compute instances
+      datumctl compute instances --workload=web --city=DFW -o wide
+      datumctl compute instances -o jsonpath={.items[*].address}
+    """
+
+    if workload is not None and all_namespaces:
+        raise UsageError("--workload names one of one namespace; leave -A out.")
+
+    async def body(session: Session) -> None:
+        where = replace(session, namespace="") if all_namespaces else session
+        rows = [row for row in await _read(where, workload) if _is_in(row, city)]
+        if not rows:
+            session.output.note(f"There are no such instances in {session.place}.")
+        words = [instance_health(row.instance).word for row in rows]
+        listing = listing_at(session.surroundings.now())
+        if all_namespaces:
+            listing = with_namespace(listing, lambda r: r.instance.metadata.namespace)
+        print_listing(
+            session.output,
+            listing,
+            sorted(rows, key=lambda row: (row.place.workload, row.place.city, row.name)),
+            output_format,
+            headers=not no_headers,
+            footer=f"{render_count(len(rows), 'instance')}: {tally(words)}" if rows else "",
+        )
+
+    run_in_session(ctx, body)
+
+
+async def _read(session: Session, workload: str | None) -> list[Found]:
+    """Of one workload: that very one, because its name may have been used before."""
+    uid = (await find_workload(session, workload)).metadata.uid if workload is not None else ""
+    listed = (await session.client.list(INSTANCE, session.namespace)).items
+    found = await located(session, listed)
+    if workload is None:
+        return found
+    return [
+        row
+        for row in found
+        if row.place.workload == workload
+        and row.instance.metadata.labels.get(WORKLOAD_UID, uid) == uid
+    ]
+
+
+async def located(session: Session, listed: list[Instance]) -> list[Found]:
+    """Deployments are asked only where an instance does not say itself whose it is."""
+    deployments = {}
+    if not all(is_labelled(instance) for instance in listed):
+        deployments = by_name((await session.client.list(DEPLOYMENT, session.namespace)).items)
+    return [Found(instance, whereabouts(instance, deployments)) for instance in listed]
+
+
+def _is_in(row: Found, city: str | None) -> bool:
+    return city is None or row.place.city == normalized_city(city)
+
+
+def listing_at(now: float) -> Listing[Found]:
+    return Listing(
+        noun="instance",
+        columns=(
+            Column("NAME", lambda r: r.name),
+            Column("WORKLOAD", lambda r: r.place.workload),
+            Column("CITY", lambda r: r.place.city),
+            Column("ADDRESS", lambda r: address_of(r.instance) or "-"),
+            Column("AGE", lambda r: age_of(r.instance, now)),
+            Column("STATUS", lambda r: aged_text(instance_health(r.instance), now)),
+            Column("PLACEMENT", lambda r: r.place.placement, wide=True),
+            Column("INSTANCE TYPE", lambda r: _instance_type(r.instance), wide=True),
+            Column("MESSAGE", lambda r: instance_health(r.instance).message or "-", wide=True),
+        ),
+        document=instance_document,
+        name=lambda r: r.name,
+    )
+
+
+def instance_document(row: Found) -> JsonObject:
+    instance, health = row.instance, instance_health(row.instance)
+    return {
+        "name": row.name,
+        "namespace": instance.metadata.namespace,
+        "uid": instance.metadata.uid,
+        "createdAt": instance.metadata.creation_timestamp,
+        "workload": row.place.workload,
+        "city": row.place.city,
+        "placement": row.place.placement,
+        "address": address_of(instance),
+        "status": health.word,
+        "reason": health.reason,
+        "message": health.message,
+        "instanceType": _instance_type(instance),
+        "images": [container.image for container in instance.spec.runtime.sandbox.containers],
+    }
+
+
+def _instance_type(instance: Instance) -> str:
+    return instance.spec.runtime.resources.instance_type
+
+
+def address_of(instance: Instance) -> str:
+    """The address the world can use, else the one inside the network."""
+    for interface in instance.status.network_interfaces:
+        assigned = interface.assignments
+        if assigned.external_ip or assigned.network_ip:
+            return assigned.external_ip or assigned.network_ip
+    return ""
+
+
+# --- describe
+
+
+@instances.command("describe")
+@instance_argument
+@click.option("--show-values", is_flag=True, help="Show values of environment variables.")
+@read_options
+@connection_options
+@click.pass_context
+def describe(ctx: click.Context, name: str, show_values: bool, output_format: str) -> None:
+    """Show all that is known of the instance NAME; of one that is gone, how it ended.
+
+    \b
+    Example:
+      datumctl compute instances describe web-default-dfw-0
+    """
+
+    async def body(session: Session) -> None:
+        ends = await ends_of(session, name)
+        try:
+            instance = await find_instance(session, name)
+        except MissingError:
+            if not ends:
+                raise
+            print_gone(session, name, output_format, ends)
+            return
+        (row,) = await located(session, [instance])
+
+        def lines() -> None:
+            _print(session, row, show_values)
+            print_ends(session, ends)
+
+        print_document(
+            session.output,
+            output_format,
+            lambda: {**_description(row, show_values), "crashes": ends},
+            lines,
+            f"instance/{name}",
+        )
+
+    run_in_session(ctx, body)
+
+
+async def find_instance(session: Session, name: str) -> Instance:
+    try:
+        return await session.client.get(INSTANCE, Ref(session.namespace, name))
+    except NotFound:
+        listed = await session.client.list(INSTANCE, session.namespace)
+    names = [instance.metadata.name for instance in listed.items]
+    hint = named_hint(name, names) or f"See: {session.command('workloads')}"
+    raise MissingError(f"There is no instance {name!r} in {session.place}.", hint)
+
+
+def _description(row: Found, show_values: bool) -> JsonObject:
+    instance = row.instance
+    return {
+        **instance_document(row),
+        "cell": instance.metadata.labels.get(CELL, ""),
+        "containers": container_documents(instance.spec, show_values),
+        "conditions": [
+            {
+                "type": c.type,
+                "status": c.status,
+                "reason": c.reason,
+                "message": c.message,
+                "since": c.last_transition_time,
+            }
+            for c in instance.status.conditions
+        ],
+        "gates": [gate.name for gate in _gates(instance)],
+        "lastWake": wake_document(instance),
+    }
+
+
+def _gates(instance: Instance) -> list[SchedulingGate]:
+    control = instance.spec.controller
+    return control.scheduling_gates if control else []
+
+
+def _print(session: Session, row: Found, show_values: bool) -> None:
+    instance, now = row.instance, session.surroundings.now()
+    health = instance_health(instance)
+    print_fields(
+        session.output,
+        [
+            ("Instance", f"{row.name} ({session.place})"),
+            ("Workload", row.place.workload),
+            ("Where", f"{row.place.city}, placement {row.place.placement}"),
+            ("Created", f"{age_of(instance, now)} ago"),
+            ("Status", aged_text(health, now)),
+            ("Message", one_line(health.message)),
+            ("As of", as_of(health, now).removeprefix("as of ")),
+            ("Type", _instance_type(instance)),
+            ("Address", address_of(instance)),
+            *wake_fields(instance, now),
+        ],
+    )
+    print_containers(session.output, instance.spec, show_values)
+    rows = [
+        (c.type, c.status, c.reason, age_since(c.last_transition_time, now), c.message or "-")
+        for c in instance.status.conditions
+    ]
+    if rows:
+        session.output.data("")
+        headings = ("CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE")
+        session.output.data(session.output.table(headings, rows))
+    if health.word != "Available":
+        session.output.note(f"Why: {session.command('explain', row.name)}")
+
+
+instances.add_command(top)
+
+COMMAND = instances

@@ -1,0 +1,90 @@
+"""``restart``: replace instances, in order; ``rollout restart`` is the same.
+
+A restart of everything is an annotation of the template; one of a single city is kept on the
+Workload (``spec.restarts``), so that whoever looks at the city next finds it there, too.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+import click
+
+from datum_compute.api.labels import RESTARTED_AT
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import micro_timestamp
+from datum_compute.api.planes import normalized_city
+from datum_compute.cli.adjust import Waiting, adjust
+from datum_compute.cli.completion import city_names
+from datum_compute.cli.connect.session import run_in_session
+from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.errors import UsageError
+from datum_compute.cli.naming import workload_argument
+from datum_compute.cli.options import connection_options, output_option, wait_options
+
+
+@click.command("restart", short_help="Replace every instance, in order.")
+@workload_argument
+@click.option(
+    "--city", metavar="CODE", help="Only the instances in this city.", shell_complete=city_names
+)
+@wait_options(default="10m")
+@output_option("table", "json")
+@connection_options
+@click.pass_context
+def restart(
+    ctx: click.Context,
+    name: str,
+    city: str | None,
+    wait: bool,
+    timeout_s: int,
+    output_format: str,
+) -> None:
+    """Replace every instance of the workload NAME, in the order of a rollout.
+
+    \b
+    Examples:
+      datumctl compute restart web --no-wait
+      datumctl compute restart web --city=DFW
+    """
+    surroundings: Surroundings = ctx.obj
+    now = micro_timestamp(surroundings.now())  # twice in a second is twice
+
+    def change(workload: JsonObject) -> None:
+        if city is None:
+            restart_everywhere(workload, now)
+        else:
+            restart_city(workload, normalized_city(city), now)
+
+    waiting = Waiting(timeout_s if wait else None)
+    run_in_session(
+        ctx,
+        lambda session: adjust(session, name, change, waiting),
+        as_json=output_format == "json",
+    )
+
+
+def restart_everywhere(workload: JsonObject, now: str) -> None:
+    metadata = workload["spec"]["template"].setdefault("metadata", {})
+    metadata.setdefault("annotations", {})[RESTARTED_AT] = now
+
+
+def restart_city(workload: JsonObject, city: str, now: str) -> None:
+    """Entries of cities that it has left behind go at the same time."""
+    spec = workload["spec"]
+    present = [normalized_city(c) for p in spec["placements"] for c in p["cityCodes"]]
+    if city not in present:
+        close = get_close_matches(city, present, n=1)
+        guess = f"Did you mean {close[0]}? " if close else ""
+        cities = ", ".join(dict.fromkeys(present))
+        raise UsageError(
+            f"Workload {workload['metadata']['name']!r} does not run in {city}.",
+            f"{guess}It runs in: {cities}",
+            field="--city",
+        )
+    kept = [r for r in spec.get("restarts", []) if r["cityCode"] in present]
+    others = [r for r in kept if r["cityCode"] != city]
+    spec["restarts"] = [*others, {"cityCode": city, "at": now}]
+
+
+COMMAND = restart

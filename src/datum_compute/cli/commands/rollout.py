@@ -1,0 +1,117 @@
+"""``rollout status|history|show|diff|undo|restart|pause|resume|return``.
+
+``rollout NAME`` is ``rollout status NAME``; ``restart`` is short for ``rollout restart``.
+"""
+
+from __future__ import annotations
+
+import click
+
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.cli.adjust import Waiting, adjust
+from datum_compute.cli.commands.history import diff, history, show
+from datum_compute.cli.commands.restart import restart
+from datum_compute.cli.commands.undo import undo
+from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.move_back import move_back
+from datum_compute.cli.naming import workload_argument
+from datum_compute.cli.nouns import NounGroup
+from datum_compute.cli.options import connection_options, output_option, wait_options
+from datum_compute.cli.workload.observe import find_workload
+from datum_compute.cli.workload.rollout_wait import wait_for_rollout
+
+
+@click.group(
+    cls=NounGroup,
+    name_means="status",
+    short_help="Follow, undo, restart, pause or resume a rollout.",
+)
+def rollout() -> None:
+    """Follow, undo, restart, pause or resume the rollout of a workload, and see its history.
+
+    \b
+    Examples:
+      datumctl compute rollout web
+      datumctl compute rollout history web
+      datumctl compute rollout undo web
+      datumctl compute rollout pause web
+    """
+
+
+@rollout.command("status")
+@workload_argument
+@wait_options(default="10m")
+@output_option("table", "json")
+@connection_options
+@click.pass_context
+def rollout_status(
+    ctx: click.Context, name: str, wait: bool, timeout_s: int, output_format: str
+) -> None:
+    """Follow the rollout of the workload NAME until it is done; exit code 20 if it fails.
+
+    \b
+    Example:
+      datumctl compute rollout status web --timeout=2m
+    """
+
+    async def body(session: Session) -> None:
+        workload = await find_workload(session, name)
+        await wait_for_rollout(session, workload, timeout_s=timeout_s if wait else 0)
+
+    run_in_session(ctx, body, as_json=output_format == "json")
+
+
+@rollout.command("pause")
+@workload_argument
+@output_option("table", "json")
+@connection_options
+@click.pass_context
+def pause(ctx: click.Context, name: str, output_format: str) -> None:
+    """Hold the rollout of the workload NAME where it is. Scaling goes on.
+
+    \b
+    Example:
+      datumctl compute rollout pause web
+    """
+
+    def change(workload: JsonObject) -> None:
+        workload["spec"]["paused"] = True
+
+    resumed = ctx.obj.command("rollout", "resume", name)
+    waiting = Waiting(None, then=f"Nothing is replaced until it is resumed: {resumed}")
+    run_in_session(
+        ctx,
+        lambda session: adjust(session, name, change, waiting),
+        as_json=output_format == "json",
+    )
+
+
+@rollout.command("resume")
+@workload_argument
+@wait_options(default="10m")
+@output_option("table", "json")
+@connection_options
+@click.pass_context
+def resume(ctx: click.Context, name: str, wait: bool, timeout_s: int, output_format: str) -> None:
+    """Let a paused rollout of the workload NAME go on.
+
+    \b
+    Example:
+      datumctl compute rollout resume web
+    """
+
+    def change(workload: JsonObject) -> None:
+        workload["spec"].pop("paused", None)
+
+    waiting = Waiting(timeout_s if wait else None)
+    run_in_session(
+        ctx,
+        lambda session: adjust(session, name, change, waiting),
+        as_json=output_format == "json",
+    )
+
+
+for _command in (history, show, diff, undo, restart, move_back):
+    rollout.add_command(_command)
+
+COMMAND = rollout

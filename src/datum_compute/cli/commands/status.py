@@ -1,0 +1,257 @@
+"""``status``: the health of a workload, city by city, with the platform's own reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from datum_compute.api.compute.instance import READY, Instance
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.conditions import Condition, find_condition
+from datum_compute.api.errors import Forbidden, NotFound
+from datum_compute.api.kinds import REVISION
+from datum_compute.api.labels import WORKLOAD_UID
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.cli.commands.instances import address_of
+from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.naming import workload_argument
+from datum_compute.cli.options import connection_options
+from datum_compute.cli.render.health import (
+    Health,
+    as_of,
+    humanized,
+    instance_health,
+    workload_health,
+)
+from datum_compute.cli.render.listing import print_document, read_options
+from datum_compute.cli.render.output import Output, one_line, render_count
+from datum_compute.cli.times import age_of
+from datum_compute.cli.workload.observe import find_workload, observe_parts
+from datum_compute.cli.workload.rollout import (
+    Progress,
+    assess_rollout,
+    is_asleep,
+    place_document,
+    place_of,
+)
+
+_COLORS = {"Available": "green", "Unavailable": "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    workload: Workload
+    progress: Progress
+    instances: list[Instance]
+    revision: int = 0
+    urls: tuple[tuple[str, str], ...] = ()  # city and URL
+
+    @property
+    def health(self) -> Health:
+        return workload_health(self.workload)
+
+
+@click.command(short_help="Show the health of a workload, city by city.")
+@workload_argument
+@read_options
+@connection_options
+@click.pass_context
+def status(ctx: click.Context, name: str, output_format: str) -> None:
+    """Show the health of the workload NAME, city by city, and its active revision.
+
+    \b
+    Examples:
+      datumctl compute status web
+      datumctl compute status web -o json
+    """
+
+    async def body(session: Session) -> None:
+        report = await read_report(session, name)
+        print_document(
+            session.output,
+            output_format,
+            lambda: report_document(report, session),
+            lambda: _print(session, report),
+            f"workload/{name}",
+        )
+
+    run_in_session(ctx, body)
+
+
+async def read_report(session: Session, name: str) -> Report:
+    workload = await find_workload(session, name)
+    observed = await observe_parts(session, workload)
+    instances = sorted(observed.instances.items, key=lambda i: (place_of(i), i.metadata.name))
+    progress = assess_rollout(workload, observed.deployments.items, instances)
+    urls = tuple(
+        (d.spec.city_code, e.url) for d in observed.deployments.items for e in d.status.endpoints
+    )
+    revision = await _active_revision(session, workload)
+    return Report(workload, progress, instances, revision, tuple(sorted(urls)))
+
+
+async def _active_revision(session: Session, workload: Workload) -> int:
+    """The number of the newest record of this very workload; 0 where there is none to be had."""
+    labels = {WORKLOAD_UID: workload.metadata.uid}
+    try:
+        listed = await session.client.list(REVISION, session.namespace, labels=labels)
+    except (NotFound, Forbidden):
+        return 0
+    return max((revision.spec.revision for revision in listed.items), default=0)
+
+
+def _print(session: Session, report: Report) -> None:
+    data, now = session.output.data, session.surroundings.now()
+    print_head(session, report)
+    data("")
+    data(place_table(session.output, report.progress, now))
+    if report.instances:
+        data("")
+        data(_instance_table(session.output, report.instances, now))
+    if not report.progress.done or report.health.word != "Available":
+        name = report.workload.metadata.name
+        session.output.note(f"Why: {session.command('explain', name)}")
+
+
+def print_head(session: Session, report: Report, further: Sequence[tuple[str, str]] = ()) -> None:
+    """What a workload is and how it is; ``further`` fields come last."""
+    workload, now = report.workload, session.surroundings.now()
+    containers = workload.spec.template.spec.runtime.sandbox.containers
+    health = report.health
+    age = as_of(health, now)
+    said = _sentence(health.word, humanized(health.reason), health.message)
+    fields = [
+        ("Workload", f"{workload.metadata.name} ({session.place})"),
+        ("Image", ", ".join(one_line(c.image) for c in containers)),
+        ("Created", f"{age_of(workload, now)} ago"),
+        ("Revision", str(report.revision or "")),
+        ("Health", f"{said} ({age})" if age else said),
+        ("Asleep", _asleep_text(report.instances)),
+        ("Rollout", _rollout_text(session, report)),
+        *(("URL", f"{url} ({city})") for city, url in report.urls),
+        *further,
+    ]
+    for title, text in fields:
+        color = _COLORS.get(health.word, "yellow") if title == "Health" else ""
+        if text:
+            session.output.data(f"{title + ':':<11}{text}", color=color)
+
+
+def _asleep_text(instances: Sequence[Instance]) -> str:
+    sleeping = sum(is_asleep(instance) for instance in instances)
+    if not sleeping:
+        return ""
+    return f"{sleeping} of {render_count(len(instances), 'instance')}; a connection wakes one"
+
+
+def _rollout_text(session: Session, report: Report) -> str:
+    progress = report.progress
+    if progress.done:
+        return "Done"
+    if progress.paused:
+        resume = session.command("rollout", "resume", report.workload.metadata.name)
+        return f"Paused; resume it: {resume}"
+    if not progress.observed:
+        generation = report.workload.metadata.generation
+        return f"In progress: the platform has not taken up generation {generation} yet"
+    place, cause = progress.blocker
+    text = _sentence("In progress", humanized(cause.reason), cause.message)
+    return f"{text} (in {place.city})" if place and cause.reason else text
+
+
+def place_table(output: Output, progress: Progress, now: float) -> str:
+    return output.table(
+        ("CITY", "PLACEMENT", "READY", "UP-TO-DATE", "DESIRED", "ROLLOUT", "REASON"),
+        [
+            (
+                p.place.city,
+                p.place.placement,
+                p.ready,
+                p.updated,
+                p.desired,
+                p.phase,
+                _cause_text(Health("", p.cause.reason, p.cause.message), now),
+            )
+            for p in (*progress.places, *progress.removing)
+        ],
+    )
+
+
+def _instance_table(output: Output, instances: list[Instance], now: float) -> str:
+    rows = []
+    for instance in instances:
+        health = instance_health(instance)
+        rows.append(
+            (
+                instance.metadata.name,
+                place_of(instance).city or "-",
+                health.word,
+                address_of(instance) or "-",
+                age_of(instance, now),
+                _cause_text(health, now),
+            )
+        )
+    return output.table(("INSTANCE", "CITY", "STATUS", "ADDRESS", "AGE", "REASON"), rows)
+
+
+def _cause_text(said: Health, now: float) -> str:
+    """The reason in words, what the platform says about it, and how old that is."""
+    text = _sentence(humanized(said.reason), said.message) or "-"
+    age = as_of(said, now)
+    return f"{text} ({age})" if age else text
+
+
+def report_document(report: Report, session: Session) -> JsonObject:
+    """The report for machines; times stay as they are on the wire."""
+    workload, health = report.workload, report.health
+    return {
+        "name": workload.metadata.name,
+        "place": session.place,
+        "uid": workload.metadata.uid,
+        "createdAt": workload.metadata.creation_timestamp,
+        "generation": workload.metadata.generation,
+        "observedGeneration": workload.status.observed_generation,
+        "health": health.word,
+        "reason": health.reason,
+        "message": health.message,
+        "revision": report.revision,
+        "rolloutDone": report.progress.done,
+        "containers": [
+            {"name": c.name, "image": c.image}
+            for c in workload.spec.template.spec.runtime.sandbox.containers
+        ],
+        "endpoints": [{"city": city, "url": url} for city, url in report.urls],
+        "cities": [place_document(p) for p in report.progress.places],
+        "removing": [place_document(p) for p in report.progress.removing],
+        "instances": [_instance_document(i) for i in report.instances],
+    }
+
+
+def _instance_document(instance: Instance) -> JsonObject:
+    ready = _ready(instance)
+    return {
+        "name": instance.metadata.name,
+        "city": place_of(instance).city,
+        "placement": place_of(instance).placement,
+        "status": instance_health(instance).word,
+        "asleep": is_asleep(instance),
+        "ready": ready.status,
+        "reason": ready.reason,
+        "message": ready.message,
+        "address": address_of(instance),
+        "createdAt": instance.metadata.creation_timestamp,
+    }
+
+
+def _ready(instance: Instance) -> Condition:
+    found = find_condition(instance.status.conditions, READY)
+    return found or Condition(type=READY, status="Unknown", reason="")
+
+
+def _sentence(*parts: str) -> str:
+    return ": ".join(one_line(part) for part in parts if part)
+
+
+COMMAND = status

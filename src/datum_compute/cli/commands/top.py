@@ -1,0 +1,79 @@
+"""``instances top``: what instances use now, asked of the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.errors import Forbidden, NotFound
+from datum_compute.api.gateway import GatewayReason, has_gateway_reason, instance_path
+from datum_compute.api.kinds import INSTANCE
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.cli.connect.gateway_errors import refuse_without_process
+from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.options import connection_options, output_option
+from datum_compute.cli.render.output import render_table
+from datum_compute.cli.workload.rollout import place_of
+
+
+@click.command("top", short_help="Show what instances use now.")
+@output_option("table", "json")
+@connection_options
+@click.pass_context
+def top(ctx: click.Context, output_format: str) -> None:
+    """Show processor and memory of every instance, the busiest first.
+
+    \b
+    Example:
+      datumctl compute instances top
+    """
+
+    async def body(session: Session) -> None:
+        listed = await session.client.list(INSTANCE, session.namespace)
+        rows = await asyncio.gather(*(_row(session, instance) for instance in listed.items))
+        found = sorted(rows, key=lambda row: (-(row["cpuMillicores"] or 0), row["name"]))
+        if output_format == "json":
+            session.output.json({"items": found})
+        else:
+            session.output.data(_table(found))
+
+    run_in_session(ctx, body)
+
+
+async def _row(session: Session, instance: Instance) -> JsonObject:
+    name = instance.metadata.name
+    path = instance_path(session.namespace, name, "usage")
+    usage: JsonObject = {}
+    try:
+        usage = await session.gateway.ask(path)
+    except (NotFound, Forbidden) as error:
+        if not has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
+            refuse_without_process(session, error, "metrics", name)
+    fields = ("cpuMillicores", "memoryMebibytes", "memoryLimitMebibytes")
+    return {
+        "name": name,
+        "city": place_of(instance).city,
+        **{field: usage.get(field) for field in fields},
+        "asleep": usage.get("asleep", False),
+    }
+
+
+def _table(rows: list[JsonObject]) -> str:
+    def shown(amount: int | None, unit: str) -> str:
+        return "-" if amount is None else f"{amount}{unit}"
+
+    return render_table(
+        ("NAME", "CITY", "CPU", "MEMORY", "LIMIT"),
+        [
+            (
+                row["name"],
+                row["city"] or "-",
+                "asleep" if row["asleep"] else shown(row["cpuMillicores"], "m"),
+                shown(row["memoryMebibytes"], "Mi"),
+                shown(row["memoryLimitMebibytes"], "Mi"),
+            )
+            for row in rows
+        ],
+    )

@@ -1,0 +1,231 @@
+"""``workloads list|describe``: the workloads of the project; ``workloads`` is the list."""
+
+from __future__ import annotations
+
+import click
+
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import normalized_city
+from datum_compute.cli.commands.status import Report, place_table, print_head, read_report
+from datum_compute.cli.completion import city_names
+from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.containers import container_documents, print_containers
+from datum_compute.cli.naming import workload_argument
+from datum_compute.cli.nouns import NounGroup
+from datum_compute.cli.options import all_namespaces_option, connection_options
+from datum_compute.cli.render.health import aged_text, tally, workload_health
+from datum_compute.cli.render.listing import (
+    Column,
+    Listing,
+    list_options,
+    print_document,
+    print_listing,
+    read_options,
+    with_namespace,
+)
+from datum_compute.cli.render.output import render_count
+from datum_compute.cli.times import age_of
+from datum_compute.cli.workload.rollout import place_document
+
+HEALTHS = ("Available", "Degraded", "Unavailable", "Unknown", "Terminating")
+_CITIES_SHOWN = 3
+
+
+@click.group(cls=NounGroup, default="list", short_help="List or describe workloads.")
+def workloads() -> None:
+    """List the workloads of the project, or describe one.
+
+    \b
+    Examples:
+      datumctl compute workloads
+      datumctl compute workloads --health=degraded -o wide
+      datumctl compute workloads describe web
+    """
+
+
+@workloads.command("list")
+@click.option("--city", metavar="CODE", help="Only those of this city.", shell_complete=city_names)
+@click.option(
+    "--health", type=click.Choice(HEALTHS, case_sensitive=False), help="Only those that are so."
+)
+@all_namespaces_option
+@list_options
+@connection_options
+@click.pass_context
+def list_workloads(
+    ctx: click.Context,
+    city: str | None,
+    health: str | None,
+    all_namespaces: bool,
+    output_format: str,
+    no_headers: bool,
+) -> None:
+    """List the workloads of the project: their cities, how they are, what they run.
+
+    \b
+    Examples:
+      datumctl compute workloads
+      datumctl compute workloads --health=degraded -o wide
+      datumctl compute workloads --city=LHR -o name
+      datumctl compute workloads -A
+    """
+
+    async def body(session: Session) -> None:
+        listed = await session.client.list(WORKLOAD, "" if all_namespaces else session.namespace)
+        rows = [w for w in listed.items if _is_meant(w, city, health)]
+        if not rows:
+            _say_none(session, filtered=bool(listed.items))
+        words = [workload_health(row).word for row in rows]
+        listing = listing_at(session.surroundings.now())
+        if all_namespaces:
+            listing = with_namespace(listing, lambda w: w.metadata.namespace)
+        print_listing(
+            session.output,
+            listing,
+            sorted(rows, key=lambda row: (row.metadata.name, row.metadata.namespace)),
+            output_format,
+            headers=not no_headers,
+            footer=f"{render_count(len(rows), 'workload')}: {tally(words)}" if rows else "",
+        )
+
+    run_in_session(ctx, body)
+
+
+def _is_meant(workload: Workload, city: str | None, health: str | None) -> bool:
+    in_city = city is None or normalized_city(city) in cities_of(workload)
+    return in_city and health in (None, workload_health(workload).word)
+
+
+def _say_none(session: Session, *, filtered: bool) -> None:
+    if filtered:
+        session.output.note(f"No workload in {session.place} is like that.")
+        return
+    deploy = session.command("deploy", "web", "--image=IMAGE", "--city=DFW")
+    session.output.note(f"There are no workloads in {session.place} yet. Make one: {deploy}")
+
+
+def cities_of(workload: Workload) -> list[str]:
+    placements = workload.spec.placements
+    return list(dict.fromkeys(city for p in placements for city in p.city_codes))
+
+
+def listing_at(now: float) -> Listing[Workload]:
+    return Listing(
+        noun="workload",
+        columns=(
+            Column("NAME", lambda w: w.metadata.name),
+            Column("CITIES", lambda w: _short_cities(cities_of(w))),
+            Column("HEALTH", lambda w: aged_text(workload_health(w), now)),
+            Column("READY", lambda w: f"{w.status.ready_replicas}/{w.status.desired_replicas}"),
+            Column("UP-TO-DATE", lambda w: w.status.updated_replicas),
+            Column("IMAGE", lambda w: ", ".join(_short_image(image) for image in images_of(w))),
+            Column("AGE", lambda w: age_of(w, now)),
+            Column("INSTANCE TYPE", _instance_type, wide=True),
+            Column("MESSAGE", lambda w: workload_health(w).message or "-", wide=True),
+        ),
+        document=workload_document,
+        name=lambda w: w.metadata.name,
+    )
+
+
+def workload_document(workload: Workload) -> JsonObject:
+    health, status = workload_health(workload), workload.status
+    return {
+        "name": workload.metadata.name,
+        "namespace": workload.metadata.namespace,
+        "uid": workload.metadata.uid,
+        "createdAt": workload.metadata.creation_timestamp,
+        "generation": workload.metadata.generation,
+        "observedGeneration": status.observed_generation,
+        "health": health.word,
+        "reason": health.reason,
+        "message": health.message,
+        "ready": status.ready_replicas,
+        "updated": status.updated_replicas,
+        "replicas": status.replicas,
+        "desired": status.desired_replicas,
+        "cities": cities_of(workload),
+        "images": images_of(workload),
+        "instanceType": _instance_type(workload),
+    }
+
+
+def images_of(workload: Workload) -> list[str]:
+    return [c.image for c in workload.spec.template.spec.runtime.sandbox.containers]
+
+
+def _instance_type(workload: Workload) -> str:
+    return workload.spec.template.spec.runtime.resources.instance_type
+
+
+def _short_image(image: str) -> str:
+    return image.rpartition("/")[2]
+
+
+def _short_cities(cities: list[str]) -> str:
+    more = len(cities) - _CITIES_SHOWN
+    return ",".join(cities[:_CITIES_SHOWN]) + (f" (+{more})" if more > 0 else "")
+
+
+# --- describe
+
+
+@workloads.command("describe")
+@workload_argument
+@click.option("--show-values", is_flag=True, help="Show values of environment variables.")
+@read_options
+@connection_options
+@click.pass_context
+def describe(ctx: click.Context, name: str, show_values: bool, output_format: str) -> None:
+    """Show all that is known of the workload NAME: how it is, where it runs, what it runs.
+
+    \b
+    Examples:
+      datumctl compute workloads describe web
+      datumctl compute workloads describe web -o json --show-values
+    """
+
+    async def body(session: Session) -> None:
+        report = await read_report(session, name)
+        print_document(
+            session.output,
+            output_format,
+            lambda: _description(session, report, show_values),
+            lambda: _print(session, report, show_values),
+            f"workload/{name}",
+        )
+
+    run_in_session(ctx, body)
+
+
+def _description(session: Session, report: Report, show_values: bool) -> JsonObject:
+    workload = report.workload
+    return {
+        **workload_document(workload),
+        "place": session.place,
+        "revision": report.revision,
+        "rolloutDone": report.progress.done,
+        "placements": [place_document(p) for p in report.progress.places],
+        "removing": [place_document(p) for p in report.progress.removing],
+        "containers": container_documents(workload.spec.template.spec, show_values),
+    }
+
+
+def _print(session: Session, report: Report, show_values: bool) -> None:
+    workload, now = report.workload, session.surroundings.now()
+    scale = ", ".join(
+        f"{p.name}: at least {p.scale_settings.min_replicas} in each of {', '.join(p.city_codes)}"
+        for p in workload.spec.placements
+    )
+    further = [("Type", _instance_type(workload)), ("Scale", scale), ("Uid", workload.metadata.uid)]
+    print_head(session, report, further)
+    print_containers(session.output, workload.spec.template.spec, show_values)
+    session.output.data("")
+    session.output.data(place_table(session.output, report.progress, now))
+    if workload_health(workload).word != "Available":
+        session.output.note(f"Why: {session.command('explain', workload.metadata.name)}")
+
+
+COMMAND = workloads

@@ -1,0 +1,4 @@
+"""How a command reaches a plane: target, session, gateway.
+
+Start with target.py (which plane), then session.py (one conversation with it).
+"""

@@ -1,0 +1,74 @@
+"""``datum.toml``: which project and workload a directory is about, so that verbs need no name.
+
+Looked for in the directory of the command and in those above it. Flags and variables win over it.
+
+    project = "default"      # optional: else the context decides
+    workload = "web"
+    cities = ["DFW", "LHR"]  # where a first deploy goes, unless --city says otherwise
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.errors import UsageError
+from datum_compute.cli.files import read_text_file
+
+PROJECT_FILE_BYTES_MAX = 64 * 1024
+FILE_NAME = "datum.toml"
+_KEYS = ("project", "workload", "cities")
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectFile:
+    """Empty means not said."""
+
+    path: Path | None = None
+    project: str = ""
+    workload: str = ""
+    cities: tuple[str, ...] = ()
+
+
+def find_project_file(surroundings: Surroundings) -> ProjectFile:
+    """What the nearest file says; an empty one if there is none."""
+    for directory in (surroundings.cwd, *surroundings.cwd.parents):
+        path = directory / FILE_NAME
+        if path.is_file():
+            return read_project_file(path)
+    return ProjectFile()
+
+
+def read_project_file(path: Path) -> ProjectFile:
+    import tomllib  # only where there is a file to read
+
+    try:
+        found = tomllib.loads(read_text_file(path, str(path), PROJECT_FILE_BYTES_MAX))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from error
+    unknown = [key for key in found if key not in _KEYS]
+    if unknown:
+        raise UsageError(f"{path}: unknown key {unknown[0]!r}.", f"Known: {', '.join(_KEYS)}")
+    project, workload = (_text(path, found, key) for key in ("project", "workload"))
+    cities = found.get("cities", [])
+    if not isinstance(cities, list) or not all(isinstance(city, str) for city in cities):
+        raise UsageError(f"{path}: cities must be a list of texts.", 'Write ["DFW", "LHR"].')
+    return ProjectFile(path, project, workload, tuple(cities))
+
+
+def _text(path: Path, found: dict[str, object], key: str) -> str:
+    value = found.get(key, "")
+    if not isinstance(value, str):
+        raise UsageError(f"{path}: {key} must be a text.", f'Write {key} = "..."')
+    return value
+
+
+def render_project_file(said: ProjectFile) -> str:
+    """JSON strings and lists are TOML, too."""
+    lines = [f"{key} = {json.dumps(getattr(said, key))}" for key in ("project", "workload")]
+    lines = [line for line in lines if not line.endswith('""')]
+    if said.cities:
+        lines.append(f"cities = {json.dumps(list(said.cities))}")
+    return "".join(f"{line}\n" for line in lines)

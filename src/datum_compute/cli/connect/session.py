@@ -1,0 +1,156 @@
+"""A command's conversation with one plane. The one place that starts the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from datum_compute.api.errors import ApiError, Unreachable
+from datum_compute.api.meta.codec import DecodeError
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import HUB
+from datum_compute.cli.connect.gateway import PlaneGateway
+from datum_compute.cli.connect.target import Located, locate
+from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.errors import OtherError, UsageError, explained
+from datum_compute.cli.options import chosen, parse_duration
+from datum_compute.cli.render.output import Output, build_output
+from datum_compute.client.auth.kubeconfig import build_client
+from datum_compute.client.client import Client
+
+T = TypeVar("T")
+
+EVENT_SCHEMA = "compute.datumapis.com/cli-event/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """``place`` is the plane as people know it, such as project/default; with the namespace where
+    that is another than the usual one. ``platform`` is ``client`` where the plane is an API server
+    of its own, not a path of one."""
+
+    client: Client
+    namespace: str
+    place: str
+    output: Output
+    surroundings: Surroundings
+    platform: Client
+    gateway: PlaneGateway
+    as_json: bool = False
+    kubeconfig_files: tuple[Path, ...] = ()  # where other planes may be found
+    # Address and authority of who answers.
+    server: tuple[str, bytes | None] = ("", None)
+
+    def tell(self, event: str, text: str = "", *, color: str = "", **fields: Any) -> None:
+        """One step of a change or a wait: an event on stdout for machines, else a line on stderr.
+
+        The events and their fields are listed in ``documents.py``."""
+        if self.as_json:
+            at = timestamp(self.surroundings.now())
+            self.output.json_line({"schema": EVENT_SCHEMA, "event": event, "at": at, **fields})
+        elif text:
+            self.output.note(text, color=color)
+
+    def note(self, text: str) -> None:
+        """Said to people only."""
+        if not self.as_json:
+            self.output.note(text)
+
+    def command(self, *words: str) -> str:
+        return self.surroundings.command(*words)
+
+    def runnable(self, command: str) -> str:
+        """One for kubectl names the kubeconfig that leads here, unless kubectl finds it itself."""
+        files, known = self.kubeconfig_files, self.surroundings.environ.get("KUBECONFIG", "")
+        program, _, rest = command.partition(" ")
+        if program != "kubectl" or len(files) != 1 or str(files[0]) == known:
+            return command
+        return f"kubectl --kubeconfig={shlex.quote(str(files[0]))} {rest}"
+
+
+def run_in_session(
+    ctx: click.Context, body: Callable[[Session], Awaitable[T]], *, as_json: bool = False
+) -> T:
+    """Find the plane, connect, run the body, close. ``as_json``: tell of steps as events."""
+    surroundings: Surroundings = ctx.obj
+    choice = chosen(ctx)
+    located = locate(surroundings, choice)
+    if choice.request_timeout:
+        patient = replace(located.connection, read_s=float(parse_duration(choice.request_timeout)))
+        located = replace(located, connection=patient)
+    namespace = choice.namespace or located.connection.namespace
+    return run_loop(_conversation(surroundings, located, namespace, body, as_json=as_json))
+
+
+def run_on_hub(ctx: click.Context, body: Callable[[Session], Awaitable[T]]) -> T:
+    """The same on the hub, for those who keep the platform; another context if one is named."""
+    surroundings: Surroundings = ctx.obj
+    choice = chosen(ctx)
+    hub = replace(choice, context=choice.context or HUB, project="")
+    located = locate(surroundings, hub, inner=True)
+    namespace = located.connection.namespace
+    return run_loop(_conversation(surroundings, located, namespace, body, as_json=False))
+
+
+def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(coroutine)
+
+
+async def _conversation(
+    surroundings: Surroundings,
+    located: Located,
+    namespace: str,
+    body: Callable[[Session], Awaitable[T]],
+    *,
+    as_json: bool,
+) -> T:
+    connection = located.connection
+    try:
+        opened = surroundings.open_transport(connection)
+    except ValueError as error:  # a certificate authority that is none
+        raise OtherError(f"Context {connection.context!r}: {error}.") from error
+    async with opened as transport, AsyncExitStack() as stack:
+        client = build_client(connection, transport)
+        above = build_client(replace(connection, path_prefix=""), transport)
+        session = Session(
+            client=client,
+            namespace=namespace,
+            place=_place(connection.context, namespace),
+            output=build_output(surroundings),
+            surroundings=surroundings,
+            platform=above if connection.path_prefix else client,
+            gateway=PlaneGateway(client, connection, surroundings.open_transport, stack),
+            as_json=as_json,
+            kubeconfig_files=located.files,
+            server=(connection.server, connection.ca_pem),
+        )
+        try:
+            return await body(session)
+        except ApiError as error:
+            raise explained(error, surroundings.program) from error
+        except DecodeError as error:
+            raise OtherError(
+                f"The answer of {connection.server} cannot be read: {error}"
+            ) from error
+        except Unreachable as error:
+            raise _silent(error, located, surroundings) from error
+
+
+def _place(context: str, namespace: str) -> str:
+    return context if namespace == "default" else f"{context}, namespace {namespace}"
+
+
+def _silent(error: Unreachable, located: Located, surroundings: Surroundings) -> UsageError:
+    if located.is_local_platform:
+        return OtherError(
+            f"The local platform at {located.connection.server} does not answer.",
+            f"Start it: {surroundings.command('local', 'up')}",
+        )
+    return OtherError(str(error), "Choose another with --kubeconfig, --context or --project.")

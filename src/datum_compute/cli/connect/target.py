@@ -1,0 +1,200 @@
+"""Finds the plane a command talks to.
+
+In this order: the flags; the DATUM_* variables a host program sets for its plugins; KUBECONFIG;
+the local platform; inside a pod the cluster around it. Which project of it: the flag, the
+variable, ``datum.toml``. The first that says anything decides: a
+half-set one is an error that names what is missing, never a reason to try the next.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from datum_compute.api.planes import PLATFORM, path_prefix, plane_role, project_plane, split_path
+from datum_compute.cli.connect.project_file import find_project_file
+from datum_compute.cli.environment import (
+    API_HOST,
+    CREDENTIALS_HELPER,
+    KUBECONFIG,
+    PROJECT,
+    SERVICE_HOST,
+    SERVICE_PORT,
+    SESSION,
+    Surroundings,
+    default_state_dir,
+)
+from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError
+from datum_compute.cli.options import Choice
+from datum_compute.client.auth.connection import HelperSignIn
+from datum_compute.client.auth.credentials import SERVICE_ACCOUNT, in_cluster_connection
+from datum_compute.client.auth.kubeconfig import (
+    Connection,
+    Kubeconfig,
+    KubeconfigError,
+    checked_token,
+    connection_of,
+    load_kubeconfig,
+)
+
+_HELPER_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    connection: Connection
+    is_local_platform: bool = False
+    files: tuple[Path, ...] = ()  # the kubeconfig it was found in
+
+
+def locate(surroundings: Surroundings, choice: Choice, *, inner: bool = False) -> Located:
+    """``inner`` is for those who keep the platform: hub and cells are theirs to look at."""
+    environ = surroundings.environ
+    by_flag = choice.kubeconfig or choice.context
+    if not by_flag and (environ.get(API_HOST) or environ.get(CREDENTIALS_HELPER)):
+        return Located(_hosted(surroundings, choice))
+    local_file = default_state_dir(surroundings) / "kubeconfig"
+    if _is_in_cluster(surroundings, choice, local_file):
+        return Located(_in_cluster(surroundings))
+    files = _kubeconfig_files(surroundings, choice, local_file)
+    try:
+        connection = _chosen(load_kubeconfig(files), surroundings, choice)
+    except KubeconfigError as error:
+        raise OtherError(
+            f"{error}.", "Choose another with --kubeconfig, --context or --project."
+        ) from error
+    if not inner:
+        _refuse_inner_plane(connection)
+    return Located(connection, is_local_platform=files == [local_file], files=tuple(files))
+
+
+def _chosen(config: Kubeconfig, surroundings: Surroundings, choice: Choice) -> Connection:
+    """The context that is meant. A project without one is reached by way of the platform, as who is
+    known there: what that user may do is for the project to say."""
+    name = _context(surroundings, choice)
+    by_project = bool(name) and not choice.context
+    if not by_project or name in config.contexts or PLATFORM not in config.contexts:
+        return connection_of(config, name)
+    platform = connection_of(config, PLATFORM)
+    try:
+        plane = project_plane(name.partition("/")[2])
+    except ValueError:
+        raise UsageError(f"{name.partition('/')[2]!r} cannot be the name of a project.") from None
+    return replace(platform, path_prefix=path_prefix(plane), context=name, namespace="default")
+
+
+def _refuse_inner_plane(connection: Connection) -> None:
+    """Workloads live in projects; on the hub or a cell nobody would ever look at one."""
+    plane, _ = split_path(connection.path_prefix or "/")
+    if plane_role(plane) in ("hub", "cell"):
+        raise UsageError(
+            f"Context {connection.context!r} is the plane {plane}, not a project.",
+            "Choose a project with --project, or its context with --context.",
+        )
+
+
+def _is_in_cluster(surroundings: Surroundings, choice: Choice, local_file: Path) -> bool:
+    """Whether we run in a pod and nothing says to talk to anything else."""
+    environ = surroundings.environ
+    chosen = choice.kubeconfig or choice.context or choice.project or environ.get(KUBECONFIG)
+    return bool(environ.get(SERVICE_HOST)) and not chosen and not local_file.is_file()
+
+
+def _in_cluster(surroundings: Surroundings) -> Connection:
+    environ = surroundings.environ
+    port = environ.get(SERVICE_PORT) or "443"
+    try:
+        return in_cluster_connection(SERVICE_ACCOUNT, environ[SERVICE_HOST], port)
+    except KubeconfigError as error:
+        raise OtherError(f"{error}.", "Choose a plane with --kubeconfig.") from error
+
+
+def _kubeconfig_files(surroundings: Surroundings, choice: Choice, local_file: Path) -> list[Path]:
+    if choice.kubeconfig:
+        return [Path(choice.kubeconfig).expanduser()]
+    named = surroundings.environ.get(KUBECONFIG, "")
+    if named:
+        return [Path(part) for part in named.split(os.pathsep) if part]
+    if not local_file.is_file():
+        raise OtherError(
+            f"There is no platform to talk to: no --kubeconfig, no {API_HOST}, no {KUBECONFIG}, "
+            "and no platform was started on this machine.",
+            f"Start one: {surroundings.command('local', 'up')}",
+        )
+    return [local_file]
+
+
+def _context(surroundings: Surroundings, choice: Choice) -> str:
+    """The context to use; empty for the current one."""
+    if choice.context and choice.project:
+        raise UsageError("--context and --project both choose a plane; give one of them.")
+    if choice.context:
+        return choice.context
+    project = _project(surroundings, choice)
+    return f"project/{project}" if project else ""
+
+
+def _project(surroundings: Surroundings, choice: Choice) -> str:
+    """By flag, variable, or the file of the directory; empty where none says anything."""
+    said = choice.project or surroundings.environ.get(PROJECT, "")
+    return said or find_project_file(surroundings).project
+
+
+def _hosted(surroundings: Surroundings, choice: Choice) -> Connection:
+    """The connection a host program describes in the environment."""
+    environ = surroundings.environ
+    project = _project(surroundings, choice)
+    needed = {API_HOST: environ.get(API_HOST), CREDENTIALS_HELPER: environ.get(CREDENTIALS_HELPER)}
+    missing = [name for name, value in needed.items() if not value]
+    if not project:
+        missing.append(f"{PROJECT} (or --project)")
+    if missing:
+        raise OtherError(f"Not set: {', '.join(missing)}.", "Set it, or use --kubeconfig.")
+    try:
+        plane = project_plane(project)
+    except ValueError:
+        raise UsageError(f"{project!r} cannot be the name of a project.") from None
+    helper, session = environ[CREDENTIALS_HELPER], environ.get(SESSION, "")
+    token = _helper_token(helper, session)
+    return Connection(
+        server=_https(environ[API_HOST]),
+        path_prefix=path_prefix(plane),
+        token=token,
+        context=plane,
+        # A wait may be longer than the life of a token.
+        sign_in=HelperSignIn(helper, _helper_arguments(session), token),
+    )
+
+
+def _https(host: str) -> str:
+    if host.startswith("http://"):
+        raise OtherError(f"{API_HOST} must be reached by https: the token travels with requests.")
+    return f"https://{host.removeprefix('https://').rstrip('/')}"
+
+
+def _helper_arguments(session: str) -> tuple[str, ...]:
+    return ("auth", "get-token", *(("--session", session) if session else ()))
+
+
+def _helper_token(helper: str, session: str) -> str:
+    """What ``<helper> auth get-token`` prints; its stderr goes to the user, its stdout nowhere."""
+    arguments = [helper, *_helper_arguments(session)]
+    hint = "Sign in again with the program that started this command."
+    try:
+        done = subprocess.run(
+            arguments, stdout=subprocess.PIPE, timeout=_HELPER_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise OtherError(f"{helper} gave no token in {_HELPER_TIMEOUT_S} s.", hint) from None
+    except OSError as error:
+        raise OtherError(
+            f"{CREDENTIALS_HELPER} {helper} cannot be run: {error.strerror}.", hint
+        ) from error
+    if done.returncode != 0:
+        raise ForbiddenError(f"{helper} auth get-token failed (exit {done.returncode}).", hint)
+    try:
+        return checked_token(done.stdout.decode("latin-1"), f"the answer of {helper}")
+    except KubeconfigError as error:
+        raise ForbiddenError(f"{error}.", hint) from None

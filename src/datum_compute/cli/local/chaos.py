@@ -1,0 +1,285 @@
+"""``local chaos``: cut off, slow down or crash the hub or a cell on purpose, and heal it.
+
+What is wrong is written into the state directory, where the running platform looks for it. Only its
+controllers suffer; what users read is what the planes hold.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from datum_compute.api.meta.codec import DecodeError
+from datum_compute.api.planes import HUB, cell_plane
+from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.errors import MissingError, UsageError
+from datum_compute.cli.local.platform import find_running
+from datum_compute.cli.local.processes import cell_directories, cell_directory, has_processes
+from datum_compute.cli.local_options import parse_short, state_dir_option
+from datum_compute.cli.naming import named
+from datum_compute.cli.options import F, output_option, parse_duration
+from datum_compute.cli.render.output import build_output
+from datum_compute.client.transport.faults import (
+    Fault,
+    Troubles,
+    decoded_troubles,
+    encoded_troubles,
+)
+
+FILE = "chaos.json"
+_CRASH_S = 5
+_SLOW = "500ms"
+
+
+def _for_option(default: str) -> Callable[[F], F]:
+    return click.option(
+        "--for",
+        "for_s",
+        default=default,
+        metavar="DURATION",
+        callback=lambda _ctx, _param, value: parse_duration(value) if value else None,
+        help="Heal by itself after so long, such as 30s.  [default: "
+        + (default or "until it is healed")
+        + "]",
+    )
+
+
+@click.group("chaos", short_help="Break the hub or a cell on purpose.", invoke_without_command=True)
+@click.pass_context
+def chaos(ctx: click.Context) -> None:
+    """Break the hub or a cell of the local platform on purpose, and see what becomes of it.
+
+    A cell that is cut off stands still while its machines run on, and what runs there is shown as
+    Unknown after 30 s. While the hub is cut off, every cell goes on by itself.
+
+    \b
+    Examples:
+      datumctl compute local chaos cut dfw --for=2m
+      datumctl compute local chaos slow hub --by=300ms
+      datumctl compute local chaos crash iad
+      datumctl compute local chaos heal
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@chaos.command()
+@click.argument("target", callback=named("cell"))
+@_for_option("")
+@state_dir_option
+@click.pass_obj
+def cut(surroundings: Surroundings, target: str, for_s: int | None, state_dir: Path) -> None:
+    """Let nothing get to TARGET (hub, or the name of a cell) or back.
+
+    \b
+    Example:
+      datumctl compute local chaos cut dfw --for=2m
+    """
+    _break(surroundings, state_dir, target, Fault(kind="cut"), for_s)
+
+
+@chaos.command()
+@click.argument("target", callback=named("cell"))
+@click.option(
+    "--by",
+    "delay_s",
+    default=_SLOW,
+    show_default=True,
+    metavar="TIME",
+    callback=lambda _ctx, _param, value: parse_short(value),
+    help="How much longer each answer takes.",
+)
+@_for_option("")
+@state_dir_option
+@click.pass_obj
+def slow(
+    surroundings: Surroundings, target: str, delay_s: float, for_s: int | None, state_dir: Path
+) -> None:
+    """Let everything to TARGET (hub, or the name of a cell) take longer.
+
+    \b
+    Example:
+      datumctl compute local chaos slow hub
+    """
+    _break(surroundings, state_dir, target, Fault(kind="slow", delay_s=delay_s), for_s)
+
+
+@chaos.command()
+@click.argument("target", callback=named("cell"))
+@_for_option(f"{_CRASH_S}s")
+@state_dir_option
+@click.pass_obj
+def crash(surroundings: Surroundings, target: str, for_s: int | None, state_dir: Path) -> None:
+    """Let TARGET (hub, or the name of a cell) die, and come back after a while.
+
+    \b
+    Example:
+      datumctl compute local chaos crash dfw
+    """
+    _break(surroundings, state_dir, target, Fault(kind="crash"), for_s)
+
+
+@chaos.command()
+@click.argument("target", default="", callback=named("cell"))
+@state_dir_option
+@click.pass_obj
+def heal(surroundings: Surroundings, target: str, state_dir: Path) -> None:
+    """Make TARGET whole again, or everything.
+
+    \b
+    Example:
+      datumctl compute local chaos heal dfw
+    """
+    _need_running(surroundings, state_dir)
+    troubles = read_troubles(state_dir)
+    named = target and not has_processes(state_dir)
+    plane = _plane(state_dir, target) if named else ""
+    left = {name: trouble for name, trouble in troubles.items() if target and name != plane}
+    _write(state_dir, left)
+    healed = sorted((set(troubles) - set(left)) | set(_wake(state_dir, target)))
+    build_output(surroundings).data(f"Healed: {', '.join(healed) or 'nothing was broken'}.")
+
+
+@chaos.command("status")
+@output_option("table", "json")
+@state_dir_option
+@click.pass_obj
+def show(surroundings: Surroundings, output_format: str, state_dir: Path) -> None:
+    """Say what is broken on purpose now.
+
+    \b
+    Example:
+      datumctl compute local chaos status
+    """
+    output = build_output(surroundings)
+    found = _lasting(surroundings, read_troubles(state_dir))
+    if output_format == "json":
+        output.json({plane: trouble.kind for plane, trouble in found.items()})
+    elif not found:
+        output.data("Nothing is broken on purpose.")
+    for plane, trouble in found.items() if output_format != "json" else ():
+        output.data(f"{plane}: {described(trouble, surroundings.now())}")
+
+
+def described(trouble: Fault, now_s: float) -> str:
+    words = {"cut": "cut off", "crash": "crashed", "slow": f"slower by {trouble.delay_s:g} s"}
+    left = f", for {trouble.until_s - now_s:.0f} s more" if trouble.until_s is not None else ""
+    return words[trouble.kind] + left
+
+
+def read_troubles(state_dir: Path) -> Troubles:
+    try:
+        return decoded_troubles((state_dir / FILE).read_bytes())
+    except (OSError, DecodeError):
+        return {}
+
+
+def _break(
+    surroundings: Surroundings, state_dir: Path, target: str, trouble: Fault, for_s: int | None
+) -> None:
+    _need_running(surroundings, state_dir)
+    if has_processes(state_dir):
+        if trouble.kind == "cut" and for_s is not None:
+            raise UsageError(
+                "A process that was stopped does not go on by itself: leave --for out."
+            )
+        _break_process(surroundings, state_dir, target, trouble)
+        return
+    plane, now_s = _plane(state_dir, target), surroundings.now()
+    until_s = now_s + for_s if for_s is not None else None
+    lasting = Fault(kind=trouble.kind, delay_s=trouble.delay_s, until_s=until_s)
+    troubles = {**_lasting(surroundings, read_troubles(state_dir)), plane: lasting}
+    _write(state_dir, troubles)
+    output = build_output(surroundings)
+    output.data(f"{plane}: {described(lasting, now_s)}")
+    if for_s is None:
+        output.note(f"Heal it:  {surroundings.command('local', 'chaos', 'heal', target)}")
+
+
+def _break_process(
+    surroundings: Surroundings, state_dir: Path, target: str, trouble: Fault
+) -> None:
+    """Where each cell has a process, and the hub that of the projects: it stands still, which
+    nobody can tell from a cable that was pulled, or dies."""
+    if trouble.kind == "slow":
+        raise UsageError(f"{target} has a process of its own, which can be cut off or crash only.")
+    directory = state_dir if target == HUB else cell_directory(state_dir, target)
+    running = find_running(directory)
+    if running is None:
+        raise _no_process(surroundings, state_dir, target)
+    signal_ = signal.SIGSTOP if trouble.kind == "cut" else signal.SIGKILL
+    os.kill(running.pid, signal_)
+    words = ("heal", target) if trouble.kind == "cut" else ()
+    again = ("local", "chaos", *words) if words else ("local", "up", "--processes", "--detach")
+    output = build_output(surroundings)
+    output.data(f"{target}: {signal_.name} to process {running.pid}, until you undo it")
+    output.note(f"Undo it:  {surroundings.command(*again)}")
+
+
+def _no_process(surroundings: Surroundings, state_dir: Path, target: str) -> MissingError:
+    cells = [path.name for path in cell_directories(state_dir)]
+    if target not in cells:
+        return MissingError(f"There is no {target!r}.", f"Name one of: {', '.join((HUB, *cells))}.")
+    return MissingError(
+        f"The process of {target} does not run: it has crashed or was stopped before.",
+        f"Start it: {surroundings.command('local', 'up', '--processes', '--detach')}",
+    )
+
+
+def _wake(state_dir: Path, target: str) -> list[str]:
+    """Processes that were stopped go on; the names of their planes."""
+    woken: list[str] = []
+    found = {HUB: state_dir, **{path.name: path for path in cell_directories(state_dir)}}
+    for name, directory in found.items() if has_processes(state_dir) else ():
+        running = find_running(directory)
+        if running is not None and target in ("", name):
+            os.kill(running.pid, signal.SIGCONT)
+            woken.append(HUB if name == HUB else cell_plane(name))
+    return woken
+
+
+def _lasting(surroundings: Surroundings, troubles: Troubles) -> Troubles:
+    now_s = surroundings.now()
+    return {plane: t for plane, t in sorted(troubles.items()) if t.lasts(now_s)}
+
+
+def _plane(state_dir: Path, target: str) -> str:
+    cells = _cells(state_dir)
+    if target != HUB and target not in cells:
+        raise UsageError(f"There is no {target!r}.", f"Name one of: hub, {', '.join(cells)}.")
+    return HUB if target == HUB else cell_plane(target)
+
+
+def _cells(state_dir: Path) -> list[str]:
+    try:
+        return list(json.loads((state_dir / "cells.json").read_bytes())["cells"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _need_running(surroundings: Surroundings, state_dir: Path) -> None:
+    if find_running(state_dir) is None:
+        raise MissingError(
+            f"The platform in {state_dir} is not running.",
+            f"Start it: {surroundings.command('local', 'up', '--detach')}",
+        )
+
+
+def _write(state_dir: Path, troubles: Troubles) -> None:
+    """Whole or not at all: the platform reads it at any time."""
+    file, new = state_dir / FILE, state_dir / f".{FILE}.new"
+    if not troubles:
+        file.unlink(missing_ok=True)
+        return
+    with open(new, "wb", opener=_private) as opened:
+        opened.write(encoded_troubles(troubles))
+    new.replace(file)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

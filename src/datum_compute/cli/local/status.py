@@ -1,0 +1,186 @@
+"""``local status``: what runs of the local platform and how it is, plane by plane."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from datum_compute import __version__
+from datum_compute.api.conditions import TRUE, find_condition
+from datum_compute.api.errors import ApiError, Unreachable
+from datum_compute.api.http import Request
+from datum_compute.api.karmada import Cluster
+from datum_compute.api.kinds import CLUSTER
+from datum_compute.api.meta.codec import decode
+from datum_compute.api.planes import HUB, cell_plane, plane_role
+from datum_compute.cli.connect.session import run_loop
+from datum_compute.cli.drivers import Driver, read_drivers, sentences
+from datum_compute.cli.environment import Surroundings, default_state_dir
+from datum_compute.cli.errors import MissingError
+from datum_compute.cli.local.chaos import described, read_troubles
+from datum_compute.cli.local.platform import Running, find_running, is_ready, stands_still
+from datum_compute.cli.local.processes import cell_directories
+from datum_compute.cli.local_options import state_dir_option
+from datum_compute.cli.options import output_option
+from datum_compute.cli.render.output import Output, build_output
+from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client, connection_of
+from datum_compute.client.auth.kubeconfig_files import load_kubeconfig
+from datum_compute.client.client import Client
+from datum_compute.client.transport.interface import Timeouts
+from datum_compute.client.transport.proxied import HttpTransport
+
+_ENGINE_S = 20
+ANSWERS, SILENT, UNKNOWN = "answers", "silent", "unknown"
+_UNTOLD = (OSError, ValueError, KubeconfigError, Unreachable, ApiError)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneHealth:
+    name: str
+    health: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformHealth:
+    """As far as the platform can be asked; without planes it could not."""
+
+    ready: bool
+    version: str = ""
+    planes: tuple[PlaneHealth, ...] = ()
+    drivers: tuple[Driver, ...] = ()
+
+
+@click.command("status", short_help="Show what runs, and how it is.")
+@state_dir_option
+@output_option("table", "json")
+@click.pass_obj
+def local_status(surroundings: Surroundings, state_dir: Path, output_format: str) -> None:
+    """Show what runs of the platform and how it is: planes, cells, port, state, versions; exit code
+    3 if it does not run.
+
+    \b
+    Example:
+      datumctl compute local status
+    """
+    output = build_output(surroundings)
+    running = find_running(state_dir)
+    health = PlatformHealth(ready=False)
+    if running is not None:
+        health = run_loop(observe(state_dir, running, surroundings.now()))
+    if output_format == "json":
+        output.json(_as_json(state_dir, running, health))
+    elif running is not None:
+        _show(output, state_dir, running, health)
+    if running is None:
+        raise MissingError(
+            f"The platform in {state_dir} is not running.",
+            f"Start it: {_start(surroundings, state_dir)}",
+        )
+
+
+async def observe(state_dir: Path, running: Running, now_s: float) -> PlatformHealth:
+    if not await is_ready(state_dir, running):
+        return PlatformHealth(ready=False)
+    try:
+        connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), HUB)
+        authority, timeouts = (state_dir / "ca.crt").read_bytes(), Timeouts(connect_s=2, read_s=2)
+        async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
+            told = decode((await transport.send(Request("GET", "/version"))).body)
+            planes = await _planes(state_dir, build_client(connection, transport), now_s)
+    except _UNTOLD:
+        return PlatformHealth(ready=True)  # and no more can be said
+    try:
+        drivers = await _drivers(state_dir, running, authority)
+    except _UNTOLD:
+        drivers = ()
+    return PlatformHealth(True, str(told.get("gitVersion", "")), planes, drivers)
+
+
+async def _drivers(state_dir: Path, running: Running, authority: bytes) -> tuple[Driver, ...]:
+    """As they are told in the project that is the current one; an engine is given some time."""
+    connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]))
+    timeouts = Timeouts(connect_s=2, read_s=_ENGINE_S)
+    async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
+        client = build_client(connection, transport)
+        return tuple(await read_drivers(client, connection.namespace))
+
+
+async def _planes(state_dir: Path, hub: Client, now_s: float) -> tuple[PlaneHealth, ...]:
+    """Every plane that has a context, and every cell that the hub knows."""
+    troubles = read_troubles(state_dir)
+    lasting = {plane: trouble for plane, trouble in troubles.items() if trouble.lasts(now_s)}
+    broken = {plane: described(trouble, now_s) for plane, trouble in lasting.items()}
+    cut = {plane for plane, trouble in lasting.items() if trouble.kind != "slow"}
+    told = {cell_plane(c.metadata.name): c for c in (await hub.list(CLUSTER)).items}
+    found = [
+        PlaneHealth(name, ANSWERS, broken.get(name, ""))
+        for name in _contexts(state_dir)
+        if plane_role(name) != "cell"
+    ]
+    stuck = {cell_plane(d.name): why for d in cell_directories(state_dir) if (why := _stuck(d))}
+    for name, cluster in sorted(told.items()):
+        health, why = _cell_health(cluster, stuck.get(name, ""), is_cut=name in cut)
+        detail = "; ".join(filter(None, (why, broken.get(name, ""))))
+        found.append(PlaneHealth(name, health, detail))
+    return tuple(found)
+
+
+def _stuck(directory: Path) -> str:
+    """What keeps the process of a cell from answering; empty if nothing does."""
+    running = find_running(directory)
+    if running is None:
+        return "its process does not run"
+    return "its process stands still" if stands_still(running) else ""
+
+
+def _cell_health(cluster: Cluster, stuck: str, *, is_cut: bool = False) -> tuple[str, str]:
+    """The hub believes a cell for a while, and workloads with it; here it is seen at once that its
+    process is stuck, or that it is cut off on purpose."""
+    ready = find_condition(cluster.status.conditions, "Ready")
+    if ready is not None and ready.status != TRUE:
+        return SILENT, "; ".join(filter(None, (f"since {ready.last_transition_time}", stuck)))
+    if stuck or is_cut:
+        return SILENT, "; ".join(filter(None, (stuck, "the hub waits a while for it")))
+    return (UNKNOWN if ready is None else ANSWERS), ""
+
+
+def _contexts(state_dir: Path) -> list[Any]:
+    names = load_kubeconfig([state_dir / "kubeconfig"]).contexts
+    return sorted(name for name in names if not name.startswith("operator/"))
+
+
+def _as_json(state_dir: Path, running: Running | None, health: PlatformHealth) -> dict[str, Any]:
+    return {
+        "running": running is not None,
+        "ready": health.ready,
+        "url": running.url if running else None,
+        "pid": running.pid if running else None,
+        "stateDir": str(state_dir),
+        "version": health.version or None,
+        "planes": [{"name": p.name, "health": p.health, "detail": p.detail} for p in health.planes],
+        "drivers": [driver.document for driver in health.drivers],
+    }
+
+
+def _show(output: Output, state_dir: Path, running: Running, health: PlatformHealth) -> None:
+    state = "is running" if health.ready else "is starting, or does not answer,"
+    output.data(f"The platform in {state_dir} {state} at {running.url} (pid {running.pid}).")
+    if not health.planes:
+        return
+    python = ".".join(map(str, sys.version_info[:3]))
+    output.data(f"Server {health.version}, command line {__version__}, Python {python}.")
+    for sentence in sentences(health.drivers):
+        output.data(sentence)
+    rows = [(p.name, p.health, p.detail) for p in health.planes]
+    output.data(output.table(("PLANE", "HEALTH", "DETAIL"), rows))
+
+
+def _start(surroundings: Surroundings, state_dir: Path) -> str:
+    if state_dir == default_state_dir(surroundings).resolve():
+        return surroundings.command("local", "up", "--detach")
+    return surroundings.command("local", "up", "--detach", f"--state-dir={state_dir}")

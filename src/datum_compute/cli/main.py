@@ -1,0 +1,108 @@
+"""From arguments to an exit code: parses, runs the verb, prints what went wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+import click
+
+from datum_compute import __version__
+from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.errors import StoppedError, UsageError, error_document
+from datum_compute.cli.groups import compute
+from datum_compute.cli.render.output import build_output
+
+MANIFEST_FLAG = "--plugin-manifest"
+
+
+def run(arguments: Sequence[str], surroundings: Surroundings) -> int:
+    if MANIFEST_FLAG in arguments:
+        build_output(surroundings).data(json.dumps(_manifest()))
+        return 0
+    try:
+        return _invoke(list(arguments) or ["--help"], surroundings)
+    except UsageError as error:
+        return _report(error, surroundings, arguments)
+    except click.NoSuchOption as error:
+        return _report(_unknown_option(error, surroundings, arguments), surroundings, arguments)
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else surroundings.program
+        failure = UsageError(error.format_message(), f"See: {path} --help")
+        return _report(failure, surroundings, arguments)
+    except click.ClickException as error:
+        return _report(UsageError(error.format_message()), surroundings, arguments)
+    except (KeyboardInterrupt, click.Abort):
+        stopped = StoppedError("Interrupted.", "It is safe to run the same command again.")
+        return _report(stopped, surroundings, arguments)
+
+
+def _unknown_option(
+    error: click.NoSuchOption, surroundings: Surroundings, arguments: Sequence[str]
+) -> UsageError:
+    from datum_compute.cli.guesses import meant_option
+
+    path = error.ctx.command_path if error.ctx else surroundings.program
+    parameters = error.ctx.command.params if error.ctx else []
+    shown = [p for p in parameters if not (isinstance(p, click.Option) and p.hidden)]
+    known = [name for p in shown for name in p.opts]
+    written, meant = meant_option(error.option_name, known, arguments)
+    guess = f" Did you mean '{meant}'?" if meant else ""
+    return UsageError(f"No such option '{written}'.{guess}", f"See: {path} --help")
+
+
+def _invoke(arguments: list[str], surroundings: Surroundings) -> int:
+    stdout = sys.stdout
+    try:
+        result = compute.main(
+            arguments,
+            prog_name=surroundings.program,
+            complete_var=complete_variable(surroundings.program),
+            standalone_mode=False,
+            obj=surroundings,
+        )
+    except SystemExit:
+        if sys.stdout is stdout:
+            raise
+        sys.stdout = stdout  # click put another there: whoever read this one has gone
+        raise BrokenPipeError from None
+    return result if isinstance(result, int) else 0
+
+
+def executable_name(program: str) -> str:
+    """``datumctl compute`` is the executable ``datumctl-compute``."""
+    return program.replace(" ", "-")
+
+
+def complete_variable(program: str) -> str:
+    """The variable by which a shell asks for completions."""
+    return f"_{executable_name(program)}_COMPLETE".replace("-", "_").upper()
+
+
+def _report(error: UsageError, surroundings: Surroundings, arguments: Sequence[str]) -> int:
+    output = build_output(surroundings)
+    if _wants_json(arguments):
+        output.note(json.dumps(error_document(error)))
+    else:
+        output.error(error.message, error.hint)
+    return error.exit_code
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether machines are reading; asked of the raw words, as they may not even parse."""
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    return any(
+        word in ("-ojson", "--output=json") or (word in ("-o", "--output") and after == "json")
+        for word, after in pairs
+    )
+
+
+def _manifest() -> dict[str, object]:
+    return {
+        "name": "compute",
+        "version": __version__,
+        "description": "Run containers in many cities",
+        "api_version": 1,
+        "min_api_version": 1,
+    }

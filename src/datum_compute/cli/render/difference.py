@@ -1,0 +1,50 @@
+"""What every ``diff`` answers: lines or a document, and 0 for no difference, 1 for some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from datum_compute.cli.connect.session import Session
+from datum_compute.cli.errors import UsageError
+
+
+class TroubleError(UsageError):
+    """What ends in 1 elsewhere; here 1 is an answer."""
+
+    reason = "Error"
+
+
+@contextmanager
+def errors_above_1() -> Iterator[None]:
+    try:
+        yield
+    except UsageError as error:
+        if error.exit_code != 1:
+            raise
+        raise TroubleError(
+            error.message, error.hint, field=error.field, request_id=error.request_id
+        ) from error
+
+
+def print_difference(
+    session: Session, changes: Mapping[str, Sequence[str]], output_format: str
+) -> int:
+    """``changes`` by workload; the exit code is the answer."""
+    differs = any(changes.values())
+    if output_format == "json":
+        session.output.json(
+            {
+                "differs": differs,
+                "items": [
+                    {"workload": name, "changes": [*lines]} for name, lines in changes.items()
+                ],
+            }
+        )
+        return int(differs)
+    for name, lines in changes.items():
+        for line in lines:
+            session.output.data(f"{name}: {line}" if len(changes) > 1 else line)
+    if not differs:
+        session.output.note("No difference.")
+    return int(differs)

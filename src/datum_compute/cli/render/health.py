@@ -1,0 +1,139 @@
+"""The plain words for how things are: one table for every command that shows them.
+
+"Available" is said of what serves or would at once; nothing here claims that a process runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from datum_compute.api.compute.instance import AVAILABLE, READY, Instance
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.conditions import FALSE, TRUE, Condition, Reason, find_condition
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.cli.render.output import render_age, render_count
+
+_SILENT_SINCE = re.compile(r"has not answered since (\S+)")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+_FAILED = {
+    *(Reason.IMAGE_UNAVAILABLE, Reason.REGISTRY_UNREACHABLE),
+    *(Reason.INSTANCE_CRASHING, Reason.CONFIGURATION_ERROR),
+}
+_STARTING = {
+    *(Reason.PENDING_PROGRAMMING, Reason.PROGRAMMING_IN_PROGRESS),
+    *(Reason.STARTING, Reason.PROVISIONING),
+}
+_OWN_WORDS: dict[str, str] = {
+    Reason.INSTANCE_CRASHING: "crashing",
+    Reason.SCHEDULING_GATES_PRESENT: "held by a gate",
+    Reason.PENDING_QUOTA: "quota",
+    Reason.PENDING_EVALUATION: "quota evaluation",
+    Reason.QUOTA_NO_BUDGET: "quota evaluation",
+    Reason.CELL_UNREACHABLE: "cell unreachable",
+    Reason.NOT_OBSERVED: "not observed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """One word, and what the platform says about it."""
+
+    word: str
+    reason: str = ""
+    message: str = ""
+
+
+def workload_health(workload: Workload) -> Health:
+    """From the workload's own Available condition."""
+    if workload.is_terminating:
+        return Health("Terminating")
+    found = find_condition(workload.status.conditions, AVAILABLE)
+    if found is None:
+        return Health("Unknown", message="The platform has not reported yet")
+    if found.status == FALSE:
+        return Health("Unavailable", found.reason, found.message)
+    if found.status != TRUE:
+        return Health("Unknown", found.reason, found.message)
+    short = workload.status.desired_replicas - workload.status.ready_replicas
+    if short > 0:
+        return Health("Degraded", message=f"{render_count(short, 'instance')} below desired count")
+    return Health("Available")
+
+
+def instance_health(instance: Instance) -> Health:
+    """Available, Starting, Stopping, Failed, Pending or Unknown, with the reason that speaks."""
+    ready = find_condition(instance.status.conditions, READY)
+    if instance.is_terminating:
+        return Health("Stopping")
+    if ready is None:
+        return Health("Pending")
+    if ready.status == TRUE:
+        return _available(instance)
+    return Health(_word(ready), ready.reason, ready.message)
+
+
+def _available(instance: Instance) -> Health:
+    """One that sleeps serves as well; that it sleeps is said beside."""
+    available = find_condition(instance.status.conditions, AVAILABLE)
+    if available is None or available.reason != Reason.ASLEEP:
+        return Health("Available")
+    return Health("Available", available.reason, available.message)
+
+
+def _word(ready: Condition) -> str:
+    if ready.reason in (Reason.CELL_UNREACHABLE, Reason.NOT_OBSERVED):
+        return "Unknown"
+    if ready.reason in _FAILED:
+        return "Failed"
+    return "Starting" if ready.reason in _STARTING else "Pending"
+
+
+def short_text(health: Health) -> str:
+    """``Failed (image unavailable)``: the word, and the reason where it says more."""
+    if health.word in ("Starting", "Stopping") or not health.reason:
+        return health.word
+    if health.reason == health.word:
+        return health.word
+    return f"{health.word} ({humanized(health.reason)})"
+
+
+def humanized(reason: str) -> str:
+    """``QuotaExceeded`` -> ``quota exceeded``; words in capitals stay as they are."""
+    if not reason:
+        return ""
+    words = (word if word.isupper() else word.lower() for word in _HUMP.split(reason))
+    return _OWN_WORDS.get(reason) or " ".join(words)
+
+
+def as_of(health: Health, now: float) -> str:
+    """How old the news is, where it is: ``as of 40s ago`` for what a silent cell said last."""
+    since = silent_since(health.reason, health.message)
+    return f"as of {render_age(now - parse_timestamp(since))} ago" if since else ""
+
+
+def silent_since(reason: str, message: str) -> str:
+    """When a silent cell was last heard, as the platform says it; empty if it is about no such."""
+    found = _SILENT_SINCE.search(message)
+    if reason != Reason.CELL_UNREACHABLE or found is None:
+        return ""
+    try:
+        parse_timestamp(found.group(1))
+    except ValueError:
+        return ""
+    return found.group(1)
+
+
+def aged_text(health: Health, now: float) -> str:
+    """``short_text``, with the age of what it says where that is old."""
+    age = as_of(health, now)
+    return f"{short_text(health)}, {age}" if age else short_text(health)
+
+
+def tally(words: Sequence[str]) -> str:
+    """``2 Available, 1 Pending``: how often each word stands there, the good news first."""
+    order = ("Available", "Degraded", "Starting", "Pending", "Stopping", "Terminating")
+    seen = sorted(set(words), key=lambda word: (order.index(word) if word in order else 99, word))
+    return ", ".join(f"{words.count(word)} {word}" for word in seen)

@@ -1,0 +1,215 @@
+"""How every list is printed: one description of its columns, one of its document, all formats.
+
+Data goes to stdout, the line of counts below a table to stderr, so that a pipe sees rows only.
+Filters are applied before a listing is made; hence they hold for every format.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+import click
+
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.json_path import compiled_path, value_at
+from datum_compute.cli.options import F
+from datum_compute.cli.render.output import Output, one_line, render_json
+
+T = TypeVar("T")
+
+FORMATS = ("table", "wide", "json", "yaml", "name", "csv")
+_JSONPATH = "jsonpath="
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[T]):
+    heading: str
+    value: Callable[[T], object]
+    wide: bool = False  # only in the formats wide and csv
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """``noun`` is what ``-o name`` puts before the slash."""
+
+    noun: str
+    columns: Sequence[Column[T]]
+    document: Callable[[T], JsonObject]
+    name: Callable[[T], str]
+
+
+def with_namespace(listing: Listing[T], namespace: Callable[[T], str]) -> Listing[T]:
+    """The same for what lies in many namespaces: each says in which."""
+    column: Column[T] = Column("NAMESPACE", namespace)
+    return replace(listing, columns=(column, *listing.columns))
+
+
+class _Format(click.ParamType[str]):
+    name = "format"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in FORMATS:
+            return value
+        if not value.startswith(_JSONPATH):
+            self.fail(f"{value!r} is none of {', '.join(FORMATS)}, {_JSONPATH}PATH.", param, ctx)
+        try:
+            compiled_path(_path(value))
+        except ValueError as error:
+            self.fail(f"{error}; write for example {_JSONPATH}.items[0].name", param, ctx)
+        return value
+
+
+def list_options(command: F) -> F:
+    """``-o`` and ``--no-headers``, as every list has them."""
+    command = click.option("--no-headers", is_flag=True, help="Leave the headings out.")(command)
+    return read_options(command)
+
+
+def print_listing(
+    output: Output,
+    listing: Listing[T],
+    rows: Sequence[T],
+    output_format: str,
+    *,
+    headers: bool = True,
+    footer: str = "",
+    beside: JsonObject | None = None,
+) -> None:
+    """``footer`` goes below a table, ``beside`` beside the items of a document."""
+    whole = {**_documents(listing, rows), **(beside or {})}
+    match output_format:
+        case "json":
+            output.json(whole)
+        case "yaml":
+            output.yaml(whole)
+        case "name":
+            _print_lines(output, [f"{listing.noun}/{listing.name(row)}" for row in rows])
+        case "csv":
+            output.data(_csv(listing, rows, headers))
+        case "table" | "wide":
+            _print_table(output, listing, rows, headers=headers, wide=output_format == "wide")
+            if footer and headers:
+                output.note(footer)
+        case path:
+            output.data(_found_text(whole, _path(path)))
+
+
+def _documents(listing: Listing[T], rows: Sequence[T]) -> JsonObject:
+    return {"items": [listing.document(row) for row in rows]}
+
+
+def _print_table(
+    output: Output, listing: Listing[T], rows: Sequence[T], *, headers: bool, wide: bool
+) -> None:
+    columns = [column for column in listing.columns if wide or not column.wide]
+    cells = [[column.value(row) for column in columns] for row in rows]
+    if not cells:
+        return
+    table = output.table([column.heading for column in columns], cells)
+    output.data(table if headers else table.partition("\n")[2])
+
+
+def _csv(listing: Listing[T], rows: Sequence[T], headers: bool) -> str:
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    if headers:
+        writer.writerow(column.heading for column in listing.columns)
+    for row in rows:
+        writer.writerow(_cell(column.value(row)) for column in listing.columns)
+    return sink.getvalue().rstrip("\n")
+
+
+def _cell(value: object) -> str:
+    """A cell that a spreadsheet does not take for a formula."""
+    text = one_line(str(value))
+    return f"'{text}" if text[:1] in ("=", "+", "@") else text
+
+
+def _print_lines(output: Output, lines: Sequence[str]) -> None:
+    for line in lines:
+        output.data(line)
+
+
+def _path(text: str) -> str:
+    """kubectl's braces may stand around the path."""
+    path = text.removeprefix(_JSONPATH)
+    if path.startswith("{") and path.endswith("}"):
+        path = path[1:-1]
+    return path
+
+
+def read_options(command: F) -> F:
+    """``-o``, as every command has it that shows one thing."""
+    return click.option(
+        *("-o", "--output", "output_format"),
+        type=_Format(),
+        default="table",
+        show_default=True,
+        metavar="FORMAT",
+        help=f"One of {', '.join(FORMATS)}, {_JSONPATH}PATH.",
+    )(command)
+
+
+def print_document(
+    output: Output,
+    output_format: str,
+    document: Callable[[], JsonObject],
+    lines: Sequence[tuple[str, str]] | Callable[[], None],
+    name: str,
+) -> None:
+    """One thing in every format. ``document`` is only made where it is shown; ``lines`` are titles
+    with texts (empty ones are left out), or a function that prints it for people; ``name`` is what
+    ``-o name`` answers."""
+    match output_format:
+        case "json":
+            output.json(document())
+        case "yaml":
+            output.yaml(document())
+        case "name":
+            output.data(name)
+        case "csv":
+            output.data(_document_csv(document()))
+        case "table" | "wide":
+            if callable(lines):
+                lines()
+            else:
+                print_fields(output, lines)
+        case path:
+            output.data(_found_text(document(), _path(path)))
+
+
+def _found_text(document: JsonObject, path: str) -> str:
+    """All that a path leads to, apart by spaces; ``[*]`` leads to every item of a list."""
+    first, *others = path.split("[*]")
+    found = [value_at(document, first)]
+    for step in others:
+        items = [item for value in found if isinstance(value, list) for item in value]
+        found = [value_at(item, step) for item in items]
+    return " ".join(_one_text(value) for value in found if value is not None)
+
+
+def _one_text(value: object) -> str:
+    return value if isinstance(value, str) else render_json(value)
+
+
+def print_fields(output: Output, lines: Sequence[tuple[str, str]]) -> None:
+    """Titles and texts in two columns."""
+    told = [(title, text) for title, text in lines if text]
+    width = max((len(title) for title, _ in told), default=0) + 1
+    for title, text in told:
+        output.data(f"{title + ':':<{width}}  {text}")
+
+
+def _document_csv(document: JsonObject) -> str:
+    """A line for each field that is no list or object of its own."""
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(("FIELD", "VALUE"))
+    for field, value in document.items():
+        if not isinstance(value, dict | list):
+            writer.writerow((field, _cell("" if value is None else value)))
+    return sink.getvalue().rstrip("\n")

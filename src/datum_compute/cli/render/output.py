@@ -1,0 +1,161 @@
+"""Prints: data to stdout, notes to stderr, tables, ages.
+
+Rules it keeps: text from outside never reaches the terminal with control characters in it;
+colour only on a terminal and without NO_COLOR; columns are left aligned with a gap of three, and
+cut to the width of a terminal (never of a pipe, which may want all of it); what a stream cannot
+encode is replaced, never a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from datum_compute.cli.environment import Surroundings
+
+COLORS = {"red": "31", "green": "32", "yellow": "33"}
+_GAP = 3
+# Of the same length, so that columns stay where they are.
+_ASCII = {"\N{HORIZONTAL ELLIPSIS}": "~", "\N{FULL BLOCK}": "#", "\N{LIGHT SHADE}": "."}
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    stdout: TextIO
+    stderr: TextIO
+    color_stdout: bool = False
+    color_stderr: bool = False
+    width: int | None = None  # of the terminal that stdout is, if it is one
+
+    def data(self, text: str, color: str = "") -> None:
+        _print(self.stdout, _styled(cleaned(text), color if self.color_stdout else ""))
+
+    def note(self, text: str, color: str = "") -> None:
+        _print(self.stderr, _styled(cleaned(text), color if self.color_stderr else ""))
+
+    def error(self, message: str, hint: str = "") -> None:
+        prefix = _styled("Error:", "red" if self.color_stderr else "")
+        _print(self.stderr, f"{prefix} {cleaned(message)}")
+        if hint:
+            _print(self.stderr, cleaned(hint))
+
+    def json(self, value: Any) -> None:
+        _print(self.stdout, render_json(value))
+
+    def json_line(self, value: Any) -> None:
+        _print(self.stdout, json.dumps(value, ensure_ascii=True))
+
+    def table(self, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+        return render_table(headings, rows, self.width)
+
+    def yaml(self, value: Any) -> None:
+        import yaml
+
+        _print(self.stdout, yaml.safe_dump(value, sort_keys=False).rstrip("\n"))
+
+
+def build_output(surroundings: Surroundings) -> Output:
+    return Output(
+        surroundings.stdout,
+        surroundings.stderr,
+        surroundings.may_color(surroundings.stdout),
+        surroundings.may_color(surroundings.stderr),
+        surroundings.columns() if surroundings.stdout.isatty() else None,
+    )
+
+
+def cleaned(text: str) -> str:
+    """The text without what a terminal would obey; line breaks stay."""
+    if text.replace("\n", "").isprintable():
+        return text  # nearly all there ever is, and the quick way to know
+    return "".join(
+        c
+        for c in text.replace("\t", " ")
+        if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs")
+    )
+
+
+def one_line(text: str) -> str:
+    return cleaned(" ".join(text.split()))
+
+
+def render_json(value: Any) -> str:
+    """ASCII only: whatever a terminal might obey comes out as an escape."""
+    return json.dumps(value, indent=2, ensure_ascii=True)
+
+
+def render_table(
+    headings: Sequence[str], rows: Sequence[Sequence[object]], width: int | None = None
+) -> str:
+    lines = [list(headings), *([one_line(str(cell)) for cell in row] for row in rows)]
+    natural = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    widths, gap = (natural, _GAP) if width is None else fitted(natural, headings, width)
+    return "\n".join(
+        (" " * gap)
+        .join(clipped(cell, size).ljust(size) for cell, size in zip(line, widths, strict=True))
+        .rstrip()
+        for line in lines
+    )
+
+
+def fitted(natural: Sequence[int], headings: Sequence[str], width: int) -> tuple[list[int], int]:
+    """Widths and a gap that fit, if that can be: the widest column gives way first, the first one
+    (a name that somebody may want to copy) last, none below its heading; then the gap."""
+    least = [min(size, max(len(head), 4)) for size, head in zip(natural, headings, strict=True)]
+    gaps = len(natural) - 1
+    gap = next((g for g in range(_GAP, 1, -1) if sum(least) + g * gaps <= width), 1)
+    widths = list(natural)
+    surplus = sum(widths) + gap * gaps - width
+    while surplus > 0:
+        shrinkable = [i for i in range(len(widths)) if widths[i] > least[i]]
+        candidates = [i for i in shrinkable if i > 0] or shrinkable
+        if not candidates:
+            break
+        widths[max(candidates, key=lambda i: (widths[i], i))] -= 1
+        surplus -= 1
+    return widths, gap
+
+
+def clipped(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(0, width - 1)] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def render_age(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    if whole < _MINUTE:
+        return f"{whole}s"
+    if whole < _HOUR:
+        return f"{whole // _MINUTE}m"
+    if whole < _DAY:
+        return f"{whole // _HOUR}h"
+    return f"{whole // _DAY}d"
+
+
+def render_count(count: int, noun: str) -> str:
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{count} {noun if count == 1 else plural}"
+
+
+def _styled(text: str, color: str) -> str:
+    return f"\x1b[{COLORS[color]}m{text}\x1b[0m" if color else text
+
+
+def _print(stream: TextIO, text: str) -> None:
+    stream.write(encodable(stream, text) + "\n")
+    stream.flush()
+
+
+def encodable(stream: TextIO, text: str) -> str:
+    """The text in what the stream can show: our own marks have an ASCII form."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        for mark, plain in _ASCII.items():
+            text = text.replace(mark, plain)
+        return text.encode(encoding, "replace").decode(encoding)
+    return text

@@ -1,0 +1,102 @@
+"""How instances ended, as their cell remembers it for a day; also of those that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+from datum_compute.api.errors import ApiError
+from datum_compute.api.gateway import instance_path
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.cli.connect.session import Session
+from datum_compute.cli.render.listing import print_document
+from datum_compute.cli.render.output import one_line
+from datum_compute.cli.times import age_since
+
+
+async def ends_of(session: Session, name: str) -> list[JsonObject]:
+    """The oldest first; none where nobody can or may tell, or does not soon enough."""
+    try:
+        async with asyncio.timeout(session.surroundings.patience.aside_s):
+            found = await session.gateway.ask(instance_path(session.namespace, name, "crashes"))
+    except (ApiError, TimeoutError):
+        return []
+    items: list[JsonObject] = found["items"]
+    return items
+
+
+def split_by_template(
+    ends: list[JsonObject], template_hash: str
+) -> tuple[list[JsonObject], list[JsonObject]]:
+    """Return the ends with this template, and those with another one.
+
+    An end without a hash counts as one with this template: an earlier release reported it.
+    """
+    current = [end for end in ends if end.get("templateHash", "") in ("", template_hash)]
+    return current, [end for end in ends if end not in current]
+
+
+def print_ends(session: Session, ends: list[JsonObject]) -> None:
+    """The last one in full, those before it in a line each."""
+    if not ends:
+        return
+    *earlier, last = ends
+    data, now = session.output.data, session.surroundings.now()
+    data("")
+    data(f"Ended {age_since(last['endedAt'], now)} ago: {one_line(last['message'])}")
+    for title, text in _facts(last):
+        data(f"  {title + ':':<11} {one_line(text)}")
+    for title, lines in (("What happened", _moments(last)), ("Last lines", last["lines"])):
+        if lines:
+            data(f"  {title}:")
+        for line in lines:
+            data(f"    {one_line(line)}")
+    _print_summary(session, "Ended before:", earlier)
+
+
+def print_earlier_versions(session: Session, ends: list[JsonObject]) -> None:
+    """Print in a line each how the instance ended with other templates."""
+    if ends:
+        session.output.data("")
+    _print_summary(session, "Ended before, with another version:", ends)
+
+
+def _print_summary(session: Session, title: str, ends: list[JsonObject]) -> None:
+    data, now = session.output.data, session.surroundings.now()
+    if ends:
+        data(title)
+    for end in reversed(ends):
+        data(f"  {age_since(end['endedAt'], now)} ago: {one_line(end['message'])}")
+
+
+def print_gone(session: Session, name: str, output_format: str, ends: list[JsonObject]) -> None:
+    """All that is left of an instance that is no more."""
+
+    def lines() -> None:
+        session.output.data(f"Instance {name} ({session.place}) is gone.")
+        print_ends(session, ends)
+
+    document = {
+        "name": name,
+        "status": "Gone",
+        "message": ends[-1]["message"],
+        "crashes": ends,
+    }
+    print_document(session.output, output_format, lambda: document, lines, f"instance/{name}")
+
+
+def _facts(end: JsonObject) -> list[tuple[str, str]]:
+    code = "" if end["exitCode"] is None else str(end["exitCode"])
+    out_of_memory = " (out of memory)" if end["outOfMemory"] else ""
+    ran = f"{end['startedAt']} to {end['endedAt']}" if end["startedAt"] else ""
+    facts = [
+        ("Container", end["container"]),
+        ("Exit code", f"{code}{out_of_memory}"),
+        ("Ran", ran),
+        ("Restarts", str(end["restarts"])),
+        *(("Probe", f"{title}: {words}") for title, words in end["probes"].items()),
+    ]
+    return [(title, text) for title, text in facts if text]
+
+
+def _moments(end: JsonObject) -> list[str]:
+    return [f"{moment['at']}  {moment['text']}" for moment in end["moments"]]

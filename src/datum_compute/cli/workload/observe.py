@@ -1,0 +1,66 @@
+"""What the plane says about one workload: itself, its deployments, its instances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.errors import NotFound
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.labels import WORKLOAD_UID
+from datum_compute.api.meta.objects import ApiObject, Ref
+from datum_compute.cli.connect.session import Session
+from datum_compute.cli.errors import MissingError
+from datum_compute.cli.guesses import named_hint
+from datum_compute.client.responses import ListResult
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """``workload`` is None when it is gone, or when the name now means another object."""
+
+    workload: Workload | None
+    deployments: ListResult[WorkloadDeployment]
+    instances: ListResult[Instance]
+
+
+async def find_workload(session: Session, name: str) -> Workload:
+    """The workload, or an error that guesses which one was meant."""
+    try:
+        return await session.client.get(WORKLOAD, Ref(session.namespace, name))
+    except NotFound:
+        listed = await session.client.list(WORKLOAD, session.namespace)
+    names = [workload.metadata.name for workload in listed.items]
+    deploy = session.command("deploy", name, "--image=IMAGE", "--city=DFW")
+    hint = named_hint(name, names) or f"There are none yet. Make one: {deploy}"
+    raise MissingError(f"There is no workload {name!r} in {session.place}.", hint)
+
+
+async def observe_parts(session: Session, workload: Workload) -> Observed:
+    """The parts of a workload that was read just now: see ``assess_rollout`` for the order."""
+    labels = {WORKLOAD_UID: workload.metadata.uid}
+    deployments = await session.client.list(DEPLOYMENT, session.namespace, labels=labels)
+    instances = await session.client.list(INSTANCE, session.namespace, labels=labels)
+    return Observed(workload, deployments, instances)
+
+
+async def observe(session: Session, name: str, uid: str) -> Observed:
+    """Read in this order, workload first: see ``assess_rollout``."""
+    workload: Workload | None
+    try:
+        workload = await session.client.get(WORKLOAD, Ref(session.namespace, name))
+    except NotFound:
+        workload = None
+    if workload is not None and workload.metadata.uid != uid:
+        workload = None
+    labels = {WORKLOAD_UID: uid}
+    deployments = await session.client.list(DEPLOYMENT, session.namespace, labels=labels)
+    instances = await session.client.list(INSTANCE, session.namespace, labels=labels)
+    return Observed(workload, deployments, instances)
+
+
+def belongs_to(obj: ApiObject, uid: str) -> bool:
+    """Whether the object is the workload of that uid, or part of it."""
+    return obj.metadata.uid == uid or obj.metadata.labels.get(WORKLOAD_UID) == uid

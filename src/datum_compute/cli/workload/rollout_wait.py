@@ -1,0 +1,250 @@
+"""Follows a rollout until it is done: shows what changes, ends with a verdict.
+
+A rollout that takes no step for a while is reported as stalled, with the cause, whose move it is
+and what to run next. A cause that only the user can remove ends the wait, because waiting longer
+would not help; if the workload ran before, the hint is how to go back. An instance that stops
+within its grace period is no stall. The rollout itself goes on either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
+from datum_compute.cli.connect.session import Session
+from datum_compute.cli.errors import ConflictError, FailedError, StoppedError, TimedOutError
+from datum_compute.cli.render.output import one_line, render_age, render_count
+from datum_compute.cli.rollout_view import RolloutView, build_view
+from datum_compute.cli.workload.observe import Observed, belongs_to, observe
+from datum_compute.cli.workload.rollout import (
+    Phase,
+    PlaceProgress,
+    Progress,
+    StallTimer,
+    assess_rollout,
+    is_overdue,
+    place_document,
+    settling_s,
+)
+from datum_compute.cli.workload.undo_target import can_undo
+from datum_compute.cli.workload.wait import Arrived, WatchFor, wait_until
+from datum_compute.planning.explain.advice import Actor
+from datum_compute.planning.explain.explain import Link, explain_workload
+
+OWNER = {
+    Actor.USER: "your move",
+    Actor.PLATFORM: "the platform's move",
+    Actor.WAIT: "wait",
+    Actor.NONE: "all is well",
+}
+
+
+@dataclass(slots=True)
+class RolloutWatch:
+    """One rollout, pinned to the workload and the generation that were written."""
+
+    session: Session
+    name: str
+    uid: str
+    generation: int
+    view: RolloutView
+    started_s: float
+    latest: Progress | None = None
+    _timer: StallTimer = field(default_factory=StallTimer)
+    _told: str = ""
+
+    async def look(self) -> Arrived[Progress] | WatchFor:
+        observed = await observe(self.session, self.name, self.uid)
+        workload = self._same(observed)
+        now = asyncio.get_running_loop().time()
+        self.latest = assess_rollout(
+            workload,
+            observed.deployments.items,
+            observed.instances.items,
+            generation=self.generation,
+        )
+        self._timer.record(_counts(self.latest), observed.instances.items, now)
+        self.view.show(self.latest, self.generation, now - self.started_s)
+        if self.latest.done or (self.latest.observed and self.latest.paused):
+            return Arrived(self.latest)
+        await self._judge(observed, workload, now - self._timer.moved_s)
+        uid = self.uid
+        if not self.latest.observed:
+            version = workload.metadata.resource_version
+            return WatchFor(WORKLOAD, version, lambda obj: belongs_to(obj, uid))
+        return WatchFor(DEPLOYMENT, observed.deployments.version, lambda obj: belongs_to(obj, uid))
+
+    def _same(self, observed: Observed) -> Workload:
+        """The workload that was written, as it was written."""
+        workload = observed.workload
+        if workload is None or workload.is_terminating:
+            raise FailedError(
+                f"Workload {self.name!r} was deleted while it rolled out.",
+                "Whoever deleted it meant it; deploy it again if not.",
+            )
+        if workload.metadata.generation > self.generation:
+            raise ConflictError(
+                f"Workload {self.name!r} was changed by somebody else while it rolled out.",
+                f"See what it is now: {self.session.command('status', self.name)}",
+            )
+        return workload
+
+    async def _judge(self, observed: Observed, workload: Workload, still_s: float) -> None:
+        """Report a stall, or raise FailedError, after ``still_s`` seconds without a step."""
+        patience = self.session.surroundings.patience
+        deployments, instances = observed.deployments.items, observed.instances.items
+        exceeded = workload.status.observed_generation >= self.generation and any(
+            is_overdue(deployment) for deployment in deployments
+        )
+        stalled_s = still_s - settling_s(deployments)
+        is_early = stalled_s < min(patience.stall_s, patience.verdict_s)
+        if not exceeded and (is_early or self._timer.is_waiting):
+            return
+        cause = explain_workload(workload, deployments, instances).cause
+        cause = replace(cause, command=self.session.runnable(cause.command))
+        if exceeded or (cause.actor is Actor.USER and stalled_s >= patience.verdict_s):
+            raise await self._failed(workload, cause)
+        if stalled_s >= patience.stall_s and self._told != cause.reason:
+            self._told = cause.reason
+            explain = self.session.command("explain", self.name)
+            self.view.say(
+                "blocked",
+                f"No progress for {render_age(still_s)}: {cause_text(cause)} "
+                f"({OWNER[cause.actor]}; waiting for: {cause.waiting_for}). Next: {cause.command}\n"
+                f"See why: {explain}",
+                color="yellow",
+                **cause_document(cause),
+                explain=explain,
+            )
+
+    async def _failed(self, workload: Workload, cause: Link) -> FailedError:
+        hint = f"Waiting for: {cause.waiting_for}. Next: {cause.command}"
+        if await can_undo(self.session, workload):
+            undo = self.session.command("rollout", "undo", self.name)
+            hint += f"\nGo back to the previous version: {undo}"
+        return FailedError(
+            f"The rollout of {self.name!r} failed: {cause_text(cause)}.",
+            hint,
+            field=f"{cause.kind}/{cause.ref.name}",
+        )
+
+
+def _counts(progress: Progress) -> object:
+    """Return the values that change when a rollout takes a step.
+
+    Becoming ready is no step, becoming available is: an image that repeatedly starts and exits
+    makes no progress.
+    """
+    return progress.observed, [
+        (p.place, p.phase, p.available, p.updated, p.replicas, p.desired) for p in progress.places
+    ]
+
+
+def cause_text(cause: Link) -> str:
+    text = f"{cause.kind} {cause.ref.name} says {cause.reason}"
+    return f"{text}: {one_line(cause.message)}".rstrip(".") if cause.message else text
+
+
+def cause_document(cause: Link) -> dict[str, object]:
+    return {
+        "kind": cause.kind,
+        "name": cause.ref.name,
+        "reason": cause.reason,
+        "message": cause.message,
+        "since": cause.since,
+        "move": str(cause.actor),
+        "awaited": cause.waiting_for,
+        "command": cause.command,
+    }
+
+
+async def wait_for_rollout(
+    session: Session, workload: Workload, *, timeout_s: float, resume: str = ""
+) -> Progress:
+    """The rollout that is finished, or paused; otherwise TimedOutError, FailedError or
+    StoppedError. ``resume`` is the command that waits again."""
+    name, metadata = workload.metadata.name, workload.metadata
+    clock = asyncio.get_running_loop().time
+    view = build_view(session, name)
+    watch = RolloutWatch(session, name, metadata.uid, metadata.generation, view, clock())
+    resume = resume or session.command("rollout", "status", name)
+    try:
+        progress = await wait_until(session, watch.look, timeout_s=timeout_s)
+    except TimeoutError:
+        raise _late(session, watch, timeout_s) from None
+    except asyncio.CancelledError:
+        # Only Ctrl-C cancels a command; what was written stays written.
+        raise StoppedError(
+            f"Stopped waiting; the rollout of {name!r} goes on.", f"Wait for it again: {resume}"
+        ) from None
+    finally:
+        view.close()
+    elapsed_s = clock() - watch.started_s
+    session.tell(
+        "done" if progress.done else "paused",
+        _done_text(name, progress, elapsed_s)
+        if progress.done
+        else _paused_text(session, name, progress),
+        color="green" if progress.done else "yellow",
+        workload=name,
+        generation=metadata.generation,
+        elapsedSeconds=round(elapsed_s, 3),
+        cities=[place_document(p) for p in progress.places],
+        removing=[place_document(p) for p in progress.removing],
+    )
+    return progress
+
+
+def _late(session: Session, watch: RolloutWatch, timeout_s: float) -> TimedOutError:
+    waited, name = render_age(timeout_s), watch.name
+    return TimedOutError(
+        f"The rollout of {name!r} is not done after {waited}{_blocker_text(watch.latest)}.",
+        f"It goes on without this command. See: {session.command('explain', name)}",
+    )
+
+
+def _blocker_text(progress: Progress | None) -> str:
+    if progress is None:
+        return ""
+    place, cause = progress.blocker
+    if not cause.reason:
+        what = next((_counts_text(p) for p in progress.places if p.place == place), "")
+        what = what or "it has not reported yet"
+    else:
+        what = f"{cause.reason}: {one_line(cause.message)}" if cause.message else cause.reason
+    where = f"{place.city}: " if place else ""
+    return f"; {where}{what}".rstrip(".")
+
+
+def _counts_text(progress: PlaceProgress) -> str:
+    """What a city has come to, where it says no more than that; empty if it says nothing."""
+    if progress.phase is not Phase.UPDATING:
+        return ""
+    ready, updated = (f"{n}/{progress.desired}" for n in (progress.ready, progress.updated))
+    return f"{ready} ready, {updated} up to date"
+
+
+def _done_text(name: str, progress: Progress, elapsed_s: float) -> str:
+    ready = sum(place.ready for place in progress.places)
+    cities = len({place.place.city for place in progress.places})
+    text = (
+        f"{name} is ready: {render_count(ready, 'instance')} in {render_count(cities, 'city')}, "
+        f"after {render_age(elapsed_s)}."
+    )
+    if progress.removing:
+        leaving = ", ".join(place.place.city for place in progress.removing)
+        text += f" Still being removed: {leaving}."
+    if progress.asleep:
+        text += f" {render_count(progress.asleep, 'instance')} asleep; a connection wakes it."
+    return text
+
+
+def _paused_text(session: Session, name: str, progress: Progress) -> str:
+    updated = sum(place.updated for place in progress.places)
+    desired = sum(place.desired for place in progress.places)
+    return (
+        f"The rollout of {name} is paused: {updated} of {render_count(desired, 'instance')} "
+        f"are up to date. Resume it: {session.command('rollout', 'resume', name)}"
+    )
