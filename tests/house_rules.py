@@ -161,7 +161,7 @@ FILES_WITH_TASKS = frozenset(
         *("server/http/connection.py", "server/http/eager.py", "server/http/memory.py"),
         *("server/http/server.py", "client/transport/faults.py"),
         "drivers/containers/driver.py",
-        "cli/remoteprocess.py",
+        "cli/commands/exec.py",
         "client/watch.py",
     }
 )

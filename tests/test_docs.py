@@ -54,7 +54,7 @@ def test_every_kind_and_each_of_its_columns_is_documented(kind: object) -> None:
 
 
 def test_every_command_is_documented() -> None:
-    assert has_commands(), "a command of cli/commands.py has no module"
+    assert has_commands(), "a command of cli/groups.py has no module"
     text = CLI_REFERENCE.read_text()
     missing = [name for name in command_list() if f"\n## {name}\n" not in text]
     assert not missing, f"run: make docs ({missing})"

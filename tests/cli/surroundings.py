@@ -12,10 +12,9 @@ from pathlib import Path
 
 import click
 
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.entry import run
+from datum_compute.cli.environment import Patience, Surroundings
 from datum_compute.cli.groups import compute
-from datum_compute.cli.main import run
-from datum_compute.cli.patience import Patience
 from datum_compute.client.auth.kubeconfig import Connection
 from datum_compute.client.transport.interface import Transport
 

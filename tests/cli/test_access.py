@@ -14,8 +14,8 @@ from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PLATFORM
 from datum_compute.api.services import Service, ServiceEntitlement
-from datum_compute.cli.access_state import AccessState, classified
-from datum_compute.cli.patience import Patience
+from datum_compute.cli.environment import Patience
+from datum_compute.cli.workload.access import AccessState, classified
 from datum_compute.client.client import Client
 from tests.cli.surroundings import Desk
 from tests.cli.world import World, nobody, write_kubeconfig

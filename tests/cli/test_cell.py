@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from datum_compute.cli.cell_token import read_token
-from datum_compute.cli.commands.cell import cell
+from datum_compute.cli.commands.cell import cell, read_token
 from datum_compute.cli.environment import Surroundings
 from tests.cli.surroundings import Desk
 

@@ -20,7 +20,7 @@ from datum_compute.api.labels import DEPLOY, RESTARTED_AT
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.quota import INSTANCES
-from datum_compute.cli.patience import Patience
+from datum_compute.cli.environment import Patience
 from datum_compute.client.client import Client
 from tests.cli.objects import condition, workload_spec
 from tests.cli.surroundings import Desk

@@ -14,7 +14,7 @@ from datum_compute.api.http import Request
 from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.fields import ObjectReference
 from datum_compute.api.meta.objects import ObjectMeta, Ref
-from datum_compute.cli.patience import Patience
+from datum_compute.cli.environment import Patience
 from datum_compute.client.client import Client
 from tests.cli.surroundings import Desk
 from tests.cli.world import (

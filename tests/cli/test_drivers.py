@@ -10,7 +10,7 @@ from datum_compute.api.errors import ServiceUnavailable, to_status
 from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import encode
-from datum_compute.cli.drivers import Driver, sentences
+from datum_compute.cli.commands.doctor import Driver, sentences
 from tests.cli.surroundings import Desk
 from tests.cli.world import World
 

@@ -15,6 +15,7 @@ import pytest
 from datum_compute.cli.connect.session import run_loop
 from datum_compute.cli.errors import OtherError, TimedOutError
 from datum_compute.cli.local.platform import (
+    LogReader,
     Running,
     find_running,
     is_ready,
@@ -23,7 +24,6 @@ from datum_compute.cli.local.platform import (
     start_detached,
     stop,
 )
-from datum_compute.cli.platform_state import LogReader
 from tests.cli.surroundings import Desk
 from tests.client.authority import Authority, new_authority
 

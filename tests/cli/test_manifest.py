@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from datum_compute.cli import yamldocuments
+from datum_compute.cli.environment import FILE_BYTES_MAX, read_file, read_stdin
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.files import FILE_BYTES_MAX, read_file, read_stdin
+from datum_compute.cli.workload import manifest as yamldocuments
 from datum_compute.cli.workload.edits import Flags, flags_edit, manifest_edit
-from datum_compute.cli.workload.manifest import parse_manifests
-from datum_compute.cli.yamldocuments import read_documents
+from datum_compute.cli.workload.manifest import parse_manifests, read_documents
 from tests.cli.objects import workload_spec
 
 

@@ -9,8 +9,7 @@ import pytest
 from datum_compute.api.kinds import CONFIG_MAP
 from datum_compute.api.planes import PLATFORM
 from datum_compute.cli.local.migrate import keeps_projects_of
-from datum_compute.cli.moving_read import Copy, stripped
-from datum_compute.cli.moving_write import holds
+from datum_compute.cli.local.migration import Copy, holds, stripped
 from tests.cli.test_access import offered
 from tests.cli.world import World
 

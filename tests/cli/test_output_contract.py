@@ -12,9 +12,8 @@ from typing import Any
 import click
 import pytest
 
-from datum_compute.cli.commands import VERBS
 from datum_compute.cli.errors import ERRORS, UsageError, error_document
-from datum_compute.cli.groups import compute
+from datum_compute.cli.groups import VERBS, compute
 from datum_compute.cli.render.documents import DOCUMENTS, EVENT_MEANINGS, EVENTS, FIELDS, LISTS
 from datum_compute.planning.explain.advice import ADVICE, FOREIGN
 from tests.cli.golden import READS, golden_desk, named_text

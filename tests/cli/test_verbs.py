@@ -17,7 +17,7 @@ from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, RESTARTED_AT, WO
 from datum_compute.api.meta.codec import JsonObject, from_json, to_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.cli.groups import compute
-from datum_compute.cli.whereabouts import by_name, whereabouts
+from datum_compute.cli.workload.observe import by_name, whereabouts
 from datum_compute.client.client import Client
 from tests.cli.objects import deployment, instance, workload_spec
 from tests.cli.surroundings import Desk

@@ -9,8 +9,8 @@ from datum_compute.api.compute.scale_to_zero import ScaleToZero, Wake
 from datum_compute.api.conditions import Condition
 from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.cli.commands.instances import wake_document, wake_fields
 from datum_compute.cli.render.health import instance_health, short_text
-from datum_compute.cli.wakes import wake_document, wake_fields
 from testkit.builders import a_template
 
 AT = "2026-01-01T00:00:00Z"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.cli.commands import VERBS
+from datum_compute.cli.groups import VERBS
 from tests.e2e.processes import SPACE
 from tests.e2e.topologies import Topology
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, TextIO
 
-from datum_compute.cli.patience import Patience
+from datum_compute.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from datum_compute.client.auth.kubeconfig import Connection
@@ -24,13 +24,40 @@ if TYPE_CHECKING:
 
     OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]
 
+
+# --- How long the command line waits for what, in one place, so that tests need not wait at all
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """settle_s gathers events that come together; retry_s lies between failed looks. A rollout that
+    comes no further for stall_s is called stalled; a cause that only the user can remove ends the
+    wait after verdict_s. first_status_s is for an answer to a request for access; aside_s for
+    what is only shown beside the answer, and may come from a cell that is silent; last_word_s for
+    what is told of something that has just gone."""
+
+    reread_s: int = 2
+    settle_s: float = 0.05
+    retry_s: float = 1.0
+    failures_max: int = 60
+    stall_s: float = 30.0
+    verdict_s: float = 15.0
+    first_status_s: float = 30.0
+    completion_s: float = 1.5
+    aside_s: float = 5.0
+    last_word_s: float = 3.0
+
+
+# --- context
+
+
 STATE_DIR = "DATUM_STATE_DIR"
 PROJECT = "DATUM_PROJECT"
 API_HOST = "DATUM_API_HOST"
 CREDENTIALS_HELPER = "DATUM_CREDENTIALS_HELPER"
 SESSION = "DATUM_SESSION"
 KUBECONFIG = "KUBECONFIG"
-JOIN_TOKEN = "DATUM_JOIN_TOKEN"  # noqa: S105 - the name of a variable
+JOIN_TOKEN_VARIABLE = "DATUM_JOIN_TOKEN"  # noqa: S105 - the name of a variable
 SERVICE_HOST = "KUBERNETES_SERVICE_HOST"
 SERVICE_PORT = "KUBERNETES_SERVICE_PORT"
 
@@ -129,3 +156,47 @@ def default_state_dir(surroundings: Surroundings) -> Path:
     # A relative XDG_STATE_HOME is to be ignored, says its specification.
     base = Path(state_home) if state_home.startswith("/") else surroundings.home / ".local/state"
     return base / "datum-compute"
+
+
+# --- Reads files and standard input that a user names, up to a limit on their size
+# The limit applies before the content is in memory. It also applies to pipes and devices.
+
+
+# The server accepts no larger request.
+FILE_BYTES_MAX = 3 * 1024 * 1024
+
+
+def read_text_file(file: Path, shown: str, bytes_max: int = FILE_BYTES_MAX) -> str:
+    """Return the UTF-8 text of a file. Raises UsageError that names the file as ``shown``."""
+    try:
+        return read_file(file, shown, bytes_max).decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{shown} is not text in UTF-8.") from None
+
+
+def read_file(file: Path, shown: str, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(bytes_max + 1)
+    except OSError as error:
+        raise UsageError(f"{shown} cannot be read: {error.strerror}.") from error
+    if len(content) > bytes_max:
+        raise _too_large(shown, bytes_max)
+    return content
+
+
+def read_stdin(stdin: TextIO, bytes_max: int = FILE_BYTES_MAX) -> str:
+    try:
+        text = stdin.read(bytes_max + 1)
+    except UnicodeDecodeError:
+        raise UsageError("stdin is not text in UTF-8.") from None
+    if len(text) > bytes_max:
+        raise _too_large("stdin", bytes_max)
+    return text
+
+
+def _too_large(shown: str, bytes_max: int) -> UsageError:
+    return UsageError(
+        f"{shown} is larger than {bytes_max} bytes.",
+        "Split it into several files, each with some of the objects.",
+    )

@@ -29,7 +29,7 @@ from datum_compute.api.conditions import (
     make_condition,
 )
 from datum_compute.api.meta.objects import ObjectMeta
-from datum_compute.cli.commands import VERBS
+from datum_compute.cli.groups import VERBS
 from datum_compute.planning.explain.advice import ADVICE, COMMAND_WORDS, FOREIGN, Actor, advice_on
 from datum_compute.planning.explain.explain import (
     explain_deployment,

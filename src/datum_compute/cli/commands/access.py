@@ -11,16 +11,24 @@ from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import ENTITLEMENT
 from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.objects import Ref
-from datum_compute.cli.access_state import WORDS, Access, AccessState, next_step, refusal
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import StoppedError, TimedOutError, UnavailableError
-from datum_compute.cli.nouns import NounGroup
+from datum_compute.cli.groups import NounGroup
 from datum_compute.cli.options import connection_options, output_option, parse_duration, yes_option
-from datum_compute.cli.render.listing import print_document, read_options
+from datum_compute.cli.render.listing import age_since, print_document, read_options
 from datum_compute.cli.render.output import render_age
 from datum_compute.cli.render.prompt import confirm
-from datum_compute.cli.times import age_since
-from datum_compute.cli.workload.access import await_state, late, read_access, request_access
+from datum_compute.cli.workload.access import (
+    WORDS,
+    Access,
+    AccessState,
+    await_state,
+    late,
+    next_step,
+    read_access,
+    refusal,
+    request_access,
+)
 
 _DRAIN_S = 30.0
 

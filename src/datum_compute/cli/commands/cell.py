@@ -6,6 +6,8 @@ machine that becomes the cell; a token never stands on its command line, where o
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,14 +22,72 @@ from datum_compute.app.cell_membership import Joining
 from datum_compute.app.cell_membership import join as joined
 from datum_compute.app.state_credentials import new_join_token
 from datum_compute.app.state_directory import StateError
-from datum_compute.cli.cell_token import read_token
 from datum_compute.cli.commands.cells import drain, leave, list_cells, undrain
 from datum_compute.cli.connect.session import Session, run_loop, run_on_hub
-from datum_compute.cli.environment import Surroundings
-from datum_compute.cli.errors import ForbiddenError, OtherError, explained
+from datum_compute.cli.environment import (
+    JOIN_TOKEN_VARIABLE,
+    Surroundings,
+    read_file,
+    read_stdin,
+    read_text_file,
+)
+from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError, explained
 from datum_compute.cli.options import connection_options, output_option, parse_duration
 from datum_compute.cli.render.output import build_output
 from datum_compute.server.http.listen import HOST
+
+# --- Where a join token comes from: a file, stdin or the environment, never the command line
+
+
+@dataclass(frozen=True, slots=True)
+class GivenToken:
+    token: str = field(repr=False)
+    hub: str
+    authority: bytes | None
+
+
+def read_token(
+    surroundings: Surroundings, file: str | None, *, hub: str, hub_ca: Path | None
+) -> GivenToken:
+    """The token, and where it is for: flags, or the document that ``cell token -o json`` prints."""
+    text, source = _text(surroundings, file)
+    document = _document(text, source)
+    token = document.get("token", "") if document else text.strip()
+    address = hub or document.get("hub", "")
+    authority = document.get("authority", "").encode() or None
+    if hub_ca is not None:
+        authority = read_file(hub_ca.expanduser(), str(hub_ca))
+    if not token or not token.isprintable() or " " in token:
+        raise UsageError(f"{source} holds no join token.")
+    if not address.startswith("https://"):
+        raise UsageError("The address of the hub is missing.", "Pass --hub https://HOST:PORT.")
+    return GivenToken(token, address, authority)
+
+
+def _text(surroundings: Surroundings, file: str | None) -> tuple[str, str]:
+    if file == "-":
+        return read_stdin(surroundings.stdin), "stdin"
+    if file:
+        return read_text_file(Path(file).expanduser(), file), file
+    named = surroundings.environ.get(JOIN_TOKEN_VARIABLE, "")
+    if not named:
+        raise UsageError(
+            "There is no join token.", f"Pass --token-file FILE, or set {JOIN_TOKEN_VARIABLE}."
+        )
+    return named, f"${JOIN_TOKEN_VARIABLE}"
+
+
+def _document(text: str, source: str) -> dict[str, str]:
+    if not text.lstrip().startswith("{"):
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{source} is not what 'cell token -o json' prints: {error}.") from None
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+# --- cell
 
 
 @click.group(short_help="Let cells join, drain them, let them leave.", invoke_without_command=True)

@@ -18,9 +18,9 @@ from datum_compute.api.membership import DRAINED
 from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import execution_namespace
+from datum_compute.cli.arguments import named
 from datum_compute.cli.connect.session import Session, run_on_hub
 from datum_compute.cli.errors import ConflictError, MissingError
-from datum_compute.cli.naming import named
 from datum_compute.cli.options import connection_options, wait_options, yes_option
 from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
 from datum_compute.cli.render.output import render_count

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from datum_compute.cli.entry import complete_variable, executable_name
 from datum_compute.cli.environment import Surroundings
-from datum_compute.cli.main import complete_variable, executable_name
 
 
 @click.command(short_help="Print the completion script of a shell.")

@@ -16,9 +16,9 @@ from datum_compute.api.errors import ApiError, NotFound
 from datum_compute.api.events import DELETION_UNCONFIRMED, Event
 from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
+from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import StoppedError, TimedOutError
-from datum_compute.cli.naming import workload_argument
 from datum_compute.cli.options import connection_options, output_option, wait_options, yes_option
 from datum_compute.cli.render.output import render_age, render_count
 from datum_compute.cli.render.prompt import check_confirmation, confirm, confirm_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,6 +11,7 @@ import click
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import TRUE, Reason, find_condition
 from datum_compute.api.errors import ApiError, Forbidden, Unauthorized, Unreachable
+from datum_compute.api.gateway import drivers_path
 from datum_compute.api.kinds import (
     BUCKET,
     CONFIG_MAP,
@@ -23,24 +24,108 @@ from datum_compute.api.kinds import (
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.quota import QUOTA_NAMESPACE
-from datum_compute.cli.access_state import WORDS, AccessState, next_step
+from datum_compute.cli.arguments import named
 from datum_compute.cli.commands.cities import city_of
 from datum_compute.cli.commands.quota import bucket_name
 from datum_compute.cli.completion import workload_names
+from datum_compute.cli.connect.gateway import PlaneGateway
 from datum_compute.cli.connect.session import Session, run_in_session
-from datum_compute.cli.drivers import read_drivers, sentences
 from datum_compute.cli.errors import FailedError
-from datum_compute.cli.naming import named
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.health import workload_health
-from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
+from datum_compute.cli.render.listing import Column, Listing, age_since, list_options, print_listing
 from datum_compute.cli.render.output import one_line, render_age, render_count
-from datum_compute.cli.times import age_since
-from datum_compute.cli.workload.access import read_access
+from datum_compute.cli.workload.access import WORDS, AccessState, next_step, read_access
 from datum_compute.cli.workload.observe import find_workload
 from datum_compute.cli.workload.rollout_wait import OWNER, cause_document, cause_text
+from datum_compute.client.client import Client
 from datum_compute.planning.explain.advice import window_s
 from datum_compute.planning.explain.explain import Link, explain_workload
+
+# --- What runs the instances of the cells, as the platform tells it: the driver, whose engine, and
+# whether that answers.
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A driver that some cells have in common.
+
+    ``words`` name the engine, or the reason why it does not answer. ``without_init`` counts the
+    containers of these cells for which the engine had no init process.
+    """
+
+    driver: str
+    why: str
+    engine: str
+    answers: bool
+    words: str
+    cells: tuple[str, ...] = ()
+    without_init: int = 0
+
+    @property
+    def sentence(self) -> str:
+        if self.driver == "simulated":
+            told = "simulated, nothing really runs"
+        elif self.driver == "pods":
+            told = "pods of the cluster that their cell is"
+        elif self.driver != "containers":
+            told = f"not known: {self.words.rstrip('.')}"
+        elif self.answers:
+            told = f"containers of {self.words} at {self.engine}"
+        else:
+            told = (
+                f"containers, but {self.words.rstrip('.')}; what runs goes on, nothing new starts"
+            )
+        return f"{told} ({self.why})" if self.why else told
+
+    @property
+    def document(self) -> JsonObject:
+        return {
+            "cells": list(self.cells),
+            "driver": self.driver,
+            "why": self.why,
+            "engine": self.engine or None,
+            "answers": self.answers,
+            "words": self.words,
+            "withoutInit": self.without_init,
+        }
+
+
+async def read_drivers(client: Client | PlaneGateway, namespace: str) -> list[Driver]:
+    """None of a platform that does not tell."""
+    try:
+        items = (await client.ask(drivers_path(namespace)))["items"]
+    except (ApiError, KeyError):
+        return []
+    merged: dict[Driver, Driver] = {}
+    for item in items:
+        found = _describe_driver(item)
+        known = merged.get(found, found)
+        cells = (*known.cells, str(item.get("cell", "")))
+        without_init = known.without_init + int(item.get("withoutInit", 0))
+        merged[found] = replace(known, cells=cells, without_init=without_init)
+    return list(merged.values())
+
+
+def sentences(drivers: Sequence[Driver]) -> list[str]:
+    """One for each driver; cells are named where they differ."""
+    if len(drivers) == 1:
+        return [f"Instances are {drivers[0].sentence}."]
+    return [f"Instances of {', '.join(d.cells)} are {d.sentence}." for d in drivers]
+
+
+def _describe_driver(item: JsonObject) -> Driver:
+    return Driver(
+        driver=str(item.get("driver", "")),
+        why=one_line(str(item.get("why", ""))),
+        engine=str(item.get("engine", "")),
+        answers=bool(item.get("answers")),
+        words=one_line(str(item.get("words", ""))),
+    )
+
+
+# --- doctor
+
 
 _SKEW_MAX_S = 30
 

@@ -7,12 +7,11 @@ import click
 from datum_compute.api.events import Event
 from datum_compute.api.kinds import EVENT
 from datum_compute.api.meta.codec import JsonObject
+from datum_compute.cli.arguments import named
 from datum_compute.cli.completion import workload_names
 from datum_compute.cli.connect.session import Session, run_in_session
-from datum_compute.cli.naming import named
 from datum_compute.cli.options import connection_options
-from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
-from datum_compute.cli.times import age_since
+from datum_compute.cli.render.listing import Column, Listing, age_since, list_options, print_listing
 from datum_compute.cli.workload.observe import find_workload, observe_parts
 
 

@@ -18,16 +18,15 @@ from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref, ref_of
+from datum_compute.cli.arguments import workload_or_instance_argument
 from datum_compute.cli.commands.instances import located
 from datum_compute.cli.connect.other_planes import find_deployment, links_elsewhere
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError
-from datum_compute.cli.naming import workload_or_instance_argument
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.health import silent_since
-from datum_compute.cli.render.listing import print_document, read_options
+from datum_compute.cli.render.listing import age_since, print_document, read_options
 from datum_compute.cli.render.output import one_line
-from datum_compute.cli.times import age_since
 from datum_compute.cli.workload.crashes import (
     ends_of,
     print_earlier_versions,

@@ -8,8 +8,8 @@ from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import CHANGED_BY, DEPLOY
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
+from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.connect.session import Session, run_in_session
-from datum_compute.cli.naming import workload_argument
 from datum_compute.cli.options import connection_options, output_option
 from datum_compute.cli.workload.observe import find_workload
 

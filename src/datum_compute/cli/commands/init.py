@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
+from datum_compute.cli.arguments import check_workload_name, is_workload_name, named, parse_cities
 from datum_compute.cli.completion import city_names, workload_names
 from datum_compute.cli.connect.project_file import FILE_NAME, ProjectFile, render_project_file
 from datum_compute.cli.environment import Surroundings
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.names import check_workload_name, is_workload_name, parse_cities
-from datum_compute.cli.naming import named
 from datum_compute.cli.options import chosen, connection_options
 from datum_compute.cli.render.output import build_output
 from datum_compute.cli.render.prompt import ask

@@ -6,26 +6,33 @@ from dataclasses import dataclass, replace
 
 import click
 
-from datum_compute.api.compute.instance import Instance, SchedulingGate
+from datum_compute.api.compute.instance import (
+    Container,
+    EnvVar,
+    Instance,
+    SchedulingGate,
+    TemplateSpec,
+)
+from datum_compute.api.compute.scale_to_zero import Wake
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.labels import CELL, WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import normalized_city
+from datum_compute.cli.arguments import instance_argument
 from datum_compute.cli.commands.top import top
 from datum_compute.cli.completion import city_names, workload_names
 from datum_compute.cli.connect.session import Session, run_in_session
-from datum_compute.cli.containers import container_documents, print_containers
 from datum_compute.cli.errors import MissingError, UsageError
-from datum_compute.cli.guesses import named_hint
-from datum_compute.cli.naming import instance_argument
-from datum_compute.cli.nouns import NounGroup
+from datum_compute.cli.groups import NounGroup, named_hint
 from datum_compute.cli.options import all_namespaces_option, connection_options
 from datum_compute.cli.render.health import aged_text, as_of, instance_health, tally
 from datum_compute.cli.render.listing import (
     Column,
     Listing,
+    age_of,
+    age_since,
     list_options,
     print_document,
     print_fields,
@@ -33,12 +40,117 @@ from datum_compute.cli.render.listing import (
     read_options,
     with_namespace,
 )
-from datum_compute.cli.render.output import one_line, render_count
-from datum_compute.cli.times import age_of, age_since
-from datum_compute.cli.wakes import wake_document, wake_fields
-from datum_compute.cli.whereabouts import Whereabouts, by_name, is_labelled, whereabouts
+from datum_compute.cli.render.output import Output, one_line, render_count
 from datum_compute.cli.workload.crashes import ends_of, print_ends, print_gone
-from datum_compute.cli.workload.observe import find_workload
+from datum_compute.cli.workload.observe import (
+    Whereabouts,
+    by_name,
+    find_workload,
+    is_labelled,
+    whereabouts,
+)
+
+# --- How an instance was woken the last time, and where that time went
+
+
+def wake_document(instance: Instance) -> JsonObject | None:
+    wake = instance.status.last_wake
+    if wake is None:
+        return None
+    return {
+        "at": wake.at,
+        "mode": wake.mode,
+        "milliseconds": {**_parts(wake), "total": sum(_parts(wake).values())},
+        "failure": wake.failure,
+    }
+
+
+def wake_fields(instance: Instance, now: float) -> list[tuple[str, str]]:
+    wake, wish = instance.status.last_wake, instance.spec.scale_to_zero
+    found = []
+    if wish is not None:
+        found.append(("Sleeps", f"after {wish.idle_after} without a connection ({wish.mode})"))
+    if wake is not None:
+        found.append(("Last wake", f"{age_since(wake.at, now)} ago, {_told(wake)}"))
+    return found
+
+
+def _told(wake: Wake) -> str:
+    if wake.failure:
+        return f"in vain: {one_line(wake.failure)}"
+    parts = ", ".join(f"{name} {took}" for name, took in _parts(wake).items())
+    return f"in {sum(_parts(wake).values())} ms from {wake.mode} ({parts})"
+
+
+def _parts(wake: Wake) -> dict[str, int]:
+    return {
+        "queue": wake.queue_milliseconds,
+        "engine": wake.engine_milliseconds,
+        "ready": wake.ready_milliseconds,
+        "firstByte": wake.first_byte_milliseconds,
+    }
+
+
+# --- The containers of a workload or an instance, shown; values of variables only when asked for
+
+
+MASKED = "***"
+
+
+def check_container(spec: TemplateSpec, name: str | None) -> None:
+    """Refuse a container that there is not, with a guess."""
+    names = [container.name for container in spec.runtime.sandbox.containers]
+    if name is not None and name not in names:
+        raise MissingError(f"There is no container {name!r}.", named_hint(name, names))
+
+
+def container_documents(spec: TemplateSpec, show_values: bool) -> list[JsonObject]:
+    return [
+        {
+            "name": container.name,
+            "image": container.image,
+            "command": [*container.command],
+            "args": [*container.args],
+            "ports": [
+                {"name": p.name, "port": p.port, "protocol": p.protocol} for p in container.ports
+            ],
+            "env": [{"name": e.name, "value": _value(e, show_values)} for e in container.env],
+        }
+        for container in spec.runtime.sandbox.containers
+    ]
+
+
+def print_containers(output: Output, spec: TemplateSpec, show_values: bool) -> None:
+    for container in spec.runtime.sandbox.containers:
+        output.data("")
+        output.data(f"Container {container.name}: {one_line(container.image)}")
+        for title, text in _lines(container, show_values):
+            if text:
+                output.data(f"  {title + ':':<9} {one_line(text)}")
+
+
+def _lines(container: Container, show_values: bool) -> list[tuple[str, str]]:
+    ports = (f"{p.port}/{p.protocol} ({p.name})" for p in container.ports)
+    variables = (f"{e.name}={_value(e, show_values)}" for e in container.env)
+    return [
+        ("Command", " ".join((*container.command, *container.args))),
+        ("Ports", ", ".join(ports)),
+        ("Env", ", ".join(variables)),
+    ]
+
+
+def _value(variable: EnvVar, show_values: bool) -> str:
+    source = variable.value_from
+    if source is None:
+        return variable.value if show_values else MASKED
+    if source.config_map_key_ref is not None:
+        return f"(ConfigMap {source.config_map_key_ref.name})"
+    if source.secret_key_ref is not None:
+        return f"(Secret {source.secret_key_ref.name})"
+    return MASKED
+
+
+# --- instances
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.timestamps import micro_timestamp
 from datum_compute.api.planes import normalized_city
-from datum_compute.cli.adjust import Waiting, adjust
+from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.completion import city_names
 from datum_compute.cli.connect.session import run_in_session
 from datum_compute.cli.environment import Surroundings
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.naming import workload_argument
 from datum_compute.cli.options import connection_options, output_option, wait_options
+from datum_compute.cli.workload.apply import Waiting, adjust
 
 
 @click.command("restart", short_help="Replace every instance, in order.")

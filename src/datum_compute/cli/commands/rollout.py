@@ -7,18 +7,51 @@ from __future__ import annotations
 
 import click
 
+from datum_compute.api.labels import RETURNED_AT
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.cli.adjust import Waiting, adjust
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.commands.history import diff, history, show
 from datum_compute.cli.commands.restart import restart
 from datum_compute.cli.commands.undo import undo
 from datum_compute.cli.connect.session import Session, run_in_session
-from datum_compute.cli.move_back import move_back
-from datum_compute.cli.naming import workload_argument
-from datum_compute.cli.nouns import NounGroup
+from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.groups import NounGroup
 from datum_compute.cli.options import connection_options, output_option, wait_options
+from datum_compute.cli.workload.apply import Waiting, adjust
 from datum_compute.cli.workload.observe import find_workload
 from datum_compute.cli.workload.rollout_wait import wait_for_rollout
+
+# --- ``rollout return``: shares that moved to fallback cities go back to their own
+
+
+@click.command("return", short_help="Move back from fallback cities.")
+@workload_argument
+@output_option("table", "json")
+@connection_options
+@click.pass_context
+def move_back(ctx: click.Context, name: str, output_format: str) -> None:
+    """Move the workload NAME back from its fallback cities. Each stays until the city that it
+    stands for is available; what does not come up stays where it is.
+
+    \b
+    Example:
+      datumctl compute rollout return web
+    """
+    surroundings: Surroundings = ctx.obj
+    now = timestamp(surroundings.now())
+
+    def change(workload: JsonObject) -> None:
+        workload["metadata"].setdefault("annotations", {})[RETURNED_AT] = now
+
+    run_in_session(
+        ctx,
+        lambda session: adjust(session, name, change, Waiting(None)),
+        as_json=output_format == "json",
+    )
+
+
+# --- rollout verbs
 
 
 @click.group(

@@ -7,11 +7,11 @@ from difflib import get_close_matches
 import click
 
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.cli.adjust import Waiting, adjust
+from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.connect.session import run_in_session
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.naming import workload_argument
 from datum_compute.cli.options import connection_options, output_option, wait_options
+from datum_compute.cli.workload.apply import Waiting, adjust
 
 
 @click.command(short_help="Change how many instances run in each city.")

@@ -14,9 +14,9 @@ from datum_compute.api.errors import Forbidden, NotFound
 from datum_compute.api.kinds import REVISION
 from datum_compute.api.labels import WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject
+from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.commands.instances import address_of
 from datum_compute.cli.connect.session import Session, run_in_session
-from datum_compute.cli.naming import workload_argument
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.health import (
     Health,
@@ -25,9 +25,8 @@ from datum_compute.cli.render.health import (
     instance_health,
     workload_health,
 )
-from datum_compute.cli.render.listing import print_document, read_options
+from datum_compute.cli.render.listing import age_of, print_document, read_options
 from datum_compute.cli.render.output import Output, one_line, render_count
-from datum_compute.cli.times import age_of
 from datum_compute.cli.workload.observe import find_workload, observe_parts
 from datum_compute.cli.workload.rollout import (
     Progress,

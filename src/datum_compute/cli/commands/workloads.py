@@ -8,17 +8,18 @@ from datum_compute.api.compute.workload import Workload
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import normalized_city
+from datum_compute.cli.arguments import workload_argument
+from datum_compute.cli.commands.instances import container_documents, print_containers
 from datum_compute.cli.commands.status import Report, place_table, print_head, read_report
 from datum_compute.cli.completion import city_names
 from datum_compute.cli.connect.session import Session, run_in_session
-from datum_compute.cli.containers import container_documents, print_containers
-from datum_compute.cli.naming import workload_argument
-from datum_compute.cli.nouns import NounGroup
+from datum_compute.cli.groups import NounGroup
 from datum_compute.cli.options import all_namespaces_option, connection_options
 from datum_compute.cli.render.health import aged_text, tally, workload_health
 from datum_compute.cli.render.listing import (
     Column,
     Listing,
+    age_of,
     list_options,
     print_document,
     print_listing,
@@ -26,7 +27,6 @@ from datum_compute.cli.render.listing import (
     with_namespace,
 )
 from datum_compute.cli.render.output import render_count
-from datum_compute.cli.times import age_of
 from datum_compute.cli.workload.rollout import place_document
 
 HEALTHS = ("Available", "Degraded", "Unavailable", "Unknown", "Terminating")

@@ -13,9 +13,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import Surroundings, read_text_file
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.files import read_text_file
 
 PROJECT_FILE_BYTES_MAX = 64 * 1024
 FILE_NAME = "datum.toml"

@@ -25,11 +25,10 @@ from datum_compute.app.state_directory import kept_files
 from datum_compute.cli.connect.session import run_loop
 from datum_compute.cli.environment import Surroundings
 from datum_compute.cli.errors import MissingError, OtherError, UsageError, explained
-from datum_compute.cli.local.platform import find_running, prepare_state_dir
+from datum_compute.cli.local.options import state_dir_option
+from datum_compute.cli.local.platform import find_running, holds_a_platform, prepare_state_dir
 from datum_compute.cli.local.processes import cell_directories
-from datum_compute.cli.local_options import state_dir_option
 from datum_compute.cli.options import yes_option
-from datum_compute.cli.platform_state import holds_a_platform
 from datum_compute.cli.render.output import build_output
 from datum_compute.cli.render.prompt import confirm
 from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client, connection_of

@@ -16,12 +16,12 @@ import click
 
 from datum_compute.api.meta.codec import DecodeError
 from datum_compute.api.planes import HUB, cell_plane
+from datum_compute.cli.arguments import named
 from datum_compute.cli.environment import Surroundings
 from datum_compute.cli.errors import MissingError, UsageError
+from datum_compute.cli.local.options import parse_short, state_dir_option
 from datum_compute.cli.local.platform import find_running
 from datum_compute.cli.local.processes import cell_directories, cell_directory, has_processes
-from datum_compute.cli.local_options import parse_short, state_dir_option
-from datum_compute.cli.naming import named
 from datum_compute.cli.options import F, output_option, parse_duration
 from datum_compute.cli.render.output import build_output
 from datum_compute.client.transport.faults import (

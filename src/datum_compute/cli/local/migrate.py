@@ -33,11 +33,20 @@ from datum_compute.cli.errors import (
     UsageError,
     explained,
 )
-from datum_compute.cli.local.migration import Move, Target, carry_over, plan_move, verify
+from datum_compute.cli.local.migration import (
+    KEEP,
+    REFUSED,
+    Copy,
+    Move,
+    Target,
+    carry_over,
+    plan_move,
+    read_project,
+    stripped,
+    verify,
+)
+from datum_compute.cli.local.options import state_dir_option
 from datum_compute.cli.local.platform import find_running
-from datum_compute.cli.local_options import state_dir_option
-from datum_compute.cli.moving_read import Copy, read_project, stripped
-from datum_compute.cli.moving_write import KEEP, REFUSED
 from datum_compute.cli.options import yes_option
 from datum_compute.cli.render.output import Output, build_output, render_count
 from datum_compute.cli.render.prompt import confirm

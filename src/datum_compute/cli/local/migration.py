@@ -6,17 +6,237 @@ The other side either keeps projects (``platform``), then those are made too, or
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
+from datum_compute.api.compute.referenced_data import references, sources
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import is_true
-from datum_compute.api.errors import Forbidden, Invalid, NotFound
-from datum_compute.api.kinds import ENTITLEMENT, PROJECT
-from datum_compute.api.meta.objects import Ref
+from datum_compute.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from datum_compute.api.kinds import (
+    CONFIG_MAP,
+    ENTITLEMENT,
+    NAMESPACE,
+    NETWORK,
+    PROJECT,
+    SECRET,
+    WORKLOAD,
+)
+from datum_compute.api.meta.codec import JsonObject, from_json
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.cli.commands.export import exported
 from datum_compute.cli.errors import PendingError, TimedOutError
-from datum_compute.cli.moving_read import Copy, ProjectCopies
-from datum_compute.cli.moving_write import CREATE, Step, differences, plan_copy, write_copy
 from datum_compute.client.client import Client
+
+# --- What moves from one platform to another: workloads, and what they cannot do without
+# Only what people wrote goes along. Statuses, uids, versions, owners and finalizers belong to the
+# plane an object is on; the controllers of the other one make their own.
+
+
+_SOURCES: Mapping[str, KindInfo[Any]] = {"ConfigMap": CONFIG_MAP, "Secret": SECRET}
+_KEPT_META = ("labels", "annotations")
+_OF_A_CLIENT = ("kubectl.kubernetes.io/last-applied-configuration",)
+_OF_A_PLANE = ("apiVersion", "kind", "metadata", "status")
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """An object as it is written on the other side. It may be a Secret: never printed."""
+
+    kind: KindInfo[Any]
+    manifest: JsonObject = field(repr=False)
+
+    @property
+    def ref(self) -> Ref:
+        metadata = self.manifest["metadata"]
+        return Ref(metadata.get("namespace", ""), metadata["name"])
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.ref}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectCopies:
+    """In the order in which they are written: nothing comes before what it needs."""
+
+    entitlements: tuple[Copy, ...]
+    namespaces: tuple[Copy, ...]
+    objects: tuple[Copy, ...]
+    missing: tuple[str, ...]  # what workloads refer to and is not there
+
+    def all(self) -> tuple[Copy, ...]:
+        return (*self.entitlements, *self.namespaces, *self.objects)
+
+
+async def read_project(client: Client) -> ProjectCopies:
+    """Everything of a project that moves; what is being deleted stays behind."""
+    workloads = [w for w in (await client.list_plain(WORKLOAD)).items if _stays(w)]
+    copies, missing = [], []
+    for kind, ref in _needed(workloads):
+        try:
+            copies.append(Copy(kind, stripped(kind, await client.get_plain(kind, ref))))
+        except NotFound:
+            missing.append(f"{kind.kind} {ref}")
+    copies.extend(Copy(WORKLOAD, _workload(workload)) for workload in workloads)
+    spaces = sorted({copy.ref.namespace for copy in copies})
+    entitlements = (await client.list_plain(ENTITLEMENT)).items if workloads else []
+    return ProjectCopies(
+        tuple(Copy(ENTITLEMENT, stripped(ENTITLEMENT, e)) for e in entitlements if _stays(e)),
+        tuple(Copy(NAMESPACE, {**_head(NAMESPACE), "metadata": {"name": n}}) for n in spaces),
+        tuple(copies),
+        tuple(missing),
+    )
+
+
+def _needed(workloads: list[JsonObject]) -> Iterator[tuple[KindInfo[Any], Ref]]:
+    """Each once: networks, then data, by namespace and name."""
+    networks: set[Ref] = set()
+    data: set[tuple[str, Ref]] = set()
+    for workload in workloads:
+        namespace = workload["metadata"]["namespace"]
+        template = from_json(workload, Workload).spec.template
+        for interface in template.spec.network_interfaces:
+            network = interface.network
+            networks.add(Ref(network.namespace or namespace, network.name))
+        for source in sources(references(template)):
+            data.add((source.kind, Ref(namespace, source.name)))
+    yield from ((NETWORK, ref) for ref in sorted(networks))
+    yield from ((_SOURCES[kind], ref) for kind, ref in sorted(data))
+
+
+def stripped(kind: KindInfo[Any], found: JsonObject) -> JsonObject:
+    """The object as people wrote it."""
+    metadata = found["metadata"]
+    kept: JsonObject = {"name": metadata["name"]}
+    if metadata.get("namespace"):
+        kept["namespace"] = metadata["namespace"]
+    for name in _KEPT_META:
+        own = {k: v for k, v in (metadata.get(name) or {}).items() if k not in _OF_A_CLIENT}
+        if own:
+            kept[name] = own
+    content = {k: v for k, v in found.items() if k not in _OF_A_PLANE}
+    return {**_head(kind), "metadata": kept, **content}
+
+
+def _workload(found: JsonObject) -> JsonObject:
+    shown = exported(found)
+    metadata = {**shown["metadata"], "namespace": found["metadata"]["namespace"]}
+    return {**shown, "metadata": metadata}
+
+
+def _head(kind: KindInfo[Any]) -> JsonObject:
+    return {"apiVersion": kind.api_version, "kind": kind.kind}
+
+
+def _stays(found: JsonObject) -> bool:
+    return not found["metadata"].get("deletionTimestamp")
+
+
+# --- Writing copies of objects on another plane: planned first, written once, read back in the end
+# Objects are written by server-side apply under a field manager of our own. What is as it should be
+# is left alone, so a run that was interrupted is simply run again. What somebody else changed there
+# is a conflict, and stays as it is unless ``force`` says otherwise.
+
+
+MANAGER = "datumctl-export"
+CREATE, CHANGE, KEEP, REFUSED = "create", "change", "is there", "refused"
+_WHOLE = ("data", "binaryData", "stringData")  # maps that must be equal, not only hold ours
+_ONLY_CREATED = (NAMESPACE, ENTITLEMENT)  # theirs, once they are there
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    copy: Copy
+    action: str
+    why: str = ""
+
+
+async def plan_copy(client: Client, copy: Copy, *, force: bool) -> Step:
+    """What writing it would do, asked of the server itself where it can know."""
+    found = await found_there(client, copy)
+    if found is not None and (copy.kind in _ONLY_CREATED or holds(found, copy.manifest)):
+        return Step(copy, KEEP)
+    action = CREATE if found is None else CHANGE
+    try:
+        await _apply(client, copy, force=force, dry_run=True)
+    except NotFound:
+        return Step(copy, action, "is checked when its namespace is there")
+    except Conflict as error:
+        return Step(copy, REFUSED, f"{error.message}; --force takes it over")
+    except ApiError as error:
+        return Step(copy, REFUSED, error.message)
+    return Step(copy, action)
+
+
+async def write_copy(client: Client, copy: Copy, *, force: bool) -> str:
+    """Raises ApiError; answers what was done."""
+    found = await found_there(client, copy)
+    if copy.kind in _ONLY_CREATED:
+        if found is not None:
+            return KEEP
+        with suppress(AlreadyExists):
+            await client.create_plain(copy.kind, copy.manifest)
+        return CREATE
+    if found is not None and holds(found, copy.manifest):
+        return KEEP
+    await _apply(client, copy, force=force, dry_run=False)
+    return CREATE if found is None else CHANGE
+
+
+async def differences(client: Client, copy: Copy) -> str:
+    """What is wrong with the object on the other side; empty if nothing is."""
+    found = await found_there(client, copy)
+    if found is None:
+        return "is not there"
+    if copy.kind in _ONLY_CREATED:
+        return ""
+    path = next(iter(_unlike(found, copy.manifest, "")), "")
+    return f"differs at {path}" if path else ""
+
+
+async def found_there(client: Client, copy: Copy) -> JsonObject | None:
+    try:
+        return await client.get_plain(copy.kind, copy.ref)
+    except NotFound:
+        return None
+
+
+def holds(found: JsonObject, wanted: JsonObject) -> bool:
+    """Whether everything that is wanted is there; the server may have added to it."""
+    return not _unlike(found, wanted, "")
+
+
+def _unlike(found: Any, wanted: Any, path: str) -> list[str]:
+    """The paths where something else is found, values left out: they may be secret."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        if path.lstrip(".") in _WHOLE and set(found) != set(wanted):
+            return [path]
+        return [
+            where
+            for key, value in wanted.items()
+            for where in _unlike(found.get(key), value, f"{path}.{key}")
+        ]
+    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        pairs = enumerate(zip(found, wanted, strict=True))
+        return [where for i, (f, w) in pairs for where in _unlike(f, w, f"{path}[{i}]")]
+    empty: tuple[Any, ...] = (None, "", 0, False, [], {})
+    same = found == wanted or (found is None and wanted in empty)
+    return [] if same else [path or "."]
+
+
+async def _apply(client: Client, copy: Copy, *, force: bool, dry_run: bool) -> None:
+    if copy.kind in _ONLY_CREATED:
+        await client.create_plain(copy.kind, copy.manifest, dry_run=dry_run)
+        return
+    await client.apply_plain(
+        copy.kind, copy.manifest, manager=MANAGER, force=force, dry_run=dry_run
+    )
+
+
+# --- moving
+
 
 READY_S = 120
 # A project that has just been made learns only by and by which cities and networks it has.

@@ -5,16 +5,20 @@ A running process does not change: what differs is refused, with both commands t
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import click
 
 from datum_compute.api.planes import member_name
 from datum_compute.app.state_directory import StateError, remembered_cells, remembered_driver
 from datum_compute.cli.environment import Surroundings, default_state_dir
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.local.platform import Running, argument_of, find_running
+from datum_compute.cli.options import F
 
 LATENCY = "--latency-seconds"
 
@@ -65,7 +69,7 @@ def check_wishes(
     if not unmet:
         return
     said = ", ".join(f"{one.flag} (it has {one.has})" for one in dict.fromkeys(unmet))
-    down, up = (_command(surroundings, state_dir, verb) for verb in ("down", "up"))
+    down, up = (_argument_command(surroundings, state_dir, verb) for verb in ("down", "up"))
     more = " ".join([*wishes.flags, "--detach"])
     raise UsageError(
         f"The platform in {state_dir} is running already, without what was asked for: {said}.",
@@ -110,7 +114,40 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:g}ms"
 
 
-def _command(surroundings: Surroundings, state_dir: Path, verb: str) -> str:
+def _argument_command(surroundings: Surroundings, state_dir: Path, verb: str) -> str:
     if state_dir == default_state_dir(surroundings).resolve():
         return surroundings.command("local", verb)
     return surroundings.command("local", verb, f"--state-dir={shlex.quote(str(state_dir))}")
+
+
+# --- What verbs of ``local`` share: the state directory, and lengths of time below a second
+
+
+_SHORT = re.compile(r"(\d{1,7}(?:\.\d{1,3})?)(ms|s)")
+
+
+def state_dir_option(command: F) -> F:
+    return click.option(
+        "--state-dir",
+        metavar="DIR",
+        callback=_state_dir,
+        help="Where the platform keeps its data.  [default: $DATUM_STATE_DIR or the XDG one]",
+    )(command)
+
+
+def _state_dir(ctx: click.Context, _param: click.Parameter, value: str | None) -> Path:
+    # Resolved, because the running process is known by the directory on its command line.
+    named = Path(value).expanduser() if value else default_state_dir(ctx.obj)
+    return named.resolve()
+
+
+def parse_short(text: str) -> float:
+    """Seconds of ``50ms`` or ``1.5s``."""
+    found = _SHORT.fullmatch(text.strip())
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a length of time; write for example 50ms or 2s.")
+    number, unit = found.groups()
+    seconds = float(number) / 1000 if unit == "ms" else float(number)
+    if seconds > 60:
+        raise click.BadParameter(f"{text!r} is more than a minute.")
+    return seconds

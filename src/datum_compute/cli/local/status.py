@@ -17,14 +17,14 @@ from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER
 from datum_compute.api.meta.codec import decode
 from datum_compute.api.planes import HUB, cell_plane, plane_role
+from datum_compute.cli.commands.doctor import Driver, read_drivers, sentences
 from datum_compute.cli.connect.session import run_loop
-from datum_compute.cli.drivers import Driver, read_drivers, sentences
 from datum_compute.cli.environment import Surroundings, default_state_dir
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.local.chaos import described, read_troubles
+from datum_compute.cli.local.options import state_dir_option
 from datum_compute.cli.local.platform import Running, find_running, is_ready, stands_still
 from datum_compute.cli.local.processes import cell_directories
-from datum_compute.cli.local_options import state_dir_option
 from datum_compute.cli.options import output_option
 from datum_compute.cli.render.output import Output, build_output
 from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client, connection_of

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
+from datum_compute.cli.commands.doctor import sentences
 from datum_compute.cli.connect.session import run_loop
-from datum_compute.cli.drivers import sentences
 from datum_compute.cli.environment import (
     API_HOST,
     CREDENTIALS_HELPER,
@@ -24,11 +24,16 @@ from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.local.backup import backup, restore_backup
 from datum_compute.cli.local.chaos import chaos
 from datum_compute.cli.local.migrate import export_platform
-from datum_compute.cli.local.options import LATENCY, Wishes, check_wishes
+from datum_compute.cli.local.options import LATENCY, Wishes, check_wishes, parse_short
+from datum_compute.cli.local.options import state_dir_option as _state_dir_option
 from datum_compute.cli.local.platform import (
+    LogReader,
     Running,
     find_running,
+    holds_a_platform,
+    log_file,
     prepare_state_dir,
+    remove_state,
     server_command,
     start_detached,
     stop,
@@ -43,15 +48,7 @@ from datum_compute.cli.local.processes import (
     wants_processes,
 )
 from datum_compute.cli.local.status import local_status, observe
-from datum_compute.cli.local_options import parse_short
-from datum_compute.cli.local_options import state_dir_option as _state_dir_option
 from datum_compute.cli.options import yes_option
-from datum_compute.cli.platform_state import (
-    LogReader,
-    holds_a_platform,
-    log_file,
-    remove_state,
-)
 from datum_compute.cli.render.output import build_output, render_count
 from datum_compute.cli.render.prompt import confirm
 

@@ -16,8 +16,10 @@ import click
 
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.json_path import compiled_path, value_at
+from datum_compute.api.meta.objects import ApiObject
+from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.cli.options import F
-from datum_compute.cli.render.output import Output, one_line, render_json
+from datum_compute.cli.render.output import Output, one_line, render_age, render_json
 
 T = TypeVar("T")
 
@@ -213,3 +215,14 @@ def _document_csv(document: JsonObject) -> str:
         if not isinstance(value, dict | list):
             writer.writerow((field, _cell("" if value is None else value)))
     return sink.getvalue().rstrip("\n")
+
+
+def age_of(obj: ApiObject, now: float) -> str:
+    return age_since(obj.metadata.creation_timestamp, now)
+
+
+def age_since(moment: str | None, now: float) -> str:
+    """Return the age of a time; a dash if it is unknown (empty, or the default of 1970)."""
+    if not moment or moment.startswith("1970-"):
+        return "-"
+    return render_age(now - parse_timestamp(moment))

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TextIO
 
-from datum_compute.cli.render.output import cleaned, clipped, encodable
+from datum_compute.cli.connect.session import Session
+from datum_compute.cli.render.output import (
+    cleaned,
+    clipped,
+    encodable,
+    one_line,
+    render_age,
+    render_table,
+)
+from datum_compute.cli.workload.rollout import Phase, Place, PlaceProgress, Progress, place_document
 
 _UP_AND_CLEAR = "\x1b[{}A\x1b[J"
 BAR = 20
@@ -47,3 +56,100 @@ class LiveBlock:
 def render_bar(done: int, total: int, width: int = BAR) -> str:
     full = round(width * min(done, total) / total) if total else width
     return "\N{FULL BLOCK}" * full + "\N{LIGHT SHADE}" * (width - full)
+
+
+# --- How a rollout is shown while it is waited for
+# On a terminal a table with bars that is drawn again in place; otherwise lines that are only ever
+# added, each when it changes; with ``-o json`` the same as events.
+
+
+_BAR_WIDTH = 12
+
+
+@dataclass(slots=True)
+class RolloutView:
+    session: Session
+    name: str
+    live: LiveBlock | None
+    _printed: dict[Place | None, str] = field(default_factory=dict)
+
+    def show(self, progress: Progress, generation: int, elapsed_s: float) -> None:
+        """Before the platform has looked, the cities can only tell of the past."""
+        waiting = "" if progress.observed else _waiting_text(generation)
+        if self.live is not None:
+            self.live.draw(_live_lines(self.name, progress, waiting, elapsed_s))
+            return
+        lines: dict[Place | None, str] = {None: waiting} if waiting else {}
+        if progress.observed:
+            for place in (*progress.places, *progress.removing):
+                lines[place.place] = render_place_line(place)
+                if self._printed.get(place.place) != lines[place.place]:
+                    self.session.tell("row", lines[place.place], **place_document(place))
+        elif self._printed.get(None) != waiting:
+            self.session.tell("waiting", waiting, generation=generation)
+        self._printed = lines
+
+    def say(self, event: str, text: str, *, color: str = "", **fields: object) -> None:
+        """A line that stays, above what is drawn."""
+        if self.live is not None:
+            self.live.clear()
+        self.session.tell(event, text, color=color, **fields)
+
+    def close(self) -> None:
+        if self.live is not None:
+            self.live.leave()
+
+
+def build_view(session: Session, name: str) -> RolloutView:
+    surroundings = session.surroundings
+    live = None
+    if not session.as_json and surroundings.may_redraw(surroundings.stderr):
+        live = LiveBlock(surroundings.stderr, surroundings.columns)
+    return RolloutView(session, name, live)
+
+
+def _waiting_text(generation: int) -> str:
+    return f"Waiting for the platform to take up generation {generation}"
+
+
+def _live_lines(name: str, progress: Progress, waiting: str, elapsed_s: float) -> list[str]:
+    head = f"Rolling out {name}: {render_age(elapsed_s)}"
+    if waiting:
+        return [head, waiting]
+    rows = [
+        (
+            p.place.city,
+            p.place.placement,
+            p.phase,
+            f"{p.ready}/{p.desired}",
+            f"{p.updated}/{p.desired}",
+            render_bar(0 if p.phase is Phase.REMOVING else p.ready, p.desired, _BAR_WIDTH),
+            _cause_text(p) or "-",
+        )
+        for p in (*progress.places, *progress.removing)
+    ]
+    headings = ("CITY", "PLACEMENT", "ROLLOUT", "READY", "UP-TO-DATE", "PROGRESS", "REASON")
+    return [head, *render_table(headings, rows).splitlines()]
+
+
+def render_place_line(progress: PlaceProgress) -> str:
+    place = progress.place
+    name = place.city if place.placement == "default" else f"{place.city} ({place.placement})"
+    line = (
+        f"{name}: {progress.phase}, {progress.ready}/{progress.desired} ready, "
+        f"{progress.updated}/{progress.desired} up to date"
+    )
+    if progress.available < progress.ready:
+        line += f", {progress.available}/{progress.desired} available"
+    surplus = progress.replicas - progress.desired
+    if surplus > 0:
+        line += f", {surplus} to go"
+    cause = _cause_text(progress)
+    return f"{line}; {cause}" if cause else line
+
+
+def _cause_text(progress: PlaceProgress) -> str:
+    cause = progress.cause
+    if not cause.message:
+        return cause.reason
+    return f"{cause.reason}: {one_line(cause.message)}" if cause.reason else ""

@@ -6,20 +6,29 @@ told as events: ``plan``, ``applied``, then those of the wait (``rollout_wait.py
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import AlreadyExists, NotFound
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta.codec import JsonObject, from_json
+from datum_compute.api.meta.codec import JsonObject, copied, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.connect.session import Session
-from datum_compute.cli.deploykey import DeployKey, deploy_key, done_before
+from datum_compute.cli.errors import MissingError
 from datum_compute.cli.render.prompt import check_confirmation, confirm
 from datum_compute.cli.workload.access import ensure_access
 from datum_compute.cli.workload.edits import Target
-from datum_compute.cli.workload.plan import Action, Plan, carry_out, read_plan
+from datum_compute.cli.workload.observe import find_workload
+from datum_compute.cli.workload.plan import (
+    Action,
+    DeployKey,
+    Plan,
+    carry_out,
+    deploy_key,
+    done_before,
+    read_plan,
+)
 from datum_compute.cli.workload.plan_file import write_plan_file
 from datum_compute.cli.workload.preview import Preview, preview_lines, preview_plan
 from datum_compute.cli.workload.rollout_wait import wait_for_rollout
@@ -184,3 +193,60 @@ def applied_document(session: Session, workload: Workload, action: Action | str)
         "uid": workload.metadata.uid,
         "generation": workload.metadata.generation,
     }
+
+
+# --- One small change to a workload that exists: shown, written, and waited for
+# None of these is destructive, so nothing is asked. No change to make: nothing is written, and the
+# rollout under way is waited for.
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """``timeout_s`` None: do not wait. ``then`` is said of a change without a rollout."""
+
+    timeout_s: int | None
+    dry_run: bool = False
+    then: str = ""
+
+
+async def adjust(
+    session: Session, name: str, change: Callable[[JsonObject], None], waiting: Waiting
+) -> None:
+    """``change`` edits a copy of the workload in place."""
+
+    def edit(observed: JsonObject | None) -> JsonObject:
+        if observed is None:
+            raise MissingError(f"There is no workload {name!r} in {session.place}.")
+        desired = copied(observed)
+        change(desired)
+        return desired
+
+    await find_workload(session, name)  # guesses what was meant when there is none
+    plan = await read_plan(session, name, edit)
+    _show(session, plan)
+    if waiting.dry_run:
+        session.note("Nothing was changed.")
+        return
+    if plan.action != "unchanged":
+        await ensure_access(session)
+    written = await carry_out(session, edit, plan)
+    if waiting.then:
+        say_written(session, written, plan.action)
+        session.note(waiting.then)
+        return
+    await finish(session, [(written, plan.action)], Settings(timeout_s=waiting.timeout_s))
+
+
+def _show(session: Session, plan: Plan) -> None:
+    session.tell(
+        "plan",
+        workload=plan.name,
+        place=session.place,
+        action=plan.action,
+        changes=list(plan.lines),
+        removals=plan.removals,
+    )
+    for line in plan.lines or (f"No changes to workload {plan.name} in {session.place}.",):
+        session.note(line)
+    if plan.removals:
+        session.note(f"This removes {', '.join(plan.removals)}.")

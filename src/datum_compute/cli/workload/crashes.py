@@ -8,9 +8,8 @@ from datum_compute.api.errors import ApiError
 from datum_compute.api.gateway import instance_path
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.connect.session import Session
-from datum_compute.cli.render.listing import print_document
+from datum_compute.cli.render.listing import age_since, print_document
 from datum_compute.cli.render.output import one_line
-from datum_compute.cli.times import age_since
 
 
 async def ends_of(session: Session, name: str) -> list[JsonObject]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from datum_compute.api.compute.deployment import WorkloadDeployment
@@ -9,11 +10,12 @@ from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
-from datum_compute.api.labels import WORKLOAD_UID
+from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_NAME, WORKLOAD_UID
 from datum_compute.api.meta.objects import ApiObject, Ref
+from datum_compute.api.planes import deployment_of, normalized_city
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import MissingError
-from datum_compute.cli.guesses import named_hint
+from datum_compute.cli.groups import named_hint
 from datum_compute.client.responses import ListResult
 
 
@@ -64,3 +66,46 @@ async def observe(session: Session, name: str, uid: str) -> Observed:
 def belongs_to(obj: ApiObject, uid: str) -> bool:
     """Whether the object is the workload of that uid, or part of it."""
     return obj.metadata.uid == uid or obj.metadata.labels.get(WORKLOAD_UID) == uid
+
+
+# --- Whose an instance is and where: labels first, then its deployment by name. Never by uid, which
+# differs on every plane.
+#
+# The deployment's name is a label, or the name of the instance without its ordinal.
+
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Whereabouts:
+    """Unknown parts say so."""
+
+    workload: str
+    placement: str
+    city: str
+
+
+def is_labelled(instance: Instance) -> bool:
+    """Whether the instance says all of it itself, so that nobody else has to be asked."""
+    labels = instance.metadata.labels
+    return all(labels.get(key) for key in (WORKLOAD_NAME, PLACEMENT_NAME, CITY_CODE))
+
+
+def whereabouts(
+    instance: Instance, deployments: Mapping[str, WorkloadDeployment] | None = None
+) -> Whereabouts:
+    """``deployments`` by name; each label wins over what they say."""
+    labels = instance.metadata.labels
+    found = (deployments or {}).get(deployment_of(instance.metadata.name, labels))
+    spec = found.spec if found else None
+    city = labels.get(CITY_CODE) or (spec.city_code if spec else "")
+    return Whereabouts(
+        workload=labels.get(WORKLOAD_NAME) or (spec.workload_ref.name if spec else UNKNOWN),
+        placement=labels.get(PLACEMENT_NAME) or (spec.placement_name if spec else UNKNOWN),
+        city=normalized_city(city) or UNKNOWN,
+    )
+
+
+def by_name(deployments: Sequence[WorkloadDeployment]) -> dict[str, WorkloadDeployment]:
+    return {deployment.metadata.name: deployment for deployment in deployments}

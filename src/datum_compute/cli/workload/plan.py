@@ -7,22 +7,173 @@ edit is made again on the new reading, and goes ahead only if it comes to the sa
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import Conflict, NotFound
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import CHANGED_BY, DEPLOY
-from datum_compute.api.meta.codec import JsonObject, from_json
+from datum_compute.api.meta.codec import JsonObject, copied, decode, encode, from_json, sorted_bytes
 from datum_compute.api.meta.json_patch import merge_patch
 from datum_compute.api.meta.objects import Ref
-from datum_compute.api.object_diff import render_changes
+from datum_compute.api.object_diff import render_changes, shortened
 from datum_compute.cli.connect.session import Session
-from datum_compute.cli.deploykey import DeployKey, with_record
-from datum_compute.cli.errors import ConflictError
-from datum_compute.cli.newworkload import summary
+from datum_compute.cli.errors import ConflictError, UsageError
 from datum_compute.cli.workload.edits import Edit
+
+# --- A workload that does not exist yet, in lines: first what runs and where, then whatever else
+# the manifest sets that is not the default. Environment variables are told by name only: their
+# values
+# are where secrets end up.
+
+
+_CONTAINER = ("name", "image", "ports", "env")
+_PLACEMENT = ("name", "cityCodes")
+_METADATA = ("labels", "annotations")
+
+
+def summary(outcome: JsonObject, desired: JsonObject) -> list[str]:
+    """``outcome`` is the workload as the server would store it, ``desired`` what was written."""
+    return [*_first(outcome["spec"]), *_further(desired)]
+
+
+def _first(spec: JsonObject) -> Iterator[str]:
+    for container in spec["template"]["spec"]["runtime"]["sandbox"]["containers"]:
+        yield f"container {container['name']}: {container['image']}"
+        if container.get("ports"):
+            yield "  ports: " + ", ".join(str(p["port"]) for p in container["ports"])
+        if container.get("env"):
+            yield "  env: " + ", ".join(e["name"] for e in container["env"])
+    for placement in spec["placements"]:
+        cities = ", ".join(placement["cityCodes"])
+        minimum = placement["scaleSettings"]["minReplicas"]
+        yield f"placement {placement['name']}: at least {minimum} in each of {cities}"
+
+
+def _further(desired: JsonObject) -> Iterator[str]:
+    desired = decode(encode(from_json(desired, Workload)))  # without what is as it would be anyway
+    metadata = desired.get("metadata", {})
+    marks = {k: metadata[k] for k in _METADATA if metadata.get(k)}
+    told = {"metadata": marks} if marks else {}
+    for path, value in _leaves({**told, "spec": desired["spec"]}, ""):
+        yield f"{shortened(path)}: {_format_field(value)}"
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            if not _is_told(path, name) and not _is_usual(name, inner):
+                yield from _leaves(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{item.get('name', index)}]")
+    else:
+        yield path, value
+
+
+def _is_told(path: str, name: str) -> bool:
+    """Whether the first lines have it."""
+    place, _, _ = path.rpartition("[")
+    if place.endswith(".containers"):
+        return path.endswith("]") and name in _CONTAINER
+    if place.endswith("spec.placements"):
+        return name in _PLACEMENT or (path.endswith(".scaleSettings") and name == "minReplicas")
+    return False
+
+
+def _is_usual(name: str, value: Any) -> bool:
+    """A size is always there, and empty if it is the usual one."""
+    return name == "resources" and value == {}
+
+
+def _format_field(value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(str(item) for item in value) or "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "set" if value == {} else str(value)
+
+
+# --- ``--deploy-key``: one deploy, however often it is run
+# The key is written with the change itself, on the Workload, with a digest of what was asked for
+# and the generation that came of it. Run again, a deploy that finds its own record writes nothing
+# and
+# gives the answer of the first run: it goes on waiting for that generation.
+
+
+@dataclass(frozen=True, slots=True)
+class DeployKey:
+    key: str
+    digest: str
+
+
+def deploy_key(key: str | None, asked: Any) -> DeployKey | None:
+    """``asked`` is what was asked for: plain JSON, whatever the order it was said in."""
+    if key is None:
+        return None
+    if not key or len(key) > 128:
+        raise UsageError("--deploy-key must have 1 to 128 characters.")
+    return DeployKey(key, hashlib.sha256(sorted_bytes(asked)).hexdigest()[:16])
+
+
+def with_record(
+    desired: JsonObject, key: DeployKey | None, action: str, outcome: JsonObject
+) -> JsonObject:
+    """The workload with the record of this deploy; as it was without a key."""
+    if key is None:
+        return desired
+    record = {
+        "key": key.key,
+        "digest": key.digest,
+        "action": action,
+        "generation": outcome["metadata"].get("generation", 1),
+    }
+    marked = copied(desired)
+    annotations = marked["metadata"].get("annotations") or {}
+    marked["metadata"]["annotations"] = {
+        **annotations,
+        DEPLOY: json.dumps(record, separators=(",", ":")),
+    }
+    return marked
+
+
+def done_before(observed: JsonObject | None, key: DeployKey | None) -> str:
+    """What this very deploy did when it was run before (created, updated); empty if it was not.
+
+    A key that stands for something else, or whose deploy was overtaken, is refused."""
+    record = _record(observed)
+    if observed is None or key is None or record.get("key") != key.key:
+        return ""
+    name = observed["metadata"]["name"]
+    if record.get("digest") != key.digest:
+        raise UsageError(
+            f"--deploy-key {key.key!r} was used for another deploy of {name!r}.",
+            "Use a new key for a new deploy.",
+        )
+    if observed["metadata"]["generation"] != record.get("generation"):
+        raise ConflictError(
+            f"The deploy {key.key!r} of {name!r} was carried out, and the workload was changed "
+            "after it; nothing was written.",
+            "Use a new key to deploy over that change.",
+        )
+    return str(record.get("action", "updated"))
+
+
+def _record(observed: JsonObject | None) -> JsonObject:
+    annotations = (observed or {}).get("metadata", {}).get("annotations") or {}
+    try:
+        record = json.loads(annotations.get(DEPLOY, "{}"))
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+# --- plan
+
 
 FIELD_MANAGER = "datumctl-compute"
 _TRIES = 5

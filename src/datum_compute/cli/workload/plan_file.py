@@ -18,8 +18,8 @@ from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta.codec import JsonObject, sorted_bytes
 from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.connect.session import Session
+from datum_compute.cli.environment import read_text_file
 from datum_compute.cli.errors import ConflictError, UsageError
-from datum_compute.cli.files import read_text_file
 from datum_compute.cli.workload.edits import Edit, Target
 from datum_compute.cli.workload.plan import Plan
 

@@ -14,18 +14,20 @@ from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.referenced_data import references
 from datum_compute.api.compute.workload import Workload
+from datum_compute.api.conditions import FALSE, Condition, Reason, find_condition
 from datum_compute.api.errors import Forbidden, NotFound
 from datum_compute.api.kinds import (
     BUCKET,
     CLAIM,
     CONFIG_MAP,
     INSTANCE_TYPE,
+    LOCATION_BINDING,
     NETWORK,
     SECRET,
 )
 from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import KindInfo, Ref
-from datum_compute.api.planes import deployment_of
+from datum_compute.api.planes import deployment_of, normalized_city
 from datum_compute.api.quota import (
     QUOTA_NAMESPACE,
     WORKLOADS,
@@ -33,19 +35,58 @@ from datum_compute.api.quota import (
     AllowanceBucketStatus,
     ResourceClaim,
 )
-from datum_compute.cli.closedcities import city_warnings
+from datum_compute.cli.commands.cities import city_of
 from datum_compute.cli.commands.quota import bucket_name, bucket_order, shown_amount, shown_unit
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import MissingError, QuotaError, UsageError
-from datum_compute.cli.render.output import render_count
+from datum_compute.cli.render.output import one_line, render_count
 from datum_compute.cli.workload.image_check import checked_images
-from datum_compute.cli.workload.observe import observe
+from datum_compute.cli.workload.observe import Observed, observe
 from datum_compute.cli.workload.plan import Plan
 from datum_compute.cli.workload.rollout import place_of
 from datum_compute.planning.quota.claims import is_granted, requests_of, size_of
 from datum_compute.planning.rollout.slots import slots_of, unavailable_max
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.templates import template_hash
+
+# --- Cities that a change would go to and that do not take it now: drained, or not answering
+
+
+async def city_warnings(session: Session, after: Workload, observed: Observed) -> list[str]:
+    """One for each city of the workload that is closed to it. What runs in a drained city stays and
+    is changed there, so only what would be new is warned of."""
+    closed = await _closed(session)
+    present = {normalized_city(d.spec.city_code) for d in observed.deployments.items}
+    named = [normalized_city(city) for p in after.spec.placements for city in p.city_codes]
+    warnings = []
+    for city in dict.fromkeys(named):
+        said = closed.get(city)
+        if said is None or (said.reason == Reason.CELL_DRAINED and city in present):
+            continue
+        why = one_line(said.message).rstrip(".")
+        warnings.append(f"Warning: {city} cannot be used now, and is waited for: {why}")
+    return warnings
+
+
+async def _closed(session: Session) -> dict[str, Condition]:
+    """What those say that cannot be used; a city with one that can is open."""
+    try:
+        bindings = (await session.client.list(LOCATION_BINDING)).items
+    except (Forbidden, NotFound):
+        return {}
+    closed: dict[str, Condition] = {}
+    opened: set[str] = set()
+    for binding in bindings:
+        city = normalized_city(city_of(binding))
+        said = find_condition(binding.status.conditions, "Available")
+        if said is not None and said.status == FALSE:
+            closed.setdefault(city, said)
+        else:
+            opened.add(city)
+    return {city: said for city, said in closed.items() if city not in opened}
+
+
+# --- preview
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from datum_compute.api.compute.workload import Workload
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import ConflictError, FailedError, StoppedError, TimedOutError
+from datum_compute.cli.render.live import RolloutView, build_view
 from datum_compute.cli.render.output import one_line, render_age, render_count
-from datum_compute.cli.rollout_view import RolloutView, build_view
 from datum_compute.cli.workload.observe import Observed, belongs_to, observe
 from datum_compute.cli.workload.rollout import (
     Phase,

@@ -22,7 +22,7 @@ from datum_compute.api.errors import (
 )
 from datum_compute.api.meta.objects import ApiObject, KindInfo
 from datum_compute.cli.connect.session import Session
-from datum_compute.cli.patience import Patience
+from datum_compute.cli.environment import Patience
 
 T = TypeVar("T")
 

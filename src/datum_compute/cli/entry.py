@@ -41,7 +41,7 @@ def run(arguments: Sequence[str], surroundings: Surroundings) -> int:
 def _unknown_option(
     error: click.NoSuchOption, surroundings: Surroundings, arguments: Sequence[str]
 ) -> UsageError:
-    from datum_compute.cli.guesses import meant_option
+    from datum_compute.cli.groups import meant_option
 
     path = error.ctx.command_path if error.ctx else surroundings.program
     parameters = error.ctx.command.params if error.ctx else []
