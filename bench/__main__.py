@@ -23,7 +23,7 @@ from bench import (
 )
 from bench.ending import end_on_sigterm
 from bench.measurement import Measurement, keep, table
-from datum_compute.telemetry.unread import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import quiet_when_unread
 
 BENCHES: dict[str, Callable[[], list[Measurement]]] = {
     "access": access.measure,

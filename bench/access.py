@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from bench.measurement import Measurement, rate
-from datum_compute.api.exchange import Request
+from datum_compute.api.http import Request
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.plane import PlaneName, path_prefix
+from datum_compute.api.planes import PlaneName, path_prefix
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.role_objects import ensure_roles
 from datum_compute.planes.roles import admin_user
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.apiserver import ApiServer
-from datum_compute.server.authentication import MASTERS, User, authenticator_of
-from datum_compute.store.journal import ObjectKey
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.server.access.authentication import MASTERS, User, authenticator_of
+from datum_compute.server.api_server import ApiServer
+from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.store import Store
 
 PLANE = PlaneName("project/bench")

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.measurement import Measurement
-from datum_compute.api.timestamps import unix_time
+from datum_compute.api.meta.timestamps import unix_time
 from datum_compute.drivers.containers.container_spec import OPEN_FILES_MAX, PROCESSES_MAX
 from datum_compute.drivers.containers.engine import Engine
 from tests.containers.cells import Cell

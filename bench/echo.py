@@ -19,10 +19,10 @@ from typing import Any
 
 import uvicorn
 
-from datum_compute.api.exchange import Request, Response
-from datum_compute.app.front.port import Front, listening_socket, tls_of
-from datum_compute.app.loop import run_until_stopped
-from datum_compute.app.tls import ServerCertificate
+from datum_compute.api.http import Request, Response
+from datum_compute.app.process import run_until_stopped
+from datum_compute.server.http.listen import ServerCertificate, api_tls_context, bind_listener
+from datum_compute.server.http.server import Front
 
 
 def app_of(body: bytes) -> Any:
@@ -79,7 +79,7 @@ async def front_echo(folder: Path, body: bytes, bound: socket.socket) -> AsyncIt
 
     files = ServerCertificate(folder / "ca.crt", folder / "server.crt", folder / "server.key")
     front = Front(answer, time.time)
-    await front.start(bound, tls_of(files))
+    await front.start(bound, api_tls_context(files))
     yield
     await front.stop()
 
@@ -88,7 +88,7 @@ PEERS = {"uvicorn": uvicorn_echo, "front": front_echo}
 
 
 async def serve(folder: Path, body: bytes, peer: str, stop: asyncio.Event) -> None:
-    with listening_socket(0) as bound:
+    with bind_listener(0) as bound:
         async with PEERS[peer](folder, body, bound):
             print(bound.getsockname()[1], flush=True)
             await stop.wait()

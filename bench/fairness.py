@@ -27,9 +27,9 @@ from pathlib import Path
 from bench.load import Plug, Target, plugged
 from bench.measurement import RESULTS, Measurement, p50_ms, p99_ms
 from bench.processes import Running, ended, platform
-from datum_compute.api.codec import encode
-from datum_compute.app.loop import run_loop
-from datum_compute.client.kubeconfig import connection_of, load_kubeconfig
+from datum_compute.api.meta.codec import encode
+from datum_compute.app.process import run_loop
+from datum_compute.client.auth.kubeconfig import connection_of, load_kubeconfig
 
 PROJECT, PLATFORM = "project/default", "platform"
 SECONDS = 5.0

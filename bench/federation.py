@@ -25,17 +25,17 @@ from bench.federation_world import PROJECT, World, new_world
 from bench.leaping import LeapingClock
 from bench.measurement import Measurement, keep, p50_ms, p99_ms, table
 from bench.onlooker import SPACE
-from datum_compute.api.codec import plain
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.conditions import Condition, find_condition
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.instance import Instance
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE, WORKLOAD
-from datum_compute.api.meta import ObjectMeta, Ref, ref_of
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.timestamps import timestamp
-from datum_compute.app.loop import run_loop
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import cell_plane
+from datum_compute.app.process import run_loop
 from datum_compute.client.client import Client
-from datum_compute.client.troubled import Trouble
+from datum_compute.client.transport.faults import Trouble
 
 SETTLED_S = 20.0
 PROBE = "Bench"  # a condition that nobody but this file writes

@@ -22,16 +22,16 @@ from tempfile import TemporaryDirectory
 from bench.ending import end_on_sigterm
 from bench.measurement import Measurement, keep, p50_ms, p99_ms, table
 from bench.onlooker import Onlooker
-from datum_compute.api.codec import plain
 from datum_compute.api.kinds import GRANT
-from datum_compute.api.meta import ref_of
-from datum_compute.api.plane import project_plane
-from datum_compute.app.outside import opener
-from datum_compute.app.ports import real_ports
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.objects import ref_of
+from datum_compute.api.planes import project_plane
+from datum_compute.app.environment import real_ports
+from datum_compute.app.manager_connections import opener
 from datum_compute.cli.local_processes import cell_directories
 from datum_compute.cli.platform_process import find_running
+from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
 
 SETTLED_S = 5.0
 _HOW = "in processes"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.onlooker import Onlooker
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.plane import (
+from datum_compute.api.http import Request, Response
+from datum_compute.api.planes import (
     HUB,
     PLATFORM,
     PlaneName,
@@ -20,15 +20,15 @@ from datum_compute.api.plane import (
     path_prefix,
     project_plane,
 )
-from datum_compute.api.quotametrics import DEFAULT_LIMITS
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.ports import real_ports
-from datum_compute.app.serving import settle_memory
-from datum_compute.app.wiring import MANAGER_AGENT, Layout, Platform
+from datum_compute.api.quota import DEFAULT_LIMITS
+from datum_compute.app.environment import real_ports
+from datum_compute.app.platform import MANAGER_AGENT, Layout, Platform
+from datum_compute.app.process import settle_memory
+from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.client.transport import Transport
-from datum_compute.client.troubled import Trouble, TroubledTransport
+from datum_compute.client.transport.faults import Trouble, TroubledTransport
+from datum_compute.client.transport.in_process import InProcessTransport
+from datum_compute.client.transport.interface import Transport
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.store.sqlite import SqliteJournal
 

@@ -17,8 +17,9 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.core import Namespace
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -26,19 +27,18 @@ from datum_compute.api.kinds import (
     NETWORK,
     WORKLOAD,
 )
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, project_plane
-from datum_compute.api.quotametrics import METRICS, QUOTA_NAMESPACE
-from datum_compute.api.workload import Workload
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.ports import Ports, real_ports
-from datum_compute.app.serving import settle_memory
-from datum_compute.app.wiring import BOOTSTRAP, Layout, Platform, build_manager, build_recorder
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.networking.network import Network, NetworkIpam, NetworkSpec
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, project_plane
+from datum_compute.api.quota import METRICS, QUOTA_NAMESPACE
+from datum_compute.app.environment import Ports, real_ports
+from datum_compute.app.platform import BOOTSTRAP, Layout, Platform, build_manager, build_recorder
+from datum_compute.app.process import settle_memory
+from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.client.transport import Transport
+from datum_compute.client.transport.in_process import InProcessTransport
+from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver

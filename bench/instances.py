@@ -22,7 +22,7 @@ from bench.instance_world import Recorded, World, new_world
 from bench.measurement import Measurement
 from bench.plainserver import new_world_over_tls
 from bench.replay import Spent, object_path, replayed, replayed_over_tls
-from datum_compute.app.loop import run_loop
+from datum_compute.app.process import run_loop
 
 FEW, MANY, CROWD = 100, 1_000, 10_000
 SETTLED_S = 30.0

@@ -22,14 +22,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.measurement import RESULTS, Measurement
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import CLAIM, INSTANCE, NAMESPACE, SERVER
-from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
+from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.connecting import open_transport
-from datum_compute.client.credentials import Outside
-from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
+from datum_compute.client.connect import open_transport
 from hack.kube_assets import built_assets
 from tests.e2e.platform import BIN, eventually
 from tests.e2e.single_cluster import DEPLOY, account_kubeconfig, installed, workload

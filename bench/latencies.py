@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from bench.load import Plug, Target, Watcher, plugged
 from bench.objects import instance, instances_path
 from bench.processes import Running
-from datum_compute.api.codec import encode
+from datum_compute.api.meta.codec import encode
 
 _NAME = re.compile(rb'"name":"(sent-\d+-\d+)"')
 PAUSE_S = 0.02

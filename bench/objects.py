@@ -11,17 +11,17 @@ from pathlib import Path
 
 from bench.load import plugged
 from bench.processes import Running
-from datum_compute.api.codec import JsonObject, encode
-from datum_compute.api.instance import KIND as INSTANCE
+from datum_compute.api.compute.instance import INSTANCE
+from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import NAMESPACE as NAMESPACE_KIND
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import PlaneName, path_prefix
-from datum_compute.app.serving import settle_memory
+from datum_compute.api.meta.codec import JsonObject, encode
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import PlaneName, path_prefix
+from datum_compute.app.process import settle_memory
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.server.apiserver import ApiServer
-from datum_compute.server.authentication import EVERY_PLANE, MASTERS, User, authenticator_of
+from datum_compute.client.transport.in_process import InProcessTransport
+from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User, authenticator_of
+from datum_compute.server.api_server import ApiServer
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Store
 

@@ -9,16 +9,16 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from random import Random
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.instance import READY, Instance
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import is_true
-from datum_compute.api.instance import READY, Instance
 from datum_compute.api.kinds import INSTANCE, WORKLOAD
 from datum_compute.api.labels import WORKLOAD_NAME
-from datum_compute.api.meta import Ref
-from datum_compute.api.workload import Workload
-from datum_compute.client.answers import Listed
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import Client
-from datum_compute.client.watching import Watched, follow
+from datum_compute.client.responses import Listed
+from datum_compute.client.watch import Watched, follow
 
 SPACE = "default"
 BURST_REPLICAS, BURST_A_SECOND = 10, 10  # a hundred instances a second

@@ -26,18 +26,18 @@ from bench.instance_world import (
     served,
 )
 from bench.processes import ended
-from datum_compute.app.front.port import Front, listening_socket, tls_of
-from datum_compute.app.loop import run_until_stopped
-from datum_compute.app.ports import real_ports
-from datum_compute.app.serving import settle_memory
-from datum_compute.app.tls import ensure_certificate
-from datum_compute.client.connecting import open_transport
-from datum_compute.client.connection import Connection
-from datum_compute.client.credentials import Outside
-from datum_compute.client.transport import Transport
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.app.environment import real_ports
+from datum_compute.app.process import run_until_stopped, settle_memory
+from datum_compute.client.auth.connection import Connection
+from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.connect import open_transport
+from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
+from datum_compute.server.http.listen import api_tls_context, bind_listener
+from datum_compute.server.http.server import Front
 
 WITH_CONTROLLERS = "controllers"
 
@@ -85,8 +85,8 @@ async def serve(
         await bring_up(platform, [])
         settle_memory()
         front = Front(platform.dispatch, time.time)
-        with listening_socket(0) as bound:
-            await front.start(bound, tls_of(certificate))
+        with bind_listener(0) as bound:
+            await front.start(bound, api_tls_context(certificate))
             print(bound.getsockname()[1], flush=True)
             try:
                 await stop.wait()

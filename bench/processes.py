@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.load import Target
-from datum_compute.client.kubeconfig import connection_of, load_kubeconfig
+from datum_compute.client.auth.kubeconfig import connection_of, load_kubeconfig
 
 START_S = 120.0
 _TICKS = os.sysconf("SC_CLK_TCK")

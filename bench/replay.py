@@ -20,13 +20,13 @@ from msgspec.structs import replace
 
 from bench.instance_world import Recorded, served
 from bench.plainserver import plain_server, reached
-from datum_compute.api.codec import JsonObject, decode, encode
-from datum_compute.api.exchange import Request, Response
-from datum_compute.app.ports import real_ports
-from datum_compute.app.serving import settle_memory
-from datum_compute.app.wiring import BOOTSTRAP, Platform
-from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.client.transport import Transport
+from datum_compute.api.http import Request, Response
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.app.environment import real_ports
+from datum_compute.app.platform import BOOTSTRAP, Platform
+from datum_compute.app.process import settle_memory
+from datum_compute.client.transport.in_process import InProcessTransport
+from datum_compute.client.transport.interface import Transport
 
 AT_ONCE = 64
 CONNECTIONS = 32

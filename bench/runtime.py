@@ -23,23 +23,23 @@ from pathlib import Path
 from random import Random
 
 from bench.measurement import Measurement
-from datum_compute.api.codec import decode, encode
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.core import ConfigMap
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import HUB, PlaneName, path_prefix
-from datum_compute.app.loop import run_loop
+from datum_compute.api.meta.codec import decode, encode
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import HUB, PlaneName, path_prefix
+from datum_compute.app.process import run_loop
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from datum_compute.runtime.informer import Informer
 from datum_compute.runtime.manager import Manager
-from datum_compute.server.apiserver import ApiServer
-from datum_compute.server.authentication import EVERY_PLANE, User, authenticator_of
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.server.access.authentication import EVERY_PLANE, User, authenticator_of
+from datum_compute.server.api_server import ApiServer
+from datum_compute.store.journal import MemoryJournal
 from datum_compute.store.store import Store
 
 OBJECTS = 1000

@@ -28,11 +28,10 @@ from bench.measurement import RESULTS, Measurement, rate_async
 from bench.objects import BODY_BYTES, NAMESPACE, fill, instance, instances_path, new_platform
 from bench.processes import Running, echo, platform
 from bench.store import bare_sqlite, stored_alone, sync_latencies, synced_appends
-from datum_compute.api.codec import decode, encode, typed
-from datum_compute.api.instance import KIND as INSTANCE
-from datum_compute.api.instance import Instance
-from datum_compute.api.meta import Ref
-from datum_compute.app.loop import run_loop
+from datum_compute.api.compute.instance import INSTANCE, Instance
+from datum_compute.api.meta.codec import decode, encode, typed
+from datum_compute.api.meta.objects import Ref
+from datum_compute.app.process import run_loop
 
 # A kube-apiserver with etcd, measured once on a machine like this one; it is not at hand here.
 PEER = {"creates": 280.0, "memory": 858.0}

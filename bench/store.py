@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.latencies import Latencies, latencies_of
 from bench.measurement import RESULTS, Measurement, rate, rate_async
-from datum_compute.app.loop import run_loop
+from datum_compute.app.process import run_loop
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Encode, Store

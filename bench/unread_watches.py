@@ -20,8 +20,8 @@ from selectors import EVENT_READ, DefaultSelector
 from bench.load import Target, plugged
 from bench.measurement import RESULTS, Measurement
 from bench.processes import Running, platform
-from datum_compute.api.codec import JsonObject, encode
-from datum_compute.app.loop import run_loop
+from datum_compute.api.meta.codec import JsonObject, encode
+from datum_compute.app.process import run_loop
 
 GROWTH_MB_MAX = 300
 KEPT_MB_MAX = 100

@@ -17,13 +17,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.measurement import Measurement
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.scaletozero import SleepMode
-from datum_compute.app.traffic.proxy import Proxy
-from datum_compute.app.traffic.sleepers import Sleepers
-from datum_compute.app.traffic.wakes import WakeBook
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.planes import cell_plane
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.traffic import Backend, SleepPolicy
+from datum_compute.ingress.activations import WakeBook
+from datum_compute.ingress.idle_scaler import Sleepers
+from datum_compute.ingress.proxy import Proxy
 from tests.containers.cells import ID, Cell, an_interface
 from tests.containers.engine import TestEngine, missing_programs
 

@@ -6,9 +6,9 @@ import asyncio
 import time
 
 from bench.measurement import Measurement
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from datum_compute.store.store import Store
-from datum_compute.store.watchlog import Watch
+from datum_compute.store.watch_log import Watch
 from testkit.conformance.plane import ENOUGH_S, PLANE, THINGS, body, running, thing
 
 EVENTS = 1000

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datum_compute.api.kinds import INSTANCE, NAMESPACE
-from datum_compute.api.plane import PlaneName, cell_plane
-from datum_compute.app.backup import read_planes
-from datum_compute.client.http import HttpTransport
-from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
+from datum_compute.api.planes import PlaneName, cell_plane
+from datum_compute.app.backup.backup import read_planes
+from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
+from datum_compute.client.transport.proxied import HttpTransport
 from datum_compute.store.dump import dumped
 from datum_compute.store.journal import LoadedPlane
 

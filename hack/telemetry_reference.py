@@ -14,20 +14,19 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from datum_compute.app.front.metrics import PortMetrics
-from datum_compute.app.layers import environment_name, flags_of
-from datum_compute.app.metrics import process_registry
-from datum_compute.app.settings import cell_parser, local_parser, manager_parser
-from datum_compute.app.traffic.metrics import PrometheusWakes
-from datum_compute.app.usagemetrics import UsageMetrics
+from datum_compute.app.metrics import UsageMetrics, process_registry
+from datum_compute.app.settings.settings import cell_parser, local_parser, manager_parser
+from datum_compute.app.settings.sources import environment_name, flags_of
 from datum_compute.controllers.events import EVENT_ONLY_REASONS, NORMAL_PROGRESS_REASONS
 from datum_compute.controllers.federation.instances import quarantine_gauge
+from datum_compute.ingress.activations import PrometheusWakes
 from datum_compute.runtime.event_recorder import BURST, MESSAGE_BYTES_MAX, REFILL_S, EventRecorder
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
-from datum_compute.server.event_encoder import EventEncoder
 from datum_compute.server.flowcontrol.control import FlowControl, stopped_clock
+from datum_compute.server.http.metrics import PortMetrics
 from datum_compute.server.metrics import ServerMetrics
+from datum_compute.server.verbs.event_encoder import EventEncoder
 
 _METRIC_HEADINGS = ("Name", "Type", "Labels", "Meaning")
 

@@ -6,9 +6,9 @@ import sys
 
 import yaml
 
-from datum_compute.api.codec import copied
-from datum_compute.api.crd import crd_manifest
 from datum_compute.api.kinds import KINDS
+from datum_compute.api.meta.codec import copied
+from datum_compute.api.schema.derive import crd_manifest
 from hack.generated import main
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # libyaml's writes the same, in a tenth

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from datum_compute.api.crd import crd_manifest
 from datum_compute.api.kinds import KINDS, NAMESPACE
-from datum_compute.api.plane import ROLES, cell_plane, project_plane
-from datum_compute.api.quotametrics import QUOTA_NAMESPACE
+from datum_compute.api.planes import ROLES, cell_plane, project_plane
+from datum_compute.api.quota import QUOTA_NAMESPACE
+from datum_compute.api.schema.derive import crd_manifest
 from datum_compute.planes.bootstrap import built_in_sizes
 from datum_compute.planes.catalogue import KindAndObject, platform_objects, project_objects
 from hack.account_rules import account_rules

@@ -16,11 +16,11 @@ from typing import Any
 
 import click
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.fields import IMMUTABLE_RULE, INT64_MAX, VALIDATIONS
 from datum_compute.api.kinds import KINDS
-from datum_compute.api.meta import Column, KindInfo
-from datum_compute.api.schema import (
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import IMMUTABLE_RULE, INT64_MAX, VALIDATIONS
+from datum_compute.api.meta.objects import Column, KindInfo
+from datum_compute.api.schema.derive import (
     INT_OR_STRING,
     PRESERVE,
     kind_description,

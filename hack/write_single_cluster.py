@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from datum_compute.api.codec import copied, plain
 from datum_compute.api.kinds import NAMESPACE, SERVICE, SERVICE_CONFIGURATION
-from datum_compute.api.plane import cell_plane, project_plane
-from datum_compute.api.quotametrics import QUOTA_NAMESPACE
+from datum_compute.api.meta.codec import copied, plain
+from datum_compute.api.planes import cell_plane, project_plane
+from datum_compute.api.quota import QUOTA_NAMESPACE
 from datum_compute.planes.bootstrap import built_in_sizes
 from datum_compute.planes.catalogue import KindAndObject, platform_objects, project_objects
 from datum_compute.planes.roles import RBAC

@@ -5,9 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue, make_condition
-from datum_compute.api.identity import instance_name
-from datum_compute.api.instance import (
+from datum_compute.api.compute.deployment import (
+    AttachedPrefix,
+    NetworkAttachment,
+    WorkloadDeployment,
+    WorkloadDeploymentSpec,
+    WorkloadRef,
+)
+from datum_compute.api.compute.instance import (
     AVAILABLE,
     PROGRAMMED,
     QUOTA_GRANTED,
@@ -24,17 +29,18 @@ from datum_compute.api.instance import (
     SchedulingGate,
     TemplateSpec,
 )
-from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.api.meta import ObjectMeta, owner_reference
-from datum_compute.api.reasons import Reason
-from datum_compute.api.workload import Placement, ScaleSettings, Workload, WorkloadSpec
-from datum_compute.api.workloaddeployment import (
-    AttachedPrefix,
-    NetworkAttachment,
-    WorkloadDeployment,
-    WorkloadDeploymentSpec,
-    WorkloadRef,
+from datum_compute.api.compute.workload import Placement, ScaleSettings, Workload, WorkloadSpec
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    ConditionValue,
+    Reason,
+    make_condition,
 )
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.meta.objects import ObjectMeta, owner_reference
+from datum_compute.api.planes import instance_name
 from datum_compute.planning.rollout.slots import platform_labels
 from datum_compute.planning.workload.templates import template_hash
 

@@ -11,16 +11,16 @@ import pytest
 import yaml
 
 from datum_compute.api.kinds import KINDS, kind_of
-from datum_compute.api.schema import structural_schema
-from datum_compute.api.structural import Report, compiled, whole_object
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.layers import flags_of
+from datum_compute.api.schema.derive import structural_schema
+from datum_compute.api.schema.validate import Report, compiled, whole_object
+from datum_compute.app.environment import Ports
 from datum_compute.app.metrics import process_registry
-from datum_compute.app.ports import Ports
-from datum_compute.app.settings import cell_parser, local_parser, manager_parser
-from datum_compute.app.wiring import Layout, Platform
+from datum_compute.app.platform import Layout, Platform
+from datum_compute.app.settings.settings import cell_parser, local_parser, manager_parser
+from datum_compute.app.settings.sources import flags_of
+from datum_compute.app.state_credentials import Credentials
 from datum_compute.controllers.events import EVENT_ONLY_REASONS, NORMAL_PROGRESS_REASONS
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from hack.generated import stale_files, write_files
 from hack.write_reference import command_list, has_commands, heading, reference_files
 

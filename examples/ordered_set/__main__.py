@@ -11,16 +11,16 @@ import os
 import sys
 from pathlib import Path
 
-from datum_compute.api.crd import crd_manifest
 from datum_compute.api.errors import AlreadyExists
 from datum_compute.api.kinds import DEFINITION
-from datum_compute.api.plane import PlaneName, plane_role
-from datum_compute.app.loop import run_until_stopped
-from datum_compute.app.ports import real_ports
+from datum_compute.api.planes import PlaneName, plane_role
+from datum_compute.api.schema.derive import crd_manifest
+from datum_compute.app.environment import real_ports
+from datum_compute.app.process import run_until_stopped
+from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.connecting import open_transport
-from datum_compute.client.credentials import Outside
-from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
+from datum_compute.client.connect import open_transport
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.manager import Manager
 from examples.ordered_set.controllers import controllers

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datum_compute.api.codec import plain
-from datum_compute.api.meta import ref_of
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.objects import ref_of
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, owns

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from datum_compute.api.codec import ApiStruct
-from datum_compute.api.fields import says
-from datum_compute.api.meta import ApiObject, Column, KindInfo
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import says
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
 GROUP = "examples.datumapis.com"
 FINALIZER = f"{GROUP}/ordered-set"

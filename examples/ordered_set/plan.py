@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from datum_compute.api.meta import ObjectMeta, owner_reference
+from datum_compute.api.meta.objects import ObjectMeta, owner_reference
 from examples.ordered_set.kinds import (
     FINALIZER,
     ORDERED_SET,

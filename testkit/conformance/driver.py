@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
-from datum_compute.api.instance import Container
-from datum_compute.api.scaletozero import SleepMode
-from datum_compute.api.server import ServerSpec, machine_fingerprint
+from datum_compute.api.compute.instance import Container
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.compute.server import ServerSpec, machine_fingerprint
 from datum_compute.drivers.driver import NOT_OBSERVED, Driver, DriverError, MachineState
 
 SPEC = ServerSpec(

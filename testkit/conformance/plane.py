@@ -11,12 +11,12 @@ import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from datum_compute.api.codec import encode
 from datum_compute.api.errors import ApiError, Expired, NotFound, ServiceUnavailable
+from datum_compute.api.meta.codec import encode
 from datum_compute.store.journal import Journal, ObjectKey
-from datum_compute.store.record import Record
+from datum_compute.store.records import Record
 from datum_compute.store.store import Encode, Store
-from datum_compute.store.watchlog import StoreEvent, Watch
+from datum_compute.store.watch_log import StoreEvent, Watch
 from testkit.fakes.journal import FaultyJournal
 
 # Opens a journal. Every call opens the same durable content.

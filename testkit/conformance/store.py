@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 
-from datum_compute.api.codec import decode
 from datum_compute.api.errors import (
     AlreadyExists,
     Conflict,
@@ -18,6 +17,7 @@ from datum_compute.api.errors import (
     ServiceUnavailable,
     Timeout,
 )
+from datum_compute.api.meta.codec import decode
 from datum_compute.store.journal import JournalBroken
 from datum_compute.store.journal import ObjectKey as Key
 from datum_compute.store.store import Store

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 
 NODE = "node-1"
 PULL_S = 0.2

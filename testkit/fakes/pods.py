@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 
-from datum_compute.api.codec import JsonObject, copied, typed
-from datum_compute.api.pod import Pod
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.core import Pod
+from datum_compute.api.meta.codec import JsonObject, copied, typed
+from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.drivers.driver import TransientError
 from datum_compute.drivers.pods.driver import PodEvent
 from testkit.fakes.kubelet import play

@@ -7,8 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from datum_compute.store.journal import Entry, JournalBroken, JournalError, LoadedPlane
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import (
+    Entry,
+    JournalBroken,
+    JournalError,
+    LoadedPlane,
+    MemoryJournal,
+)
 
 CommitHook = Callable[[int, Sequence[Entry]], None]
 # Called before and after every commit with True if it is durable. Returning True crashes the host.

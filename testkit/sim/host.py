@@ -17,8 +17,8 @@ from random import Random
 from typing import Any, Protocol
 
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.plane import (
+from datum_compute.api.http import Request, Response
+from datum_compute.api.planes import (
     HUB,
     PLATFORM,
     PlaneName,
@@ -27,10 +27,9 @@ from datum_compute.api.plane import (
     plane_role,
     project_plane,
 )
-from datum_compute.api.quotametrics import DEFAULT_LIMITS
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import (
+from datum_compute.api.quota import DEFAULT_LIMITS
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import (
     BOOTSTRAP,
     EVERYTHING,
     MANAGER_AGENT,
@@ -39,12 +38,13 @@ from datum_compute.app.wiring import (
     Safeguards,
     build_manager,
 )
+from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
-from datum_compute.client.transport import Transport
+from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from testkit.sim.disk import CommitHook, Disk, DiskJournal
 from testkit.sim.loop import HOST, VirtualLoop
 from testkit.sim.network import TIMEOUT_S, Around

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
-from datum_compute.api.codec import decode, encode
 from datum_compute.api.errors import (
     ApiError,
     ServiceUnavailable,
@@ -34,9 +33,10 @@ from datum_compute.api.errors import (
     Unreachable,
     to_status,
 )
-from datum_compute.api.exchange import ByteStream, Request, Response
-from datum_compute.api.plane import PlaneName, split_path
-from datum_compute.client.transport import Transport, is_watch
+from datum_compute.api.http import ByteStream, Request, Response
+from datum_compute.api.meta.codec import decode, encode
+from datum_compute.api.planes import PlaneName, split_path
+from datum_compute.client.transport.interface import Transport, is_watch
 
 if TYPE_CHECKING:
     from testkit.sim.host import SimulatedHost

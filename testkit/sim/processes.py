@@ -21,22 +21,20 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace
 
-from datum_compute.api.cellidentity import cell_user_of
-from datum_compute.api.celljoin import CellJoinSpec
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB, PlaneName, cell_plane, path_prefix
+from datum_compute.api.membership import CellJoinSpec, cell_user_of
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB, PlaneName, cell_plane, path_prefix
+from datum_compute.app.certificates import authority_of, certified_by, request_of
+from datum_compute.app.cluster_members import Members, UpstreamProjects
+from datum_compute.app.environment import Ports
 from datum_compute.app.heartbeat import Heartbeat
-from datum_compute.app.members import Members
-from datum_compute.app.ports import Ports
-from datum_compute.app.tls import authority_of, certified_by, request_of
-from datum_compute.app.upstream import UpstreamProjects
-from datum_compute.app.wiring import MANAGER_AGENT, Platform, build_manager
+from datum_compute.app.platform import MANAGER_AGENT, Platform, build_manager
+from datum_compute.client.auth.connection import Connection
 from datum_compute.client.client import Client
-from datum_compute.client.connection import Connection
-from datum_compute.client.transport import Transport
+from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers.context import Context
 from datum_compute.planes.planes import hub_label_scope
 from datum_compute.runtime.controller import Controller
@@ -47,8 +45,8 @@ from datum_compute.runtime.leader_election import (
     check_all,
     lead_all,
 )
-from datum_compute.server.access.certificates import Requested
-from datum_compute.server.access.joining import Certified, Certify
+from datum_compute.server.access.cell_join import Certified, Certify
+from datum_compute.server.access.client_certificates import Requested
 from testkit.sim.scenario.scenario import city_of
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
-from datum_compute.api.scaletozero import SleepMode
-from datum_compute.api.server import ServerSpec
-from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.drivers.driver import (
     NO_DATA,
     MachineData,

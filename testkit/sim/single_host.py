@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix
-from datum_compute.app.wiring import EVERYTHING
+from datum_compute.api.http import Request, Response
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName, path_prefix
+from datum_compute.app.platform import EVERYTHING
 from datum_compute.client.client import Client
-from datum_compute.client.transport import Transport
+from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.journal import Change, Entry

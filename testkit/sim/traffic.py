@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from datum_compute.api.plane import PlaneName
-from datum_compute.app.traffic.balance import Balance, Port, Reached
-from datum_compute.app.traffic.sleepers import Sleepers
-from datum_compute.app.traffic.wakes import WakeBook
-from datum_compute.app.traffic.wrapping import with_traffic
+from datum_compute.api.planes import PlaneName
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.simulated.behaviors import machine_state
 from datum_compute.drivers.traffic import Backend
+from datum_compute.ingress.activations import WakeBook
+from datum_compute.ingress.balancer import Balance, Port, Reached
+from datum_compute.ingress.drivers import with_traffic
+from datum_compute.ingress.idle_scaler import Sleepers
 from testkit.sim.provider import Provider, ProviderDriver
 
 _FIRST_PORT = 30_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo
 
 ANN = {
     "username": "ann",

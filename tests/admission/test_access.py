@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.admission.access import asks_for_access, references_are_allowed
 from datum_compute.admission.questions import Answers, May, Write
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.workload_references import (
+    asks_for_access,
+    references_are_allowed,
+)
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import RESTARTED_AT
+from datum_compute.api.meta.codec import JsonObject
 from tests.admission.writes import on_networks, with_template
 
 OWN, SHARED = {"name": "own"}, {"name": "shared", "namespace": "infra"}

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from datum_compute.admission.chain import admit
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import NETWORK, SUBNET, SUBNET_CLAIM
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo
 
 
 def fields(kind: KindInfo[Any], spec: JsonObject) -> list[str]:

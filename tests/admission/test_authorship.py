@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.admission.authorship import with_author
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.controller_owned import with_author
 from datum_compute.api.kinds import CONFIG_MAP, WORKLOAD
 from datum_compute.api.labels import CHANGED_BY
+from datum_compute.api.meta.codec import JsonObject
 
 
 def workload(image: str, *, by: str = "", **annotations: str) -> JsonObject:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from datum_compute.admission.chain import admit
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
     INSTANCE_TYPE,
@@ -16,7 +15,8 @@ from datum_compute.api.kinds import (
     SERVICE,
     SERVICE_CONFIGURATION,
 )
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo
 
 
 def causes(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None = None) -> list[Cause]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.admission.cities import LOCATIONS, asks_for_locations, cities_are_known
 from datum_compute.admission.findings import Warned
 from datum_compute.admission.questions import Answers, Write
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.workload_references import (
+    LOCATIONS,
+    asks_for_locations,
+    cities_are_known,
+)
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.meta.codec import JsonObject
 from tests.admission.writes import in_cities
 
 

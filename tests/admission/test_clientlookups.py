@@ -6,15 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from datum_compute.admission.cities import LOCATIONS
-from datum_compute.admission.clientlookups import ClientLookups, access_review
 from datum_compute.admission.questions import May
 from datum_compute.admission.review import Requester
-from datum_compute.admission.sizes import TYPES
+from datum_compute.admission.rules.workload_references import LOCATIONS, TYPES
+from datum_compute.admission.webhook import ClientLookups, access_review
 from datum_compute.api.errors import Unauthorized
-from datum_compute.api.plane import PLATFORM, PlaneName, path_prefix
+from datum_compute.api.planes import PLATFORM, PlaneName, path_prefix
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
 from tests.server.granting import grant, rule
 from tests.server.running_server import CITIES, PROJECT, TOKEN, Server, running_server
 from tests.server.test_instance_types import TYPES as TYPES_PATH

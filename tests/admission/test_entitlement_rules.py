@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 
 from datum_compute.admission.chain import admit
-from datum_compute.admission.entitlement import (
+from datum_compute.admission.questions import Answers, Write
+from datum_compute.admission.rules.services import (
     ENTITLEMENTS,
+    ORGANIZATIONS,
     OWN_SERVICES,
     SERVICES,
     asks_for_access,
+    organization_is_there,
     project_has_access,
     service_is_offered,
 )
-from datum_compute.admission.project import ORGANIZATIONS, organization_is_there
-from datum_compute.admission.questions import Answers, Write
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import ENTITLEMENT, PROJECT, WORKLOAD
+from datum_compute.api.meta.codec import JsonObject
 from tests.admission.writes import in_cities
 
 COMPUTE: JsonObject = {"metadata": {"name": "compute"}, "spec": {"phase": "Published"}}

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from datum_compute.admission.chain import admit
-from datum_compute.admission.cities import LOCATIONS, cities_are_known
 from datum_compute.admission.questions import Answers, Write
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.workload_references import LOCATIONS, cities_are_known
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.meta.codec import JsonObject
 
 FLOOR = {"cityCode": "DFW", "readyReplicas": 2}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.admission.grace import grace_has_passed
 from datum_compute.admission.questions import Answers, Write
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.instance_type import grace_has_passed
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import INSTANCE_TYPE
+from datum_compute.api.meta.codec import JsonObject
 
 HOUR_S = 3600.0
 SINCE, SINCE_S = "2023-11-14T22:13:20Z", 1_700_000_000.0

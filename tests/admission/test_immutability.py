@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from datum_compute.admission.chain import admit
-from datum_compute.api.codec import JsonObject, copied
 from datum_compute.api.kinds import (
     CLAIM,
     DEPLOYMENT,
@@ -18,9 +17,10 @@ from datum_compute.api.kinds import (
     REVISION,
     SERVICE,
 )
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.schema import structural_schema
-from datum_compute.api.structural import Report, compiled
+from datum_compute.api.meta.codec import JsonObject, copied
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.derive import structural_schema
+from datum_compute.api.schema.validate import Report, compiled
 
 CONSUMER = {"apiGroup": "resourcemanager.miloapis.com", "kind": "Project", "name": "demo"}
 TEMPLATE = {

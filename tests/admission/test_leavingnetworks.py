@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from datum_compute.admission.leavingnetworks import NETWORKS, asks_for_networks, networks_stay
 from datum_compute.admission.questions import Answers, Write
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.workload_references import (
+    NETWORKS,
+    asks_for_networks,
+    networks_stay,
+)
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.meta.codec import JsonObject
 from tests.admission.writes import on_networks, with_template
 
 OWN, OTHER = {"name": "own"}, {"name": "other"}

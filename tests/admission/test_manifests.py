@@ -9,10 +9,8 @@ import pytest
 import yaml
 
 from datum_compute.admission.chain import CHAIN
-from datum_compute.admission.hookedkinds import hooked_kind, mutated_kinds, validated_kinds
-from datum_compute.admission.reading import READING
-from datum_compute.admission.removing import REMOVING
-from datum_compute.admission.webhook import PATIENCE_S
+from datum_compute.admission.context_rules import READING, REMOVING
+from datum_compute.admission.webhook import PATIENCE_S, hooked_kind, mutated_kinds, validated_kinds
 from datum_compute.api.kinds import KINDS, WORKLOAD
 from hack.generated import stale_files
 from hack.write_webhooks import webhook_files

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from datum_compute.admission.ownership import asks_who_controls, controllers_write
+from datum_compute.admission.context_rules import judged, questions_of
 from datum_compute.admission.questions import Answers, May, Write
-from datum_compute.admission.reading import judged, questions_of
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.controller_owned import asks_who_controls, controllers_write
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.meta.codec import JsonObject
 from tests.admission.writes import with_template
 
 RIGHT = May("control", "compute.datumapis.com", "instances", "default")

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from datum_compute.admission.chain import faults
-from datum_compute.admission.rbac import RULES_MAX, SUBJECTS_MAX
-from datum_compute.api.checkreport import ERRORS_MAX
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.rbac import RULES_MAX, SUBJECTS_MAX
 from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.planes import PlaneName
+from datum_compute.api.schema.report import ERRORS_MAX
 from datum_compute.planes.roles import rules_by_role
 
 RBAC = "rbac.authorization.k8s.io"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from datum_compute.admission.reservednames import template_leaves_platform_names_alone as rule
+from datum_compute.admission.rules.workload import template_leaves_platform_names_alone as rule
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from tests.admission.writes import with_template
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from datum_compute.admission.context_rules import Findings
 from datum_compute.admission.questions import Answers, Write
-from datum_compute.admission.reading import Findings
-from datum_compute.admission.sizes import TYPES, asks_for_types, size_is_offered
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.instancetype import BUILT_IN_SIZES, size_name
+from datum_compute.admission.rules.workload_references import TYPES, asks_for_types, size_is_offered
+from datum_compute.api.compute.instance_type import BUILT_IN_SIZES, size_name
 from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.meta.codec import JsonObject
 from tests.admission.writes import findings
 
 Catalogue = tuple[JsonObject, ...]

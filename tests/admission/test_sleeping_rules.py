@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from datum_compute.admission.chain import admit
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.meta.codec import JsonObject
 from tests.admission.writes import with_template
 
 FIELD = "spec.template.spec.scaleToZero"

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from datum_compute.admission.chain import admit
-from datum_compute.admission.unsupported import unsupported_fields
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.chain import admit, unsupported_fields
 from datum_compute.api.kinds import INSTANCE, WORKLOAD
+from datum_compute.api.meta.codec import JsonObject
 from tests.admission.writes import on_networks, with_template
 
 CONTAINER = "spec.template.spec.runtime.sandbox.containers[0]"

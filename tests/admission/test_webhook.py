@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.admission.cities import LOCATIONS
-from datum_compute.admission.patches import json_patch
 from datum_compute.admission.questions import Answers, Listing, May, Question
 from datum_compute.admission.review import Requester, read_review
+from datum_compute.admission.rules.workload_references import LOCATIONS
 from datum_compute.admission.webhook import Webhook
-from datum_compute.api.codec import JsonObject, copied, decode
 from datum_compute.api.errors import ApiError, BadRequest, Forbidden, Unreachable
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, WORKLOAD
 from datum_compute.api.labels import CHANGED_BY
-from datum_compute.server.jsonpatch import patched
+from datum_compute.api.meta.codec import JsonObject, copied, decode
+from datum_compute.api.meta.json_patch import json_patch
+from datum_compute.server.verbs.json_patch import patched
 from tests.admission.reviews import ANN, review
 from tests.server.running_server import location_binding, workload
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from datum_compute.admission import workload as workload_rules
 from datum_compute.admission.chain import CHAIN, admit
-from datum_compute.api.codec import JsonObject, copied
+from datum_compute.admission.rules.workload import template_labels_are_labels
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, KINDS, WORKLOAD
+from datum_compute.api.meta.codec import JsonObject, copied
 
 
 def container(name: str = "app", **more: Any) -> JsonObject:
@@ -121,5 +121,5 @@ def test_every_rule_belongs_to_a_kind_that_is_served() -> None:
 def test_labels_that_no_instance_could_carry_are_refused(labels: dict[str, str]) -> None:
     """Seen: the cell tried for ever, and the user was told to wait."""
     new = {"spec": {"template": {"metadata": {"labels": labels}}}}
-    (cause,) = workload_rules.template_labels_are_labels(new, None)
+    (cause,) = template_labels_are_labels(new, None)
     assert cause.field == "spec.template.metadata.labels"

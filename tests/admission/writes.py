@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from datum_compute.admission.context_rules import Findings
 from datum_compute.admission.findings import Finding, Warned
-from datum_compute.admission.reading import Findings
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
+from datum_compute.api.meta.codec import JsonObject
 
 
 def findings(found: Iterable[Finding]) -> Findings:

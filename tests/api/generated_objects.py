@@ -10,10 +10,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.fields import LIST_KEYS, LIST_TYPE
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.schema import INT_OR_STRING, structural_schema
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import LIST_KEYS, LIST_TYPE
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.derive import INT_OR_STRING, structural_schema
 
 Drawn = st.SearchStrategy[Any]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.changes import render_changes
-from datum_compute.api.mergepatch import merge_patch
+from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.object_diff import render_changes
 
 KEYS = st.sampled_from("abcd")
 SCALARS = st.integers(0, 3) | st.sampled_from(["x", "y"]) | st.lists(st.integers(0, 2), max_size=2)

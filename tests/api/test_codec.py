@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.codec import (
+from datum_compute.api.compute.instance import InstanceTemplate
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.meta.codec import (
     ApiStruct,
     DecodeError,
     canonical,
@@ -17,11 +20,8 @@ from datum_compute.api.codec import (
     plain,
     typed,
 )
-from datum_compute.api.instance import InstanceTemplate
-from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.schema import structural_schema
-from datum_compute.api.structural import Report, compiled
-from datum_compute.api.workload import Workload
+from datum_compute.api.schema.derive import structural_schema
+from datum_compute.api.schema.validate import Report, compiled
 
 CONTAINER = {"name": "web", "image": "example/web:1"}
 TEMPLATE = {"spec": {"runtime": {"sandbox": {"containers": [CONTAINER]}}}}

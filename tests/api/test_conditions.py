@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datum_compute.api.codec import plain
 from datum_compute.api.conditions import (
     EPOCH,
     FALSE,
@@ -13,6 +12,7 @@ from datum_compute.api.conditions import (
     is_true,
     with_condition,
 )
+from datum_compute.api.meta.codec import plain
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.crd import crd_manifest
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, KINDS, NAMESPACE, POLICY
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.schema import structural_schema
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.derive import crd_manifest, structural_schema
 from hack.generated import stale_files
 from hack.write_crds import crd_files
 

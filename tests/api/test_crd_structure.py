@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.fields import LIST_KEYS, LIST_TYPE, VALIDATIONS
-from datum_compute.api.schema import INT_OR_STRING, PRESERVE
-from datum_compute.api.structural import Report, compiled
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import LIST_KEYS, LIST_TYPE, VALIDATIONS
+from datum_compute.api.schema.derive import INT_OR_STRING, PRESERVE
+from datum_compute.api.schema.validate import Report, compiled
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "crds"
 EACH_FILE = pytest.mark.parametrize("name", sorted(file.name for file in FOLDER.glob("*.yaml")))

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datum_compute.api.checkreport import Check
-from datum_compute.api.codec import JsonObject, decode, encode, typed
 from datum_compute.api.kinds import KINDS
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.schema import structural_schema
-from datum_compute.api.structural import Report, compiled
+from datum_compute.api.meta.codec import JsonObject, decode, encode, typed
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.derive import structural_schema
+from datum_compute.api.schema.report import Check
+from datum_compute.api.schema.validate import Report, compiled
 from tests.api.generated_objects import objects_of
 
 

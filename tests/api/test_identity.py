@@ -8,13 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api import identity, labels
-from datum_compute.api.identity import (
+from datum_compute.api import labels
+from datum_compute.api.planes import (
+    city_policy_name,
     decoded_project,
     deployment_name,
     deployment_of,
     encoded_cluster,
+    execution_namespace,
+    federation_namespace,
     instance_name,
+    normalized_city,
 )
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
@@ -54,16 +58,16 @@ def test_different_parts_give_different_names(
 
 def test_the_case_of_a_city_does_not_matter() -> None:
     assert deployment_name("web", "u", "p", "dfw") == deployment_name("web", "u", "p", "DFW")
-    assert identity.normalized_city(" dfw ") == "DFW"
+    assert normalized_city(" dfw ") == "DFW"
 
 
 def test_the_recipe_of_names_does_not_change() -> None:
     """Objects that exist carry these names: a new recipe would make every one of them anew."""
     assert deployment_name("web", "uid-1", "default", "DFW") == "web-247760041b"
     assert instance_name("web-247760041b", 0) == "web-247760041b-0"
-    assert identity.federation_namespace("1-2") == "ns-1-2"
-    assert identity.execution_namespace("dfw") == "karmada-es-dfw"
-    assert identity.city_policy_name("DFW") == "city-dfw"
+    assert federation_namespace("1-2") == "ns-1-2"
+    assert execution_namespace("dfw") == "karmada-es-dfw"
+    assert city_policy_name("DFW") == "city-dfw"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api import jsonpath
-from datum_compute.api.jsonpath import PATH_LENGTH_MAX, STEPS_MAX, check_path, compiled_path
+from datum_compute.api.meta import json_path as jsonpath
+from datum_compute.api.meta.json_path import PATH_LENGTH_MAX, STEPS_MAX, check_path, compiled_path
 
 
 def test_a_path_has_a_limited_number_of_steps() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.mergepatch import merge_patch, merged
+from datum_compute.api.meta.json_patch import merge_patch, merged
 
 values = st.recursive(
     st.integers() | st.text(max_size=3) | st.booleans() | st.lists(st.integers(), max_size=3),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datum_compute.api.codec import typed
+from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import KINDS, NAMESPACE, WORKLOAD, kind_of
-from datum_compute.api.meta import (
+from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.objects import (
     ApiObject,
     Ref,
     controller_uid,
@@ -12,7 +13,6 @@ from datum_compute.api.meta import (
     ref_of,
     selectable_fields,
 )
-from datum_compute.api.namespace import Namespace
 
 
 def named(name: str, **metadata: object) -> ApiObject:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api import pattern
-from datum_compute.api.checkreport import STEPS_MAX, CheckBudget
 from datum_compute.api.errors import Invalid
-from datum_compute.api.pattern import compiled_search
+from datum_compute.api.schema import regex as pattern
+from datum_compute.api.schema.regex import compiled_search
+from datum_compute.api.schema.report import STEPS_MAX, CheckBudget
 
 PATTERNS = [
     "a",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.plane import (
+from datum_compute.api.planes import (
     HUB,
     PLATFORM,
     PlaneName,

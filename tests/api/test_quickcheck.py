@@ -11,15 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datum_compute.api import quickcheck
-from datum_compute.api.checkreport import Check, Report
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import KINDS
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.quickcheck import quick, refusing_report
-from datum_compute.api.schema import EMBEDDED, INT_OR_STRING, PRESERVE, structural_schema
-from datum_compute.api.structural import Compiler, compiled, whole_object
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE, structural_schema
+from datum_compute.api.schema.fast_path import Fit, _fit, quick, refusing_report
+from datum_compute.api.schema.report import Check, Report
+from datum_compute.api.schema.validate import Compiler, compiled, whole_object
 from tests.api.generated_objects import objects_of
 
 NAMES = ("a", "b", "name", "spec", "kind")
@@ -88,9 +87,9 @@ def test_any_schema_and_any_value(
 
 
 @cache
-def checks_of(kind: KindInfo[Any]) -> tuple[Check, quickcheck.Fit, Check]:
+def checks_of(kind: KindInfo[Any]) -> tuple[Check, Fit, Check]:
     schema = whole_object(structural_schema(kind))
-    return quick(schema), quickcheck._fit(schema, Compiler()), compiled(schema)
+    return quick(schema), _fit(schema, Compiler()), compiled(schema)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))

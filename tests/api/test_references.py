@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import plain, typed
-from datum_compute.api.instance import InstanceTemplate
+from datum_compute.api.compute.instance import InstanceTemplate
+from datum_compute.api.compute.referenced_data import Reference, Source, references, sources
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.references import Reference, Source, references, sources
-from datum_compute.api.schema import structural_schema
+from datum_compute.api.meta.codec import plain, typed
+from datum_compute.api.schema.derive import structural_schema
 from testkit.builders import a_template
 
 FIRST = "spec.runtime.sandbox.containers[0]"

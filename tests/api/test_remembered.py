@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.quickcheck import quick
-from datum_compute.api.remembered import VALUE_BYTES_MAX, VALUES_MAX, Remembered, key_of
-from datum_compute.api.structural import Report
+from datum_compute.api.schema.fast_path import (
+    VALUE_BYTES_MAX,
+    VALUES_MAX,
+    Remembered,
+    key_of,
+    quick,
+)
+from datum_compute.api.schema.validate import Report
 
 SCHEMA = {
     "type": "object",

@@ -9,12 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.fields import LIST_KEYS, LIST_TYPE, VALIDATIONS
 from datum_compute.api.kinds import CLUSTER, KINDS, POLICY, WORK, WORKLOAD
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.schema import INT_OR_STRING, PRESERVE, structural_schema
-from datum_compute.api.structural import Report, compiled
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import LIST_KEYS, LIST_TYPE, VALIDATIONS
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.derive import INT_OR_STRING, PRESERVE, structural_schema
+from datum_compute.api.schema.validate import Report, compiled
 
 GOLDEN = Path(__file__).parent / "golden" / "workload_schema.json"
 EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import DEPLOYMENT, KINDS, SERVER, WORKLOAD
-from datum_compute.api.patternwords import IMAGE, WORDS
-from datum_compute.api.schema import PRESERVE, structural_schema
-from datum_compute.api.structural import Report, compiled
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import IMAGE, WORDS
+from datum_compute.api.schema.derive import PRESERVE, structural_schema
+from datum_compute.api.schema.validate import Report, compiled
 
 
 def walked(schema: JsonObject, value: Any) -> tuple[Any, Report]:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.checkreport import (
+from datum_compute.api.errors import Invalid, RequestEntityTooLarge
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.schema.fast_path import quick
+from datum_compute.api.schema.report import (
     DEFAULT_BYTES_MAX,
     ERRORS_MAX,
     STEPS_MAX,
@@ -14,10 +17,7 @@ from datum_compute.api.checkreport import (
     Report,
     shown,
 )
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.errors import Invalid, RequestEntityTooLarge
-from datum_compute.api.quickcheck import quick
-from datum_compute.api.structural import compiled, structure_of
+from datum_compute.api.schema.validate import compiled, structure_of
 
 TEXT: JsonObject = {"type": "string"}
 BOTH_WAYS = pytest.mark.parametrize("make", [compiled, quick])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.workname import work_name, work_names
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import work_name, work_names
 
 
 def test_both_hubs_names_are_known() -> None:

@@ -9,22 +9,22 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from datum_compute.admission.grace import DEPRECATION_GRACE_S
+from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
 from datum_compute.api.conditions import is_true
 from datum_compute.api.errors import NotFound
-from datum_compute.api.fields import LocalReference
 from datum_compute.api.kinds import ENTITLEMENT, PROJECT
-from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
-from datum_compute.api.plane import PLATFORM, PlaneName, member_name, path_prefix, project_plane
-from datum_compute.api.project import Project, ProjectOwner, ProjectSpec
-from datum_compute.api.serviceentitlement import ServiceEntitlement, ServiceEntitlementSpec
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import BOOTSTRAP, Layout, Platform
+from datum_compute.api.meta.fields import LocalReference
+from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
+from datum_compute.api.planes import PLATFORM, PlaneName, member_name, path_prefix, project_plane
+from datum_compute.api.resourcemanager import Project, ProjectOwner, ProjectSpec
+from datum_compute.api.services import ServiceEntitlement, ServiceEntitlementSpec
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import BOOTSTRAP, Layout, Platform
+from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 FIRST = project_plane("first")

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.conditions import find_condition
-from datum_compute.api.entitlements import consumer_name
 from datum_compute.api.errors import ApiError, Invalid
-from datum_compute.api.fields import LocalReference
 from datum_compute.api.kinds import (
     CONSUMER,
     ENTITLEMENT,
@@ -23,11 +21,18 @@ from datum_compute.api.kinds import (
     SERVICE_CONFIGURATION,
     WORKLOAD,
 )
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import PLATFORM, cell_plane, project_plane
-from datum_compute.api.service import Service, ServiceDependency, ServiceOwner, ServiceSpec
-from datum_compute.api.serviceconsumer import ServiceConsumer
-from datum_compute.api.serviceentitlement import ServiceEntitlement
+from datum_compute.api.meta.fields import LocalReference
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import PLATFORM, cell_plane, project_plane
+from datum_compute.api.services import (
+    Service,
+    ServiceConsumer,
+    ServiceDependency,
+    ServiceEntitlement,
+    ServiceOwner,
+    ServiceSpec,
+    consumer_name,
+)
 from testkit.sim.actors.users import Wanted, manifest
 from tests.app.running_platform import (
     FIRST,

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from datum_compute.app.auditlog import AuditLog
+from datum_compute.app.audit_log import AuditLog
 from datum_compute.server.access.audit import AuditEvent
 
 EVENT = AuditEvent(

@@ -11,9 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.codec import encode
-from datum_compute.app.archive import Archive, ArchiveError, Part, read_archive, write_archive
-from datum_compute.app.backup import check_objects, make_backup, read_planes
+from datum_compute.api.meta.codec import encode
+from datum_compute.app.backup.archive import (
+    Archive,
+    ArchiveError,
+    Part,
+    read_archive,
+    write_archive,
+)
+from datum_compute.app.backup.backup import check_objects, make_backup, read_planes
 from datum_compute.store.journal import LoadedPlane, ObjectKey
 from datum_compute.store.sqlite import write_database
 

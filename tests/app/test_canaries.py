@@ -24,17 +24,17 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
-from datum_compute.api.codec import JsonObject, decode, encode
-from datum_compute.api.exchange import JSON_PATCH, MERGE_PATCH, PROTOBUF, YAML, Request, Response
-from datum_compute.api.plane import HUB, PLATFORM, cell_plane, path_prefix, project_plane
-from datum_compute.api.server import ServerSpec
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import Layout, Platform, Safeguards
+from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.http import JSON_PATCH, MERGE_PATCH, PROTOBUF, YAML, Request, Response
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.api.planes import HUB, PLATFORM, cell_plane, path_prefix, project_plane
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import Layout, Platform, Safeguards
+from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.driver import NO_DATA, MachineData, PermanentError
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.server.access.audit import AuditEvent
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.otel import otel_tracer
 from testkit.sim.loop import VirtualLoop, run_virtual

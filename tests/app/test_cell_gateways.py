@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 
-from datum_compute.api.cluster import Cluster, ClusterSpec
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.secret import Secret
+from datum_compute.api.core import Secret
+from datum_compute.api.karmada import Cluster, ClusterSpec
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.app.cluster_members import gateway_of
 from datum_compute.app.heartbeat import is_karmada
-from datum_compute.app.members import gateway_of
 
 API, GATEWAY = "https://cell.example:6443", "https://gateway.example/planes/cells/dfw"
 

@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CLUSTER
-from datum_compute.api.meta import Ref
-from datum_compute.app.celladdress import bound_for_cell, tell_address
-from datum_compute.app.files import StateError
-from datum_compute.app.front.port import listening_socket
-from datum_compute.app.joining import join
-from datum_compute.app.lastrun import remembered_port
-from datum_compute.app.membership import Membership, MembershipFiles
+from datum_compute.api.meta.objects import Ref
+from datum_compute.app.cell_membership import Membership, MembershipFiles, join
+from datum_compute.app.cell_server import bound_for_cell, tell_address
+from datum_compute.app.state_directory import StateError, remembered_port
 from datum_compute.client.client import Client
+from datum_compute.server.http.listen import bind_listener
 from tests.app.test_joining import NOW, Link, hub, joining, opener
 from tests.server.cell_world import HUB as HUB_PATH
 from tests.server.running_server import TOKEN
@@ -26,7 +24,7 @@ HOST = "127.0.0.1"
 
 
 def taken(port: int) -> socket.socket:
-    bound = listening_socket(port)
+    bound = bind_listener(port)
     bound.listen()
     return bound
 
@@ -54,7 +52,7 @@ async def test_a_cell_whose_port_was_taken_tells_the_hub_its_new_one(tmp_path: P
 
 
 def test_a_cell_that_gets_its_port_stays_where_the_hub_knows_it(tmp_path: Path) -> None:
-    with listening_socket(0) as free:
+    with bind_listener(0) as free:
         port = free.getsockname()[1]
     for host in ("127.0.0.1", "cell.example", "[::1]"):
         known = member(f"https://{host}:{port}/planes/cells/lhr")
@@ -76,7 +74,7 @@ def test_a_cell_that_others_reach_by_a_name_refuses_to_start_elsewhere(
 
 def test_a_port_that_something_forwards_is_not_told(tmp_path: Path) -> None:
     known = member("https://cell.example:443/planes/cells/lhr")
-    with listening_socket(0) as free:
+    with bind_listener(0) as free:
         port = free.getsockname()[1]
     bound, found = bound_for_cell(tmp_path, known, port, HOST)
     with bound:

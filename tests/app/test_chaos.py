@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.plane import HUB, cell_plane
-from datum_compute.app.chaos import FILE, Chaos
-from datum_compute.client.troubled import Trouble, encoded_troubles
+from datum_compute.api.http import Request, Response
+from datum_compute.api.planes import HUB, cell_plane
+from datum_compute.app.fault_injection import FILE, Chaos
+from datum_compute.client.transport.faults import Trouble, encoded_troubles
 
 ASK = Request("GET", "/api")
 

@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from datum_compute.api.plane import cell_plane
-from datum_compute.app.choice import build_machines, publishing_over
-from datum_compute.app.files import StateError
-from datum_compute.app.lastrun import remember_driver, remembered_driver
-from datum_compute.app.machines import Machines
-from datum_compute.app.ports import real_ports
-from datum_compute.app.settings import local_settings
+from datum_compute.api.planes import cell_plane
+from datum_compute.app.driver_selection import Machines, build_machines, publishing_over
+from datum_compute.app.environment import real_ports
+from datum_compute.app.settings.settings import local_settings
+from datum_compute.app.state_directory import StateError, remember_driver, remembered_driver
 
 CELLS = (cell_plane("dfw"), cell_plane("iad"))
 

@@ -13,14 +13,15 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from datum_compute.api.plane import PlaneName
-from datum_compute.app.front.port import Front, listening_socket, tls_of
-from datum_compute.app.tls import (
+from datum_compute.api.planes import PlaneName
+from datum_compute.app.certificates import (
     ClientCertificate,
     ensure_certificate,
     issue_client_certificate,
 )
-from datum_compute.server.access.certificates import Certificates
+from datum_compute.server.access.client_certificates import Certificates
+from datum_compute.server.http.listen import api_tls_context, bind_listener
+from datum_compute.server.http.server import Front
 from tests.server.granting import ANN, RBAC, cluster_binding, cluster_role, rule, server_with_ann
 from tests.server.running_server import PROJECT, TOKEN, WORKLOADS, Server
 
@@ -55,11 +56,11 @@ class Port:
 @pytest.fixture
 async def port(tmp_path: Path) -> AsyncIterator[Port]:
     files = ensure_certificate(tmp_path, NOW)
-    with listening_socket(0) as bound:
+    with bind_listener(0) as bound:
         async with server_with_ann() as server:
             server.clock.now_s = NOW.timestamp()
             front = Front(server.api.dispatch, server.clock)
-            await front.start(bound, tls_of(files))
+            await front.start(bound, api_tls_context(files))
             role = cluster_role("lists", rule("list", "workloads"))
             await server.json("POST", f"{RBAC}/clusterroles", role)
             subject = {"kind": "Group", "name": "devs"}

@@ -22,8 +22,8 @@ from datum_compute.api.kinds import (
     WORK,
     WORKLOAD,
 )
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, project_plane
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, project_plane
 from testkit.sim.actors.users import Wanted, manifest
 from tests.app.running_platform import (
     FIRST,

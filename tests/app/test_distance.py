@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from random import Random
 
-from datum_compute.api.exchange import Request, Response
-from datum_compute.app.distance import DistantTransport
+from datum_compute.api.http import Request, Response
+from datum_compute.client.transport.faults import DistantTransport
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 

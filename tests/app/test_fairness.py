@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 from datum_compute.api.conditions import is_true
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PlaneName, cell_plane, member_name
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import PlaneName, cell_plane, member_name
 from datum_compute.client.client import Client
-from datum_compute.store.journal import Entry
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import Entry, MemoryJournal
 from testkit.sim.actors.users import Wanted, manifest
 from tests.app.running_platform import (
     FIRST,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.core import Namespace
 from datum_compute.api.errors import Forbidden, NotFound
-from datum_compute.api.exchange import MERGE_PATCH
+from datum_compute.api.http import MERGE_PATCH
 from datum_compute.api.kinds import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -25,13 +25,13 @@ from datum_compute.api.kinds import (
     SECRET,
     SERVICE_ACCOUNT,
 )
-from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import PLATFORM
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
+from datum_compute.api.planes import PLATFORM
 from datum_compute.client.client import Client
 from datum_compute.server.access.audit import AuditEvent
-from datum_compute.server.authentication import User
-from datum_compute.server.holdings import COLLECTOR
+from datum_compute.server.access.authentication import User
+from datum_compute.server.inventory import COLLECTOR
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.app.test_manager_role import SETTLE_S, WIDGET, a_platform
 from tests.server.definitions import definition

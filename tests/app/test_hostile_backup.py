@@ -11,11 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.app import archive as archives
-from datum_compute.app.archive import Archive, ArchiveError, Part, read_archive, write_archive
-from datum_compute.app.filecheck import check_files
-from datum_compute.app.statefiles import KEPT
-from datum_compute.app.tls import ensure_certificate
+from datum_compute.app.backup import archive as archives
+from datum_compute.app.backup.archive import (
+    Archive,
+    ArchiveError,
+    Part,
+    read_archive,
+    write_archive,
+)
+from datum_compute.app.backup.backup import check_files
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.app.state_directory import KEPT
 from tests.app.test_backup import archive_of
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)

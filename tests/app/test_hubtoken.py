@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from datum_compute.api.cellidentity import HUB_USER
-from datum_compute.api.plane import cell_plane
-from datum_compute.app.credentials import Credentials, ensure_credentials
-from datum_compute.app.hubtoken import HubToken
-from datum_compute.server.authentication import Authenticator
+from datum_compute.api.membership import HUB_USER
+from datum_compute.api.planes import cell_plane
+from datum_compute.app.cell_membership import HubToken
+from datum_compute.app.state_credentials import Credentials, ensure_credentials
+from datum_compute.server.access.authentication import Authenticator
 
 PLANE = cell_plane("dfw")
 

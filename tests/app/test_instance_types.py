@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.instance_type import InstanceType
 from datum_compute.api.conditions import find_condition
 from datum_compute.api.errors import NotFound
-from datum_compute.api.instancetype import InstanceType
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, LOCATION_BINDING, WORKLOAD
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PLATFORM, cell_plane
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import PLATFORM, cell_plane
 from tests.app.running_platform import FIRST, Running, on_a_platform
 from tests.server.running_server import location_binding, workload
 

@@ -13,27 +13,25 @@ import yaml
 from msgspec.structs import replace
 
 from datum_compute.api.errors import Forbidden, Unauthorized
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CLUSTER, SECRET
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB
-from datum_compute.app.files import StateError, private_directory
-from datum_compute.app.joining import Joining, join, renew
-from datum_compute.app.kubeconfig import merge_cells, write_kubeconfig
-from datum_compute.app.members import connection_to
-from datum_compute.app.membership import MembershipFiles
-from datum_compute.app.renewal import due_in_s
-from datum_compute.app.tls import (
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB
+from datum_compute.app.cell_membership import Joining, MembershipFiles, due_in_s, join, renew
+from datum_compute.app.certificates import (
     certify,
     ensure_certificate,
     issue_client_certificate,
     validity,
 )
+from datum_compute.app.cluster_members import connection_to
+from datum_compute.app.state_credentials import merge_cells, write_kubeconfig
+from datum_compute.app.state_directory import StateError, private_directory
+from datum_compute.client.auth.connection import Connection
 from datum_compute.client.client import Client
-from datum_compute.client.connection import Connection
-from datum_compute.client.transport import Transport
-from datum_compute.server.access.certificates import Requested
-from datum_compute.server.access.joining import Certified
+from datum_compute.client.transport.interface import Transport
+from datum_compute.server.access.cell_join import Certified
+from datum_compute.server.access.client_certificates import Requested
 from tests.server.cell_world import CLUSTERS, hub_with_two_cells
 from tests.server.cell_world import HUB as HUB_PATH
 from tests.server.running_server import START_S, TOKEN, Server

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.plane import cell_plane
-from datum_compute.app.lastrun import (
+from datum_compute.api.planes import cell_plane
+from datum_compute.app.state_directory import (
     remember_cells,
     remember_port,
     remembered_cells,

@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.app.agedfiles import AGE_S, Limits
-from datum_compute.app.containers import platform_id
-from datum_compute.app.datafolders import HostFolders
-from datum_compute.app.files import StateError
-from datum_compute.app.kernellog import ran_out_of_memory
-from datum_compute.app.logarchive import REPORTS_PER_MACHINE_MAX, CrashReportFiles, LogFiles
+from datum_compute.app.container_host import (
+    AGE_S,
+    REPORTS_PER_MACHINE_MAX,
+    CrashReportFiles,
+    HostFolders,
+    Limits,
+    LogFiles,
+    platform_id,
+    ran_out_of_memory,
+)
+from datum_compute.app.state_directory import StateError
 from datum_compute.drivers.driver import DataFile, PermanentError
 from datum_compute.drivers.queries import CrashReport
 

@@ -6,18 +6,18 @@ import asyncio
 from random import Random
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import DEFINITION, NAMESPACE, WORKLOAD
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import Layout, Platform, Safeguards
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, Ref
+from datum_compute.api.planes import HUB, PLATFORM, cell_plane, project_plane
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import Layout, Platform, Safeguards
+from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.server.access.audit import AuditEvent
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from testkit.builders import a_new_workload
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.server.definitions import definition

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from datum_compute.app.paced import Apart, Paced
+from datum_compute.app.debounced_file import Apart, Paced
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 Write = Callable[[], None]

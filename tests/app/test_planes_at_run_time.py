@@ -6,11 +6,9 @@ import asyncio
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.corefields import ObjectReference
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.errors import ApiError, NotFound
-from datum_compute.api.event import Event
+from datum_compute.api.events import Event
 from datum_compute.api.kinds import (
     CONFIG_MAP,
     EVENT,
@@ -20,8 +18,10 @@ from datum_compute.api.kinds import (
     SERVICE_ACCOUNT,
     WORKLOAD,
 )
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import ObjectReference
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.client.client import Client
 from tests.app.running_platform import (
     FIRST,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import uuid
 
-from datum_compute.app.ports import real_ports
+from datum_compute.app.environment import real_ports
 
 
 def test_uids_are_random_uuids_in_their_usual_form() -> None:

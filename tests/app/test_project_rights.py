@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Forbidden, NotFound
 from datum_compute.api.kinds import (
     CLUSTER_ROLE_BINDING,
@@ -21,13 +20,14 @@ from datum_compute.api.kinds import (
     SERVICE,
 )
 from datum_compute.api.labels import CREATED_BY
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, project_plane
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import Layout, Platform
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName, project_plane
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import Layout, Platform
+from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 FIRST, SHOP = project_plane("first"), project_plane("shop")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.app.archive import Archive, Part
-from datum_compute.app.backup import read_planes
-from datum_compute.app.restoring import VERSION_JUMP, finish_restore, holding, restore
+from datum_compute.app.backup.archive import Archive, Part
+from datum_compute.app.backup.backup import read_planes
+from datum_compute.app.backup.restore import VERSION_JUMP, finish_restore, holding, restore
 from datum_compute.store.journal import JournalError, LoadedPlane
 from datum_compute.store.sqlite import write_database
 from tests.app.test_backup import archive_of

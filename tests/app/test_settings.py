@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName
-from datum_compute.app.featuregates import GATES, open_gates
-from datum_compute.app.front.limits import PortLimits
-from datum_compute.app.layers import environment_name, flags_of
-from datum_compute.app.reached_planes import (
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName
+from datum_compute.app.manager_connections import (
     is_single_cluster,
     leases_of,
     project_paths,
     reached_planes,
 )
-from datum_compute.app.settings import (
+from datum_compute.app.settings.flags import GATES, open_gates
+from datum_compute.app.settings.settings import (
     ManagerSettings,
     TlsPortSettings,
     local_parser,
@@ -25,9 +23,11 @@ from datum_compute.app.settings import (
     manager_parser,
     manager_settings,
 )
-from datum_compute.client.kubeconfig import KubeconfigError
+from datum_compute.app.settings.sources import environment_name, flags_of
+from datum_compute.client.auth.kubeconfig import KubeconfigError
 from datum_compute.controllers import registry
 from datum_compute.server.flowcontrol.control import FlowLimits
+from datum_compute.server.http.send_budget import PortLimits
 
 LOCAL = ("--state-dir", "state")
 MANAGER = ("--state-dir=s", "--kubeconfig=k", "--enable-management-controllers")

@@ -8,8 +8,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from datum_compute.app.files import StateError
-from datum_compute.app.signingkey import ensure_signer
+from datum_compute.app.state_credentials import ensure_signer
+from datum_compute.app.state_directory import StateError
 
 
 def other_curve() -> bytes:

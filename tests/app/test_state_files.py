@@ -13,21 +13,20 @@ import pytest
 import yaml
 from cryptography import x509
 
-from datum_compute.api.codec import decode
-from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
-from datum_compute.app.credentials import ensure_credentials
-from datum_compute.app.files import (
+from datum_compute.api.meta.codec import decode
+from datum_compute.api.planes import HUB, PLATFORM, cell_plane, project_plane
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.app.settings.settings import local_settings, manager_settings
+from datum_compute.app.state_credentials import ensure_credentials, write_kubeconfig
+from datum_compute.app.state_directory import (
     StateError,
+    demand_database,
     disk_trouble,
     private_directory,
     trouble_of,
     write_over,
     write_private,
 )
-from datum_compute.app.kubeconfig import write_kubeconfig
-from datum_compute.app.settings import local_settings, manager_settings
-from datum_compute.app.statefiles import demand_database
-from datum_compute.app.tls import ensure_certificate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PLANES = (PLATFORM, project_plane("default"), HUB, cell_plane("dfw"))

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.plane import cell_plane
-from datum_compute.store.journal import Entry
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.api.planes import cell_plane
+from datum_compute.store.journal import Entry, MemoryJournal
 from testkit.sim.actors.users import Wanted, manifest
 from tests.app.running_platform import FIRST, Running, on_a_platform
 

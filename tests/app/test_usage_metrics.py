@@ -9,8 +9,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from datum_compute.api.plane import cell_plane
-from datum_compute.app.usagemetrics import EVERY_S, INSTANCES_MAX, WATCHED_S, UsageMetrics
+from datum_compute.api.planes import cell_plane
+from datum_compute.app.metrics import EVERY_S, INSTANCES_MAX, WATCHED_S, UsageMetrics
 from datum_compute.drivers.containers.usage import MachineUsage, UsageSample, machine_usage
 from datum_compute.drivers.driver import TransientError
 from testkit.sim.loop import VirtualLoop, run_virtual

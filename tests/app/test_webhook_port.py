@@ -18,19 +18,19 @@ import pytest
 from cryptography import x509
 
 from datum_compute.admission.review import Requester
-from datum_compute.api.codec import JsonObject, decode, encode
 from datum_compute.api.errors import BadRequest, ServiceUnavailable
-from datum_compute.api.plane import PLATFORM, PlaneName, path_prefix
-from datum_compute.app.files import StateError
-from datum_compute.app.settings import TlsPortSettings
-from datum_compute.app.tls import ServerCertificate, ensure_certificate, issue_client_certificate
-from datum_compute.app.tls_port import follow_certificate, take_over
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.api.planes import PLATFORM, PlaneName, path_prefix
+from datum_compute.app.certificates import ensure_certificate, issue_client_certificate
+from datum_compute.app.settings.settings import TlsPortSettings
+from datum_compute.app.state_directory import StateError
+from datum_compute.app.tls_listener import follow_certificate, take_over, webhook_port
 from datum_compute.app.webhook import WebhookDispatcher, reviewed_plane
-from datum_compute.app.webhook_port import webhook_port
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.roles import MANAGER_USER
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
+from datum_compute.server.http.listen import ServerCertificate
 from tests.admission.reviews import review
 from tests.server.granting import RBAC, cluster_binding, ensure_first_roles, user
 from tests.server.running_server import PROJECT, Server, running_server, workload

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.labels import CITY_CODE
-from datum_compute.api.quotametrics import INSTANCES, MEMORY, WORKLOADS
+from datum_compute.api.quota import INSTANCES, MEMORY, WORKLOADS
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
 from tests.cli.surroundings import Desk

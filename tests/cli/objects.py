@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, typed
-from datum_compute.api.instance import Instance
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_UID
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.codec import JsonObject, typed
 
 UID = "uid-web"
 

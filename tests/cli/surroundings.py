@@ -16,8 +16,8 @@ from datum_compute.cli.context import Surroundings
 from datum_compute.cli.entry import run
 from datum_compute.cli.group import compute
 from datum_compute.cli.patience import Patience
-from datum_compute.client.kubeconfig import Connection
-from datum_compute.client.transport import Transport
+from datum_compute.client.auth.kubeconfig import Connection
+from datum_compute.client.transport.interface import Transport
 
 NOW = 1_800_000_000.0
 

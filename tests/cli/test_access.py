@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, typed
-from datum_compute.api.exchange import Request
+from datum_compute.api.http import Request
 from datum_compute.api.kinds import ENTITLEMENT, SERVICE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PLATFORM
-from datum_compute.api.service import Service
-from datum_compute.api.serviceentitlement import ServiceEntitlement
+from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import PLATFORM
+from datum_compute.api.services import Service, ServiceEntitlement
 from datum_compute.cli.access_state import AccessState, classified
 from datum_compute.cli.patience import Patience
 from datum_compute.client.client import Client

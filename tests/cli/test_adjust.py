@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import RESTARTED_AT
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
 from tests.cli.surroundings import Desk
 from tests.cli.world import World, image_missing, nobody, write_kubeconfig
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.cluster import Cluster, ClusterStatus
-from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.karmada import Cluster, ClusterStatus
 from datum_compute.api.kinds import CLUSTER, INSTANCE, LOCATION_BINDING
 from datum_compute.api.labels import CELL
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB, PLATFORM
+from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB, PLATFORM
 from datum_compute.cli.local_status import ANSWERS, SILENT, UNKNOWN, _cell_health
 from datum_compute.client.client import Client
 from tests.cli.objects import condition

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request
+from datum_compute.api.http import Request
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import Client
 from tests.cli.objects import workload_spec
 from tests.cli.surroundings import Desk

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request
+from datum_compute.api.http import Request
 from datum_compute.api.kinds import CONFIG_MAP, LOCATION_BINDING, WORKLOAD
 from datum_compute.api.labels import DEPLOY, RESTARTED_AT
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.quotametrics import INSTANCES
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.quota import INSTANCES
 from datum_compute.cli.patience import Patience
 from datum_compute.client.client import Client
 from tests.cli.objects import condition, workload_spec

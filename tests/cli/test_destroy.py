@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.corefields import ObjectReference
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.event import Event
-from datum_compute.api.exchange import Request
+from datum_compute.api.events import Event
+from datum_compute.api.http import Request
 from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
-from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.api.meta.fields import ObjectReference
+from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.cli.patience import Patience
 from datum_compute.client.client import Client
 from tests.cli.surroundings import Desk

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
-from datum_compute.api.quotametrics import INSTANCES
+from datum_compute.api.quota import INSTANCES
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
 from tests.cli.surroundings import Desk

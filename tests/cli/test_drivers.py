@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from datum_compute.api.codec import encode
 from datum_compute.api.errors import NotFound, ServiceUnavailable, to_status
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.gatewaypaths import NO_PROCESS
+from datum_compute.api.gateway import NO_PROCESS
+from datum_compute.api.http import Request, Response
+from datum_compute.api.meta.codec import encode
 from datum_compute.cli.drivers import Driver, sentences
 from tests.cli.surroundings import Desk
 from tests.cli.world import World

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.kinds import REVISION, WORKLOAD
-from datum_compute.api.meta import Ref
-from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.patience import Patience
 from datum_compute.client.client import Client
 from datum_compute.planning.plan import Create

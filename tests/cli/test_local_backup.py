@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.app.archive import read_archive, write_archive
-from datum_compute.app.restoring import holding
+from datum_compute.app.backup.archive import read_archive, write_archive
+from datum_compute.app.backup.restore import holding
 from tests.app.test_backup import archive_of
 from tests.app.test_restoring import begin, planes_in
 from tests.cli.surroundings import Desk

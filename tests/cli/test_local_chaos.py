@@ -14,7 +14,7 @@ import pytest
 
 from datum_compute.cli.local_chaos import FILE, read_troubles
 from datum_compute.cli.platform_process import find_running
-from datum_compute.client.troubled import Trouble
+from datum_compute.client.transport.faults import Trouble
 from tests.cli.surroundings import NOW, Desk
 
 

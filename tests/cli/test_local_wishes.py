@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.plane import cell_plane
-from datum_compute.app.lastrun import remember_cells, remember_driver
-from datum_compute.app.membership import Membership, MembershipFiles
+from datum_compute.api.planes import cell_plane
+from datum_compute.app.cell_membership import Membership, MembershipFiles
+from datum_compute.app.state_directory import remember_cells, remember_driver
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.local_processes import cells_that_left
 from datum_compute.cli.local_wishes import Wishes, check_wishes

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from datum_compute.api.codec import encode
 from datum_compute.api.errors import ApiError, NotFound, ServiceUnavailable, to_status
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.gatewaypaths import NOT_HERE
+from datum_compute.api.gateway import NOT_HERE
+from datum_compute.api.http import Request, Response
+from datum_compute.api.meta.codec import encode
 from tests.cli.surroundings import Desk
 from tests.cli.world import World
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.kinds import CONFIG_MAP
-from datum_compute.api.plane import PLATFORM
+from datum_compute.api.planes import PLATFORM
 from datum_compute.cli.local_export import keeps_projects_of
 from datum_compute.cli.moving_read import Copy, stripped
 from datum_compute.cli.moving_write import holds

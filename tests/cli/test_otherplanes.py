@@ -8,17 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from datum_compute.api.cluster import Cluster
-from datum_compute.api.codec import JsonObject, plain, typed
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.server import Server
 from datum_compute.api.conditions import Condition
-from datum_compute.api.exchange import Request
-from datum_compute.api.instance import Instance
+from datum_compute.api.http import Request
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER, INSTANCE, SERVER
 from datum_compute.api.labels import CELL, CITY_CODE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB, PLATFORM, cell_plane
-from datum_compute.api.server import Server
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.meta.codec import JsonObject, plain, typed
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import HUB, PLATFORM, cell_plane
 from datum_compute.cli.otherplanes import as_seen_from
 from datum_compute.client.client import Client
 from datum_compute.planning.explain.explain import explain_instance

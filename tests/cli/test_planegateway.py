@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.errors import Forbidden, NotFound, ServiceUnavailable, Unreachable
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
+from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.cli.errors import OtherError
 from datum_compute.cli.planegateway import PlaneGateway
-from datum_compute.client.connection import Connection
-from datum_compute.client.kubeconfig import build_client
-from datum_compute.client.transport import Transport
+from datum_compute.client.auth.connection import Connection
+from datum_compute.client.auth.kubeconfig import build_client
+from datum_compute.client.transport.interface import Transport
 
 LOG = "/gateway/v1alpha/namespaces/default/instances/web/log"
 NOTICE = "/api/v1/namespaces/kube-public/configmaps/compute-gateway"

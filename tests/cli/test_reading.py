@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from datum_compute.api.allowancebucket import AllowanceBucket
-from datum_compute.api.codec import JsonObject, plain, typed
-from datum_compute.api.event import Event
+from datum_compute.api.core import Namespace
+from datum_compute.api.events import Event
 from datum_compute.api.kinds import BUCKET, EVENT, INSTANCE, LOCATION_BINDING, NAMESPACE, WORKLOAD
 from datum_compute.api.labels import CITY_CODE
-from datum_compute.api.locationbinding import LocationBinding
-from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.quotametrics import MEMORY, WORKLOADS, QuotaMetric
+from datum_compute.api.meta.codec import JsonObject, plain, typed
+from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
+from datum_compute.api.networking.location import LocationBinding
+from datum_compute.api.quota import MEMORY, WORKLOADS, AllowanceBucket, QuotaMetric
 from datum_compute.client.client import Client
 from tests.cli.surroundings import Desk
 from tests.cli.world import World, image_missing

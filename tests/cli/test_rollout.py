@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.cli.rollout import Cause, Phase, Place, assess_rollout, expected_wait_s
 from tests.cli.objects import condition, deployment, instance, workload
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.api.reasons import Reason
 from datum_compute.cli.words import Health, instance_health, short_text, workload_health
 from datum_compute.client.client import Client
 from tests.cli.objects import condition, instance, workload

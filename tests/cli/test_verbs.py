@@ -11,11 +11,11 @@ import pytest
 import yaml
 from click.shell_completion import ShellComplete
 
-from datum_compute.api.codec import JsonObject, plain, typed
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, RESTARTED_AT, WORKLOAD_NAME
-from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.api.meta.codec import JsonObject, plain, typed
+from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.cli.group import compute
 from datum_compute.cli.whereabouts import by_name, whereabouts
 from datum_compute.client.client import Client

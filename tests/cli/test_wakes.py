@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from datum_compute.api.compute.instance import Instance, InstanceSpec, InstanceStatus
+from datum_compute.api.compute.scale_to_zero import ScaleToZero, Wake
 from datum_compute.api.conditions import Condition
-from datum_compute.api.instance import Instance, InstanceSpec, InstanceStatus
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.scaletozero import ScaleToZero, Wake
-from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.cli.wakes import wake_document, wake_fields
 from datum_compute.cli.words import instance_health, short_text
 from testkit.builders import a_template

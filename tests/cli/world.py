@@ -14,25 +14,31 @@ from typing import Any
 
 import yaml
 
-from datum_compute.api.codec import JsonObject, decode, encode, typed
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import AlreadyExists
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.identity import deployment_name
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_UID
-from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.api.plane import PLATFORM, PlaneName, cell_plane, path_prefix, project_plane
-from datum_compute.api.timestamps import timestamp
-from datum_compute.api.workload import Workload
+from datum_compute.api.meta.codec import JsonObject, decode, encode, typed
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import (
+    PLATFORM,
+    PlaneName,
+    cell_plane,
+    deployment_name,
+    path_prefix,
+    project_plane,
+)
 from datum_compute.cli.session import run_loop
+from datum_compute.client.auth.kubeconfig import Connection
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.client.kubeconfig import Connection
+from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.planes.catalogue import ensure_project
-from datum_compute.server.apiserver import ApiServer
-from datum_compute.server.authentication import EVERY_PLANE, User, authenticator_of
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.server.access.authentication import EVERY_PLANE, User, authenticator_of
+from datum_compute.server.api_server import ApiServer
+from datum_compute.store.journal import MemoryJournal
 from datum_compute.store.store import Store
 from tests.cli.objects import condition
 from tests.cli.surroundings import NOW

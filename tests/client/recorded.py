@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 
-from datum_compute.api.codec import encode
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
+from datum_compute.api.meta.codec import encode
 from datum_compute.client.client import Client
 from testkit.sim.loop import VirtualLoop, run_virtual
 

@@ -11,8 +11,7 @@ import pytest
 
 from datum_compute.api.errors import ServiceUnavailable, to_status
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.client.absence import REMIND_S
-from datum_compute.client.watching import Watched, follow, follow_kept
+from datum_compute.client.watch import REMIND_S, Watched, follow, follow_kept
 from tests.client.recorded import (
     Recorded,
     answer,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.errors import Cause, Conflict, Invalid
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CONFIG_MAP
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.server.answer import error_answer
+from datum_compute.client.transport.in_process import InProcessTransport
+from datum_compute.server.encoding.responses import error_answer
 
 
 @pytest.mark.parametrize(

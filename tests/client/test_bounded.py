@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
-from datum_compute.client.bounded import BoundedTransport
+from datum_compute.api.http import Request, Response
+from datum_compute.client.transport.interface import BoundedTransport
 
 READ = Request("GET", "/a")
 WATCH = Request("GET", "/a", {"watch": "1"})

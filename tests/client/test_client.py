@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.codec import decode
+from datum_compute.api.core import Namespace
 from datum_compute.api.errors import Conflict, Expired, InternalError, NotFound
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
+from datum_compute.api.meta.codec import decode
+from datum_compute.api.meta.objects import ObjectMeta, Ref
 from tests.client.recorded import Recorded, answer, event, listed, namespace, status, stream
 
 A = Ref("", "a")

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from datum_compute.client.deadlines import Deadlines
+from datum_compute.client.watch import Deadlines
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 

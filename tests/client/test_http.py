@@ -9,13 +9,13 @@ import pytest
 from aiohttp import web
 
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request
+from datum_compute.api.http import Request
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.client import lean
 from datum_compute.client.client import Client
-from datum_compute.client.http import HttpTransport
-from datum_compute.client.lean import LeanTransport
-from datum_compute.client.transport import Timeouts
+from datum_compute.client.transport import http1 as lean
+from datum_compute.client.transport.http1 import LeanTransport
+from datum_compute.client.transport.interface import Timeouts
+from datum_compute.client.transport.proxied import HttpTransport
 from tests.client.authority import Authority, new_authority
 from tests.client.serving import server_tls, serving
 

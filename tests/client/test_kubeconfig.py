@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.client.connection import Certificate, ExecSignIn, FileSignIn
-from datum_compute.client.kubeconfig import (
+from datum_compute.api.meta.objects import Ref
+from datum_compute.client.auth.connection import Certificate, ExecSignIn, FileSignIn
+from datum_compute.client.auth.kubeconfig import (
     Connection,
     KubeconfigError,
     build_client,

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from datum_compute.client.connecting import open_transport
-from datum_compute.client.connection import Connection, ExecSignIn
-from datum_compute.client.credentials import Outside
-from datum_compute.client.exec_plugin import ExecPlugin
-from datum_compute.client.kubeconfig import connection_of, load_kubeconfig
+from datum_compute.client.auth.connection import Connection, ExecSignIn
+from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.auth.exec_plugin import ExecPlugin
+from datum_compute.client.auth.kubeconfig import connection_of, load_kubeconfig
+from datum_compute.client.connect import open_transport
 from tests.client.authority import Authority, new_authority
 
 # What the other library leaves open or uses though deprecated is its own business.

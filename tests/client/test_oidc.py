@@ -16,10 +16,10 @@ import yaml
 from aiohttp import web
 
 from datum_compute.api.errors import Unauthorized, Unreachable
-from datum_compute.client.connection import OidcSignIn
-from datum_compute.client.credentials import Outside
-from datum_compute.client.kubeconfig import connection_of, load_kubeconfig
-from datum_compute.client.oidc import OidcRefresh
+from datum_compute.client.auth.connection import OidcSignIn
+from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.auth.kubeconfig import connection_of, load_kubeconfig
+from datum_compute.client.auth.oidc import OidcRefresh
 from tests.client.authority import Authority, new_authority
 from tests.client.serving import server_tls, serving
 

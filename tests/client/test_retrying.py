@@ -8,17 +8,10 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import decode, encode
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import (
-    APPLY_PATCH,
-    JSON,
-    JSON_PATCH,
-    MERGE_PATCH,
-    Request,
-    Response,
-)
-from datum_compute.client.retrying import Retries, RetryingTransport
+from datum_compute.api.http import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, Request, Response
+from datum_compute.api.meta.codec import decode, encode
+from datum_compute.client.transport.retry import Retries, RetryingTransport
 from tests.client.recorded import Answer, Recorded, answer, in_virtual_time, lost, status
 
 DONE = answer({"done": True})

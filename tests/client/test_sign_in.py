@@ -18,14 +18,19 @@ import pytest
 from aiohttp import web
 
 from datum_compute.api.errors import Unauthorized, Unreachable
-from datum_compute.api.exchange import Request, Response
-from datum_compute.client.authenticated import AuthenticatedTransport
-from datum_compute.client.connecting import open_transport
-from datum_compute.client.connection import Certificate, Connection, ExecSignIn, FileSignIn
-from datum_compute.client.credentials import REREAD_S, Credential, FileCredentials, Outside
-from datum_compute.client.http import HttpTransport
-from datum_compute.client.in_cluster import in_cluster_connection
-from datum_compute.client.kubeconfig_files import KubeconfigError
+from datum_compute.api.http import Request, Response
+from datum_compute.client.auth.connection import Certificate, Connection, ExecSignIn, FileSignIn
+from datum_compute.client.auth.credentials import (
+    REREAD_S,
+    AuthenticatedTransport,
+    Credential,
+    FileCredentials,
+    Outside,
+    in_cluster_connection,
+)
+from datum_compute.client.auth.kubeconfig_files import KubeconfigError
+from datum_compute.client.connect import open_transport
+from datum_compute.client.transport.proxied import HttpTransport
 from tests.client.authority import Authority, new_authority
 from tests.client.recorded import in_virtual_time
 from tests.client.serving import server_tls, serving

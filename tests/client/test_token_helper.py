@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from datum_compute.api.errors import Unauthorized
-from datum_compute.api.exchange import Request
-from datum_compute.client.connecting import open_transport
-from datum_compute.client.connection import Connection, HelperSignIn
+from datum_compute.api.http import Request
+from datum_compute.client.auth.connection import Connection, HelperSignIn
+from datum_compute.client.connect import open_transport
 from tests.client.serving import serving
 from tests.client.test_sign_in import Door, World
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 import pytest
 
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
-from datum_compute.client.troubled import (
+from datum_compute.api.http import Request, Response
+from datum_compute.client.transport.faults import (
     GIVE_UP_S,
     Trouble,
     TroubledTransport,

@@ -11,14 +11,13 @@ from random import Random
 
 import pytest
 
-from datum_compute.api.exchange import Response
+from datum_compute.api.core import Namespace
+from datum_compute.api.http import Response
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.client.answers import Listed
+from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import ANSWER_S
-from datum_compute.client.quiet import OVERDUE_S, STALL_S
-from datum_compute.client.watching import LIST_S, OLDER_LISTS, Watched, follow
+from datum_compute.client.responses import Listed
+from datum_compute.client.watch import LIST_S, OLDER_LISTS, OVERDUE_S, STALL_S, Watched, follow
 from tests.client.recorded import (
     Answer,
     Recorded,

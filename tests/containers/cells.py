@@ -9,14 +9,18 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api.containeroptions import Probe
-from datum_compute.api.instance import Container, InterfaceAddress, NetworkInterfaceStatus
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.server import ServerSpec
-from datum_compute.app.containers import containers_driver
-from datum_compute.app.files import private_directory
-from datum_compute.app.paced import Paced
-from datum_compute.app.ports import real_ports
+from datum_compute.api.compute.instance import (
+    Container,
+    InterfaceAddress,
+    NetworkInterfaceStatus,
+    Probe,
+)
+from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.planes import cell_plane
+from datum_compute.app.container_host import containers_driver
+from datum_compute.app.debounced_file import Paced
+from datum_compute.app.environment import real_ports
+from datum_compute.app.state_directory import private_directory
 from datum_compute.drivers.containers.driver import ContainersDriver
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.driver import DriverError, MachineState, Observation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.instance import Container
-from datum_compute.api.reasons import Reason
+from datum_compute.api.compute.instance import Container
+from datum_compute.api.conditions import Reason
 from datum_compute.drivers.driver import DataFile, MachineData
 from tests.containers.cells import ID, Cell
 from tests.containers.engine import TestEngine

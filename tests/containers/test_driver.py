@@ -10,10 +10,15 @@ from functools import partial
 
 import pytest
 
-from datum_compute.api.containeroptions import SecurityContext
-from datum_compute.api.datasources import ConfigMapVolume, Volume, VolumeAttachment
-from datum_compute.api.instance import Container, ContainerResources, EnvVar, ResourceAmounts
-from datum_compute.api.reasons import Reason
+from datum_compute.api.compute.data_sources import ConfigMapVolume, Volume, VolumeAttachment
+from datum_compute.api.compute.instance import (
+    Container,
+    ContainerResources,
+    EnvVar,
+    ResourceAmounts,
+    SecurityContext,
+)
+from datum_compute.api.conditions import Reason
 from datum_compute.drivers.containers.container_spec import hardware_address
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.status import machine_state

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from datum_compute.api.datasources import ConfigMapVolume, Volume, VolumeAttachment
-from datum_compute.api.reasons import Reason
+from datum_compute.api.compute.data_sources import ConfigMapVolume, Volume, VolumeAttachment
+from datum_compute.api.conditions import Reason
 from datum_compute.drivers.driver import DataFile, MachineData
 from tests.containers.cells import ID, Cell
 from tests.containers.engine import TestEngine

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, decode, encode
-from datum_compute.api.exchange import MERGE_PATCH, Request
-from datum_compute.api.plane import HUB, PlaneName, path_prefix
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import build_manager
+from datum_compute.api.http import MERGE_PATCH, Request
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.api.planes import HUB, PlaneName, path_prefix
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import build_manager
 from datum_compute.controllers import registry
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.runtime.event_recorder import EventRequest

@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from datum_compute.api.instance import Instance, InstanceStatus
+from datum_compute.api.compute.deployment import NetworkAttachment
+from datum_compute.api.compute.instance import Instance, InstanceStatus
+from datum_compute.api.compute.server import Server, ServerSpec
 from datum_compute.api.kinds import INSTANCE, SERVER
-from datum_compute.api.meta import ApiObject, ObjectMeta, Ref, ref_of
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.server import Server, ServerSpec
-from datum_compute.api.workloaddeployment import NetworkAttachment
+from datum_compute.api.meta.objects import ApiObject, ObjectMeta, Ref, ref_of
+from datum_compute.api.planes import cell_plane
 from datum_compute.controllers.address_allocator import AddressAllocator
 from datum_compute.planning.network.addresses import addresses_of, block_of, interface_of
 from testkit.builders import an_attachment, an_instance

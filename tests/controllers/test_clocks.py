@@ -10,15 +10,15 @@ from random import Random
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import is_true
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER, INSTANCE, NAMESPACE
-from datum_compute.api.meta import ObjectMeta, Ref, ref_of
-from datum_compute.api.plane import HUB, PlaneName, cell_plane, path_prefix
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import build_manager
+from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
+from datum_compute.api.planes import HUB, PlaneName, cell_plane, path_prefix
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import build_manager
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.federation import instances as quarantine
 from datum_compute.controllers.karmada import clusters as cluster

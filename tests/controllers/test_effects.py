@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from datum_compute.api.errors import Conflict, Unreachable
-from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
+from datum_compute.api.planes import HUB, PlaneName, cell_plane, project_plane
 from datum_compute.controllers.effects import for_each_plane
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.cache import NotSynced

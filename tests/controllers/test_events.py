@@ -8,12 +8,12 @@ from random import Random
 import msgspec
 import pytest
 
+from datum_compute.api.compute.instance import Instance, InstanceSpec, InstanceStatus
 from datum_compute.api.conditions import Condition
-from datum_compute.api.event import Event
-from datum_compute.api.instance import Instance, InstanceSpec, InstanceStatus
+from datum_compute.api.events import Event
 from datum_compute.api.kinds import EVENT, INSTANCE, WORKLOAD
-from datum_compute.api.meta import ObjectMeta, OwnerReference, Ref
-from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.api.meta.objects import ObjectMeta, OwnerReference, Ref
+from datum_compute.api.planes import HUB, PlaneName, cell_plane
 from datum_compute.controllers.events import user_events
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.server.access.audit import AuditEvent

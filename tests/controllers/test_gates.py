@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.codec import plain
 from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
 from datum_compute.api.errors import Forbidden, Unreachable
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.identity import encoded_cluster
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CLAIM, NAMESPACE
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import PlaneName, cell_plane, project_plane
-from datum_compute.api.resourceclaim import GRANTED
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import PlaneName, cell_plane, encoded_cluster, project_plane
+from datum_compute.api.quota import GRANTED
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.gates import confirm_grant
 from datum_compute.planes.planes import Planes

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import typed
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.references import Source, references_of_server
-from datum_compute.api.secret import Secret
-from datum_compute.api.server import Server
+from datum_compute.api.compute.referenced_data import Source, references_of_server
+from datum_compute.api.compute.server import Server
+from datum_compute.api.core import ConfigMap, Secret
+from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.controllers.machine_data import machine_data
 from datum_compute.drivers.driver import DataFile, MachineData, PermanentError
 from datum_compute.planning.rollout.referenced_data import ObservedSources

@@ -5,6 +5,15 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from datum_compute.api import labels
+from datum_compute.api.compute.instance import (
+    NETWORK_READY,
+    PROGRAMMED,
+    QUOTA_GRANTED,
+    READY,
+    Instance,
+    SchedulingGate,
+)
+from datum_compute.api.compute.server import Server, ServerSpec, ServerStatus
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
@@ -14,19 +23,10 @@ from datum_compute.api.conditions import (
     make_condition,
     with_condition,
 )
-from datum_compute.api.fields import LocalReference
-from datum_compute.api.instance import (
-    NETWORK_READY,
-    PROGRAMMED,
-    QUOTA_GRANTED,
-    READY,
-    Instance,
-    SchedulingGate,
-)
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
-from datum_compute.api.server import Server, ServerSpec, ServerStatus
-from datum_compute.api.timestamps import parse_timestamp, timestamp
+from datum_compute.api.meta.fields import LocalReference
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
+from datum_compute.api.networking.network import NetworkContext, NetworkContextSpec
 from datum_compute.controllers.federation import instances as writeback
 from datum_compute.controllers.network.networks import affects_bindings
 from datum_compute.controllers.quota import claims as claimrelease

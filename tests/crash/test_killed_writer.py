@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import decode
+from datum_compute.api.meta.codec import decode
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Store
 from testkit.conformance.plane import PLANE, THINGS, running

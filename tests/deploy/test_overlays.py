@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from datum_compute.app.settings import manager_settings
+from datum_compute.app.settings.settings import manager_settings
 from hack.account_rules import account_rules, pods_rules, single_cluster_rules
 from hack.generated import stale_files
 from hack.write_kustomize import NAMESPACE, kustomize_files

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.instance import (
-    Container,
-    ContainerResources,
-    ResourceAmounts,
-)
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.compute.instance import Container, ContainerResources, ResourceAmounts
+from datum_compute.api.compute.server import ServerSpec
 from datum_compute.drivers.container_defaults import ContainerLimits, container_limits
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.compute.server import ServerSpec
 from datum_compute.drivers.driver import FencedDriver
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from testkit.builders import a_template

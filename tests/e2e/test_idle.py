@@ -13,7 +13,7 @@ import pytest
 
 from bench.federation_world import PROJECT, World, new_world
 from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.api.plane import HUB, cell_plane
+from datum_compute.api.planes import HUB, cell_plane
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from datum_compute.app.front.port import listening_socket
+from datum_compute.server.http.listen import bind_listener
 from tests.e2e.platform import eventually
 from tests.e2e.processes import (
     CLUSTERS,
@@ -159,7 +159,7 @@ def test_a_cell_whose_port_was_taken_meanwhile_is_found_at_its_new_one(
     eventually(
         lambda: condition(hub.find(f"{CLUSTERS}/dfw"), "Ready")[0] == "False", "it is missed"
     )
-    with listening_socket(urlsplit(before).port or 0) as other:
+    with bind_listener(urlsplit(before).port or 0) as other:
         other.listen()
         processes.start("dfw")
         eventually(

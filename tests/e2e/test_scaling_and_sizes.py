@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 import yaml
 
-from datum_compute.app.tls import issue_client_certificate
+from datum_compute.app.certificates import issue_client_certificate
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.platform import eventually
 from tests.e2e.processes import (

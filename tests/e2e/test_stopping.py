@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from datum_compute.api.core import Lease
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.kinds import CONFIG_MAP, LEASE, NAMESPACE
-from datum_compute.api.lease import Lease
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.platform_process import find_running, is_ready
+from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.http import HttpTransport
-from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
+from datum_compute.client.transport.proxied import HttpTransport
 from tests.e2e.platform import BIN, LocalPlatform, eventually
 
 pytestmark = pytest.mark.e2e

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from datum_compute.api.gatewaypaths import NO_PROCESS, instance_path
+from datum_compute.api.gateway import NO_PROCESS, instance_path
 from datum_compute.app.heartbeat import is_karmada
 from tests.e2e.platform import eventually
 from tests.e2e.processes import CLUSTERS, COMPUTE, SPACE, Api, Object, workload

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB
 from datum_compute.store.journal import Change, ObjectKey
 from examples.ordered_set.__main__ import define
 from examples.ordered_set.controllers import controllers

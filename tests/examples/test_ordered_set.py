@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.codec import decode
 from datum_compute.api.errors import ApiError, NotFound, Unreachable
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import HUB
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import build_manager
+from datum_compute.api.http import Request, Response
+from datum_compute.api.meta.codec import decode
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import HUB
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import build_manager
 from datum_compute.client.client import Client
-from datum_compute.client.transport import is_watch
+from datum_compute.client.transport.interface import is_watch
 from datum_compute.controllers import registry
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.planes.planes import Planes

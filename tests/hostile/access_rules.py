@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.exchange import APPLY_PATCH, Request
+from datum_compute.api.http import APPLY_PATCH, Request
+from datum_compute.api.meta.codec import JsonObject
 from tests.hostile.request import HostileRequest, project_request
 from tests.server.granting import DEFAULT, RBAC, binding, role, rule, user
 

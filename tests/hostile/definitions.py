@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.exchange import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Request
+from datum_compute.api.http import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Request
+from datum_compute.api.meta.codec import JsonObject
 from tests.hostile.request import HostileRequest, project_request
 from tests.server.definitions import (
     DEFINITIONS,

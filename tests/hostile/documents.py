@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datum_compute.api.exchange import PROTOBUF, Request
+from datum_compute.api.http import PROTOBUF, Request
 from tests.hostile.request import HostileRequest, project_request
 from tests.server.running_server import WORKLOADS
 

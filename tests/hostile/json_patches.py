@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.exchange import JSON_PATCH, Request
+from datum_compute.api.http import JSON_PATCH, Request
+from datum_compute.api.meta.codec import JsonObject
 from tests.hostile.request import HostileRequest, project_request
 from tests.server.definitions import DEFINITIONS, WIDGETS, objects, widget, with_schema
 

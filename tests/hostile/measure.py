@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from datum_compute.api.exchange import Response
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.http import Response
+from datum_compute.api.planes import PlaneName
 from datum_compute.drivers.logs import PAGE_BYTES_MAX
 from datum_compute.planes.roles import admin_user
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
 from tests.hostile.logs import HostileLog, read_hostile_log
 from tests.hostile.request import PROJECT_TOKEN, HostileRequest
 from tests.server.granting import ensure_first_roles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.exchange import STRATEGIC_PATCH
+from datum_compute.api.http import STRATEGIC_PATCH
 from tests.hostile.documents import CONFIG_MAPS
 from tests.hostile.request import HostileRequest, project_request
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from tests.hostile.request import HostileRequest, project_request
 from tests.server.running_server import WORKLOADS, workload
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from datum_compute.api.codec import encode
-from datum_compute.api.exchange import JSON, Request
+from datum_compute.api.http import JSON, Request
+from datum_compute.api.meta.codec import encode
 
 PROJECT_PREFIX = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/demo/control-plane"
 PROJECT_TOKEN = "token-of-the-project"

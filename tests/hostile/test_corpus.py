@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from datum_compute.api.codec import decode
+from datum_compute.api.meta.codec import decode
 from tests.hostile.corpus import CORPUS
 from tests.hostile.measure import GROWTH_MAX_MB, measure_cost
 from tests.hostile.request import HostileRequest

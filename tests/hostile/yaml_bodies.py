@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datum_compute.api.exchange import APPLY_PATCH, YAML
+from datum_compute.api.http import APPLY_PATCH, YAML
 from tests.hostile.request import HostileRequest, project_request
 from tests.server.running_server import WORKLOADS
 

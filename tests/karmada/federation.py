@@ -19,10 +19,11 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.conditions import Condition, find_condition
+from datum_compute.api.core import Namespace
 from datum_compute.api.errors import NotFound
-from datum_compute.api.identity import execution_namespace, federation_namespace
+from datum_compute.api.karmada import Work
 from datum_compute.api.kinds import (
     BINDING,
     CLUSTER,
@@ -32,14 +33,18 @@ from datum_compute.api.kinds import (
     POLICY,
     WORK,
 )
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, cell_plane, project_plane
-from datum_compute.api.work import Work
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, Ref
+from datum_compute.api.planes import (
+    HUB,
+    cell_plane,
+    execution_namespace,
+    federation_namespace,
+    project_plane,
+)
+from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.http import HttpTransport
-from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
+from datum_compute.client.transport.proxied import HttpTransport
 from datum_compute.controllers import registry
 from datum_compute.planning.federation.deployment import HubState, plan_federation
 from datum_compute.planning.federation.hub_namespaces import plan_policies

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datum_compute.api.plane import cell_plane, path_prefix
+from datum_compute.api.planes import cell_plane, path_prefix
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.platform import BIN, eventually
 from tests.kubernetes.programs import Running

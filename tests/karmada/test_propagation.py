@@ -8,7 +8,7 @@ from datum_compute.api import labels
 from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.errors import Conflict
 from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, POLICY
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.objects import Ref
 from datum_compute.planning.federation.deployment import HubState, project_status_from_hub
 from datum_compute.planning.karmada.bindings import binding_name
 from datum_compute.planning.workload.templates import template_hash

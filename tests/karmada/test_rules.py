@@ -8,9 +8,9 @@ import json
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import CLUSTER, CONFIG_MAP, DEFINITION, DEPLOYMENT, POLICY
-from datum_compute.api.meta import ObjectMeta, Ref
+from datum_compute.api.meta.objects import ObjectMeta, Ref
 from tests.e2e.manifests import widget_definition
 from tests.karmada.federation import Federation, Story, found
 from tests.karmada.members import Members

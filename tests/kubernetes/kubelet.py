@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from time import time
 
-from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.core import POD
 from datum_compute.api.errors import ApiError, Conflict, NotFound
-from datum_compute.api.exchange import JSON, MERGE_PATCH, Request
-from datum_compute.api.meta import Ref
-from datum_compute.api.pod import POD
+from datum_compute.api.http import JSON, MERGE_PATCH, Request
+from datum_compute.api.meta.codec import JsonObject, encode
+from datum_compute.api.meta.objects import Ref
+from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.http import HttpTransport
-from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
-from datum_compute.client.transport import Transport
+from datum_compute.client.transport.interface import Transport
+from datum_compute.client.transport.proxied import HttpTransport
 from testkit.fakes.kubelet import NODE, play
 from tests.kubernetes.node import METRICS, metrics_of, node, node_port
 

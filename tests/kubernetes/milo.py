@@ -16,10 +16,10 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from datum_compute.api.plane import PlaneName, path_prefix, split_path
-from datum_compute.app.files import private_directory
-from datum_compute.app.front.port import listening_socket, tls_of
-from datum_compute.app.tls import ensure_certificate
+from datum_compute.api.planes import PlaneName, path_prefix, split_path
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.app.state_directory import private_directory
+from datum_compute.server.http.listen import api_tls_context, bind_listener
 from tests.kubernetes.servers import RealPlane
 
 _OF_THE_HOP = ("host", "connection", "content-length", "accept-encoding", "transfer-encoding")
@@ -74,7 +74,7 @@ async def milo(planes: Mapping[str, RealPlane], folder: Path) -> AsyncIterator[M
         application.router.add_route("*", "/{path:.*}", passing.handle)
         runner = web.AppRunner(application, shutdown_timeout=STOP_S, handler_cancellation=True)
         await runner.setup()
-        with listening_socket(0) as bound:
-            await web.SockSite(runner, bound, ssl_context=tls_of(certificate)).start()
+        with bind_listener(0) as bound:
+            await web.SockSite(runner, bound, ssl_context=api_tls_context(certificate)).start()
             yield Milo(bound.getsockname()[1], certificate.authority)
             await runner.cleanup()

@@ -15,19 +15,13 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from datum_compute.api.exchange import Duplex, Request, Response
-from datum_compute.api.remotecommand import (
-    END_OF_INPUT,
-    PROTOCOL,
-    STDIN,
-    STDOUT,
-    Ending,
-    ending_message,
-)
-from datum_compute.app.files import private_directory
-from datum_compute.app.front.port import Front, listening_socket, tls_of
-from datum_compute.app.tls import ensure_certificate
-from datum_compute.client.websocket import WebSocket, answer_headers
+from datum_compute.api.gateway import END_OF_INPUT, PROTOCOL, STDIN, STDOUT, Ending, ending_message
+from datum_compute.api.http import Duplex, Request, Response
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.app.state_directory import private_directory
+from datum_compute.client.transport.websocket import WebSocket, answer_headers
+from datum_compute.server.http.listen import api_tls_context, bind_listener
+from datum_compute.server.http.server import Front
 from testkit.fakes.kubelet import NODE
 
 FAILING, FAILED = "fail", 7
@@ -65,9 +59,9 @@ _EXEC = re.compile(r"/exec/([^/]+)/([^/]+)/([^/]+)")
 @asynccontextmanager
 async def node_port(folder: Path) -> AsyncIterator[int]:
     front = Front(_dispatch, time)
-    with listening_socket(0) as bound:
+    with bind_listener(0) as bound:
         await front.start(
-            bound, tls_of(ensure_certificate(private_directory(folder), datetime.now(UTC)))
+            bound, api_tls_context(ensure_certificate(private_directory(folder), datetime.now(UTC)))
         )
         yield bound.getsockname()[1]
         await front.stop()

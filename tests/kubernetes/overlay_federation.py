@@ -22,11 +22,11 @@ from typing import Any
 
 import yaml
 
-from datum_compute.api.entitlements import consumer_name
-from datum_compute.api.plane import cell_plane, path_prefix, project_plane
-from datum_compute.api.quotametrics import SERVICE, SERVICE_NAME
-from datum_compute.app.files import private_directory
-from datum_compute.app.tls import ensure_certificate
+from datum_compute.api.planes import cell_plane, path_prefix, project_plane
+from datum_compute.api.quota import SERVICE, SERVICE_NAME
+from datum_compute.api.services import consumer_name
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.app.state_directory import private_directory
 from datum_compute.planes.roles import rules_by_role
 from tests.deploy.overlays import DEPLOY, built, manager_container
 from tests.e2e.platform import BIN, COMMAND_S, eventually

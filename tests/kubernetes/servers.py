@@ -24,7 +24,8 @@ from urllib.request import urlopen
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from datum_compute.app.tls import ServerCertificate, ensure_certificate
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.server.http.listen import ServerCertificate
 from tests.e2e.kubectl import Kubectl
 from tests.e2e.platform import eventually
 from tests.kubernetes.assets import needed_assets

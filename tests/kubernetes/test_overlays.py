@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.gatewaypaths import instance_path
-from datum_compute.api.plane import path_prefix, project_plane
+from datum_compute.api.gateway import instance_path
+from datum_compute.api.planes import path_prefix, project_plane
 from tests.deploy.overlays import OVERLAYS, built, manager_container
 from tests.e2e.platform import BIN
 from tests.e2e.processes import Api

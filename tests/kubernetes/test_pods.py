@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from datum_compute.api.codec import typed
-from datum_compute.api.instance import Container
+from datum_compute.api.compute.instance import Container
+from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.core import POD
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.pod import POD
-from datum_compute.api.server import ServerSpec
-from datum_compute.app.pods import ClientPods
+from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.objects import Ref
+from datum_compute.app.pod_client import ClientPods
+from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.http import HttpTransport
-from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
+from datum_compute.client.transport.proxied import HttpTransport
 from datum_compute.drivers.driver import Driver, MachineState, NotObserved, PermanentError
 from datum_compute.drivers.pods.driver import PodsDriver
 from testkit.conformance.driver import LIFE, SPEC, Settle

@@ -24,9 +24,9 @@ from typing import Any
 
 import yaml
 
-from datum_compute.api.plane import PlaneName, path_prefix
-from datum_compute.app.files import private_directory
-from datum_compute.app.tls import ensure_certificate
+from datum_compute.api.planes import PlaneName, path_prefix
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.app.state_directory import private_directory
 from tests.e2e.platform import BIN, COMMAND_S, eventually
 from tests.e2e.processes import CLUSTERS, SHORT, Api, condition
 from tests.e2e.topologies import CENTRE

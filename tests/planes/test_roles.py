@@ -6,16 +6,15 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from datum_compute.admission.finalizers import GUARDS, RELEASE
-from datum_compute.admission.ownership import CONTROL
-from datum_compute.api.codec import JsonObject, canonical_hash, encode
+from datum_compute.admission.rules.controller_owned import CONTROL, GUARDS, RELEASE
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, KINDS, NETWORK
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.meta.codec import JsonObject, canonical_hash, encode
+from datum_compute.api.planes import PlaneName
 from datum_compute.planes.role_objects import RULES_DIGEST_ANNOTATION
 from datum_compute.planes.roles import admin_user, rules_by_role, subjects_by_role
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.authentication import User
-from datum_compute.server.catalogue import Catalogue
+from datum_compute.server.access.authentication import User
+from datum_compute.server.discovery.resources import Catalogue
 from datum_compute.store.journal import ObjectKey
 from tests.server.granting import RBAC, cluster_binding, ensure_first_roles, rule
 from tests.server.running_server import PROJECT, WORKLOADS, Server, running_server, workload

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from datum_compute.api.core import Namespace, NamespaceSpec
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.namespace import Namespace, NamespaceSpec
-from datum_compute.api.plane import HUB
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import HUB
 from datum_compute.planning.apply import plan_object
 from datum_compute.planning.plan import Create, Patch
 from testkit.builders import a_deployment

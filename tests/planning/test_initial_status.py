@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from datum_compute.api.compute.instance import QUOTA_GRANTED, Instance
 from datum_compute.api.conditions import UNKNOWN, Condition, ConditionValue
-from datum_compute.api.instance import QUOTA_GRANTED, Instance
-from datum_compute.api.timestamps import parse_timestamp, timestamp
+from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
 from datum_compute.planning.initial_status import INITIAL_STATUS_S, age_s, should_defer
 from datum_compute.planning.rollout.gates import QUOTA, Decision, should_defer_gates
 from testkit.builders import NOW, an_instance, refused_by_quota

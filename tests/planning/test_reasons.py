@@ -1,13 +1,17 @@
-"""Each kind of object has its own reason for a cause; the table is in ``api/reasons.py``."""
+"""Each kind of object has its own reason for a cause; the table is in ``api/conditions.py``."""
 
 from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Condition, ConditionStatus
-from datum_compute.api.instance import QUOTA_GRANTED
-from datum_compute.api.reasons import (
+from datum_compute.api.compute.instance import QUOTA_GRANTED
+from datum_compute.api.conditions import (
+    FALSE,
     QUOTA_DENIED,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    ConditionStatus,
     Reason,
     as_deployment_reason,
     as_quota_granted_reason,

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
-from datum_compute.api.codec import JsonObject, decode
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.server import Server
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORKLOAD
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import cell_plane, project_plane
-from datum_compute.api.server import Server
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.app.wiring import EVERYTHING
+from datum_compute.api.meta.codec import JsonObject, decode
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import cell_plane, project_plane
+from datum_compute.app.platform import EVERYTHING
 from datum_compute.client.client import Client
 from datum_compute.controllers.context import Context
 from datum_compute.planning.rollout.slots import is_ready

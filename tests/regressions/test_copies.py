@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import msgspec
 
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.core import Namespace
 from datum_compute.api.errors import ApiError
-from datum_compute.api.identity import federation_namespace
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
-from datum_compute.api.meta import ObjectMeta, Ref, ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
+from datum_compute.api.planes import HUB, federation_namespace
 from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario.faults import EmptyHost
 from testkit.sim.scenario.operations import CreateWorkload, Scale

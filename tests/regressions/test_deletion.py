@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from datum_compute.api.core import Namespace
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import (
     CLAIM,
@@ -19,11 +20,15 @@ from datum_compute.api.kinds import (
     WORK,
     WORKLOAD,
 )
-from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB
-from datum_compute.api.quotametrics import WORKLOADS, consumer_of
-from datum_compute.api.resourceclaim import ResourceClaim, ResourceClaimSpec, ResourceRequest
+from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
+from datum_compute.api.planes import HUB
+from datum_compute.api.quota import (
+    WORKLOADS,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceRequest,
+    consumer_of,
+)
 from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, find_condition
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.instance import Instance
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE
-from datum_compute.api.meta import ObjectMeta, Ref, ref_of
-from datum_compute.app.wiring import EVERYTHING
+from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
+from datum_compute.app.platform import EVERYTHING
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.workload import instance as instance_controller
 from datum_compute.planning.rollout import gates

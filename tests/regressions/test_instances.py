@@ -7,17 +7,17 @@ import asyncio
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import TRUE, find_condition
-from datum_compute.api.errors import Invalid
-from datum_compute.api.instancetype import (
+from datum_compute.api.compute.instance_type import (
     InstanceType,
     InstanceTypeResources,
     InstanceTypeSpec,
 )
+from datum_compute.api.compute.server import Server
+from datum_compute.api.conditions import TRUE, find_condition
+from datum_compute.api.errors import Invalid
 from datum_compute.api.kinds import EVENT, INSTANCE, INSTANCE_TYPE, SERVER, WORKLOAD
-from datum_compute.api.meta import ObjectMeta, Ref, ref_of
-from datum_compute.api.plane import PLATFORM
-from datum_compute.api.server import Server
+from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
+from datum_compute.api.planes import PLATFORM
 from datum_compute.planning.rollout import gates
 from datum_compute.planning.rollout.slots import is_ready
 from tests.regressions.platform import CELL, WEB, Platform, on_platform

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.admission.workload import TEMPLATE_BYTES_MAX
-from datum_compute.api.codec import JsonObject, encode
+from datum_compute.admission.rules.workload import TEMPLATE_BYTES_MAX
+from datum_compute.api.meta.codec import JsonObject, encode
 from tests.regressions.platform import Platform, on_platform
 
 NAMES = ["".join(letters) for letters in product(ascii_letters, repeat=3)]

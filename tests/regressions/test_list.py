@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.api.codec import typed
-from datum_compute.api.instance import Instance
-from datum_compute.api.plane import cell_plane
-from datum_compute.app.settings import manager_settings
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.meta.codec import typed
+from datum_compute.api.planes import cell_plane
+from datum_compute.app.settings.settings import manager_settings
 from datum_compute.controllers import registry
 from datum_compute.planning.rollout.instances import plan_instances
 from datum_compute.planning.rollout.status import deployment_status

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.kinds import LOCATION, LOCATION_BINDING
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PLATFORM
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import PLATFORM
 from tests.regressions.platform import CELL, Platform, on_platform
 
 DFW = Ref("", "dfw")

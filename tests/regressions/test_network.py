@@ -6,8 +6,9 @@ import asyncio
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import find_condition, is_true
+from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import (
     DEPLOYMENT,
     INSTANCE,
@@ -20,11 +21,10 @@ from datum_compute.api.kinds import (
     SUBNET,
     WORKLOAD,
 )
-from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
-from datum_compute.api.plane import PLATFORM
-from datum_compute.api.workload import Workload
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
+from datum_compute.api.networking.network import Network, NetworkIpam, NetworkSpec
+from datum_compute.api.planes import PLATFORM
 from tests.regressions.platform import CELL, WEB, Platform, on_platform
 
 DEFAULT = Ref("default", "default")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, POLICY, WORK
-from datum_compute.api.meta import ref_of
-from datum_compute.api.plane import HUB
+from datum_compute.api.meta.objects import ref_of
+from datum_compute.api.planes import HUB
 from testkit.sim.run.world import Outcome, run_scenario
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.operations import (

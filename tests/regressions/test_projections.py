@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject, plain
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.plane import HUB, project_plane
+from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.objects import Ref, ref_of
+from datum_compute.api.planes import HUB, project_plane
 from datum_compute.planes.planes import upstream_key
 from datum_compute.runtime.controller import Key
 from testkit.sim.run.world import run_scenario

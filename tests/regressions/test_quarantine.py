@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject, plain
-from datum_compute.api.instance import Instance
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.kinds import EVENT, INSTANCE, NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB
+from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB
 from datum_compute.client.client import Client
 from datum_compute.planning.federation.instances import GRACE_S, quarantine_reason
 from tests.regressions.platform import Platform, on_platform

@@ -9,9 +9,8 @@ import asyncio
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.codec import decode
 from datum_compute.api.conditions import find_condition
-from datum_compute.api.entitlements import grant_name
+from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import (
     BUCKET,
     CLAIM,
@@ -22,11 +21,12 @@ from datum_compute.api.kinds import (
     SERVICE_CONFIGURATION,
     WORKLOAD,
 )
-from datum_compute.api.meta import ObjectMeta, Ref, ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import PLATFORM, member_name
-from datum_compute.api.resourceclaim import ResourceClaim
-from datum_compute.app.wiring import EVERYTHING
+from datum_compute.api.meta.codec import decode
+from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
+from datum_compute.api.planes import PLATFORM, member_name
+from datum_compute.api.quota import ResourceClaim
+from datum_compute.api.services import grant_name
+from datum_compute.app.platform import EVERYTHING
 from datum_compute.controllers.quota import decisions as quota
 from datum_compute.planning.quota.claims import is_granted
 from datum_compute.planning.rollout.slots import is_ready

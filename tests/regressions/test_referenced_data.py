@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.codec import ApiStruct, JsonObject, decode, plain, typed
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Container, EnvVar, InstanceTemplate, Runtime, Sandbox
 from datum_compute.api.conditions import Condition, find_condition
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap, Namespace, Secret
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.instance import Container, EnvVar, InstanceTemplate, Runtime, Sandbox
 from datum_compute.api.kinds import (
     CLUSTER_ROLE,
     CONFIG_MAP,
@@ -30,11 +30,9 @@ from datum_compute.api.kinds import (
     SECRET,
     WORKLOAD,
 )
-from datum_compute.api.meta import KindInfo, ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.api.secret import Secret
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.codec import ApiStruct, JsonObject, decode, plain, typed
+from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
+from datum_compute.api.planes import HUB, PlaneName, cell_plane
 from datum_compute.client.client import Client
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop, run_virtual

@@ -9,13 +9,13 @@ import asyncio
 from dataclasses import replace
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.server import Server
 from datum_compute.api.conditions import find_condition
-from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import EVENT, INSTANCE, SERVER
-from datum_compute.api.meta import ref_of
-from datum_compute.api.server import Server
-from datum_compute.app.wiring import EVERYTHING
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import ref_of
+from datum_compute.app.platform import EVERYTHING
 from datum_compute.controllers.context import Context
 from datum_compute.planning.rollout.server import instance_tag
 from datum_compute.planning.rollout.slots import is_ready

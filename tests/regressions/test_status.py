@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from datum_compute.api.codec import decode
 from datum_compute.api.conditions import find_condition
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, EVENT, INSTANCE, LOCATION_BINDING, WORKLOAD
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB
+from datum_compute.api.meta.codec import decode
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB
 from tests.regressions.platform import CELL, PROJECT, Platform, on_platform
 from tests.server.running_server import location_binding
 

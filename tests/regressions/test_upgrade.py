@@ -17,17 +17,16 @@ from random import Random
 
 import pytest
 
-from datum_compute.api.codec import decode, decode_as, typed
 from datum_compute.api.kinds import KINDS
-from datum_compute.api.plane import cell_plane, project_plane
-from datum_compute.app.credentials import Credentials
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import Layout, Platform, Safeguards
+from datum_compute.api.meta.codec import decode, decode_as, typed
+from datum_compute.api.planes import cell_plane, project_plane
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import Layout, Platform, Safeguards
+from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.store.dump import undumped
-from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import Change, Entry, LoadedPlane, MemoryJournal, ObjectKey
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 RECORDS = sorted(Path(__file__).with_name("upgrade").glob("*.gz"))

@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PlaneName, path_prefix
+from datum_compute.api.core import Namespace
+from datum_compute.api.http import Request, Response
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import HUB, PlaneName, path_prefix
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.server.apiserver import ApiServer
-from datum_compute.server.authentication import EVERY_PLANE, User, authenticator_of
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.client.transport.in_process import InProcessTransport
+from datum_compute.server.access.authentication import EVERY_PLANE, User, authenticator_of
+from datum_compute.server.api_server import ApiServer
+from datum_compute.store.journal import MemoryJournal
 from datum_compute.store.store import Store
 from testkit.sim.loop import VirtualLoop, run_virtual
 

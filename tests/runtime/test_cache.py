@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import ApiObject, ObjectMeta, OwnerReference, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.client.answers import Unreadable as UnreadableAnswer
+from datum_compute.api.meta.objects import ApiObject, ObjectMeta, OwnerReference, Ref
+from datum_compute.client.responses import Unreadable as UnreadableAnswer
 from datum_compute.runtime.cache import (
     DECODED_OBJECTS_MAX,
     Cache,

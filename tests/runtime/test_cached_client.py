@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.errors import AlreadyExists, Invalid, Unreachable
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import HUB
-from datum_compute.client.transport import is_watch
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import HUB
+from datum_compute.client.transport.interface import is_watch
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import DELETED_UID_KEPT_S, WATCH_CATCH_UP_S, CachedClient
 from testkit.sim.loop import VirtualLoop, run_virtual

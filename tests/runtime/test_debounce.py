@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB
-from datum_compute.client.backoff import Backoff
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB
+from datum_compute.client.transport.retry import Backoff
 from datum_compute.runtime.controller import Debounce, Key
 from datum_compute.runtime.debounce import ActiveLanes
 from datum_compute.runtime.queue import WorkQueue

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from datum_compute.api.corefields import ObjectReference
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.event import Event
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.events import Event
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import EVENT, NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB, PlaneName
+from datum_compute.api.meta.fields import ObjectReference
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB, PlaneName
 from datum_compute.runtime.event_recorder import (
     BATCH_DELAY_S,
     BATCH_SIZE,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import HUB, PlaneName, cell_plane
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     Controller,

@@ -10,15 +10,14 @@ from random import Random
 
 import pytest
 
+from datum_compute.api.core import Namespace
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB
-from datum_compute.client.quiet import STALL_S
-from datum_compute.client.transport import is_watch
-from datum_compute.client.watching import NOT_SERVED_S, OLDER_LISTS
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB
+from datum_compute.client.transport.interface import is_watch
+from datum_compute.client.watch import NOT_SERVED_S, OLDER_LISTS, STALL_S
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import PAGE_SIZE, Informer, ObjectChange
 from testkit.sim.loop import VirtualLoop, run_virtual

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from datum_compute.api.core import Lease
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import LEASE, NAMESPACE
-from datum_compute.api.lease import Lease
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB, path_prefix
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.runtime.leader_election import (
     REMINDER_INTERVAL_S,

@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
+from datum_compute.api.core import Namespace
 from datum_compute.api.errors import Conflict
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB, PlaneName, cell_plane
 from datum_compute.runtime.cache import Lister, NotSynced
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (

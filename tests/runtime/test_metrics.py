@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from datum_compute.api.errors import Conflict
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import cell_plane
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import cell_plane
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
 from datum_compute.runtime.event_mapping import REPORT_INTERVAL_S, AmbiguousMapping

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.client.backoff import Backoff
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB, PlaneName, cell_plane
+from datum_compute.client.transport.retry import Backoff
 from datum_compute.runtime.controller import Key
 from datum_compute.runtime.queue import SHORT_DELAY_S, TICK_S, DelayTimers, WorkQueue
 from testkit.sim.loop import VirtualLoop, run_virtual

@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB
-from datum_compute.client.backoff import Backoff
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB
+from datum_compute.client.transport.retry import Backoff
 from datum_compute.runtime.controller import Key
 from datum_compute.runtime.queue import WorkQueue
 from testkit.sim.loop import NEVER, VirtualLoop, run_virtual

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.core import Namespace
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, cell_plane, path_prefix, project_plane
-from datum_compute.client.transport import is_watch
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB, cell_plane, path_prefix, project_plane
+from datum_compute.client.transport.interface import is_watch
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (

@@ -9,13 +9,13 @@ from random import Random
 
 import pytest
 
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB
-from datum_compute.client.backoff import Backoff
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
+from datum_compute.client.transport.retry import Backoff
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from datum_compute.runtime.queue import WorkQueue

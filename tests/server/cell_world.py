@@ -6,16 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from datum_compute.api.cellidentity import CELLS_GROUP, KEY_HASH, cell_user_of
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PlaneName, path_prefix
-from datum_compute.api.workname import work_name
+from datum_compute.api.membership import CELLS_GROUP, KEY_HASH, cell_user_of
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import PlaneName, path_prefix, work_name
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.role_objects import ensure_roles
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
 from tests.server.running_server import PROJECT, TOKEN, Server, namespace, running_server
 
 HUB = "/planes/hub"

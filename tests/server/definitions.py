@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from tests.server.running_server import Server
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

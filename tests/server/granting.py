@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.plane import PlaneName, path_prefix
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import PlaneName, path_prefix
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.role_objects import ensure_roles
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
 from tests.server.running_server import TOKEN, Server, running_server
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -8,13 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, decode, encode
-from datum_compute.api.exchange import JSON_PATCH, MERGE_PATCH, Request, Response
-from datum_compute.server.apiserver import ApiServer
-from datum_compute.server.authentication import User, authenticator_of
-from datum_compute.server.watchstream import WatchStream
-from datum_compute.store.journal import Entry, LoadedPlane
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.api.http import JSON_PATCH, MERGE_PATCH, Request, Response
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.server.access.authentication import User, authenticator_of
+from datum_compute.server.api_server import ApiServer
+from datum_compute.server.verbs.watch_stream import WatchStream
+from datum_compute.store.journal import Entry, LoadedPlane, MemoryJournal
 from datum_compute.store.store import Store
 
 TOKEN = "token-of-root"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from datum_compute import __version__
-from datum_compute.api.codec import decode
-from datum_compute.server.authentication import User
+from datum_compute.api.meta.codec import decode
+from datum_compute.server.access.authentication import User
 from tests.server.running_server import (
     COMPUTE,
     PROJECT,

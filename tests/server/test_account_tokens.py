@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from datum_compute.api.codec import JsonObject, decode, encode
-from datum_compute.server.access.signer import TokenSigner
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.server.access.service_accounts import TokenSigner
 from tests.server.granting import (
     RBAC,
     cluster_binding,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, copied, decode
-from datum_compute.api.exchange import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response
+from datum_compute.api.http import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.labels import RESTARTED_AT
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.codec import JsonObject, copied, decode
+from datum_compute.api.meta.objects import KindInfo
 from datum_compute.planes.roles import MANAGER_USER
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
 from tests.server.granting import RBAC, cluster_binding, ensure_first_roles, grant, rule, user
 from tests.server.running_server import (
     LOCATION_BINDINGS,

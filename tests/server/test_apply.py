@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, encode
-from datum_compute.api.exchange import APPLY_PATCH, Response
+from datum_compute.api.http import APPLY_PATCH, Response
 from datum_compute.api.labels import CHANGED_BY
+from datum_compute.api.meta.codec import JsonObject, encode
 from tests.server.running_server import WORKLOADS, Server, causes, namespace, workload
 
 WEB = f"{WORKLOADS}/web"

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from datum_compute.api.codec import decode
-from datum_compute.api.exchange import JSON_PATCH, MERGE_PATCH
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.http import JSON_PATCH, MERGE_PATCH
+from datum_compute.api.meta.codec import decode
+from datum_compute.api.planes import PlaneName
 from datum_compute.planes.roles import admin_user
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
 from tests.server.granting import ensure_first_roles
 from tests.server.running_server import (
     COMPUTE,

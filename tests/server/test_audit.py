@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import fields
 
 from datum_compute.server.access.audit import AuditEvent
-from datum_compute.server.access.signer import TokenSigner
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
+from datum_compute.server.access.service_accounts import TokenSigner
 from tests.server.granting import ANN, grant, rule
 from tests.server.running_server import TOKEN, WORKLOADS, Server, running_server, workload
 

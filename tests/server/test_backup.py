@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.configmap import ConfigMap
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.errors import ApiError, Forbidden
 from datum_compute.api.kinds import CONFIG_MAP
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.plane import HUB, PLATFORM, path_prefix
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import HUB, PLATFORM, path_prefix
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.roles import MANAGER_USER, OPERATOR_USER, admin_user
-from datum_compute.server.authentication import EVERY_PLANE, User
+from datum_compute.server.access.authentication import EVERY_PLANE, User
 from datum_compute.store.dump import undumped
 from tests.app.running_platform import FIRST, Running, create_project, delete_project, on_a_platform
 

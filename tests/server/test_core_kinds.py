@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.server.expiry import EVENT_LIFETIME_S, expire_events
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.verbs.event_ttl import EVENT_LIFETIME_S, expire_events
 from tests.server.running_server import START_S, Server, causes
 
 CORE = "/api/v1/namespaces/default"

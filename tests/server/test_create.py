@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import encode
-from datum_compute.api.exchange import MERGE_PATCH
+from datum_compute.api.http import MERGE_PATCH
+from datum_compute.api.meta.codec import encode
 from tests.server.granting import ANN, grant, rule, server_with_ann
 from tests.server.running_server import (
     COMPUTE,

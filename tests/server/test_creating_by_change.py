@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from tests.server.granting import ANN, grant, rule, server_with_ann
 from tests.server.running_server import WORKLOADS, workload
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.server.apiserver import ApiServer
-from datum_compute.server.authentication import MASTERS, User, authenticator_of
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.access.authentication import MASTERS, User, authenticator_of
+from datum_compute.server.api_server import ApiServer
 from datum_compute.store.store import Store
 from tests.server.definitions import (
     DEFINITIONS,

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from tests.server.definitions import DEFINITIONS, WIDGETS, definition, version, widget
 from tests.server.running_server import running_server
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from datum_compute.admission.customresourcedefinition import COLUMNS_MAX, VERSIONS_MAX
-from datum_compute.admission.structuralschema import (
+from datum_compute.admission.rules.crd import COLUMNS_MAX, VERSIONS_MAX
+from datum_compute.admission.rules.structural_schema import (
     NODES_MAX,
     PROBLEMS_MAX,
     SchemaBudget,
     schema_problems,
 )
-from datum_compute.api.codec import JsonObject, decode
-from datum_compute.api.jsonpath import STEPS_MAX
+from datum_compute.api.meta.codec import JsonObject, decode
+from datum_compute.api.meta.json_path import STEPS_MAX
 from tests.server.definitions import (
     DEFINITIONS,
     WIDGETS,

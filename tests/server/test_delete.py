@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.server import delete
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.verbs import delete
 from tests.server.running_server import WORKLOADS, Server, causes, namespace, workload
 
 WEB = f"{WORKLOADS}/web"

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, decode
-from datum_compute.api.exchange import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
-from datum_compute.api.kinds import KINDS, WORKLOAD
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.nothinghere import NOTHING_HERE
+from datum_compute.api.http import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from datum_compute.api.kinds import KINDS, NOTHING_HERE, WORKLOAD
+from datum_compute.api.meta.codec import JsonObject, decode
+from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import REVIEWS
 from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, workload
 

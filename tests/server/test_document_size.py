@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.codec import encode
 from datum_compute.api.errors import RequestEntityTooLarge
-from datum_compute.server.document import VALUES_MAX, check_value_count, decoded_json
+from datum_compute.api.meta.codec import encode
+from datum_compute.server.encoding.body import VALUES_MAX, check_value_count, decoded_json
 
 
 @pytest.mark.parametrize("item", [b"1", b"{}", b"[]", b'""', b'"a\\"b"', b'"\\\\"', b'"\\\\\\","'])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.codec import decode
-from datum_compute.server.commit import OBJECT_BYTES_MAX
-from datum_compute.server.event_encoder import EventEncoder
+from datum_compute.api.meta.codec import decode
+from datum_compute.server.verbs.commit import OBJECT_BYTES_MAX
+from datum_compute.server.verbs.event_encoder import EventEncoder
 from datum_compute.store.journal import ObjectKey
-from datum_compute.store.record import Record
+from datum_compute.store.records import Record
 from tests.server.running_server import WORKLOADS, Events, Server, workload
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, decode
-from datum_compute.api.exchange import JSON_PATCH, MERGE_PATCH
+from datum_compute.api.http import JSON_PATCH, MERGE_PATCH
+from datum_compute.api.meta.codec import JsonObject, decode
 from tests.server.running_server import WORKLOADS, Server, causes, workload
 
 WEB = f"{WORKLOADS}/web"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, decode, encode
-from datum_compute.server.fieldvalidation import FIELDS_MAX, duplicate_fields
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.server.encoding.request_options import FIELDS_MAX, duplicate_fields
 from tests.server.running_server import WORKLOADS, Server, workload
 
 

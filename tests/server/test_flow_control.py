@@ -12,11 +12,11 @@ from random import Random
 
 from prometheus_client import CollectorRegistry
 
-from datum_compute.api.codec import decode
-from datum_compute.api.exchange import MERGE_PATCH, Request, Response
-from datum_compute.client.inprocess import InProcessTransport
-from datum_compute.client.retrying import RetryingTransport
-from datum_compute.server.authentication import User
+from datum_compute.api.http import MERGE_PATCH, Request, Response
+from datum_compute.api.meta.codec import decode
+from datum_compute.client.transport.in_process import InProcessTransport
+from datum_compute.client.transport.retry import RetryingTransport
+from datum_compute.server.access.authentication import User
 from datum_compute.server.flowcontrol.control import SLICE_S, FlowLimits
 from datum_compute.server.metrics import ServerMetrics
 from tests.server.granting import RBAC, cluster_binding, cluster_role, rule, user

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from datum_compute.admission.finalizers import GUARDS
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.exchange import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response
+from datum_compute.admission.rules.controller_owned import GUARDS
+from datum_compute.api.http import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response
 from datum_compute.api.labels import WORKLOAD_FINALIZER
-from datum_compute.app.wiring import EVERYTHING
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.app.platform import EVERYTHING
 from tests.server.granting import ANN, grant, rule, server_with_ann
 from tests.server.running_server import WORKLOADS, Server, workload
 

@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from datum_compute.api.holdings import Changed, Changes, Wanted
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.inventory import Changed, Changes, Wanted
+from datum_compute.api.planes import PlaneName
 from tests.server.running_server import ENOUGH_S, PROJECT, Server
 
 MAPS = f"{PROJECT}/api/v1/namespaces/default/configmaps"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
 from tests.server.granting import ANN, DEFAULT, RBAC, grant, grant_in, role, rule, server_with_ann
 from tests.server.running_server import PROJECT, WORKLOADS, Server, running_server
 

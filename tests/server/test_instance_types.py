@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import timestamp
 from tests.server.running_server import PROJECT, Server, causes, running_server, workload
 
 TYPES = "/apis/compute.datumapis.com/v1alpha/instancetypes"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from tests.server.definitions import DEFINITIONS, definition
 from tests.server.running_server import PROJECT, Server, namespace
 

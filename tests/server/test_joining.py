@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from datum_compute.api.cellidentity import KEY_HASH
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.timestamps import timestamp
-from datum_compute.server.access.certificates import Requested
-from datum_compute.server.access.joining import Certified
+from datum_compute.api.membership import KEY_HASH
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.server.access.cell_join import Certified
+from datum_compute.server.access.client_certificates import Requested
 from tests.server.cell_world import CLUSTERS, COMPUTE, HUB, cell_user, hub_with_two_cells
 from tests.server.running_server import START_S, Server, causes
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from datum_compute.api.errors import ApiError, BadRequest, Invalid
-from datum_compute.server.document import DEPTH_MAX
-from datum_compute.server.jsonpatch import (
+from datum_compute.server.encoding.body import DEPTH_MAX
+from datum_compute.server.verbs.json_patch import (
     COPIED_BYTES_MAX,
     POINTER_PARTS_MAX,
     POINTER_PARTS_TOTAL_MAX,

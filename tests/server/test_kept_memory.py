@@ -7,12 +7,20 @@ from collections.abc import Callable
 
 import pytest
 
-from datum_compute.api.codec import encode
-from datum_compute.api.exchange import JSON, Request
-from datum_compute.api.names import label_value_problem, qualified_name_problem
-from datum_compute.api.timestamps import normalized_micro_time, normalized_time, parse_timestamp
-from datum_compute.server.negotiation import ACCEPT_LENGTH_MAX, ACCEPTED_TYPES_MAX, content_type
-from datum_compute.server.reading import decode_cached
+from datum_compute.api.http import JSON, Request
+from datum_compute.api.meta.codec import encode
+from datum_compute.api.meta.names import label_value_problem, qualified_name_problem
+from datum_compute.api.meta.timestamps import (
+    normalized_micro_time,
+    normalized_time,
+    parse_timestamp,
+)
+from datum_compute.server.encoding.request_options import (
+    ACCEPT_LENGTH_MAX,
+    ACCEPTED_TYPES_MAX,
+    content_type,
+)
+from datum_compute.server.verbs.admission_lookups import decode_cached
 from tests.server.granting import RBAC, grant, rule, server_with_ann
 from tests.server.running_server import TOKEN, WORKLOADS, Server, workload
 

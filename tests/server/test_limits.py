@@ -6,17 +6,17 @@ import gc
 
 import pytest
 
-from datum_compute.admission.workload import TEMPLATE_BYTES_MAX
-from datum_compute.api.codec import JsonObject, decode, encode
+from datum_compute.admission.rules.workload import TEMPLATE_BYTES_MAX
 from datum_compute.api.errors import RequestEntityTooLarge
-from datum_compute.server import document
-from datum_compute.server.access.watches import RETRY_AFTER_S
-from datum_compute.server.commit import (
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.server.access.watch_limits import RETRY_AFTER_S
+from datum_compute.server.encoding import body as document
+from datum_compute.server.encoding.body import decoded_json
+from datum_compute.server.verbs.commit import (
     CONTENT_BYTES_MAX,
     METADATA_BYTES_MAX,
     OBJECT_BYTES_MAX,
 )
-from datum_compute.server.document import decoded_json
 from tests.server.granting import ANN, grant, rule, server_with_ann
 from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, workload
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, decode, encode
-from datum_compute.api.exchange import Request
-from datum_compute.server.list_body import PIECE_BYTES, WHOLE_BYTES_MAX, ListBody, list_body
+from datum_compute.api.http import Request
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.server.encoding.list_body import (
+    PIECE_BYTES,
+    WHOLE_BYTES_MAX,
+    ListBody,
+    list_body,
+)
 from tests.server.running_server import TOKEN, Server
 
 TYPES = b'{"apiVersion":"v1","kind":"ConfigMap",'

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.server import read
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.verbs import read
 from tests.server.running_server import (
     COMPUTE,
     WORKLOADS,

@@ -10,8 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datum_compute.api.codec import decode, encode
-from datum_compute.api.exchange import (
+from datum_compute.api.http import (
     APPLY_PATCH,
     JSON,
     JSON_PATCH,
@@ -21,6 +20,7 @@ from datum_compute.api.exchange import (
     YAML,
     Request,
 )
+from datum_compute.api.meta.codec import decode, encode
 from tests.server.running_server import (
     COMPUTE,
     PROJECT,

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datum_compute.api.codec import DecodeError, JsonObject, plain, typed
 from datum_compute.api.errors import BadRequest
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.server.metadata import read_metadata
+from datum_compute.api.meta.codec import DecodeError, JsonObject, plain, typed
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.server.verbs.metadata import read_metadata
 
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}
 FLAGS: tuple[JsonObject, ...] = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from datum_compute.api.exchange import Response
-from datum_compute.api.plane import PLATFORM, PlaneName
+from datum_compute.api.http import Response
+from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.planes.roles import rules_by_role
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
 from datum_compute.server.metrics import PLANES_MAX, ServerMetrics
 from tests.server.definitions import definition
 from tests.server.granting import RBAC, cluster_binding, ensure_first_roles, user

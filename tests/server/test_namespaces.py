@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from tests.server.running_server import COMPUTE, Server, causes, namespace, workload
 
 NAMESPACES = "/api/v1/namespaces"

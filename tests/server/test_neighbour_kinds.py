@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import KINDS
+from datum_compute.api.meta.codec import JsonObject
 from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, causes, workload
 
 NETWORKING = "/apis/networking.datumapis.com/v1alpha"

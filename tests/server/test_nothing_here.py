@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.codec import decode
+from datum_compute.api.meta.codec import decode
 from tests.server.granting import ANN, grant, rule, server_with_ann
 from tests.server.running_server import Server
 

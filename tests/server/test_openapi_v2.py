@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.codec import decode
+from datum_compute.api.meta.codec import decode
 from tests.server.running_server import PROJECT, Server
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.errors import BadRequest, UnsupportedMediaType
-from datum_compute.api.exchange import PROTOBUF
-from datum_compute.server.protobuf.envelope import KINDS, MAGIC, decoded_protobuf
+from datum_compute.api.http import PROTOBUF
+from datum_compute.api.meta.codec import JsonObject, encode
+from datum_compute.server.encoding.protobuf_kinds import KINDS, MAGIC, decoded_protobuf
 from tests.server.running_server import WORKLOADS, Server
 
 GOLDEN = Path(__file__).parent / "golden" / "protobuf"

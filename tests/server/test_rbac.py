@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.server.authentication import User
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.access.authentication import User
 from tests.server.granting import (
     ANN,
     DEFAULT,

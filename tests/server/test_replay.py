@@ -13,8 +13,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.exchange import MERGE_PATCH
+from datum_compute.api.http import MERGE_PATCH
+from datum_compute.api.meta.codec import JsonObject
 from testkit.sim.loop import run_virtual
 from tests.server.running_server import WORKLOADS, Events, Server, running_server, workload
 

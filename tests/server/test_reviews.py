@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import PlaneName
 from datum_compute.server.access import reviews
+from datum_compute.server.access.authentication import User
 from datum_compute.server.access.reviews import GROUPS_MAX
-from datum_compute.server.authentication import User
 from tests.server.granting import (
     ANN,
     DEFAULT,

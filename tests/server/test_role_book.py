@@ -6,19 +6,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, decode_as, encode
-from datum_compute.api.plane import PlaneName
-from datum_compute.server.access import rolesource
+from datum_compute.api.meta.codec import JsonObject, decode_as, encode
+from datum_compute.api.planes import PlaneName
+from datum_compute.server.access import rbac_objects as rolesource
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.access.roles import (
+from datum_compute.server.access.authentication import User
+from datum_compute.server.access.rbac import (
     CACHE_ENTRIES_MAX,
     CACHE_KEY_CHARACTERS_MAX,
     RESOURCES,
     RoleBook,
 )
-from datum_compute.server.authentication import User
-from datum_compute.store.journal import ObjectKey
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.store import Store
 from testkit.conformance.plane import running
 

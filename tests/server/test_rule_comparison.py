@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.access.rules import (
+from datum_compute.server.access.rbac_rules import (
     COMPARISONS_MAX,
     ComparisonBudget,
     Rule,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from tests.server.definitions import WIDGETS, define, definition, objects, version, widget
 from tests.server.running_server import Server, causes, running_server
 

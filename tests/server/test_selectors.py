@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import BadRequest
-from datum_compute.server.conversion import Conversion
-from datum_compute.server.selectors import (
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.discovery.conversion import Conversion
+from datum_compute.server.encoding.selectors import (
     SELECTOR_LENGTH_MAX,
     TERMS_MAX,
     VALUES_MAX,
     label_requirements,
 )
-from datum_compute.store.record import Record
+from datum_compute.store.records import Record
 from tests.server.running_server import Server
 
 SECRETS = "/api/v1/namespaces/default/secrets"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.exchange import MERGE_PATCH
+from datum_compute.api.http import MERGE_PATCH
+from datum_compute.api.meta.codec import JsonObject
 from tests.server.cell_world import (
     CELL,
     CITY,

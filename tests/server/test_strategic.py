@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import BadRequest
-from datum_compute.api.exchange import STRATEGIC_PATCH
+from datum_compute.api.http import STRATEGIC_PATCH
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.server.strategic import strategically_merged
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.verbs.strategic_merge import strategically_merged
 from tests.server.running_server import WORKLOADS, Server, namespace, workload
 
 ACCOUNT = replace(NAMESPACE, kind="ServiceAccount", plural="serviceaccounts", namespaced=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.server.document import stamped
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.encoding.body import stamped
 from datum_compute.store.journal import ObjectKey
 from tests.server.running_server import WORKLOADS, Server, causes, workload
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any, cast
 
-from datum_compute.api.plane import PlaneName
-from datum_compute.server.authentication import User
+from datum_compute.api.planes import PlaneName
+from datum_compute.server.access.authentication import User
 from datum_compute.server.flowcontrol.control import SLICE_S, FlowControl, LoopWork
-from datum_compute.server.streams import OpenStreams
-from datum_compute.server.watchstream import WatchStream
+from datum_compute.server.verbs.long_requests import OpenStreams
+from datum_compute.server.verbs.watch_stream import WatchStream
 
 MATCH_S = 0.0001  # what it costs to compare one object with a selector
 

@@ -9,10 +9,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datum_compute.api.codec import decode
 from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
-from datum_compute.api.exchange import YAML
-from datum_compute.server.yamlbody import YAML_BYTES_MAX, YAML_VALUES_MAX, decoded_yaml
+from datum_compute.api.http import YAML
+from datum_compute.api.meta.codec import decode
+from datum_compute.server.encoding.body import YAML_BYTES_MAX, YAML_VALUES_MAX, decoded_yaml
 from tests.server.running_server import WORKLOADS, Server, workload
 
 HEADERS = {"content-type": YAML}

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, IP_ALLOCATION, NAMESPACE
+from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable
 from datum_compute.store.journal import Change, ObjectKey

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject, encode
 from datum_compute.api.kinds import (
     CLUSTER,
     DEPLOYMENT,
@@ -22,8 +21,9 @@ from datum_compute.api.kinds import (
     WORK,
     WORKLOAD,
 )
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
+from datum_compute.api.meta.codec import JsonObject, encode
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.planes import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.store.journal import Change, LoadedPlane, ObjectKey
 from testkit.sim.actors.users import Wanted, canary

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from testkit.sim.host import SimulatedHost
 from testkit.sim.loop import VirtualLoop, run_virtual
 from testkit.sim.network import TIMEOUT_S, Network, SimulatedWatch

@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import CONSUMER, ENTITLEMENT, NAMESPACE, PROJECT
-from datum_compute.api.plane import HUB, PLATFORM
+from datum_compute.api.planes import HUB, PLATFORM
 from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.projects import (
     i5_deleted_projects_leave_nothing,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
-from datum_compute.api.plane import HUB
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import HUB
 from datum_compute.controllers import registry
 from datum_compute.runtime.controller import Done, Outcome
 from testkit.sim.checks.invariants import WRITES_MAX, checked_reconcile, exclusion_checked

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import CLAIM, GRANT, INSTANCE
+from datum_compute.api.meta.codec import JsonObject
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, says
 
 TYPE = "compute.datumapis.com/instances"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from datum_compute.store.sqlite import SqliteJournal
 from testkit.conformance import plane as plane_conformance
 from testkit.conformance import store as store_conformance

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datum_compute.api.codec import decode, encode
+from datum_compute.api.meta.codec import decode, encode
 from datum_compute.store.dump import DumpError, dumped, undumped
-from datum_compute.store.journal import LoadedPlane, ObjectKey
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import LoadedPlane, MemoryJournal, ObjectKey
 from datum_compute.store.store import Store
 
 _TEXT = st.text(max_size=3)

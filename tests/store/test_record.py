@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, encode
+from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.store.journal import ObjectKey
-from datum_compute.store.record import indexed, record_of
+from datum_compute.store.records import indexed, record_of
 
 KEY = ObjectKey("things.example.com", "home", "one")
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "its-owner", "uid": "o-1"}

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from datum_compute.api.errors import ServiceUnavailable
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal
 from testkit.conformance.plane import put, refusal, running
 from testkit.fakes.journal import FaultyJournal
 

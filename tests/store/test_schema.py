@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from datum_compute.store.journal import JournalError, LoadedPlane
-from datum_compute.store.schema import STEPS, Step, bring_up_to_date
-from datum_compute.store.sqlite import SqliteJournal
+from datum_compute.store.sqlite import STEPS, SqliteJournal, Step, bring_up_to_date
 from testkit.conformance.plane import PLANE, contents, put, running, thing
 
 # Format 1 as release 0.1 wrote it: never to be changed with the code.
@@ -128,7 +127,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from datum_compute.store.schema import bring_up_to_date
+from datum_compute.store.sqlite import bring_up_to_date
 from tests.store.test_schema import LATER
 
 def die(connection):

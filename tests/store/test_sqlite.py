@@ -21,8 +21,7 @@ from datum_compute.store.journal import (
     LoadedPlane,
     PlaneCreated,
 )
-from datum_compute.store.schema import STEPS
-from datum_compute.store.sqlite import SqliteJournal
+from datum_compute.store.sqlite import STEPS, SqliteJournal
 from datum_compute.store.store import Store
 from testkit.conformance.plane import PLANE, contents, put, refusal, running, thing
 

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datum_compute.api.errors import ApiError, Expired
-from datum_compute.store.journal import ObjectKey
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import SELECTIONS_MAX, Store
-from datum_compute.store.watchlog import StoreEvent, Watch
+from datum_compute.store.watch_log import StoreEvent, Watch
 from testkit.conformance.plane import PLANE, THINGS, Disk, body, running, thing
 from testkit.fakes.journal import FaultyJournal
 

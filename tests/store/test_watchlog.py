@@ -8,8 +8,8 @@ import pytest
 
 from datum_compute.api.errors import Expired
 from datum_compute.store.journal import ObjectKey
-from datum_compute.store.record import Record
-from datum_compute.store.watchlog import READ_BYTES, StoreEvent, Watch, WatchLog
+from datum_compute.store.records import Record
+from datum_compute.store.watch_log import READ_BYTES, StoreEvent, Watch, WatchLog
 
 LONG_S = 3600.0
 

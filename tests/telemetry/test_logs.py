@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import project_plane
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import project_plane
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from datum_compute.runtime.worker import instrument
+from datum_compute.telemetry.context import RECONCILE, REQUEST_ID
 from datum_compute.telemetry.logs import configure_logging
-from datum_compute.telemetry.scope import RECONCILE, REQUEST_ID
 from tests.server.running_server import running_server
 
 log = logging.getLogger("datum_compute.test")

@@ -11,17 +11,16 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB, path_prefix
-from datum_compute.app.files import StateError
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB, path_prefix
+from datum_compute.app.state_directory import StateError
 from datum_compute.app.tracing import tracing
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from datum_compute.runtime.worker import instrument
+from datum_compute.telemetry.context import TRACEPARENT, Tracer
 from datum_compute.telemetry.otel import otel_tracer
-from datum_compute.telemetry.scope import TRACEPARENT
-from datum_compute.telemetry.traces import Tracer
 from tests.server.running_server import TOKEN, Server, running_server
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

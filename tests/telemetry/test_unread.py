@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from datum_compute.telemetry.unread import READER_GONE, quiet_when_unread
+from datum_compute.telemetry.broken_pipe import READER_GONE, quiet_when_unread
 
 
 def unread(main: Callable[[], int]) -> int:

@@ -9,33 +9,56 @@ line: their model says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Any
 
-from datum_compute.admission import (
-    addresses,
-    configdata,
-    customresourcedefinition,
-    entitlement,
-    event,
-    instancetype,
-    probes,
-    project,
-    rbac,
-    reservednames,
-    secret,
-    service,
-    sleeping,
-    template,
-    workload,
+from datum_compute.admission.findings import name_at_most, with_times
+from datum_compute.admission.rules import rbac, template, workload
+from datum_compute.admission.rules import services as service
+from datum_compute.admission.rules.core import (
+    CORE,
+    NEW,
+    EventRules,
+    Words,
+    docker_config_is_json,
+    fits_the_limit,
+    frozen_stays_frozen,
+    has_the_keys_of_its_type,
+    keys_are_file_names,
+    keys_differ,
+    type_is_immutable,
+    with_string_data_merged,
 )
-from datum_compute.admission.immutability import immutable_fields_stay
-from datum_compute.admission.names import name_at_most
-from datum_compute.admission.times import with_times
-from datum_compute.api.checkreport import limit_causes
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.crd import (
+    names_fit,
+    nothing_is_asked_that_is_not_supported,
+    protected_groups_are_approved,
+    versions_fit,
+    what_stays,
+    with_default_names,
+)
+from datum_compute.admission.rules.instance_type import (
+    a_new_one_is_active,
+    phase_goes_forward,
+    replacement_is_named,
+)
+from datum_compute.admission.rules.network import prefix_fits_its_family, ranges_are_prefixes
+from datum_compute.admission.rules.services import (
+    name_is_a_label,
+    named_as_its_service,
+    with_organization,
+)
+from datum_compute.admission.rules.workload import (
+    groups_come_with_users,
+    idle_times_make_sense,
+    probes_ask_one_thing,
+    sleepers_can_be_woken,
+    template_leaves_platform_names_alone,
+)
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
     CLUSTER_ROLE,
@@ -59,7 +82,97 @@ from datum_compute.api.kinds import (
     SUBNET_CLAIM,
     WORKLOAD,
 )
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import IMMUTABLE_RULE, VALIDATIONS
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.schema.derive import structural_schema
+from datum_compute.api.schema.report import limit_causes
+from datum_compute.api.schema.validate import Check, Report, compiled
+
+# --- Fields of the public API that nothing here can carry out yet: refused by name
+# Other fields that a schema does not know are dropped with a warning; these are known to mean
+# something, and a workload without them would not be what was asked for.
+
+
+_TEMPLATE = r"spec\.template\.spec\."
+_SCALE = r"spec\.placements\[\d+\]\.scaleSettings\."
+_UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
+    WORKLOAD.resource: {
+        rf"{_TEMPLATE}runtime\.virtualMachine": (
+            "virtual machines are not supported yet; describe containers in sandbox"
+        ),
+        rf"{_TEMPLATE}runtime\.class": "runtime classes are not supported yet; leave it out",
+        rf"{_TEMPLATE}volumes\[\d+\]\.disk": (
+            "disks are not supported yet; volumes come from a configMap or a secret"
+        ),
+        rf"{_TEMPLATE}networkInterfaces\[\d+\]\.networkPolicy": (
+            "network policies are not enforced yet; leave it out"
+        ),
+        rf"{_TEMPLATE}controller": "it belongs to the platform and is not part of a template",
+        rf"{_SCALE}(maxReplicas|metrics)": "autoscaling is not supported yet; set minReplicas",
+    }
+}
+
+
+def unsupported_fields(kind: KindInfo[Any], unknown: Iterable[str]) -> dict[str, Cause]:
+    """Those of the unknown fields that are refused, and why."""
+    patterns = _UNSUPPORTED.get(kind.resource, {})
+    return {
+        path: Cause(path, "FieldValueForbidden", f"Forbidden: {why}")
+        for path in unknown
+        for pattern, why in patterns.items()
+        if re.fullmatch(pattern, path)
+    }
+
+
+# --- Fields that keep their first value, for every kind: read off the rules that its schema carries
+# A real API server evaluates those rules itself; this is the same for the embedded one. As there, a
+# field is compared with its defaults filled in, so that a new default changes nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class ImmutableField:
+    path: tuple[str, ...]
+    message: str
+    check: Check
+
+    def value_in(self, obj: JsonObject) -> Any:
+        """The value with its defaults, or None where there is none."""
+        value: Any = obj
+        for name in self.path:
+            value = value.get(name) if isinstance(value, dict) else None
+        return None if value is None else self.check(value, "", Report())
+
+
+def immutable_fields_stay(
+    kind: KindInfo[Any], new: JsonObject, old: JsonObject | None
+) -> Iterable[Cause]:
+    if old is None:
+        return
+    report = Report()
+    for field in _immutable_fields(kind):
+        before, now = field.value_in(old), field.value_in(new)
+        if before is not None and now is not None and before != now:
+            said = f' (it is "{before}")' if isinstance(before, str) else ""
+            report.invalid(".".join(field.path), now, field.message + said)
+    yield from report.errors
+
+
+@cache
+def _immutable_fields(kind: KindInfo[Any]) -> tuple[ImmutableField, ...]:
+    return tuple(_found(structural_schema(kind), ()))
+
+
+def _found(schema: JsonObject, path: tuple[str, ...]) -> Iterator[ImmutableField]:
+    for rule in schema.get(VALIDATIONS, ()):
+        if rule["rule"] == IMMUTABLE_RULE:
+            yield ImmutableField(path, rule["message"], compiled(schema))
+    for name, inner in schema.get("properties", {}).items():
+        yield from _found(inner, (*path, name))
+
+
+# --- chain
+
 
 Default = Callable[[JsonObject, JsonObject | None], JsonObject]
 Validation = Callable[[JsonObject, JsonObject | None], Iterable[Cause]]
@@ -74,8 +187,8 @@ class Rules:
 _NO_RULES = Rules()
 
 
-def _event_rules(words: event.Words) -> Rules:
-    rules = event.EventRules(words)
+def _event_rules(words: Words) -> Rules:
+    rules = EventRules(words)
     return Rules(
         defaults=(rules.with_times,),
         validations=(rules.lies_with_its_object, rules.says_who_reports),
@@ -89,7 +202,7 @@ CHAIN: Mapping[str, Rules] = {
             name_at_most(63, "it becomes a label value"),
             workload.template_fits,
             workload.template_labels_are_labels,
-            reservednames.template_leaves_platform_names_alone,
+            template_leaves_platform_names_alone,
             workload.cities_are_unique,
             workload.floors_can_be_kept,
             workload.port_names_are_unique,
@@ -103,41 +216,41 @@ CHAIN: Mapping[str, Rules] = {
             template.networks_are_names,
             template.requests_are_whole,
             template.requests_fit_limits,
-            probes.probes_ask_one_thing,
-            probes.groups_come_with_users,
-            sleeping.idle_times_make_sense,
-            sleeping.sleepers_can_be_woken,
+            probes_ask_one_thing,
+            groups_come_with_users,
+            idle_times_make_sense,
+            sleepers_can_be_woken,
         ),
     ),
     CONFIG_MAP.resource: Rules(
         validations=(
-            configdata.keys_are_file_names,
-            configdata.keys_differ,
-            configdata.fits_the_limit,
-            configdata.frozen_stays_frozen,
+            keys_are_file_names,
+            keys_differ,
+            fits_the_limit,
+            frozen_stays_frozen,
         ),
     ),
     SECRET.resource: Rules(
-        defaults=(secret.with_string_data_merged,),
+        defaults=(with_string_data_merged,),
         validations=(
-            configdata.keys_are_file_names,
-            configdata.fits_the_limit,
-            configdata.frozen_stays_frozen,
-            secret.type_is_immutable,
-            secret.has_the_keys_of_its_type,
-            secret.docker_config_is_json,
+            keys_are_file_names,
+            fits_the_limit,
+            frozen_stays_frozen,
+            type_is_immutable,
+            has_the_keys_of_its_type,
+            docker_config_is_json,
         ),
     ),
-    EVENT.resource: _event_rules(event.CORE),
-    EVENTS_V1.resource: _event_rules(event.NEW),
+    EVENT.resource: _event_rules(CORE),
+    EVENTS_V1.resource: _event_rules(NEW),
     DEFINITION.resource: Rules(
-        defaults=(customresourcedefinition.with_default_names,),
+        defaults=(with_default_names,),
         validations=(
-            customresourcedefinition.names_fit,
-            customresourcedefinition.protected_groups_are_approved,
-            customresourcedefinition.nothing_is_asked_that_is_not_supported,
-            customresourcedefinition.versions_fit,
-            customresourcedefinition.what_stays,
+            names_fit,
+            protected_groups_are_approved,
+            nothing_is_asked_that_is_not_supported,
+            versions_fit,
+            what_stays,
         ),
     ),
     LEASE.resource: Rules(
@@ -171,14 +284,14 @@ CHAIN: Mapping[str, Rules] = {
     ),
     INSTANCE_TYPE.resource: Rules(
         validations=(
-            instancetype.a_new_one_is_active,
-            instancetype.phase_goes_forward,
-            instancetype.replacement_is_named,
+            a_new_one_is_active,
+            phase_goes_forward,
+            replacement_is_named,
         )
     ),
-    NETWORK.resource: Rules(validations=(addresses.ranges_are_prefixes,)),
-    SUBNET.resource: Rules(validations=(addresses.prefix_fits_its_family,)),
-    SUBNET_CLAIM.resource: Rules(validations=(addresses.prefix_fits_its_family,)),
+    NETWORK.resource: Rules(validations=(ranges_are_prefixes,)),
+    SUBNET.resource: Rules(validations=(prefix_fits_its_family,)),
+    SUBNET_CLAIM.resource: Rules(validations=(prefix_fits_its_family,)),
     SERVICE.resource: Rules(
         validations=(
             name_at_most(63, "it becomes a label value"),
@@ -197,13 +310,13 @@ CHAIN: Mapping[str, Rules] = {
         validations=(name_at_most(50, "its namespace is organization-<name>"),)
     ),
     PROJECT.resource: Rules(
-        defaults=(project.with_organization,),
+        defaults=(with_organization,),
         validations=(
             name_at_most(55, "names that are made from it have a limit of 63"),
-            project.name_is_a_label,
+            name_is_a_label,
         ),
     ),
-    ENTITLEMENT.resource: Rules(validations=(entitlement.named_as_its_service,)),
+    ENTITLEMENT.resource: Rules(validations=(named_as_its_service,)),
 }
 
 

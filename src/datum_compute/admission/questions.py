@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo
 
 
 class Write(msgspec.Struct, frozen=True):

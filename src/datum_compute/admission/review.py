@@ -10,9 +10,9 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from datum_compute.admission.patches import json_patch
-from datum_compute.api.codec import ApiStruct, DecodeError, JsonObject, encode, typed
 from datum_compute.api.errors import ApiError, BadRequest, to_status
+from datum_compute.api.meta.codec import ApiStruct, DecodeError, JsonObject, encode, typed
+from datum_compute.api.meta.json_patch import json_patch
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"

@@ -14,20 +14,65 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from datum_compute.admission.authorship import with_author
-from datum_compute.admission.chain import defaulted, faults
-from datum_compute.admission.grace import DEPRECATION_GRACE_S
-from datum_compute.admission.hookedkinds import hooked_kind
-from datum_compute.admission.questions import Answers, Question, Removal, Write
-from datum_compute.admission.reading import judged, questions_of
-from datum_compute.admission.refusal import invalid
-from datum_compute.admission.removing import objections, questions_before
+from datum_compute.admission.chain import CHAIN, defaulted, faults
+from datum_compute.admission.context_rules import (
+    READING,
+    REMOVING,
+    judged,
+    objections,
+    questions_before,
+    questions_of,
+)
+from datum_compute.admission.findings import invalid
+from datum_compute.admission.questions import Answers, Listing, May, Question, Removal, Write
 from datum_compute.admission.review import Requester, Review, allowed, mutated, refused
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.errors import ApiError, BadRequest, Cause, ServiceUnavailable, Unreachable
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.schema import structural_schema
-from datum_compute.api.structural import Check, Report, compiled, whole_object
+from datum_compute.admission.rules.controller_owned import with_author
+from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
+from datum_compute.api.errors import (
+    ApiError,
+    BadRequest,
+    Cause,
+    NotFound,
+    ServiceUnavailable,
+    Unreachable,
+)
+from datum_compute.api.kinds import KINDS
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.reviews import SUBJECT_ACCESS_REVIEW
+from datum_compute.api.schema.derive import structural_schema
+from datum_compute.api.schema.validate import Check, Report, compiled, whole_object
+from datum_compute.client.client import Client
+
+# --- Which kinds a webhook is asked about, read off the tables of rules: ours, where they have any
+# Kinds of Kubernetes and of Karmada have their own rules there. The manifests in ``deploy/webhook``
+# are made from this (``hack/write_webhooks.py``).
+
+
+def validated_kinds() -> tuple[KindInfo[Any], ...]:
+    return tuple(k for k in _own_kinds() if k.resource in CHAIN or k.resource in READING)
+
+
+def removal_is_asked_about(kind: KindInfo[Any]) -> bool:
+    return kind.resource in REMOVING
+
+
+def mutated_kinds() -> tuple[KindInfo[Any], ...]:
+    return tuple(k for k in _own_kinds() if k.resource in CHAIN and CHAIN[k.resource].defaults)
+
+
+def hooked_kind(group: str, version: str, plural: str) -> KindInfo[Any] | None:
+    place = (group, version, plural)
+    found = (k for k in validated_kinds() if (k.group, k.version, k.plural) == place)
+    return next(found, None)
+
+
+def _own_kinds() -> list[KindInfo[Any]]:
+    return [kind for kind in KINDS if not (kind.built_in or kind.partial)]
+
+
+# --- webhook
+
 
 # Well within the ten seconds that an API server waits (deploy/webhook).
 PATIENCE_S = 6.0
@@ -172,3 +217,72 @@ def _unanswered(error: Exception) -> ApiError:
     why = str(error) or "it took too long"
     message = f"what this object refers to cannot be checked now ({why}); try again"
     return ServiceUnavailable(message, retry_after_s=RETRY_S)
+
+
+# --- Answers to the questions of rules over clients: SubjectAccessReviews and lists
+# The rights are those of the user behind the write: name, uid, groups and extra claims are passed
+# on as the API server gave them. All questions are asked at once.
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLookups:
+    """``plane`` is the one that is written to; ``platform`` has the catalogue, where there is a
+    platform plane."""
+
+    plane: Client
+    platform: Client | None = None
+
+    async def answers(self, requester: Requester, questions: Sequence[Question]) -> Answers:
+        rights = [question for question in questions if isinstance(question, May)]
+        listings = [question for question in questions if isinstance(question, Listing)]
+        allowed, listed = await asyncio.gather(
+            asyncio.gather(*(self._may(requester, right) for right in rights)),
+            asyncio.gather(*(self._listed(listing) for listing in listings)),
+        )
+        return Answers(
+            allowed=dict(zip(rights, allowed, strict=True)),
+            listed=dict(zip(listings, listed, strict=True)),
+        )
+
+    async def _may(self, requester: Requester, right: May) -> bool:
+        review = access_review(requester, right)
+        answer = await self.plane.create_plain(SUBJECT_ACCESS_REVIEW, review)
+        status = answer.get("status") or {}
+        return status.get("allowed") is True and status.get("denied") is not True
+
+    async def _listed(self, listing: Listing) -> list[JsonObject]:
+        by_platform = self.platform if listing.catalogue else None
+        kept = await _all(by_platform, listing) if by_platform is not None else []
+        return kept or await _all(self.plane, listing)
+
+
+async def _all(client: Client, listing: Listing) -> list[JsonObject]:
+    """None of a kind that the plane does not serve."""
+    try:
+        return (await client.list_plain(listing.kind)).items
+    except NotFound:
+        return []
+
+
+def access_review(requester: Requester, right: May) -> JsonObject:
+    attributes = {
+        "verb": right.verb,
+        "group": right.group,
+        "resource": right.resource,
+        "namespace": right.namespace,
+        "name": right.name,
+    }
+    spec: JsonObject = {
+        "user": requester.name,
+        "uid": requester.uid,
+        "groups": list(requester.groups),
+        "extra": {key: list(values) for key, values in requester.extra.items()},
+        "resourceAttributes": {name: value for name, value in attributes.items() if value},
+    }
+    kind = SUBJECT_ACCESS_REVIEW
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {},
+        "spec": {name: value for name, value in spec.items() if value},
+    }

@@ -6,10 +6,11 @@ Set several conditions of an object at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Annotated, Final, Literal, NamedTuple
 
-from datum_compute.api.codec import ApiStruct
-from datum_compute.api.fields import keyed, says
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import keyed, says
 
 TRUE: Final = "True"
 FALSE: Final = "False"
@@ -107,3 +108,195 @@ def set_conditions(
             updated, make_condition(type_, value, generation=generation, now=now)
         )
     return updated
+
+
+# --- Every reason that Workloads, WorkloadDeployments, Instances and Servers give in a condition
+# Clients branch on these words, so they are kept in one place and never reused for another meaning.
+# A new one needs a line here and an entry in ``planning/explain/explain.py``: a test fails until
+# both are
+# there. Providers and gates of others may use words of their own; those are passed on as they are.
+
+
+class Reason(StrEnum):
+    # Nobody has looked, or it is on its way.
+    PENDING = "Pending"
+    PENDING_PROGRAMMING = "PendingProgramming"
+    PROGRAMMING_IN_PROGRESS = "ProgrammingInProgress"
+    PROVISIONING = "Provisioning"
+    STARTING = "Starting"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    SCHEDULING_GATES_PRESENT = "SchedulingGatesPresent"
+    AWAITING_CREATION = "AwaitingCreation"
+
+    # As it should be.
+    PROGRAMMED = "Programmed"
+    AVAILABLE = "Available"
+    ASLEEP = "Asleep"
+
+    NOT_OBSERVED = "NotObserved"  # the driver could not observe the machine for 30 s
+
+    # The instance cannot run as it was asked for.
+    IMAGE_UNAVAILABLE = "ImageUnavailable"
+    REGISTRY_UNREACHABLE = "RegistryUnreachable"  # it may have the image
+    INSTANCE_CRASHING = "InstanceCrashing"
+    CONFIGURATION_ERROR = "ConfigurationError"
+    UNSCHEDULABLE = "Unschedulable"  # no node of the cell takes it
+    NOT_READY = "NotReady"  # it runs, and its readiness probe or a port fails
+
+    # Quota.
+    PENDING_QUOTA = "PendingQuota"
+    PENDING_EVALUATION = "PendingEvaluation"
+    QUOTA_AVAILABLE = "QuotaAvailable"
+    QUOTA_DISABLED = "QuotaDisabled"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    QUOTA_NO_BUDGET = "QuotaNoBudget"
+    VALIDATION_FAILED = "ValidationFailed"
+    QUOTA_BACKEND_UNAVAILABLE = "QuotaBackendUnavailable"
+    QUOTA_PROJECT_NOT_FOUND = "QuotaProjectNotFound"
+    QUOTA_NAMESPACE_NOT_FOUND = "QuotaNamespaceNotFound"
+    QUOTA_MISCONFIGURED = "QuotaMisconfigured"
+    QUOTA_PROJECT_ID_UNRESOLVABLE = "QuotaProjectIDUnresolvable"
+
+    # Instance types, and workloads whose type is on its way out; nothing that runs is touched.
+    VALID = "Valid"
+    REPLACEMENT_NOT_FOUND = "ReplacementNotFound"
+    REPLACEMENT_DISABLED = "ReplacementDisabled"
+    INSTANCE_TYPE_DEPRECATED = "InstanceTypeDeprecated"
+    INSTANCE_TYPE_DISABLED = "InstanceTypeDisabled"
+
+    # Referenced ConfigMaps and Secrets.
+    READY = "Ready"
+    RESOLVING = "Resolving"
+    AWAITING_PROPAGATION = "AwaitingPropagation"
+    SOURCE_NOT_FOUND = "SourceNotFound"
+    SOURCE_UNAUTHORIZED = "SourceUnauthorized"
+    SOURCE_TOO_LARGE = "SourceTooLarge"
+    SOURCE_NAME_TOO_LONG = "SourceNameTooLong"
+    SOURCE_NAME_RESERVED = "SourceNameReserved"
+    REFERENCED_DATA_NOT_READY = "ReferencedDataNotReady"
+
+    # Network.
+    NETWORK_NOT_FOUND = "NetworkNotFound"
+    NETWORK_PROVISIONING = "NetworkProvisioning"
+    NETWORK_FAILED_TO_CREATE = "NetworkFailedToCreate"
+
+    # Deployments and workloads.
+    STABLE_INSTANCE_FOUND = "StableInstanceFound"
+    INSTANCES_PROVISIONING = "InstancesProvisioning"
+    QUOTA_NOT_GRANTED = "QuotaNotGranted"
+    REPLICAS_AVAILABLE = "ReplicasAvailable"
+    AVAILABLE_PLACEMENT_FOUND = "AvailablePlacementFound"
+    AVAILABLE_DEPLOYMENT_FOUND = "AvailableDeploymentFound"
+    NO_AVAILABLE_PLACEMENTS = "NoAvailablePlacements"
+    NO_AVAILABLE_DEPLOYMENTS = "NoAvailableDeployments"
+
+    # Rollouts.
+    ROLLING_OUT = "RollingOut"
+    ROLLOUT_COMPLETE = "RolloutComplete"
+    ROLLOUT_PAUSED = "RolloutPaused"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+
+    # Between planes.
+    NO_MATCHING_LOCATION = "NoMatchingLocation"
+    REMOVING = "Removing"
+    HELD_BY_FINALIZER = "HeldByFinalizer"
+    CELL_UNREACHABLE = "CellUnreachable"
+    AMBIGUOUS_SERVING_LOCATION = "AmbiguousServingLocation"
+    CELL_DRAINED = "CellDrained"
+
+    # Fallback cities.
+    FALLBACK_ENGAGED = "FallbackEngaged"
+    FALLBACK_EXHAUSTED = "FallbackExhausted"
+
+
+# Which cause of an Instance that is not Ready speaks first: the highest rank wins.
+INSTANCE_RANK: dict[str, int] = {
+    Reason.NETWORK_FAILED_TO_CREATE: 7,
+    Reason.CELL_UNREACHABLE: 6,
+    Reason.NOT_OBSERVED: 6,
+    Reason.IMAGE_UNAVAILABLE: 5,
+    Reason.REGISTRY_UNREACHABLE: 5,
+    Reason.INSTANCE_CRASHING: 5,
+    Reason.CONFIGURATION_ERROR: 5,
+    Reason.SOURCE_NOT_FOUND: 5,
+    Reason.SOURCE_UNAUTHORIZED: 5,
+    Reason.SOURCE_TOO_LARGE: 5,
+    Reason.SOURCE_NAME_TOO_LONG: 5,
+    Reason.SOURCE_NAME_RESERVED: 5,
+    Reason.REFERENCED_DATA_NOT_READY: 4,
+    Reason.AWAITING_PROPAGATION: 4,
+    Reason.RESOLVING: 4,
+    Reason.PENDING_QUOTA: 3,
+    Reason.NOT_READY: 2,
+    Reason.UNSCHEDULABLE: 2,
+    Reason.PROVISIONING: 1,
+}
+
+# The same for a deployment or workload of which nothing is ready.
+DEPLOYMENT_RANK: dict[str, int] = {
+    Reason.AMBIGUOUS_SERVING_LOCATION: 8,
+    Reason.NETWORK_FAILED_TO_CREATE: 7,
+    Reason.NETWORK_NOT_FOUND: 6,
+    Reason.CELL_UNREACHABLE: 6,
+    Reason.NOT_OBSERVED: 6,
+    Reason.IMAGE_UNAVAILABLE: 5,
+    Reason.REGISTRY_UNREACHABLE: 5,
+    Reason.INSTANCE_CRASHING: 5,
+    Reason.CONFIGURATION_ERROR: 5,
+    Reason.SOURCE_NOT_FOUND: 5,
+    Reason.SOURCE_UNAUTHORIZED: 5,
+    Reason.SOURCE_TOO_LARGE: 5,
+    Reason.SOURCE_NAME_TOO_LONG: 5,
+    Reason.SOURCE_NAME_RESERVED: 5,
+    Reason.REFERENCED_DATA_NOT_READY: 4,
+    Reason.QUOTA_NOT_GRANTED: 3,
+    Reason.NETWORK_PROVISIONING: 2,
+    Reason.NO_MATCHING_LOCATION: 2,
+    Reason.CELL_DRAINED: 2,
+    Reason.SCHEDULING_GATES_PRESENT: 2,
+    Reason.NOT_READY: 2,
+    Reason.INSTANCES_PROVISIONING: 1,
+}
+
+
+# --- one cause, one reason per kind of object
+
+# A denied quota has a different reason on each kind of object. All of them are part of the API.
+# QuotaGranted of an Instance has the reason of the denied claim (``as_quota_granted_reason``).
+QUOTA_DENIED_ON_INSTANCE = Reason.PENDING_QUOTA  # Ready, Programmed, Available
+QUOTA_DENIED_ON_DEPLOYMENT = Reason.QUOTA_NOT_GRANTED  # Available; also of a Workload
+QUOTA_DENIED_ON_REPLICAS = Reason.QUOTA_EXCEEDED  # ReplicasReady of a WorkloadDeployment
+QUOTA_DENIED = frozenset(
+    {QUOTA_DENIED_ON_INSTANCE, QUOTA_DENIED_ON_DEPLOYMENT, QUOTA_DENIED_ON_REPLICAS}
+)
+
+# The reason of a deployment for the Ready reason of an instance, where the two differ.
+_ON_DEPLOYMENT: dict[str, Reason] = {
+    QUOTA_DENIED_ON_INSTANCE: QUOTA_DENIED_ON_DEPLOYMENT,
+    Reason.AWAITING_PROPAGATION: Reason.REFERENCED_DATA_NOT_READY,
+    Reason.RESOLVING: Reason.REFERENCED_DATA_NOT_READY,
+}
+
+
+def as_quota_granted_reason(claim_reason: str) -> Reason:
+    """Return the reason of QuotaGranted for the reason of a denied claim."""
+    if claim_reason == Reason.VALIDATION_FAILED:
+        return Reason.VALIDATION_FAILED
+    return Reason.QUOTA_EXCEEDED
+
+
+def as_deployment_reason(instance_reason: str) -> Reason:
+    """Return the Available reason of a deployment for the Ready reason of one of its instances."""
+    if instance_reason in _ON_DEPLOYMENT:
+        return _ON_DEPLOYMENT[instance_reason]
+    if instance_reason in DEPLOYMENT_RANK:
+        return Reason(instance_reason)
+    return Reason.INSTANCES_PROVISIONING
+
+
+def as_replicas_ready_reason(instance_reason: str) -> str:
+    """Return the ReplicasReady reason of a deployment for the Ready reason of an instance."""
+    if instance_reason == QUOTA_DENIED_ON_INSTANCE:
+        return QUOTA_DENIED_ON_REPLICAS
+    return instance_reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datum_compute.api import labels
-from datum_compute.api.meta import ApiObject
+from datum_compute.api.meta.objects import ApiObject
 
 # Every one that a controller of the platform releases, or the server itself.
 PLATFORM_FINALIZERS = frozenset(

@@ -2,104 +2,90 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from datum_compute.api import (
-    allowancebucket,
-    cluster,
-    clusterpropagationpolicy,
-    clusterresourcebinding,
-    clusterrole,
-    clusterrolebinding,
-    configmap,
-    customresourcedefinition,
-    event,
-    eventsv1,
-    instance,
-    instancetype,
-    ipallocation,
-    jointoken,
-    lease,
-    location,
-    locationbinding,
-    namespace,
-    network,
-    networkbinding,
-    networkcontext,
-    organization,
-    project,
-    propagationpolicy,
-    resourcebinding,
-    resourceclaim,
-    resourcegrant,
-    resourceregistration,
-    role,
-    rolebinding,
-    secret,
-    server,
-    service,
-    serviceaccount,
-    serviceconfiguration,
-    serviceconsumer,
-    serviceentitlement,
-    subnet,
-    subnetclaim,
-    work,
-    workload,
-    workloaddeployment,
-    workloadrevision,
+from datum_compute.api.apiextensions import DEFINITION
+from datum_compute.api.compute.deployment import DEPLOYMENT
+from datum_compute.api.compute.instance import INSTANCE
+from datum_compute.api.compute.instance_type import INSTANCE_TYPE
+from datum_compute.api.compute.server import SERVER
+from datum_compute.api.compute.workload import WORKLOAD
+from datum_compute.api.compute.workload_revision import REVISION
+from datum_compute.api.core import CONFIG_MAP, LEASE, NAMESPACE, SECRET, SERVICE_ACCOUNT
+from datum_compute.api.events import EVENT, EVENTS_V1
+from datum_compute.api.karmada import (
+    BINDING,
+    CLUSTER,
+    CLUSTER_BINDING,
+    CLUSTER_POLICY,
+    POLICY,
+    WORK,
 )
-from datum_compute.api.meta import KindInfo
+from datum_compute.api.membership import JOIN_TOKEN
+from datum_compute.api.meta.fields import says
+from datum_compute.api.meta.objects import ApiObject, KindInfo
+from datum_compute.api.networking.location import LOCATION, LOCATION_BINDING
+from datum_compute.api.networking.network import (
+    IP_ALLOCATION,
+    NETWORK,
+    NETWORK_BINDING,
+    NETWORK_CONTEXT,
+    SUBNET,
+    SUBNET_CLAIM,
+)
+from datum_compute.api.quota import BUCKET, CLAIM, GRANT, REGISTRATION
+from datum_compute.api.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
+from datum_compute.api.resourcemanager import ORGANIZATION, PROJECT
+from datum_compute.api.services import CONSUMER, ENTITLEMENT, SERVICE, SERVICE_CONFIGURATION
 
-NAMESPACE = namespace.KIND
-CONFIG_MAP = configmap.KIND
-SECRET = secret.KIND
-EVENT = event.KIND
-EVENTS_V1 = eventsv1.KIND
-SERVICE_ACCOUNT = serviceaccount.KIND
-LEASE = lease.KIND
-ROLE = role.KIND
-CLUSTER_ROLE = clusterrole.KIND
-ROLE_BINDING = rolebinding.KIND
-CLUSTER_ROLE_BINDING = clusterrolebinding.KIND
-DEFINITION = customresourcedefinition.KIND
-
-WORKLOAD = workload.KIND
-DEPLOYMENT = workloaddeployment.KIND
-INSTANCE = instance.KIND
-INSTANCE_TYPE = instancetype.KIND
-REVISION = workloadrevision.KIND
-SERVER = server.KIND
-
-NETWORK = network.KIND
-NETWORK_BINDING = networkbinding.KIND
-NETWORK_CONTEXT = networkcontext.KIND
-SUBNET = subnet.KIND
-SUBNET_CLAIM = subnetclaim.KIND
-LOCATION = location.KIND
-LOCATION_BINDING = locationbinding.KIND
-IP_ALLOCATION = ipallocation.KIND
-
-REGISTRATION = resourceregistration.KIND
-GRANT = resourcegrant.KIND
-CLAIM = resourceclaim.KIND
-BUCKET = allowancebucket.KIND
-
-SERVICE = service.KIND
-SERVICE_CONFIGURATION = serviceconfiguration.KIND
-ENTITLEMENT = serviceentitlement.KIND
-CONSUMER = serviceconsumer.KIND
-
-ORGANIZATION = organization.KIND
-PROJECT = project.KIND
-
-CLUSTER = cluster.KIND
-JOIN_TOKEN = jointoken.KIND
-POLICY = propagationpolicy.KIND
-CLUSTER_POLICY = clusterpropagationpolicy.KIND
-BINDING = resourcebinding.KIND
-CLUSTER_BINDING = clusterresourcebinding.KIND
-WORK = work.KIND
+__all__ = [
+    "BINDING",
+    "BUCKET",
+    "CLAIM",
+    "CLUSTER",
+    "CLUSTER_BINDING",
+    "CLUSTER_POLICY",
+    "CLUSTER_ROLE",
+    "CLUSTER_ROLE_BINDING",
+    "CONFIG_MAP",
+    "CONSUMER",
+    "CORE_KINDS",
+    "DEFINITION",
+    "DEPLOYMENT",
+    "ENTITLEMENT",
+    "EVENT",
+    "EVENTS_V1",
+    "GRANT",
+    "INSTANCE",
+    "INSTANCE_TYPE",
+    "IP_ALLOCATION",
+    "JOIN_TOKEN",
+    "KINDS",
+    "LEASE",
+    "LOCATION",
+    "LOCATION_BINDING",
+    "NAMESPACE",
+    "NETWORK",
+    "NETWORK_BINDING",
+    "NETWORK_CONTEXT",
+    "ORGANIZATION",
+    "POLICY",
+    "PROJECT",
+    "REGISTRATION",
+    "REVISION",
+    "ROLE",
+    "ROLE_BINDING",
+    "SECRET",
+    "SERVER",
+    "SERVICE",
+    "SERVICE_ACCOUNT",
+    "SERVICE_CONFIGURATION",
+    "SUBNET",
+    "SUBNET_CLAIM",
+    "WORK",
+    "WORKLOAD",
+    "kind_of",
+]
 
 CORE_KINDS: tuple[KindInfo[Any], ...] = (
     NAMESPACE,
@@ -156,3 +142,32 @@ _BY_GROUP_KIND = {(k.api_version, k.kind): k for k in KINDS}
 
 def kind_of(api_version: str, kind: str) -> KindInfo[Any] | None:
     return _BY_GROUP_KIND.get((api_version, kind))
+
+
+# --- Kinds of Kubernetes that common clients ask for and of which this platform never has any
+# Each is served as a list that is empty, for reading only: ``kubectl cluster-info`` lists Services
+# and ends with an error where there is no such kind. Whoever writes one, and whoever lists them
+# all, is told why there are none and what to use instead (``KindInfo.none_here``).
+
+
+class CoreService(ApiObject, frozen=True, kw_only=True):
+    """A Service of Kubernetes: there are none on this platform."""
+
+    spec: Annotated[dict[str, Any], says("Nothing: there are no Services here.")] = {}
+
+
+CORE_SERVICE = KindInfo(
+    group="",
+    version="v1",
+    kind="Service",
+    plural="services",
+    model=CoreService,
+    has_status=False,
+    built_in=True,
+    none_here=(
+        "there are no Kubernetes Services on this platform; the services of its catalogue are "
+        "services.services.miloapis.com"
+    ),
+)
+
+NOTHING_HERE: tuple[KindInfo[Any], ...] = (CORE_SERVICE,)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.celljoin import CELL_JOIN
-from datum_compute.api.codec import ApiStruct
-from datum_compute.api.meta import ApiObject, KindInfo
+from datum_compute.api.membership import CELL_JOIN
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.objects import ApiObject, KindInfo
 
 AUTHORIZATION, AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
 

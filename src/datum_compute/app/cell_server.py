@@ -8,41 +8,122 @@ hub away it goes on with what it knows. Its state directory is its own: store, m
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import logging
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from random import Random
+from urllib.parse import urlsplit
 
+import msgspec
+
+from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.plane import HUB, PlaneName, path_prefix
-from datum_compute.app.auditlog import AuditLog
-from datum_compute.app.celladdress import bound_for_cell, tell_address
-from datum_compute.app.choice import build_machines, publishing_over
-from datum_compute.app.credentials import Credentials, ensure_credentials
-from datum_compute.app.files import StateError, private_directory
+from datum_compute.api.planes import HUB, PlaneName, path_prefix
+from datum_compute.app.audit_log import AuditLog
+from datum_compute.app.cell_membership import (
+    HubToken,
+    Membership,
+    MembershipFiles,
+    keep_renewed,
+    renew,
+)
+from datum_compute.app.certificates import ensure_certificate
+from datum_compute.app.cluster_members import UpstreamProjects
+from datum_compute.app.driver_selection import build_machines, publishing_over
+from datum_compute.app.environment import Ports, real_ports
 from datum_compute.app.heartbeat import Heartbeat
-from datum_compute.app.hubtoken import HubToken
-from datum_compute.app.kubeconfig import write_kubeconfigs
-from datum_compute.app.membership import Membership, MembershipFiles
+from datum_compute.app.manager_connections import opener
 from datum_compute.app.metrics import process_registry
-from datum_compute.app.outside import opener
-from datum_compute.app.ports import Ports, real_ports
-from datum_compute.app.renewal import keep_renewed
-from datum_compute.app.serving import Beside, Serving, run_process, serve_until
-from datum_compute.app.settings import CellSettings, cell_settings
-from datum_compute.app.signingkey import ensure_signer
-from datum_compute.app.statefiles import demand_database
-from datum_compute.app.tls import ensure_certificate
-from datum_compute.app.upstream import UpstreamProjects
-from datum_compute.app.wiring import MANAGER_AGENT, Layout, Platform, Safeguards
+from datum_compute.app.platform import MANAGER_AGENT, Layout, Platform, Safeguards
+from datum_compute.app.process import Beside, Serving, bound_socket, run_process, serve_until
+from datum_compute.app.settings.settings import CellSettings, cell_settings
+from datum_compute.app.state_credentials import (
+    Credentials,
+    ensure_credentials,
+    ensure_signer,
+    write_kubeconfigs,
+)
+from datum_compute.app.state_directory import (
+    StateError,
+    demand_database,
+    private_directory,
+    remembered_port,
+)
 from datum_compute.client.client import Client
 from datum_compute.controllers import registry
 from datum_compute.planes.planes import hub_label_scope
+from datum_compute.server.http.listen import bind_listener
 from datum_compute.store.sqlite import SqliteJournal
-from datum_compute.telemetry.traces import Tracer
-from datum_compute.telemetry.unread import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import quiet_when_unread
+from datum_compute.telemetry.context import Tracer
+
+# --- Where the hub reaches a cell, and what happens when that port is taken
+# A cell on the loopback address takes another port and tells the hub, with its own credential. One
+# that was given a name for others does not: whatever leads to its port, a firewall or a forwarding,
+# knows that port only, so it refuses to start until the port is free or it joins with another one.
+
+
+AGAIN_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+def bound_for_cell(
+    state: Path, membership: Membership, wanted: int, listen: str
+) -> tuple[socket.socket, Membership]:
+    """The socket of the cell, and the membership with the address that it has there."""
+    if not _is_on_loopback(membership):
+        return _bound_as_joined(state, membership, wanted, listen), membership
+    bound = bound_socket(state, wanted, listen)
+    parts = urlsplit(membership.endpoint)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    there = parts._replace(netloc=f"{host}:{bound.getsockname()[1]}").geturl()
+    return bound, msgspec.structs.replace(membership, endpoint=there)
+
+
+def _bound_as_joined(
+    state: Path, membership: Membership, wanted: int, listen: str
+) -> socket.socket:
+    port = wanted or remembered_port(state) or urlsplit(membership.endpoint).port or 443
+    try:
+        return bind_listener(port, listen)
+    except OSError as error:
+        why = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        raise StateError(
+            f"port {port} of {listen} cannot be used ({why.strerror or why}), and the hub reaches "
+            f"this cell at {membership.endpoint}; free the port, or join again with a new token "
+            "and another --port"
+        ) from error
+
+
+def _is_on_loopback(membership: Membership) -> bool:
+    host = urlsplit(membership.endpoint).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def tell_address(hub: Client, files: MembershipFiles, membership: Membership) -> None:
+    """Until the hub knows the address. The file says the old one until then, so that a cell that
+    ends before is told apart from one that is known."""
+    while files.read() != membership:
+        try:
+            await renew(hub, files, membership, endpoint=membership.endpoint)
+            _log.info("the hub was told that this cell is at %s now", membership.endpoint)
+        except (ApiError, Unreachable) as error:
+            _log.warning("the hub cannot be told that this cell has another port: %s", error)
+            await asyncio.sleep(AGAIN_S)
+
+
+# --- cell server
+
 
 TOKENS = "tokens.json"
 

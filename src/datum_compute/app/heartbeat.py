@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from datum_compute.api.cluster import CREDENTIALS_NAMESPACE, ResourceSummary
-from datum_compute.api.codec import JsonObject, plain
+from datum_compute.api.core import Lease, LeaseSpec
 from datum_compute.api.errors import ApiError, Conflict, NotFound, Unreachable
+from datum_compute.api.karmada import CREDENTIALS_NAMESPACE, ResourceSummary
 from datum_compute.api.kinds import CLUSTER, LEASE
-from datum_compute.api.lease import Lease, LeaseSpec
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import PlaneName, member_name
+from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import PlaneName, member_name
 from datum_compute.client.client import Client
-from datum_compute.server.health import version_info
+from datum_compute.server.discovery.discovery import version_info
 
 KUBERNETES_VERSION: str = version_info()["gitVersion"]
 # A Lease that was not renewed for so many heartbeats is of a cell that nobody has heard of since.

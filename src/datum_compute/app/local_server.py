@@ -17,38 +17,51 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, path_prefix, project_plane
-from datum_compute.app.auditlog import AuditLog
-from datum_compute.app.chaos import Chaos
-from datum_compute.app.choice import build_machines, publishing_over
-from datum_compute.app.credentials import Credentials, ensure_credentials, with_projects
-from datum_compute.app.files import private_directory
-from datum_compute.app.gateway.ways import CellWays
+from datum_compute.api.planes import (
+    HUB,
+    PLATFORM,
+    PlaneName,
+    cell_plane,
+    path_prefix,
+    project_plane,
+)
+from datum_compute.app.audit_log import AuditLog
+from datum_compute.app.backup.restore import finish_restore
+from datum_compute.app.certificates import certify, ensure_certificate
+from datum_compute.app.cluster_members import Members, Relay, Unengaged
+from datum_compute.app.driver_selection import Machines, build_machines, publishing_over
+from datum_compute.app.environment import Ports, real_ports
+from datum_compute.app.fault_injection import Chaos
 from datum_compute.app.heartbeat import tell_of_own_cells
-from datum_compute.app.kubeconfig import write_kubeconfigs
-from datum_compute.app.lastrun import remember_cells, remembered_cells
-from datum_compute.app.machines import Machines
-from datum_compute.app.members import Members, Relay, Unengaged
+from datum_compute.app.manager_connections import opener
 from datum_compute.app.metrics import process_registry
-from datum_compute.app.outside import opener
-from datum_compute.app.ports import Ports, real_ports
-from datum_compute.app.restoring import finish_restore
-from datum_compute.app.serving import Serving, bound_socket, run_process, serve_until
-from datum_compute.app.settings import LocalSettings, local_settings
-from datum_compute.app.signingkey import ensure_signer
-from datum_compute.app.statefiles import demand_database
-from datum_compute.app.tls import certify, ensure_certificate
-from datum_compute.app.wiring import EVERYTHING, MANAGER_AGENT, Layout, Platform, Safeguards
+from datum_compute.app.platform import EVERYTHING, MANAGER_AGENT, Layout, Platform, Safeguards
+from datum_compute.app.process import Serving, bound_socket, run_process, serve_until
+from datum_compute.app.settings.settings import LocalSettings, local_settings
+from datum_compute.app.state_credentials import (
+    Credentials,
+    ensure_credentials,
+    ensure_signer,
+    with_projects,
+    write_kubeconfigs,
+)
+from datum_compute.app.state_directory import (
+    demand_database,
+    private_directory,
+    remember_cells,
+    remembered_cells,
+)
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
+from datum_compute.gateway.cells import CellWays
 from datum_compute.runtime.controller import Controller
-from datum_compute.server.access.certificates import Requested
-from datum_compute.server.access.joining import Certified
+from datum_compute.server.access.cell_join import Certified
+from datum_compute.server.access.client_certificates import Requested
 from datum_compute.store.sqlite import SqliteJournal
-from datum_compute.telemetry.traces import Tracer
-from datum_compute.telemetry.unread import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import quiet_when_unread
+from datum_compute.telemetry.context import Tracer
 
 PROJECT = project_plane("default")
 CELLS = tuple(cell_plane(city) for city in ("dfw", "iad", "lhr", "syd"))

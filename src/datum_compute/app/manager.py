@@ -24,37 +24,36 @@ from prometheus_client import CollectorRegistry
 
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB, PlaneName, member_name, path_prefix, plane_role
-from datum_compute.app.discovery_settings import MILO
-from datum_compute.app.featuregates import open_gates
-from datum_compute.app.files import StateError, private_directory
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB, PlaneName, member_name, path_prefix, plane_role
+from datum_compute.app.cluster_members import Members, unoffered
+from datum_compute.app.driver_selection import simulated_driver
+from datum_compute.app.environment import Ports, real_ports
+from datum_compute.app.gateway_server import Surroundings, open_gateway
 from datum_compute.app.heartbeat import Heartbeat, version_of
-from datum_compute.app.loop import run_until_stopped
-from datum_compute.app.machines import simulated_driver
-from datum_compute.app.manager_gateway import Surroundings, open_gateway
-from datum_compute.app.members import Members, unoffered
-from datum_compute.app.metrics import health_pages, metrics_pages, pages_port, process_registry
-from datum_compute.app.pods import ClientPods
-from datum_compute.app.ports import Ports, real_ports
-from datum_compute.app.reached_planes import (
+from datum_compute.app.manager_connections import (
     Connections,
     is_single_cluster,
     leases_of,
     project_paths,
     reached_planes,
 )
-from datum_compute.app.settings import ManagerSettings, manager_settings
+from datum_compute.app.metrics import health_pages, metrics_pages, pages_port, process_registry
+from datum_compute.app.platform import build_manager, build_recorder
+from datum_compute.app.pod_client import ClientPods
+from datum_compute.app.process import run_until_stopped
+from datum_compute.app.settings.flags import MILO, open_gates
+from datum_compute.app.settings.settings import ManagerSettings, manager_settings
+from datum_compute.app.state_directory import StateError, private_directory
+from datum_compute.app.tls_listener import webhook_port
 from datum_compute.app.tracing import tracing
 from datum_compute.app.webhook import WebhookDispatcher
-from datum_compute.app.webhook_port import webhook_port
-from datum_compute.app.wiring import build_manager, build_recorder
+from datum_compute.client.auth.connection import Connection
+from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client
 from datum_compute.client.client import Client
-from datum_compute.client.connecting import open_transport
-from datum_compute.client.connection import Connection
-from datum_compute.client.credentials import Outside
-from datum_compute.client.kubeconfig import KubeconfigError, build_client
-from datum_compute.client.transport import Transport
+from datum_compute.client.connect import open_transport
+from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import Driver, FencedDriver
@@ -70,9 +69,9 @@ from datum_compute.runtime.leader_election import (
     lead_all,
 )
 from datum_compute.runtime.manager import Manager
+from datum_compute.telemetry.broken_pipe import quiet_when_unread
+from datum_compute.telemetry.context import Tracer
 from datum_compute.telemetry.logs import configure_logging
-from datum_compute.telemetry.traces import Tracer
-from datum_compute.telemetry.unread import quiet_when_unread
 
 # Together less than the five seconds that a stop may take.
 FINISH_S, STOP_S = 2.0, 2.5

@@ -20,8 +20,8 @@ from datum_compute.api.kinds import (
     ENTITLEMENT,
     WORKLOAD,
 )
-from datum_compute.api.meta import KindInfo, Ref, ref_of
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, member_name, plane_role
+from datum_compute.api.meta.objects import KindInfo, Ref, ref_of
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName, member_name, plane_role
 from datum_compute.client.client import Client
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.planes.catalogue import ensure_network, release_project

@@ -8,8 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from datum_compute import __version__
-from datum_compute.app.files import StateError
-from datum_compute.telemetry.traces import Tracer
+from datum_compute.app.state_directory import StateError
+from datum_compute.telemetry.context import Tracer
 
 _SIGNAL_PATH = "/v1/traces"
 

@@ -13,12 +13,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from datum_compute.admission.clientlookups import ClientLookups
-from datum_compute.admission.grace import DEPRECATION_GRACE_S
 from datum_compute.admission.questions import Answers, Question
 from datum_compute.admission.review import Requester, Review, read_review, refused
-from datum_compute.admission.webhook import Webhook
-from datum_compute.api.codec import JsonObject
+from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
+from datum_compute.admission.webhook import ClientLookups, Webhook
 from datum_compute.api.errors import (
     ApiError,
     BadRequest,
@@ -28,12 +26,13 @@ from datum_compute.api.errors import (
     ServiceUnavailable,
     UnsupportedMediaType,
 )
-from datum_compute.api.exchange import JSON, Request, Response
-from datum_compute.api.plane import PLATFORM, PlaneName, plane_role
+from datum_compute.api.http import JSON, Request, Response
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import PLATFORM, PlaneName, plane_role
 from datum_compute.client.client import Client
-from datum_compute.server.answer import error_answer, json_answer, text_answer
-from datum_compute.server.document import as_object, decoded_json
-from datum_compute.server.negotiation import content_type
+from datum_compute.server.encoding.body import as_object, decoded_json
+from datum_compute.server.encoding.request_options import content_type
+from datum_compute.server.encoding.responses import error_answer, json_answer, text_answer
 
 PARENT_TYPE, PARENT_NAME = "iam.miloapis.com/parent-type", "iam.miloapis.com/parent-name"
 

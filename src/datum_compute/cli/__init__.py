@@ -20,7 +20,7 @@ def main() -> int:
     """Console script; the exit code is the answer (table in ``errors.py``)."""
     from datum_compute.cli.context import process_surroundings
     from datum_compute.cli.entry import run
-    from datum_compute.telemetry.unread import quiet_when_unread
+    from datum_compute.telemetry.broken_pipe import quiet_when_unread
 
     surroundings, arguments = process_surroundings()
     return quiet_when_unread(run)(arguments, surroundings)

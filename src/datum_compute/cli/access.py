@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import click
 
-from datum_compute.api.codec import JsonObject, plain
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import ENTITLEMENT
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.access_gate import await_state, late, read_access, request_access
 from datum_compute.cli.access_state import WORDS, Access, AccessState, next_step, refusal
 from datum_compute.cli.errors import StoppedError, TimedOutError, UnavailableError

@@ -10,14 +10,13 @@ from __future__ import annotations
 from contextlib import suppress
 
 from datum_compute.api.errors import AlreadyExists, Forbidden, Invalid, NotFound
-from datum_compute.api.fields import LocalReference
 from datum_compute.api.kinds import ENTITLEMENT, SERVICE
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.quotametrics import SERVICE as SERVICE_OBJECT
-from datum_compute.api.quotametrics import SERVICE_NAME
-from datum_compute.api.service import Service
-from datum_compute.api.serviceentitlement import ServiceEntitlement, ServiceEntitlementSpec
-from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.api.meta.fields import LocalReference
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.quota import SERVICE as SERVICE_OBJECT
+from datum_compute.api.quota import SERVICE_NAME
+from datum_compute.api.services import Service, ServiceEntitlement, ServiceEntitlementSpec
 from datum_compute.cli.access_state import (
     TITLE,
     Access,

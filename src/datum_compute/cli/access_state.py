@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from datum_compute.api.conditions import find_condition
-from datum_compute.api.serviceentitlement import ServiceEntitlement
+from datum_compute.api.services import ServiceEntitlement
 from datum_compute.cli.errors import (
     DeniedError,
     NotEnabledError,

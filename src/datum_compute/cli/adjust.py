@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from datum_compute.api.codec import JsonObject, copied
+from datum_compute.api.meta.codec import JsonObject, copied
 from datum_compute.cli.access_gate import ensure_access
 from datum_compute.cli.deployment import Settings, finish, say_written
 from datum_compute.cli.errors import MissingError

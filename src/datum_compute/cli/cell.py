@@ -12,15 +12,14 @@ from pathlib import Path
 import click
 
 from datum_compute.api.errors import ApiError, Forbidden, Unauthorized, Unreachable
-from datum_compute.api.jointoken import JoinToken, JoinTokenSpec
 from datum_compute.api.kinds import JOIN_TOKEN
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.timestamps import timestamp
-from datum_compute.app.credentials import new_join_token
-from datum_compute.app.files import StateError
-from datum_compute.app.front.port import HOST
-from datum_compute.app.joining import Joining
-from datum_compute.app.joining import join as joined
+from datum_compute.api.membership import JoinToken, JoinTokenSpec
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.app.cell_membership import Joining
+from datum_compute.app.cell_membership import join as joined
+from datum_compute.app.state_credentials import new_join_token
+from datum_compute.app.state_directory import StateError
 from datum_compute.cli.cell_token import read_token
 from datum_compute.cli.cells import drain, leave, list_cells, undrain
 from datum_compute.cli.context import Surroundings
@@ -28,6 +27,7 @@ from datum_compute.cli.errors import ForbiddenError, OtherError, explained
 from datum_compute.cli.options import connection_options, output_option, parse_duration
 from datum_compute.cli.output import build_output
 from datum_compute.cli.session import Session, run_loop, run_on_hub
+from datum_compute.server.http.listen import HOST
 
 
 @click.group(short_help="Let cells join, drain them, let them leave.", invoke_without_command=True)

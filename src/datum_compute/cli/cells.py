@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 import click
 
-from datum_compute.api.cellidentity import DRAINED
-from datum_compute.api.cluster import CREDENTIALS_NAMESPACE, NO_SCHEDULE, Cluster
-from datum_compute.api.codec import JsonObject, plain
 from datum_compute.api.conditions import TRUE, find_condition
+from datum_compute.api.core import Lease
 from datum_compute.api.errors import Forbidden, NotFound
-from datum_compute.api.identity import execution_namespace
+from datum_compute.api.karmada import CREDENTIALS_NAMESPACE, NO_SCHEDULE, Cluster
 from datum_compute.api.kinds import CLUSTER, INSTANCE, LEASE, WORK
 from datum_compute.api.labels import CELL, FORCED_LEAVE, TOPOLOGY_CITY
-from datum_compute.api.lease import Lease
-from datum_compute.api.meta import Ref
+from datum_compute.api.membership import DRAINED
+from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import execution_namespace
 from datum_compute.cli.errors import ConflictError, MissingError
 from datum_compute.cli.listing import Column, Listing, list_options, print_listing
 from datum_compute.cli.naming import named

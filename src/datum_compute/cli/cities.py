@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.conditions import TRUE, Condition, find_condition
-from datum_compute.api.fields import CITY_CODE_KEY
 from datum_compute.api.kinds import LOCATION_BINDING
-from datum_compute.api.locationbinding import LocationBinding
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.fields import CITY_CODE_KEY
+from datum_compute.api.networking.location import LocationBinding
 from datum_compute.cli.listing import Column, Listing, list_options, print_listing
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.session import Session, run_in_session

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datum_compute.api.conditions import FALSE, Condition, find_condition
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.conditions import FALSE, Condition, Reason, find_condition
 from datum_compute.api.errors import Forbidden, NotFound
-from datum_compute.api.identity import normalized_city
 from datum_compute.api.kinds import LOCATION_BINDING
-from datum_compute.api.reasons import Reason
-from datum_compute.api.workload import Workload
+from datum_compute.api.planes import normalized_city
 from datum_compute.cli.cities import city_of
 from datum_compute.cli.observe import Observed
 from datum_compute.cli.output import one_line

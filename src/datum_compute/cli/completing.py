@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from datum_compute.api.meta import KindInfo
+    from datum_compute.api.meta.objects import KindInfo
     from datum_compute.cli.session import Session
 
 

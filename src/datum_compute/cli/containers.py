@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.instance import Container, EnvVar, TemplateSpec
+from datum_compute.api.compute.instance import Container, EnvVar, TemplateSpec
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.guesses import named_hint
 from datum_compute.cli.output import Output, one_line

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, TextIO
 from datum_compute.cli.patience import Patience
 
 if TYPE_CHECKING:
-    from datum_compute.client.kubeconfig import Connection
-    from datum_compute.client.transport import Transport
+    from datum_compute.client.auth.kubeconfig import Connection
+    from datum_compute.client.transport.interface import Transport
 
     OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]
 
@@ -108,8 +108,8 @@ def _open_browser(address: str) -> bool:
 
 
 def open_http_transport(connection: Connection) -> AbstractAsyncContextManager[Transport]:
-    from datum_compute.client.connecting import open_transport
-    from datum_compute.client.credentials import Outside
+    from datum_compute.client.auth.credentials import Outside
+    from datum_compute.client.connect import open_transport
 
     outside = Outside(
         environ=os.environ,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import ApiError
-from datum_compute.api.gatewaypaths import instance_path
+from datum_compute.api.gateway import instance_path
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.listing import print_document
 from datum_compute.cli.output import one_line
 from datum_compute.cli.session import Session

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.completing import city_names, instance_type_names, workload_names
 from datum_compute.cli.deployment import Settings, deploy_targets
 from datum_compute.cli.edits import Flags, Target, flags_edit, manifest_edit

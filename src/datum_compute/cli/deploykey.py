@@ -12,8 +12,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, copied, sorted_bytes
 from datum_compute.api.labels import DEPLOY
+from datum_compute.api.meta.codec import JsonObject, copied, sorted_bytes
 from datum_compute.cli.errors import ConflictError, UsageError
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import AlreadyExists, NotFound
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta import Ref
-from datum_compute.api.workload import Workload
+from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.access_gate import ensure_access
 from datum_compute.cli.deploykey import DeployKey, deploy_key, done_before
 from datum_compute.cli.edits import Target

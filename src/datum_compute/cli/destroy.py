@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.conditions import Reason
 from datum_compute.api.errors import ApiError, NotFound
-from datum_compute.api.event import DELETION_UNCONFIRMED, Event
+from datum_compute.api.events import DELETION_UNCONFIRMED, Event
 from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
-from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.api.reasons import Reason
-from datum_compute.api.workload import Workload
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
 from datum_compute.cli.errors import StoppedError, TimedOutError
 from datum_compute.cli.naming import workload_argument
 from datum_compute.cli.observe import Observed, belongs_to, find_workload, observe

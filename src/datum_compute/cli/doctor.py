@@ -8,8 +8,8 @@ from typing import Literal
 
 import click
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.conditions import TRUE, find_condition
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.conditions import TRUE, Reason, find_condition
 from datum_compute.api.errors import ApiError, Forbidden, Unauthorized, Unreachable
 from datum_compute.api.kinds import (
     BUCKET,
@@ -20,10 +20,9 @@ from datum_compute.api.kinds import (
     NETWORK,
     WORKLOAD,
 )
-from datum_compute.api.quotametrics import QUOTA_NAMESPACE
-from datum_compute.api.reasons import Reason
-from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.api.workload import Workload
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.quota import QUOTA_NAMESPACE
 from datum_compute.cli.access_gate import read_access
 from datum_compute.cli.access_state import WORDS, AccessState, next_step
 from datum_compute.cli.cities import city_of

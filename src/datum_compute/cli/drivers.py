@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import ApiError
-from datum_compute.api.gatewaypaths import drivers_path
+from datum_compute.api.gateway import drivers_path
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.output import one_line
 from datum_compute.cli.planegateway import PlaneGateway
 from datum_compute.client.client import Client

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, copied
-from datum_compute.api.identity import normalized_city
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import RESTARTED_AT
+from datum_compute.api.meta.codec import JsonObject, copied
+from datum_compute.api.planes import normalized_city
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.manifest import with_defaults
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.event import Event
+from datum_compute.api.events import Event
 from datum_compute.api.kinds import EVENT
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.completing import workload_names
 from datum_compute.cli.listing import Column, Listing, list_options, print_listing
 from datum_compute.cli.naming import named

@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 
 import click
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.conditions import TRUE
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.conditions import TRUE, Reason
 from datum_compute.api.errors import NotFound
-from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.meta import Ref
-from datum_compute.api.reasons import Reason
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.crashes import ends_of, print_ends, print_gone
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.instances import located

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import CHANGED_BY, DEPLOY
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.naming import workload_argument
 from datum_compute.cli.observe import find_workload
 from datum_compute.cli.options import connection_options, output_option

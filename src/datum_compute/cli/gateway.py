@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from datum_compute.api.errors import Forbidden, NotFound
-from datum_compute.api.gatewaypaths import NO_PROCESS
+from datum_compute.api.gateway import NO_PROCESS
 from datum_compute.cli.errors import OtherError
 from datum_compute.cli.planegateway import knows_no_gateway
 from datum_compute.cli.session import Session

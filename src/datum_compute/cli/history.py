@@ -10,12 +10,12 @@ from difflib import get_close_matches
 
 import click
 
-from datum_compute.api.changes import render_changes
-from datum_compute.api.codec import JsonObject, canonical
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.kinds import REVISION
 from datum_compute.api.labels import WORKLOAD_NAME
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.api.meta.codec import JsonObject, canonical
+from datum_compute.api.object_diff import render_changes
 from datum_compute.cli.completing import workload_names
 from datum_compute.cli.difference import errors_above_1, print_difference
 from datum_compute.cli.errors import MissingError, UsageError

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.instance import Container
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import ApiError, NotFound, ServiceUnavailable
-from datum_compute.api.gatewaypaths import NO_PROCESS, images_path
-from datum_compute.api.instance import Container
-from datum_compute.api.workload import Workload
+from datum_compute.api.gateway import NO_PROCESS, images_path
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.errors import ForbiddenError, MissingError, UsageError
 from datum_compute.cli.output import one_line
 from datum_compute.cli.session import Session

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.instancetype import InstanceType
+from datum_compute.api.compute.instance_type import InstanceType
 from datum_compute.api.kinds import INSTANCE_TYPE
-from datum_compute.api.quantities import mebibytes, millicores
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.quantity import mebibytes, millicores
 from datum_compute.cli.listing import Column, Listing, list_options, print_listing
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.session import Session, run_in_session

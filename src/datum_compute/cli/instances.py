@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import click
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.instance import Instance, SchedulingGate
 from datum_compute.api.errors import NotFound
-from datum_compute.api.identity import normalized_city
-from datum_compute.api.instance import Instance, SchedulingGate
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.labels import CELL, WORKLOAD_UID
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import normalized_city
 from datum_compute.cli.completing import city_names, workload_names
 from datum_compute.cli.containers import container_documents, print_containers
 from datum_compute.cli.crashes import ends_of, print_ends, print_gone

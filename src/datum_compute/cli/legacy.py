@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 
-from datum_compute.api.codec import DecodeError, JsonObject, typed
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.errors import Forbidden, NotFound
 from datum_compute.api.kinds import CONFIG_MAP
-from datum_compute.api.meta import Ref
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.api.meta.codec import DecodeError, JsonObject, typed
+from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.session import Session
 
 PREFIX = "legacy-"

@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 
 import click
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.jsonpath import compiled_path, value_at
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.json_path import compiled_path, value_at
 from datum_compute.cli.options import F
 from datum_compute.cli.output import Output, one_line, render_json
 

@@ -1,6 +1,6 @@
 """``local backup FILE`` and ``local restore FILE``: the whole platform as one file, and back.
 
-A platform that runs is asked for its state (server/backup.py): it goes on working, and what it
+A platform that runs is asked for its state (server/api_server.py): it goes on working, and what it
 answers is of one moment over all its planes. One that does not run is read from its directory.
 Cells with processes of their own are read after the hub: whatever one of them has then that the hub
 does not know of, the hub removes after a restore.
@@ -16,13 +16,12 @@ from pathlib import Path
 import click
 
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.plane import PLATFORM, PlaneName, cell_plane
-from datum_compute.api.timestamps import timestamp
-from datum_compute.app.archive import Archive, ArchiveError, Part, read_archive
-from datum_compute.app.backup import check_objects, make_backup, read_planes
-from datum_compute.app.filecheck import check_files
-from datum_compute.app.restoring import finish_restore, holding, is_interrupted, restore
-from datum_compute.app.statefiles import kept_files
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import PLATFORM, PlaneName, cell_plane
+from datum_compute.app.backup.archive import Archive, ArchiveError, Part, read_archive
+from datum_compute.app.backup.backup import check_files, check_objects, make_backup, read_planes
+from datum_compute.app.backup.restore import finish_restore, holding, is_interrupted, restore
+from datum_compute.app.state_directory import kept_files
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.errors import MissingError, OtherError, UsageError, explained
 from datum_compute.cli.local_options import state_dir_option
@@ -33,8 +32,8 @@ from datum_compute.cli.platform_process import find_running, prepare_state_dir
 from datum_compute.cli.platform_state import holds_a_platform
 from datum_compute.cli.prompt import confirm
 from datum_compute.cli.session import run_loop
-from datum_compute.client.kubeconfig import KubeconfigError, build_client, connection_of
-from datum_compute.client.kubeconfig_files import load_kubeconfig
+from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client, connection_of
+from datum_compute.client.auth.kubeconfig_files import load_kubeconfig
 from datum_compute.store.dump import DumpError, undumped
 from datum_compute.store.journal import JournalError, LoadedPlane
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import click
 
-from datum_compute.api.codec import DecodeError
-from datum_compute.api.plane import HUB, cell_plane
+from datum_compute.api.meta.codec import DecodeError
+from datum_compute.api.planes import HUB, cell_plane
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.local_options import parse_short, state_dir_option
@@ -24,7 +24,12 @@ from datum_compute.cli.naming import named
 from datum_compute.cli.options import F, output_option, parse_duration
 from datum_compute.cli.output import build_output
 from datum_compute.cli.platform_process import find_running
-from datum_compute.client.troubled import Trouble, Troubles, decoded_troubles, encoded_troubles
+from datum_compute.client.transport.faults import (
+    Trouble,
+    Troubles,
+    decoded_troubles,
+    encoded_troubles,
+)
 
 FILE = "chaos.json"
 _CRASH_S = 5

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import click
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import ApiError, Forbidden, NotFound, Unreachable
 from datum_compute.api.kinds import ORGANIZATION, PROJECT, SERVICE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PLATFORM, path_prefix, plane_role, project_plane, split_path
-from datum_compute.api.quotametrics import SERVICE_NAME
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import PLATFORM, path_prefix, plane_role, project_plane, split_path
+from datum_compute.api.quota import SERVICE_NAME
 from datum_compute.cli.context import KUBECONFIG, Surroundings
 from datum_compute.cli.errors import (
     FailedError,
@@ -41,15 +41,15 @@ from datum_compute.cli.output import Output, build_output, render_count
 from datum_compute.cli.platform_process import find_running
 from datum_compute.cli.prompt import confirm
 from datum_compute.cli.session import run_loop
-from datum_compute.client.client import Client
-from datum_compute.client.connection import Connection
-from datum_compute.client.kubeconfig import (
+from datum_compute.client.auth.connection import Connection
+from datum_compute.client.auth.kubeconfig import (
     Kubeconfig,
     KubeconfigError,
     build_client,
     connection_of,
     load_kubeconfig,
 )
+from datum_compute.client.client import Client
 
 
 @dataclass(frozen=True, slots=True)

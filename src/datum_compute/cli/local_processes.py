@@ -15,19 +15,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import is_true
-from datum_compute.api.jointoken import JoinToken, JoinTokenSpec
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER, JOIN_TOKEN
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import HUB
-from datum_compute.api.timestamps import timestamp
-from datum_compute.app.credentials import new_join_token
-from datum_compute.app.files import StateError
-from datum_compute.app.joining import Joining, join
-from datum_compute.app.kubeconfig import CELLS_DIRECTORY, merge_cells
-from datum_compute.app.lastrun import remembered_cells
-from datum_compute.app.membership import MembershipFiles
+from datum_compute.api.membership import JoinToken, JoinTokenSpec
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import HUB
+from datum_compute.app.cell_membership import Joining, MembershipFiles, join
+from datum_compute.app.state_credentials import CELLS_DIRECTORY, merge_cells, new_join_token
+from datum_compute.app.state_directory import StateError, remembered_cells
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.errors import OtherError, TimedOutError, UsageError
 from datum_compute.cli.local_wishes import Wishes
@@ -39,9 +36,9 @@ from datum_compute.cli.platform_process import (
     start_detached,
     stop,
 )
+from datum_compute.client.auth.connection import Connection
+from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.connection import Connection
-from datum_compute.client.kubeconfig import build_client, connection_of, load_kubeconfig
 
 USUAL = ("dfw", "iad", "lhr", "syd")
 TOKEN_S = 300

@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from datum_compute import __version__
-from datum_compute.api.cluster import Cluster
-from datum_compute.api.codec import decode
 from datum_compute.api.conditions import TRUE, find_condition
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.exchange import Request
+from datum_compute.api.http import Request
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER
-from datum_compute.api.plane import HUB, cell_plane, plane_role
+from datum_compute.api.meta.codec import decode
+from datum_compute.api.planes import HUB, cell_plane, plane_role
 from datum_compute.cli.context import Surroundings, default_state_dir
 from datum_compute.cli.drivers import Driver, read_drivers, sentences
 from datum_compute.cli.errors import MissingError
@@ -27,11 +27,11 @@ from datum_compute.cli.options import output_option
 from datum_compute.cli.output import Output, build_output
 from datum_compute.cli.platform_process import Running, find_running, is_ready, stands_still
 from datum_compute.cli.session import run_loop
+from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client, connection_of
+from datum_compute.client.auth.kubeconfig_files import load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.http import HttpTransport
-from datum_compute.client.kubeconfig import KubeconfigError, build_client, connection_of
-from datum_compute.client.kubeconfig_files import load_kubeconfig
-from datum_compute.client.transport import Timeouts
+from datum_compute.client.transport.interface import Timeouts
+from datum_compute.client.transport.proxied import HttpTransport
 
 _ENGINE_S = 10
 ANSWERS, SILENT, UNKNOWN = "answers", "silent", "unknown"

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from datum_compute.api.plane import member_name
-from datum_compute.app.files import StateError
-from datum_compute.app.lastrun import remembered_cells, remembered_driver
+from datum_compute.api.planes import member_name
+from datum_compute.app.state_directory import StateError, remembered_cells, remembered_driver
 from datum_compute.cli.context import Surroundings, default_state_dir
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.platform_process import Running, argument_of, find_running

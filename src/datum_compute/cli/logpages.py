@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.errors import Forbidden, NotFound, ServiceUnavailable
-from datum_compute.api.gatewaypaths import NOT_HERE, instance_path
-from datum_compute.api.instance import Instance
+from datum_compute.api.gateway import NOT_HERE, instance_path
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.labels import WORKLOAD_UID
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.errors import BusyError, MissingError
 from datum_compute.cli.gateway import refuse_without_process
 from datum_compute.cli.rollout import place_of

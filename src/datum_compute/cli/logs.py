@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from datum_compute.api.identity import normalized_city
+from datum_compute.api.planes import normalized_city
 from datum_compute.cli.containers import check_container
 from datum_compute.cli.logpages import Choice, LogReader
 from datum_compute.cli.naming import container_option, workload_argument

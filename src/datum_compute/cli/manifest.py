@@ -11,10 +11,10 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.schema import structural_schema
-from datum_compute.api.structural import Check, Report, compiled, whole_object
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.schema.derive import structural_schema
+from datum_compute.api.schema.validate import Check, Report, compiled, whole_object
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.files import read_stdin, read_text_file

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.labels import RETURNED_AT
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.cli.adjust import Waiting, adjust
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.naming import workload_argument

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datum_compute.api.conditions import is_true
 from datum_compute.api.errors import Forbidden, Invalid, NotFound
 from datum_compute.api.kinds import ENTITLEMENT, PROJECT
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.errors import PendingError, TimedOutError
 from datum_compute.cli.moving_read import Copy, ProjectCopies
 from datum_compute.cli.moving_write import CREATE, Step, differences, plan_copy, write_copy

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.compute.referenced_data import references, sources
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import CONFIG_MAP, ENTITLEMENT, NAMESPACE, NETWORK, SECRET, WORKLOAD
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.references import references, sources
-from datum_compute.api.workload import Workload
+from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.cli.export import exported
 from datum_compute.client.client import Client
 

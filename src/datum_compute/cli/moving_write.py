@@ -11,9 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from datum_compute.api.kinds import ENTITLEMENT, NAMESPACE
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.moving_read import Copy
 from datum_compute.client.client import Client
 

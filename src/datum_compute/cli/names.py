@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from datum_compute.api.identity import normalized_city
+from datum_compute.api.planes import normalized_city
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.errors import UsageError
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from datum_compute.api.changes import shortened
-from datum_compute.api.codec import JsonObject, decode, encode, typed
-from datum_compute.api.workload import Workload
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.meta.codec import JsonObject, decode, encode, typed
+from datum_compute.api.object_diff import shortened
 
 _CONTAINER = ("name", "image", "ports", "env")
 _PLACEMENT = ("name", "cityCodes")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import NotFound
-from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.labels import WORKLOAD_UID
-from datum_compute.api.meta import ApiObject, Ref
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.objects import ApiObject, Ref
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.guesses import named_hint
 from datum_compute.cli.session import Session
-from datum_compute.client.answers import Listed
+from datum_compute.client.responses import Listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from datum_compute.api.compute.instance import READY, ContainerPort, Instance
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import is_true
-from datum_compute.api.instance import READY, ContainerPort, Instance
-from datum_compute.api.workload import Workload
 from datum_compute.cli.drivers import read_drivers
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.instances import address_of

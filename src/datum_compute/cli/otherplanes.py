@@ -10,24 +10,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from datum_compute.api.codec import DecodeError
-from datum_compute.api.conditions import TRUE, find_condition
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import NETWORK_READY, Instance
+from datum_compute.api.conditions import TRUE, Reason, find_condition
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.instance import NETWORK_READY, Instance
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.labels import CELL, WORKLOAD_UID
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.api.reasons import Reason
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.codec import DecodeError
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import HUB, PlaneName, cell_plane
 from datum_compute.cli.session import Session
-from datum_compute.client.client import Client
-from datum_compute.client.kubeconfig import (
+from datum_compute.client.auth.kubeconfig import (
     KubeconfigError,
     build_client,
     connection_of,
     load_kubeconfig,
 )
+from datum_compute.client.client import Client
 from datum_compute.planning.explain.advice import Actor, advice_on
 from datum_compute.planning.explain.explain import Link, deployment_ref, explain_instance
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from datum_compute.api.changes import render_changes
-from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import Conflict, NotFound
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import CHANGED_BY, DEPLOY
-from datum_compute.api.mergepatch import merge_patch
-from datum_compute.api.meta import Ref
-from datum_compute.api.workload import Workload
+from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.object_diff import render_changes
 from datum_compute.cli.deploykey import DeployKey, with_record
 from datum_compute.cli.edits import Edit
 from datum_compute.cli.errors import ConflictError

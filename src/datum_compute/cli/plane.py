@@ -13,13 +13,7 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from datum_compute.api.plane import (
-    PLATFORM,
-    path_prefix,
-    plane_role,
-    project_plane,
-    split_path,
-)
+from datum_compute.api.planes import PLATFORM, path_prefix, plane_role, project_plane, split_path
 from datum_compute.cli.context import (
     API_HOST,
     CREDENTIALS_HELPER,
@@ -34,9 +28,9 @@ from datum_compute.cli.context import (
 from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError
 from datum_compute.cli.options import Choice
 from datum_compute.cli.projectfile import find_project_file
-from datum_compute.client.connection import HelperSignIn
-from datum_compute.client.in_cluster import SERVICE_ACCOUNT, in_cluster_connection
-from datum_compute.client.kubeconfig import (
+from datum_compute.client.auth.connection import HelperSignIn
+from datum_compute.client.auth.credentials import SERVICE_ACCOUNT, in_cluster_connection
+from datum_compute.client.auth.kubeconfig import (
     Connection,
     Kubeconfig,
     KubeconfigError,

@@ -15,24 +15,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import Forbidden, NotFound, ServiceUnavailable, Unreachable
-from datum_compute.api.gatewaypaths import (
-    NOTICE_AUTHORITY,
-    NOTICE_NAME,
-    NOTICE_NAMESPACE,
-    NOTICE_URL,
-)
+from datum_compute.api.gateway import NOTICE_AUTHORITY, NOTICE_NAME, NOTICE_NAMESPACE, NOTICE_URL
 from datum_compute.api.kinds import CONFIG_MAP
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.errors import OtherError
+from datum_compute.client.auth.connection import Connection
+from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
-from datum_compute.client.connection import Connection
-from datum_compute.client.kubeconfig import build_client
-from datum_compute.client.transport import Transport
+from datum_compute.client.transport.interface import Transport
 
 if TYPE_CHECKING:
-    from datum_compute.client.websocket import WebSocket
+    from datum_compute.client.transport.websocket import WebSocket
 
 T = TypeVar("T")
 OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]

@@ -13,10 +13,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from datum_compute.api.codec import JsonObject, sorted_bytes
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.codec import JsonObject, sorted_bytes
+from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.edits import Edit, Target
 from datum_compute.cli.errors import ConflictError, UsageError
 from datum_compute.cli.files import read_text_file

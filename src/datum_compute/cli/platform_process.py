@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request
-from datum_compute.app.files import disk_trouble
+from datum_compute.api.http import Request
+from datum_compute.app.state_directory import disk_trouble
 from datum_compute.cli.errors import OtherError, TimedOutError
-from datum_compute.client.http import HttpTransport
-from datum_compute.client.transport import Timeouts
+from datum_compute.client.transport.interface import Timeouts
+from datum_compute.client.transport.proxied import HttpTransport
 
 _LOOK_EVERY_S = 0.05
 _LOG = "server.log"

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from datum_compute.api.allowancebucket import AllowanceBucket, AllowanceBucketStatus
-from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.referenced_data import references
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import Forbidden, NotFound
-from datum_compute.api.identity import deployment_of
-from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import (
     BUCKET,
     CLAIM,
@@ -23,12 +23,16 @@ from datum_compute.api.kinds import (
     NETWORK,
     SECRET,
 )
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.quotametrics import QUOTA_NAMESPACE, WORKLOADS
-from datum_compute.api.references import references
-from datum_compute.api.resourceclaim import ResourceClaim
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.planes import deployment_of
+from datum_compute.api.quota import (
+    QUOTA_NAMESPACE,
+    WORKLOADS,
+    AllowanceBucket,
+    AllowanceBucketStatus,
+    ResourceClaim,
+)
 from datum_compute.cli.closedcities import city_warnings
 from datum_compute.cli.errors import MissingError, QuotaError, UsageError
 from datum_compute.cli.imagecheck import checked_images

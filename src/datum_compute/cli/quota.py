@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 import click
 
-from datum_compute.api.allowancebucket import AllowanceBucket
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.instance import QUOTA_GRANTED
 from datum_compute.api.conditions import FALSE, Condition, find_condition
 from datum_compute.api.errors import Forbidden
-from datum_compute.api.instance import QUOTA_GRANTED
 from datum_compute.api.kinds import BUCKET, INSTANCE
-from datum_compute.api.quotametrics import METRICS, QUOTA_NAMESPACE, QuotaMetric
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.quota import METRICS, QUOTA_NAMESPACE, AllowanceBucket, QuotaMetric
 from datum_compute.cli.instances import Found, located
 from datum_compute.cli.listing import Column, Listing, list_options, print_listing
 from datum_compute.cli.options import connection_options

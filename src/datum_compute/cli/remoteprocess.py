@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from datum_compute.api.errors import Conflict, Forbidden, NotFound
-from datum_compute.api.gatewaypaths import NOT_HERE, instance_path
-from datum_compute.api.remotecommand import (
+from datum_compute.api.gateway import (
     END_OF_INPUT,
+    NOT_HERE,
     PROTOCOL,
     STATUS,
     STDERR,
     STDIN,
     STDOUT,
     Ending,
+    instance_path,
     read_ending,
     resize_message,
 )
@@ -24,7 +25,7 @@ from datum_compute.cli.errors import ConflictError, ForbiddenError, OtherError
 from datum_compute.cli.gateway import refuse_without_process
 from datum_compute.cli.session import Session
 from datum_compute.cli.terminal import bytes_of, raw, size_of, told_of_size
-from datum_compute.client.websocket import POLICY, WebSocket
+from datum_compute.client.transport.websocket import POLICY, WebSocket
 
 
 class LostError(OtherError):

@@ -10,10 +10,10 @@ from difflib import get_close_matches
 
 import click
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.identity import normalized_city
 from datum_compute.api.labels import RESTARTED_AT
-from datum_compute.api.timestamps import micro_timestamp
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import micro_timestamp
+from datum_compute.api.planes import normalized_city
 from datum_compute.cli.adjust import Waiting, adjust
 from datum_compute.cli.completing import city_names
 from datum_compute.cli.context import Surroundings

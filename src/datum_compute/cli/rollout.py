@@ -20,14 +20,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.conditions import TRUE, Condition, find_condition
-from datum_compute.api.identity import normalized_city
-from datum_compute.api.instance import AVAILABLE, READY, Instance
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import AVAILABLE, READY, Instance
+from datum_compute.api.compute.workload import PROGRESSING, Workload
+from datum_compute.api.conditions import TRUE, Condition, Reason, find_condition
 from datum_compute.api.labels import CITY_CODE, FALLBACK_FOR, PLACEMENT_NAME
-from datum_compute.api.reasons import Reason
-from datum_compute.api.workload import PROGRESSING, Workload
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import normalized_city
 from datum_compute.planning.rollout.slots import UNCHECKED_MIN_READY_S
 from datum_compute.planning.rollout.stopping import grace_period_s
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.adjust import Waiting, adjust
 from datum_compute.cli.history import diff, history, show
 from datum_compute.cli.move_back import move_back

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
-from datum_compute.api.workload import Workload
 from datum_compute.cli.errors import ConflictError, FailedError, StoppedError, TimedOutError
 from datum_compute.cli.observe import Observed, belongs_to, observe
 from datum_compute.cli.output import one_line, render_age, render_count

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 import click
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.adjust import Waiting, adjust
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.naming import workload_argument

@@ -12,18 +12,18 @@ from typing import Any, TypeVar
 
 import click
 
-from datum_compute.api.codec import DecodeError
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.plane import HUB
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.meta.codec import DecodeError
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import HUB
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.errors import OtherError, UsageError, explained
 from datum_compute.cli.options import chosen, parse_duration
 from datum_compute.cli.output import Output, build_output
 from datum_compute.cli.plane import Located, locate
 from datum_compute.cli.planegateway import PlaneGateway
+from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
-from datum_compute.client.kubeconfig import build_client
 
 T = TypeVar("T")
 

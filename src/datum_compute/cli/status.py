@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import click
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.instance import READY, Instance
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.errors import Forbidden, NotFound
-from datum_compute.api.instance import READY, Instance
 from datum_compute.api.kinds import REVISION
 from datum_compute.api.labels import WORKLOAD_UID
-from datum_compute.api.workload import Workload
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.instances import address_of
 from datum_compute.cli.listing import print_document, read_options
 from datum_compute.cli.naming import workload_argument

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datum_compute.api.meta import ApiObject
-from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.api.meta.objects import ApiObject
+from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.cli.output import render_age
 
 

@@ -6,11 +6,11 @@ import asyncio
 
 import click
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.errors import Forbidden, NotFound
-from datum_compute.api.gatewaypaths import NOT_HERE, instance_path
-from datum_compute.api.instance import Instance
+from datum_compute.api.gateway import NOT_HERE, instance_path
 from datum_compute.api.kinds import INSTANCE
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.gateway import refuse_without_process
 from datum_compute.cli.options import connection_options, output_option
 from datum_compute.cli.output import render_table

@@ -5,10 +5,10 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Literal
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.errors import ApiError
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.history import Recorded, asked_of, previous_revision, read_history
 from datum_compute.cli.manifest import with_defaults

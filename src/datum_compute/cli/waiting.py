@@ -20,7 +20,7 @@ from datum_compute.api.errors import (
     TooManyRequests,
     Unreachable,
 )
-from datum_compute.api.meta import ApiObject, KindInfo
+from datum_compute.api.meta.objects import ApiObject, KindInfo
 from datum_compute.cli.patience import Patience
 from datum_compute.cli.session import Session
 

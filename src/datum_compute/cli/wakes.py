@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.instance import Instance
-from datum_compute.api.scaletozero import Wake
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.scale_to_zero import Wake
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.output import one_line
 from datum_compute.cli.times import age_since
 

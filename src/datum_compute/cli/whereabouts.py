@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from datum_compute.api.identity import deployment_of, normalized_city
-from datum_compute.api.instance import Instance
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_NAME
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.planes import deployment_of, normalized_city
 
 UNKNOWN = "unknown"
 

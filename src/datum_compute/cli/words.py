@@ -9,11 +9,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from datum_compute.api.conditions import FALSE, TRUE, Condition, find_condition
-from datum_compute.api.instance import AVAILABLE, READY, Instance
-from datum_compute.api.reasons import Reason
-from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.api.workload import Workload
+from datum_compute.api.compute.instance import AVAILABLE, READY, Instance
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.conditions import FALSE, TRUE, Condition, Reason, find_condition
+from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.cli.output import render_age, render_count
 
 _SILENT_SINCE = re.compile(r"has not answered since (\S+)")

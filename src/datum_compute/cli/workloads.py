@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.identity import normalized_city
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.workload import Workload
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import normalized_city
 from datum_compute.cli.completing import city_names
 from datum_compute.cli.containers import container_documents, print_containers
 from datum_compute.cli.listing import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.yaml_codec import Mark, YamlError, YamlLimits, YamlSyntaxError, parse_yaml
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.yaml import Mark, YamlError, YamlLimits, YamlSyntaxError, parse_yaml
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.files import FILE_BYTES_MAX
 

@@ -16,20 +16,13 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
-from datum_compute.api.codec import JsonObject, encode, plain
+from datum_compute.api.core import Namespace
 from datum_compute.api.errors import Conflict, Expired, InternalError, Invalid, Unreachable
-from datum_compute.api.exchange import (
-    APPLY_PATCH,
-    JSON,
-    JSON_PATCH,
-    MERGE_PATCH,
-    Request,
-    Response,
-)
+from datum_compute.api.http import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, Request, Response
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.client.answers import (
+from datum_compute.api.meta.codec import JsonObject, encode, plain
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.client.responses import (
     Listed,
     Page,
     Unreadable,
@@ -43,12 +36,12 @@ from datum_compute.client.answers import (
     refusal_of,
     version_of,
 )
-from datum_compute.client.transport import Transport
-from datum_compute.client.watching import wait_for
-from datum_compute.telemetry.scope import TRACEPARENT
+from datum_compute.client.transport.interface import Transport
+from datum_compute.client.watch import wait_for
+from datum_compute.telemetry.context import TRACEPARENT
 
 if TYPE_CHECKING:
-    from datum_compute.client.websocket import WebSocket
+    from datum_compute.client.transport.websocket import WebSocket
 
 T = TypeVar("T", bound=ApiObject)
 M = TypeVar("M")
@@ -387,7 +380,7 @@ class Client:
     ) -> WebSocket:
         """Messages with whoever answers at the path; that may end with a query of its own, for
         names that come more than once."""
-        from datum_compute.client.websocket import WebSocket, is_answer, question_headers
+        from datum_compute.client.transport.websocket import WebSocket, is_answer, question_headers
 
         asked = question_headers(protocol)
         request = Request("GET", self._prefix + path, query or {}, {**self._headers, **asked})

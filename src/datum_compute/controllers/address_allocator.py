@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from datum_compute.api.instance import Instance
+from datum_compute.api.compute.deployment import NetworkAttachment
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.kinds import INSTANCE, SERVER
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.workloaddeployment import NetworkAttachment
+from datum_compute.api.meta.objects import Ref, ref_of
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.network.addresses import addresses_of, plan_address
 from datum_compute.runtime.cached_client import CachedClient
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from datum_compute.api.holdings import Holdings
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.inventory import Holdings
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import PlaneName
 from datum_compute.controllers.address_allocator import AddressAllocator
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic

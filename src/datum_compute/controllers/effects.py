@@ -10,11 +10,11 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import ApiError, Conflict, Invalid, Unreachable
-from datum_compute.api.holdings import StoredObject
-from datum_compute.api.meta import ApiObject
-from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.api.inventory import StoredObject
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import ApiObject
+from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.controllers.events import has_events, user_events
 from datum_compute.planes.planes import Planes
 from datum_compute.planning.plan import (

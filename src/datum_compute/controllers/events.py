@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, typed
 from datum_compute.api.conditions import TRUE, Condition, find_condition
-from datum_compute.api.corefields import ObjectReference
-from datum_compute.api.event import DELETION_UNCONFIRMED
+from datum_compute.api.events import DELETION_UNCONFIRMED
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
-from datum_compute.api.meta import ApiObject, KindInfo
-from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.fields import ObjectReference
+from datum_compute.api.meta.objects import ApiObject, KindInfo
+from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.planning.plan import Action, Create, Delete, Patch, PatchStatus
 from datum_compute.runtime.event_mapping import AmbiguousMapping
 from datum_compute.runtime.event_recorder import EventRequest, reference_to

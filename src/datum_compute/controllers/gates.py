@@ -25,15 +25,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.codec import plain
-from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, find_condition
+from datum_compute.api.compute.instance import NETWORK_READY, REFERENCED_DATA_READY, Instance
+from datum_compute.api.compute.referenced_data import references_of
+from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, Reason, find_condition
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.instance import NETWORK_READY, REFERENCED_DATA_READY, Instance
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, INSTANCE_TYPE, NAMESPACE, SERVER
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.reasons import Reason
-from datum_compute.api.references import references_of
-from datum_compute.api.resourceclaim import GRANTED, ResourceClaim
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.objects import Ref, ref_of
+from datum_compute.api.quota import GRANTED, ResourceClaim
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.instance_quota import from_claim, observe_claim_location, size_on
 from datum_compute.controllers.referenced_data import (

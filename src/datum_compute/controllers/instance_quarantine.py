@@ -6,10 +6,10 @@ identity labels of each copy on the hub, the other looks up the deployment of a 
 
 from __future__ import annotations
 
-from datum_compute.api.instance import Instance
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.meta import ref_of
-from datum_compute.api.plane import HUB
+from datum_compute.api.meta.objects import ref_of
+from datum_compute.api.planes import HUB
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.federation.instances import (

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from datum_compute.api.instance import Instance
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.kinds import INSTANCE_TYPE, NAMESPACE
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.objects import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.planning.quota.claims import (
     ClaimLocation,

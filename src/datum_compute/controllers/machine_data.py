@@ -6,17 +6,17 @@ import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from datum_compute.api.datasources import VARIABLE_FROM_KEY, KeyToPath
-from datum_compute.api.instance import Container
-from datum_compute.api.references import (
+from datum_compute.api.compute.data_sources import VARIABLE_FROM_KEY, KeyToPath
+from datum_compute.api.compute.instance import Container
+from datum_compute.api.compute.referenced_data import (
     DOCKER_CONFIG_KEY,
     Reference,
     Source,
     of_env_from,
     of_variable,
 )
-from datum_compute.api.secret import Secret
-from datum_compute.api.server import Server, ServerSpec
+from datum_compute.api.compute.server import Server, ServerSpec
+from datum_compute.api.core import Secret
 from datum_compute.drivers.driver import DataFile, MachineData, PermanentError
 from datum_compute.planning.rollout.referenced_data import (
     ObservedSources,

@@ -7,8 +7,8 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, IP_ALLOCATION, WORK
-from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.api.plane import PLATFORM, PlaneName, member_name, project_plane
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
+from datum_compute.api.planes import PLATFORM, PlaneName, member_name, project_plane
 from datum_compute.controllers.context import Context
 from datum_compute.planning.network.prefixes import (
     Ledger,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.referenced_data import Reference, Source, references, sources
 from datum_compute.api.errors import Forbidden
 from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, SECRET
-from datum_compute.api.meta import KindInfo, Ref, ref_of
-from datum_compute.api.references import Reference, Source, references, sources
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.objects import KindInfo, Ref, ref_of
 from datum_compute.planning.rollout.referenced_data import ObservedSources, SourceObject
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from datum_compute.api.containeroptions import Probe
-from datum_compute.api.instance import Container, ContainerPort
-from datum_compute.api.quantities import mebibytes, millicores
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.compute.instance import Container, ContainerPort, Probe
+from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.meta.quantity import mebibytes, millicores
 
 # How often ports are checked, how long a connection may take, and after how many failures in a row
 # a container is not ready.

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
-from datum_compute.api.containeroptions import ImageRecord
-from datum_compute.api.datasources import PinnedData
-from datum_compute.api.reasons import Reason
-from datum_compute.api.scaletozero import SleepMode, Wake
-from datum_compute.api.server import Phase, ServerSpec
+from datum_compute.api.compute.data_sources import PinnedData
+from datum_compute.api.compute.instance import ImageRecord
+from datum_compute.api.compute.scale_to_zero import SleepMode, Wake
+from datum_compute.api.compute.server import Phase, ServerSpec
+from datum_compute.api.conditions import Reason
 
 # The recorded state of a machine that the driver cannot observe stays valid for this long, from
 # the adoption of the machine or from the loss of the engine.

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from datum_compute.api.codec import ApiStruct
-from datum_compute.api.timestamps import unix_time
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.timestamps import unix_time
 
 LINE_CHARACTERS_MAX = 4096
 # A line is cut to this before it is decoded: its time, and characters of four bytes.

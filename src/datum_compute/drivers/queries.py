@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from datum_compute.api.codec import ApiStruct
+from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.drivers.driver import DriverError
 
 
@@ -20,7 +20,7 @@ class NoSuchContainer(DriverError):
 
 
 class ExecSession(Protocol):
-    """A command that runs in a container. Messages are those of ``api/remotecommand.py``."""
+    """A command that runs in a container. Messages are those of ``api/gateway.py``."""
 
     async def receive(self) -> bytes | None:
         """Return the next message of the process; None after the one with its exit code."""

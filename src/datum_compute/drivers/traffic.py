@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.scaletozero import SleepMode
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.planes import PlaneName
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,20 +11,26 @@ from contextlib import suppress
 from typing import TypeVar
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster, ClusterSpec
-from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
-from datum_compute.api.identity import execution_namespace, normalized_city
-from datum_compute.api.instancetype import (
+from datum_compute.api.compute.instance_type import (
     BUILT_IN_SIZES,
     InstanceType,
     InstanceTypeResources,
     InstanceTypeSpec,
 )
+from datum_compute.api.core import Namespace
+from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
+from datum_compute.api.karmada import Cluster, ClusterSpec
 from datum_compute.api.kinds import CLUSTER, INSTANCE_TYPE, JOIN_TOKEN, NAMESPACE
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import PlaneName, member_name, path_prefix, plane_role
-from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, ref_of
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.planes import (
+    PlaneName,
+    execution_namespace,
+    member_name,
+    normalized_city,
+    path_prefix,
+    plane_role,
+)
 from datum_compute.client.client import Client
 from datum_compute.planes.planes import ExistenceCheck, assume_missing
 from datum_compute.planes.role_objects import ensure_roles

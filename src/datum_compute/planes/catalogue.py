@@ -11,11 +11,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from datum_compute.api import labels
-from datum_compute.api.codec import plain
 from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
 from datum_compute.api.errors import AlreadyExists, Conflict, NotFound
-from datum_compute.api.fields import CITY_CODE_KEY, KindReference, LocalReference, LocationClass
-from datum_compute.api.identity import encoded_cluster, normalized_city
 from datum_compute.api.kinds import (
     CLUSTER_POLICY,
     DEPLOYMENT,
@@ -29,12 +26,23 @@ from datum_compute.api.kinds import (
     SERVICE,
     SERVICE_CONFIGURATION,
 )
-from datum_compute.api.location import Location, LocationSpec
-from datum_compute.api.locationbinding import LocationBinding, LocationBindingSpec
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, ref_of
-from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
-from datum_compute.api.plane import PlaneName, member_name
-from datum_compute.api.quotametrics import (
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.fields import (
+    CITY_CODE_KEY,
+    KindReference,
+    LocalReference,
+    LocationClass,
+)
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, ref_of
+from datum_compute.api.networking.location import (
+    Location,
+    LocationBinding,
+    LocationBindingSpec,
+    LocationSpec,
+)
+from datum_compute.api.networking.network import Network, NetworkIpam, NetworkSpec
+from datum_compute.api.planes import PlaneName, encoded_cluster, member_name, normalized_city
+from datum_compute.api.quota import (
     DEFAULT_LIMITS,
     INSTANCES,
     METRICS,
@@ -43,25 +51,27 @@ from datum_compute.api.quotametrics import (
     RESOURCE_MANAGER,
     SERVICE_NAME,
     WORKLOADS,
+    Allowance,
+    GrantedBucket,
     QuotaMetric,
-    consumer_of,
-)
-from datum_compute.api.quotametrics import SERVICE as SERVICE_OBJECT
-from datum_compute.api.resourcegrant import Allowance, GrantedBucket, ResourceGrant
-from datum_compute.api.resourcegrant import ResourceGrantSpec as GrantSpec
-from datum_compute.api.resourceregistration import (
+    ResourceGrant,
     ResourceRegistration,
     ResourceRegistrationSpec,
+    consumer_of,
 )
-from datum_compute.api.service import Service, ServiceOwner, ServiceSpec
-from datum_compute.api.serviceconfiguration import (
+from datum_compute.api.quota import SERVICE as SERVICE_OBJECT
+from datum_compute.api.quota import ResourceGrantSpec as GrantSpec
+from datum_compute.api.services import (
     MetricRule,
     QuotaLimit,
+    Service,
     ServiceConfiguration,
     ServiceConfigurationSpec,
     ServiceLocations,
     ServiceMetric,
+    ServiceOwner,
     ServiceQuota,
+    ServiceSpec,
 )
 from datum_compute.client.client import Client
 from datum_compute.planes.planes import ExistenceCheck, assume_missing

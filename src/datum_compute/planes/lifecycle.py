@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from datum_compute.api import labels
 from datum_compute.api.errors import Conflict, NotFound
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.planes import PlaneName
 from datum_compute.client.client import Client
 from datum_compute.runtime.controller import Controller
 

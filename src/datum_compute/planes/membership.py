@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.planes import PlaneName
 from datum_compute.client.client import Client
 from datum_compute.runtime.manager import Manager
 

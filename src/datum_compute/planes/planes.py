@@ -2,8 +2,8 @@
 
 - ``upstream_key`` maps the identity labels of an object on the hub to the object of its project.
 - A label scope selects the part of the hub or of a project that a joined cell reads. The embedded
-  server enforces it (server/access/slices.py). Other API servers do not, so the cell itself
-  requests only this part.
+  server enforces it (server/access/cell_authorizer.py). Other API servers do not, so the cell
+  itself requests only this part.
 - An ``ExistenceCheck`` saves requests at startup: a process that serves a plane can look up whether
   an object exists.
 """
@@ -14,10 +14,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.identity import decoded_project, normalized_city
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import HUB, PlaneName, cell_plane, project_plane
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.planes import (
+    HUB,
+    PlaneName,
+    cell_plane,
+    decoded_project,
+    normalized_city,
+    project_plane,
+)
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient, LabelScope
 from datum_compute.runtime.controller import Key

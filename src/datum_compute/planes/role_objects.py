@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 
-from datum_compute.api.codec import JsonObject, canonical_hash
 from datum_compute.api.errors import AlreadyExists, Conflict
 from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.api.meta.codec import JsonObject, canonical_hash
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.client.client import Client
 from datum_compute.planes.planes import ExistenceCheck, assume_missing
 from datum_compute.planes.roles import (

@@ -15,13 +15,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.cellidentity import (
-    CELLS_GROUP,
-    HUB_USER,
-    JOINERS_GROUP,
-    cell_user_of,
-)
-from datum_compute.api.plane import PlaneName, member_name, plane_role
+from datum_compute.api.membership import CELLS_GROUP, HUB_USER, JOINERS_GROUP, cell_user_of
+from datum_compute.api.planes import PlaneName, member_name, plane_role
 
 JsonObject = dict[str, Any]
 
@@ -42,8 +37,8 @@ OPERATOR_USER = "system:operator"
 READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
 OWN = ("create", "patch", "delete")  # for objects that a controller owns
-CONTROL = "control"  # identifies controllers to admission (admission/ownership.py)
-# Allows removing finalizers of the platform (admission/finalizers.py). Never for users.
+CONTROL = "control"  # identifies controllers to admission (admission/rules/controller_owned.py)
+# Allows removing finalizers of the platform (admission/rules/controller_owned.py). Never for users.
 RELEASE = "release"
 
 
@@ -114,7 +109,7 @@ _PROJECT_VIEWER = (
         *READ,
     ),
     *_read_rules("", "namespaces", "namespaces/status", "configmaps", "events", "serviceaccounts"),
-    rule_on("", ("services",), *READ),  # always empty, see api/nothinghere.py
+    rule_on("", ("services",), *READ),  # always empty, see api/kinds.py
     rule_on("events.k8s.io", ("events",), *READ),
     rule_on(COORDINATION, ("leases",), *READ),
     *_read_rules(DEFINITIONS, "customresourcedefinitions", "customresourcedefinitions/status"),
@@ -188,7 +183,7 @@ def _controlled(*resources: str) -> tuple[JsonObject, ...]:
 # Controllers on every plane: the garbage collector reads owners of any kind, the namespace
 # controllers create the initial objects of a namespace and delete its contents, and definitions
 # receive a status. The server itself removes owner references and finalizers of any kind
-# (server/holdings.py), so these rules do not allow patching arbitrary objects.
+# (server/inventory.py), so these rules do not allow patching arbitrary objects.
 _HOUSEKEEPING = (
     rule_on("*", ("*",), *READ, "delete", RELEASE),
     rule_on("", ("serviceaccounts", "configmaps"), "create"),
@@ -269,7 +264,8 @@ def rules_beyond_housekeeping(role: str) -> list[JsonObject]:
 
 
 # A joined cell: its controllers on its own plane, and its access to the hub and to projects. On the
-# hub and on projects its slice (server/access/slices.py) also limits it to its own objects.
+# hub and on projects its slice (server/access/cell_authorizer.py) also limits it to its own
+# objects.
 CELL_RULES: dict[str, tuple[JsonObject, ...]] = {
     # Quota claims of its instances.
     "project": (rule_on(QUOTA, ("resourceclaims",), *READ, *OWN, RELEASE),),

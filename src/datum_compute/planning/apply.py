@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import ApiStruct, JsonObject, canonical, canonical_diff_inputs, plain
-from datum_compute.api.mergepatch import merge_patch
-from datum_compute.api.meta import ApiObject, KindInfo, ref_of
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.meta.codec import (
+    ApiStruct,
+    JsonObject,
+    canonical,
+    canonical_diff_inputs,
+    plain,
+)
+from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ref_of
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.plan import Action, Create, Patch, PatchStatus
 
 

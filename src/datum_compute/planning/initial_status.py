@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from datum_compute.api.conditions import Condition
-from datum_compute.api.meta import ApiObject
-from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.api.meta.objects import ApiObject
+from datum_compute.api.meta.timestamps import parse_timestamp
 
 INITIAL_STATUS_S = 5.0
 

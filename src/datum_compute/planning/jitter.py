@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from datum_compute.api.meta import Ref
+from datum_compute.api.meta.objects import Ref
 
 
 def with_jitter(seconds: float, ref: Ref) -> float:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.planes import PlaneName
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from datum_compute.api.codec import ApiStruct, encode
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
-from datum_compute.client.answers import Unreadable
+from datum_compute.api.meta.codec import ApiStruct, encode
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, Ref
+from datum_compute.client.responses import Unreadable
 
 T = TypeVar("T", bound=ApiObject)
 

@@ -22,12 +22,12 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from datum_compute.api.codec import ApiStruct, JsonObject
 from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
-from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.api.plane import PlaneName
-from datum_compute.client.backoff import Backoff
+from datum_compute.api.meta.codec import ApiStruct, JsonObject
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
+from datum_compute.api.planes import PlaneName
 from datum_compute.client.client import Client, Patch
+from datum_compute.client.transport.retry import Backoff
 from datum_compute.runtime.cache import Lister, NotSynced
 from datum_compute.runtime.informer import Informer
 

@@ -46,8 +46,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.planes import PlaneName
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import ObjectChange

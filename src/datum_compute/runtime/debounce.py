@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.planes import PlaneName
 from datum_compute.runtime.controller import Debounce, Key
 
 # Fraction of ``idle_s`` to wait after the plane became idle, so that the events of its last writes

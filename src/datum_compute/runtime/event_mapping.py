@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from datum_compute.api.meta import KindInfo, Ref, ref_of
-from datum_compute.api.plane import PlaneName, plane_role
+from datum_compute.api.meta.objects import KindInfo, Ref, ref_of
+from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Edge, Key
 from datum_compute.runtime.informer import ObjectChange

@@ -25,16 +25,15 @@ from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter
 
-from datum_compute.api.corefields import ObjectReference
 from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
-from datum_compute.api.event import KIND as EVENT
-from datum_compute.api.event import Event, EventSource
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, Ref
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.events import EVENT, Event, EventSource
+from datum_compute.api.meta.fields import ObjectReference
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, Ref
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import PlaneName
 from datum_compute.client.client import Client
 from datum_compute.runtime.cache import NotSynced
-from datum_compute.telemetry.plaintext import cut_bytes, printable
+from datum_compute.telemetry.logs import cut_bytes, printable
 
 MESSAGE_BYTES_MAX = 1024
 REASON_BYTES_MAX = 128

@@ -1,6 +1,6 @@
 """Informer: keeps a cache equal to the objects of one kind on a plane and reports every change.
 
-``client/watching.py`` lists, watches and reconnects. The informer applies its events to the cache
+``client/watch.py`` lists, watches and reconnects. The informer applies its events to the cache
 and calls the handlers. No error of the plane ends it.
 
 - Only a complete list replaces the cache. Objects missing from the list are reported as deleted.
@@ -29,10 +29,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.client.answers import Listed, Unreadable, WatchEvent
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
 from datum_compute.client.client import Client
-from datum_compute.client.watching import follow_kept
+from datum_compute.client.responses import Listed, Unreadable, WatchEvent
+from datum_compute.client.watch import follow_kept
 from datum_compute.runtime.cache import Cache, CacheEntry, Lister
 
 T = TypeVar("T", bound=ApiObject)

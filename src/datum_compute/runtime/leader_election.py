@@ -30,14 +30,13 @@ from random import Random
 
 import msgspec
 
+from datum_compute.api.core import LEASE, Lease, LeaseSpec
 from datum_compute.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.lease import KIND as LEASE
-from datum_compute.api.lease import Lease, LeaseSpec
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.timestamps import micro_timestamp
+from datum_compute.api.http import Request, Response
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.meta.timestamps import micro_timestamp
 from datum_compute.client.client import Client
-from datum_compute.client.transport import Transport
+from datum_compute.client.transport.interface import Transport
 from datum_compute.runtime.cache import NotSynced
 
 REMINDER_INTERVAL_S = 60.0

@@ -23,9 +23,9 @@ from functools import partial
 from random import Random
 from typing import Generic, TypeVar
 
-from datum_compute.api.plane import PlaneName, plane_role
-from datum_compute.client.backoff import Backoff
+from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.client.client import Client
+from datum_compute.client.transport.retry import Backoff
 from datum_compute.runtime.cached_client import CachedClient, LabelScope, noop
 from datum_compute.runtime.controller import Controller, Key, namespace_of
 from datum_compute.runtime.debounce import ActiveLanes

@@ -35,7 +35,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.planes import PlaneName
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.queue import WorkQueue
 

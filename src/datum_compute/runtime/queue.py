@@ -26,8 +26,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from random import Random
 
-from datum_compute.api.plane import PlaneName
-from datum_compute.client.backoff import Backoff
+from datum_compute.api.planes import PlaneName
+from datum_compute.client.transport.retry import Backoff
 from datum_compute.runtime.controller import LANE_MAX, Debounce, Key, namespace_of, plane_of
 from datum_compute.runtime.debounce import ActiveLanes, Debouncer
 

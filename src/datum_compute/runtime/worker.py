@@ -30,15 +30,14 @@ from datum_compute.api.errors import (
     TooManyRequests,
     Unreachable,
 )
-from datum_compute.api.plane import PlaneName
-from datum_compute.client.deadlines import Deadlines
+from datum_compute.api.planes import PlaneName
+from datum_compute.client.watch import Deadlines
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, Terminal
 from datum_compute.runtime.metrics import ControllerMetrics
 from datum_compute.runtime.queue import WorkQueue
-from datum_compute.telemetry.scope import RECONCILE
-from datum_compute.telemetry.traces import Tracer
+from datum_compute.telemetry.context import RECONCILE, Tracer
 
 C = TypeVar("C")
 

@@ -6,7 +6,7 @@ What a plane serves is in ``catalogues.py``; custom kinds come from ``definition
 and ``customkinds.py`` (what they look like).
 Reading order: ``apiserver.py`` (one request from start to end), then the file of a verb
 (``create``, ``update``, ``patch``, ``apply``, ``delete``, ``read``, ``watch``). ``ownership``
-works out who owns which field, ``protobuf`` reads what typed Go clients send. ``app/front`` puts it
+works out who owns which field, ``protobuf`` reads what typed Go clients send. ``http`` puts it
 all on a socket.
 To add: a patch type is a function listed in ``patch.py``; a body format one listed in
 ``document.py``; a way to show objects a class listed in ``representation.py``; a subresource a

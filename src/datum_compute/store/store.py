@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from datum_compute.api.codec import DecodeError, JsonObject
 from datum_compute.api.errors import (
     AlreadyExists,
     ApiError,
@@ -31,6 +30,7 @@ from datum_compute.api.errors import (
     ServiceUnavailable,
     Timeout,
 )
+from datum_compute.api.meta.codec import DecodeError, JsonObject
 from datum_compute.store.journal import (
     Change,
     Entry,
@@ -41,8 +41,8 @@ from datum_compute.store.journal import (
     PlaneCreated,
     PlaneDeleted,
 )
-from datum_compute.store.record import Record, indexed, record_of
-from datum_compute.store.watchlog import Concerns, StoreEvent, Watch, WatchLog
+from datum_compute.store.records import Record, indexed, record_of
+from datum_compute.store.watch_log import Concerns, StoreEvent, Watch, WatchLog
 
 WATCH_WINDOW = 1000
 SELECTIONS_MAX = 64  # namespaces of a resource whose sorted records are kept

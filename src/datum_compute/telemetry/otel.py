@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from opentelemetry.trace import SpanKind, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from datum_compute.telemetry.scope import TRACEPARENT
-from datum_compute.telemetry.traces import OpenSpan, Tracer
+from datum_compute.telemetry.context import TRACEPARENT, OpenSpan, Tracer
 
 
 def otel_tracer(provider: TracerProvider) -> Tracer:

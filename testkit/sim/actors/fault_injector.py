@@ -14,11 +14,10 @@ from typing import Any, TypeGuard, assert_never
 
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.kinds import DEPLOYMENT, KINDS, NAMESPACE, WORK
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import PlaneName, cell_plane, path_prefix
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.planes import PlaneName, cell_plane, path_prefix
 from datum_compute.client.client import Client
-from datum_compute.store.journal import Change, Entry, LoadedPlane
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import Change, Entry, LoadedPlane, MemoryJournal
 from testkit.sim.disk import CrashPoint
 from testkit.sim.host import SimulatedHost
 from testkit.sim.loop import VirtualLoop, salted

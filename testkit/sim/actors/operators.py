@@ -12,11 +12,7 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Protocol, assert_never
 
-from datum_compute.api.cellidentity import token_text
-from datum_compute.api.celljoin import CELL_JOIN, CellJoin
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.conditions import is_true
-from datum_compute.api.entitlements import ACTIVE, consumer_name
 from datum_compute.api.errors import AlreadyExists, ApiError, Invalid, NotFound, Unreachable
 from datum_compute.api.kinds import (
     CLUSTER,
@@ -28,10 +24,13 @@ from datum_compute.api.kinds import (
     WORKLOAD,
 )
 from datum_compute.api.labels import FORCED_LEAVE, TOPOLOGY_CITY
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import HUB, PLATFORM, project_plane
-from datum_compute.api.quotametrics import SERVICE as COMPUTE
-from datum_compute.api.quotametrics import SERVICE_NAME
+from datum_compute.api.membership import CELL_JOIN, CellJoin, token_text
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import HUB, PLATFORM, project_plane
+from datum_compute.api.quota import SERVICE as COMPUTE
+from datum_compute.api.quota import SERVICE_NAME
+from datum_compute.api.services import ACTIVE, consumer_name
 from datum_compute.client.client import Client
 from testkit.sim.actors.retry import RETRY_S, until, wait_until_deleted
 from testkit.sim.processes import join_spec

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from datum_compute.api.errors import ApiError, NotFound, Unreachable
-from datum_compute.api.meta import KindInfo, Ref
+from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.client.client import Client
 
 RETRY_S = 0.3

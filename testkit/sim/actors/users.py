@@ -13,9 +13,6 @@ from functools import partial
 from typing import Any, assert_never
 
 from datum_compute.api import labels
-from datum_compute.api.cellidentity import DRAINED
-from datum_compute.api.cluster import NO_SCHEDULE
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.errors import (
     AlreadyExists,
     ApiError,
@@ -26,6 +23,7 @@ from datum_compute.api.errors import (
     NotFound,
     Unreachable,
 )
+from datum_compute.api.karmada import NO_SCHEDULE
 from datum_compute.api.kinds import (
     CLUSTER,
     CONFIG_MAP,
@@ -39,9 +37,11 @@ from datum_compute.api.kinds import (
     WORK,
     WORKLOAD,
 )
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, project_plane
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.membership import DRAINED
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName, project_plane
 from datum_compute.client.client import BACKGROUND, Client
 from testkit.sim.actors.operators import Machines, perform_on_cells, perform_on_projects
 from testkit.sim.actors.retry import RETRY_S, wait_until_deleted

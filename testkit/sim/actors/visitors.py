@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from datum_compute.api.plane import PlaneName, cell_plane
-from datum_compute.app.traffic.balance import HOLD_S, Port, Reached
+from datum_compute.api.planes import PlaneName, cell_plane
 from datum_compute.drivers.traffic import Backend
+from datum_compute.ingress.balancer import HOLD_S, Port, Reached
 from testkit.sim.checks.state import ClusterState
 from testkit.sim.host import SimulatedHost
 from testkit.sim.scenario.operations import Visit

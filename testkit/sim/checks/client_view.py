@@ -15,13 +15,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from datum_compute.api.codec import ApiStruct, DecodeError, JsonObject, decode_as
 from datum_compute.api.errors import ApiError, Expired, Unreachable
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import PlaneName, split_path
-from datum_compute.client.answers import WatchEvent
+from datum_compute.api.http import Request, Response
+from datum_compute.api.meta.codec import ApiStruct, DecodeError, JsonObject, decode_as
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.planes import PlaneName, split_path
 from datum_compute.client.client import Client
+from datum_compute.client.responses import WatchEvent
 from datum_compute.drivers.driver import DriverError
 from testkit.sim.checks.state import ClusterState
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject, canonical, encode, typed
-from datum_compute.api.identity import execution_namespace
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.kinds import (
     CLAIM,
     CLUSTER,
@@ -28,9 +28,8 @@ from datum_compute.api.kinds import (
     WORKLOAD,
     kind_of,
 )
-from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.api.meta.codec import JsonObject, canonical, encode, typed
+from datum_compute.api.planes import HUB, PLATFORM, cell_plane, execution_namespace, project_plane
 from datum_compute.planning.workload.revisions import REVISIONS_KEPT
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.actors.users import NAMESPACE_NAME, Wanted

@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from datum_compute.api.codec import DecodeError, JsonObject, typed
+from datum_compute.api.compute.referenced_data import references_of_server
+from datum_compute.api.compute.server import Server
 from datum_compute.api.kinds import CONFIG_MAP, SECRET, WORK
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.references import references_of_server
-from datum_compute.api.server import Server
+from datum_compute.api.meta.codec import DecodeError, JsonObject, typed
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.planes import PlaneName
 from testkit.sim.checks.state import ClusterState, RowChange
 
 NAME, KEY = "settings", "value"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
-from datum_compute.api.plane import project_plane
-from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.planes import project_plane
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.actors.users import NAMESPACE_NAME
 from testkit.sim.checks.expected_state import ExpectedState

@@ -17,9 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.exchange import Request
-from datum_compute.api.identity import execution_namespace
+from datum_compute.api.http import Request
 from datum_compute.api.kinds import (
     BINDING,
     CLAIM,
@@ -33,7 +31,8 @@ from datum_compute.api.kinds import (
     WORK,
     WORKLOAD,
 )
-from datum_compute.api.plane import HUB, PlaneName, cell_plane
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import HUB, PlaneName, cell_plane, execution_namespace
 from datum_compute.controllers import registry
 from datum_compute.planes.planes import upstream_key
 from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from datum_compute.api.codec import JsonObject, typed
-from datum_compute.api.instance import Instance
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.referenced_data import references_of
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE, SECRET
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.references import references_of
+from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.planes import PlaneName
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import ClusterState, is_terminating, is_true
 from testkit.sim.scenario.faults import BurnMachines, Fault, LoseMachine, StopHost

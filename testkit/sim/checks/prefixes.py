@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address, ip_network
 
 from datum_compute.api.kinds import SUBNET
-from datum_compute.api.plane import project_plane
+from datum_compute.api.planes import project_plane
 from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.state import ClusterState, RowChange, is_terminating
 

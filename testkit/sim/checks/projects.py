@@ -7,8 +7,6 @@ checks are about copies on the hub without a source.
 from __future__ import annotations
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.identity import decoded_project, federation_namespace
 from datum_compute.api.kinds import (
     CONSUMER,
     DEPLOYMENT,
@@ -18,8 +16,16 @@ from datum_compute.api.kinds import (
     NAMESPACE,
     PROJECT,
 )
-from datum_compute.api.plane import HUB, PLATFORM, cell_plane, project_plane
-from datum_compute.api.quotametrics import SERVICE as COMPUTE
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import (
+    HUB,
+    PLATFORM,
+    cell_plane,
+    decoded_project,
+    federation_namespace,
+    project_plane,
+)
+from datum_compute.api.quota import SERVICE as COMPUTE
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.state import ClusterState, RowChange, is_terminating

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import BINDING, DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
-from datum_compute.api.plane import HUB, PlaneName, cell_plane, member_name
-from datum_compute.api.reasons import Reason
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import HUB, PlaneName, cell_plane, member_name
+from datum_compute.app.platform import EVERYTHING
 from datum_compute.app.project_planes import AWAITED
-from datum_compute.app.wiring import EVERYTHING
 from datum_compute.planes.lifecycle import finalized_kinds_on
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true

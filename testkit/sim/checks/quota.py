@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.instance import QUOTA_GRANTED
+from datum_compute.api.compute.instance import QUOTA_GRANTED
+from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import BUCKET, CLAIM, CLUSTER, GRANT, INSTANCE, NAMESPACE, WORKLOAD
-from datum_compute.api.plane import HUB, cell_plane, project_plane
-from datum_compute.api.reasons import Reason
-from datum_compute.api.resourceclaim import GRANTED
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import HUB, cell_plane, project_plane
+from datum_compute.api.quota import GRANTED
 from datum_compute.planning.rollout.gates import QUOTA
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.expected_state import ExpectedState

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
-from datum_compute.api.plane import HUB, PlaneName
-from datum_compute.api.reasons import Reason
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.planes import HUB, PlaneName
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.promises import max_unavailable
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import overload
 
-from datum_compute.api.codec import JsonObject, decode
+from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, EVENT, LEASE, NAMESPACE
 from datum_compute.api.labels import TOPOLOGY_CITY
-from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.api.reasons import Reason
+from datum_compute.api.meta.codec import JsonObject, decode
+from datum_compute.api.planes import HUB, PlaneName, cell_plane
 from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey, PlaneDeleted
 from testkit.sim.provider import Provider
 

@@ -10,18 +10,17 @@ from typing import Any
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import TRUE, ConditionValue
-from datum_compute.api.instance import Instance
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.conditions import TRUE, ConditionValue, Reason
 from datum_compute.api.kinds import INSTANCE, SERVER
-from datum_compute.api.meta import ref_of
-from datum_compute.api.plane import HUB
-from datum_compute.api.reasons import Reason
-from datum_compute.app.traffic.sleepers import Sleepers
+from datum_compute.api.meta.objects import ref_of
+from datum_compute.api.planes import HUB
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.gates import confirm_grant
 from datum_compute.controllers.workload import machine
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
 from datum_compute.drivers.simulated.driver import SimulatedDriver
+from datum_compute.ingress.idle_scaler import Sleepers
 from datum_compute.planning.federation.instances import plan_hub_copy
 from datum_compute.planning.plan import Create, Delete, Plan, drop_finalizer
 from datum_compute.planning.quota.buckets import decide_claims

@@ -12,10 +12,9 @@ import msgspec
 from datum_compute.api import labels
 from datum_compute.api.conditions import TRUE
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.identity import federation_namespace
 from datum_compute.api.kinds import CLUSTER, WORK, WORKLOAD
-from datum_compute.api.meta import ref_of
-from datum_compute.api.plane import HUB
+from datum_compute.api.meta.objects import ref_of
+from datum_compute.api.planes import HUB, federation_namespace
 from datum_compute.planes.bootstrap import ensure_cells
 from datum_compute.planes.lifecycle import delete_held_objects
 from datum_compute.planning.apply import plan_status

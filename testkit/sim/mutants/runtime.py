@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from datum_compute.api.kinds import SERVER
-from datum_compute.client import quiet
-from datum_compute.client.answers import Listed, WatchEvent
-from datum_compute.client.watching import _follow
+from datum_compute.client import watch as quiet
+from datum_compute.client.responses import Listed, WatchEvent
+from datum_compute.client.watch import _follow
 from datum_compute.runtime.cache import Lister
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.queue import WorkQueue

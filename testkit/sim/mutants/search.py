@@ -21,7 +21,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from datum_compute.telemetry.unread import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from testkit.sim.mutants import cell, federation, runtime, store
 from testkit.sim.mutants.mutant import Mutant
 from testkit.sim.run.shrink import shrink

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from datum_compute.api.errors import Conflict
-from datum_compute.server.creations import CreationsUnderWay
+from datum_compute.server.context import CreationsUnderWay
 from datum_compute.store import store
 from datum_compute.store.store import Store
-from datum_compute.store.watchlog import WatchLog
+from datum_compute.store.watch_log import WatchLog
 from testkit.sim.mutants.mutant import Mutant, attribute_replaced, function_replaced
 
 

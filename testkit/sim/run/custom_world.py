@@ -29,18 +29,18 @@ from random import Random
 from typing import Any
 
 from datum_compute.api.errors import AlreadyExists, ApiError, Unreachable
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, path_prefix
-from datum_compute.app.ports import Ports
+from datum_compute.api.http import Request, Response
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName, path_prefix
+from datum_compute.app.environment import Ports
 from datum_compute.client.client import Client
-from datum_compute.client.retrying import RetryingTransport
-from datum_compute.client.transport import Transport
+from datum_compute.client.transport.interface import Transport
+from datum_compute.client.transport.retry import RetryingTransport
 from datum_compute.controllers import registry
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
 from datum_compute.store.journal import Change, Entry
-from datum_compute.telemetry.unread import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from testkit.sim.actors.fault_injector import FaultInjector
 from testkit.sim.checks.client_view import LogChecker
 from testkit.sim.checks.invariants import InvariantBroken, Observer

@@ -24,7 +24,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
-from datum_compute.telemetry.unread import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from testkit.sim.run.shrink import ShrunkFailure, shrink
 from testkit.sim.run.trial import Failure, Summary, crash_points, run_trial, summary_of
 from testkit.sim.run.worker_pool import run_in_workers

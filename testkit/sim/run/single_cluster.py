@@ -18,6 +18,7 @@ from random import Random
 
 import msgspec
 
+from datum_compute.api.core import Namespace
 from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from datum_compute.api.kinds import (
     BUCKET,
@@ -31,18 +32,17 @@ from datum_compute.api.kinds import (
     SERVER,
     WORKLOAD,
 )
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, project_plane
-from datum_compute.api.quotametrics import INSTANCES, QUOTA_NAMESPACE
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, project_plane
+from datum_compute.api.quota import INSTANCES, QUOTA_NAMESPACE
 from datum_compute.client.client import Client
-from datum_compute.client.retrying import RetryingTransport
-from datum_compute.client.transport import Transport
+from datum_compute.client.transport.interface import Transport
+from datum_compute.client.transport.retry import RetryingTransport
 from datum_compute.controllers import registry
 from datum_compute.planes.catalogue import project_objects
 from datum_compute.planes.roles import MANAGER_USER, RBAC
 from datum_compute.store.journal import Change, Entry, ObjectKey
-from datum_compute.telemetry.unread import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from hack.account_rules import single_cluster_rules
 from testkit.sim.actors.fault_injector import FaultInjector
 from testkit.sim.actors.users import Users, Wanted, manifest

@@ -19,9 +19,9 @@ from functools import lru_cache, partial
 from typing import TypeVar
 
 from datum_compute.api.errors import ApiError
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORK, WORKLOAD
-from datum_compute.api.plane import (
+from datum_compute.api.planes import (
     HUB,
     PLATFORM,
     PlaneName,
@@ -29,14 +29,12 @@ from datum_compute.api.plane import (
     path_prefix,
     project_plane,
 )
-from datum_compute.client.backoff import Backoff
 from datum_compute.client.client import Client
-from datum_compute.client.retrying import RetryingTransport
-from datum_compute.client.transport import Transport
+from datum_compute.client.transport.interface import Transport
+from datum_compute.client.transport.retry import Backoff, RetryingTransport
 from datum_compute.drivers.simulated.driver import no_adoption_delay_s
 from datum_compute.runtime.leader_election import LeadershipLost
-from datum_compute.store.journal import JournalBroken
-from datum_compute.store.memory import MemoryJournal
+from datum_compute.store.journal import JournalBroken, MemoryJournal
 from testkit.sim.actors.fault_injector import FaultInjector
 from testkit.sim.actors.operators import join
 from testkit.sim.actors.users import Users

@@ -24,7 +24,7 @@ from datum_compute.api.kinds import (
     SERVER,
     WORK,
 )
-from datum_compute.api.plane import HUB, cell_plane, project_plane
+from datum_compute.api.planes import HUB, cell_plane, project_plane
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.operations import (
     ByUser,

@@ -17,7 +17,7 @@ from dataclasses import replace
 from random import Random
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORK
-from datum_compute.api.plane import HUB, cell_plane, project_plane
+from datum_compute.api.planes import HUB, cell_plane, project_plane
 from testkit.sim.scenario import faults as c
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.draw import CELL_KINDS, HUB_KINDS

@@ -13,10 +13,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Literal
 
+from datum_compute.api.compute.scale_to_zero import SleepMode
 from datum_compute.api.kinds import BINDING, DEPLOYMENT, INSTANCE, NAMESPACE
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.plane import HUB, cell_plane, project_plane
-from datum_compute.api.scaletozero import SleepMode
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.planes import HUB, cell_plane, project_plane
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.draw import (
     CELLS,

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from datum_compute.api.scaletozero import SleepMode
+from datum_compute.api.compute.scale_to_zero import SleepMode
 
 
 @dataclass(frozen=True, slots=True)

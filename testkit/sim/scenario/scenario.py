@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, cell_plane, project_plane
-from datum_compute.api.quotametrics import DEFAULT_LIMITS, INSTANCES
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, project_plane
+from datum_compute.api.quota import DEFAULT_LIMITS, INSTANCES
 from testkit.sim.loop import ALWAYS, Span
 from testkit.sim.scenario.faults import Fault
 from testkit.sim.scenario.operations import Operation

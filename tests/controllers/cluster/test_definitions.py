@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject
 from tests.controllers.cluster_fixture import ClusterFixture, owner, with_cluster_controllers
 from tests.server.definitions import DEFINITIONS, WIDGETS, conditions, definition, version, widget
 

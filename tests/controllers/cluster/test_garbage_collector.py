@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
 from tests.controllers.cluster_fixture import CORE, ClusterFixture, owner, with_cluster_controllers
 
 FOREGROUND = {"propagationPolicy": "Foreground"}

@@ -6,15 +6,15 @@ import asyncio
 from random import Random
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import find_condition
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.exchange import Request, Response
+from datum_compute.api.http import Request, Response
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER, NAMESPACE
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import HUB, cell_plane, path_prefix
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import HUB, cell_plane, path_prefix
 from datum_compute.client.client import Client
-from datum_compute.client.inprocess import InProcessTransport
+from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.controllers.karmada.clusters import CLUSTER_CONTROLLER, probe_cell
 from datum_compute.runtime.cached_client import CachedClient
 from testkit.sim.loop import VirtualLoop, run_virtual

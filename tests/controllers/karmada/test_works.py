@@ -9,15 +9,13 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster
-from datum_compute.api.identity import execution_namespace
+from datum_compute.api.core import Namespace
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, NAMESPACE
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, cell_plane
-from datum_compute.api.workname import work_name
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import build_manager
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import HUB, cell_plane, execution_namespace, work_name
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import build_manager
 from datum_compute.controllers.karmada import works as execution
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop

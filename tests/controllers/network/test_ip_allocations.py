@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from datum_compute.api.instance import Instance, InterfaceAddress, NetworkInterfaceStatus
+from datum_compute.api.compute.instance import Instance, InterfaceAddress, NetworkInterfaceStatus
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PLATFORM
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import PLATFORM
 from datum_compute.controllers.network.ip_allocations import CONTROLLER
 from datum_compute.planning.network.prefixes import allocation_name
 from datum_compute.runtime.controller import Key

@@ -15,12 +15,17 @@ import pytest
 
 from datum_compute.api.conditions import is_true
 from datum_compute.api.errors import AlreadyExists, ApiError, Unreachable
-from datum_compute.api.fields import LocalReference, NamespacedReference
 from datum_compute.api.kinds import IP_ALLOCATION, NETWORK, NETWORK_BINDING, SUBNET
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta
-from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
-from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingSpec
-from datum_compute.api.plane import PLATFORM, cell_plane, project_plane
+from datum_compute.api.meta.fields import LocalReference, NamespacedReference
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta
+from datum_compute.api.networking.network import (
+    Network,
+    NetworkBinding,
+    NetworkBindingSpec,
+    NetworkIpam,
+    NetworkSpec,
+)
+from datum_compute.api.planes import PLATFORM, cell_plane, project_plane
 from datum_compute.client.client import Client
 from datum_compute.planning.network.subnets import prefix_of
 from testkit.sim.loop import VirtualLoop, run_virtual

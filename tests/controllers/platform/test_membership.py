@@ -9,22 +9,28 @@ import msgspec
 import pytest
 
 from datum_compute.api.conditions import Condition
-from datum_compute.api.entitlements import READY, consumer_name
-from datum_compute.api.exchange import Request, Response
-from datum_compute.api.fields import LocalReference
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CONSUMER, DEPLOYMENT, NAMESPACE, ORGANIZATION, PROJECT
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.organization import Organization
-from datum_compute.api.plane import PLATFORM, PlaneName, project_plane
-from datum_compute.api.project import Project, ProjectOwner, ProjectSpec, ProjectStatus
-from datum_compute.api.quotametrics import SERVICE, SERVICE_NAME
-from datum_compute.api.serviceconsumer import (
+from datum_compute.api.meta.fields import LocalReference
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import PLATFORM, PlaneName, project_plane
+from datum_compute.api.quota import SERVICE, SERVICE_NAME
+from datum_compute.api.resourcemanager import (
+    Organization,
+    Project,
+    ProjectOwner,
+    ProjectSpec,
+    ProjectStatus,
+)
+from datum_compute.api.services import (
+    READY,
     ServiceConsumer,
     ServiceConsumerSpec,
     ServiceConsumerStatus,
+    consumer_name,
 )
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import build_manager
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import build_manager
 from datum_compute.client.client import Client
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.platform import membership as projects

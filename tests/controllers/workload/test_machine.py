@@ -10,15 +10,15 @@ from typing import TypeVar
 import pytest
 
 from datum_compute.api import labels
+from datum_compute.api.compute.instance import Container
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.compute.server import Server, ServerSpec, ServerStatus
 from datum_compute.api.errors import NotFound
-from datum_compute.api.instance import Container
 from datum_compute.api.kinds import SERVER
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.scaletozero import SleepMode
-from datum_compute.api.server import Server, ServerSpec, ServerStatus
-from datum_compute.app.ports import Ports
-from datum_compute.app.wiring import build_manager
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import cell_plane
+from datum_compute.app.environment import Ports
+from datum_compute.app.platform import build_manager
 from datum_compute.client.client import Client
 from datum_compute.controllers.workload.machine import CONTROLLER
 from datum_compute.drivers.driver import (

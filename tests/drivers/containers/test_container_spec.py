@@ -7,18 +7,20 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.containeroptions import ExecAction, Probe, SecurityContext
-from datum_compute.api.datasources import VolumeAttachment
-from datum_compute.api.instance import (
+from datum_compute.api.compute.data_sources import VolumeAttachment
+from datum_compute.api.compute.instance import (
     Container,
     ContainerResources,
     EnvVar,
+    ExecAction,
     InterfaceAddress,
     NetworkInterfaceStatus,
+    Probe,
     ResourceAmounts,
+    SecurityContext,
 )
-from datum_compute.api.server import ServerSpec
-from datum_compute.app.datafolders import HostFolders
+from datum_compute.api.compute.server import ServerSpec
+from datum_compute.app.container_host import HostFolders
 from datum_compute.drivers.container_defaults import container_limits
 from datum_compute.drivers.containers.container_spec import (
     INIT,

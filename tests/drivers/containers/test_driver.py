@@ -12,9 +12,8 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from datum_compute.api.containeroptions import ExecAction, Probe, TcpSocket
-from datum_compute.app.datafolders import HostFolders
-from datum_compute.app.logarchive import CrashReportFiles, LogFiles
+from datum_compute.api.compute.instance import ExecAction, Probe, TcpSocket
+from datum_compute.app.container_host import CrashReportFiles, HostFolders, LogFiles
 from datum_compute.drivers.containers.container_spec import (
     ContainerOwner,
     ContainerPlan,

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from datum_compute.api.containeroptions import ExecAction, Probe
+from datum_compute.api.compute.instance import ExecAction, Probe
 from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
 from datum_compute.drivers.containers.driver import ContainersDriver
 from datum_compute.drivers.containers.engine import (

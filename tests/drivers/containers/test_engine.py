@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.codec import encode
+from datum_compute.api.meta.codec import encode
 from datum_compute.drivers.containers.engine import (
     parse_error_message,
 )

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from datum_compute.api.reasons import Reason
+from datum_compute.api.conditions import Reason
 from datum_compute.drivers.containers.engine import Engine, EngineError
 from datum_compute.drivers.containers.images import (
     ImageStore,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datum_compute.api.timestamps import unix_time
+from datum_compute.api.meta.timestamps import unix_time
 from datum_compute.drivers.containers.inspection import parse_container
 
 

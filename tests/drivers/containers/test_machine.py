@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datum_compute.api.codec import decode_as, encode, plain
+from datum_compute.api.meta.codec import decode_as, encode, plain
 from datum_compute.drivers.containers.machine import MachineRecord
 
 

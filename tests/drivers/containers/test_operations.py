@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, encode
-from datum_compute.api.instance import (
-    Container,
-)
-from datum_compute.api.server import ServerSpec
-from datum_compute.app.datafolders import HostFolders
-from datum_compute.app.logarchive import LogFiles
+from datum_compute.api.compute.instance import Container
+from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.meta.codec import JsonObject, encode
+from datum_compute.app.container_host import HostFolders, LogFiles
 from datum_compute.drivers.containers.container_spec import (
     INIT,
     INIT_MISSING,

@@ -11,9 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from datum_compute.api.codec import decode
-from datum_compute.api.containeroptions import HttpGet, Probe, TcpSocket
-from datum_compute.api.instance import ContainerPort
+from datum_compute.api.compute.instance import ContainerPort, HttpGet, Probe, TcpSocket
+from datum_compute.api.meta.codec import decode
 from datum_compute.drivers.container_defaults import PORT_CHECK
 from datum_compute.drivers.containers import probes
 from datum_compute.drivers.containers.container_spec import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from datum_compute.api.containeroptions import Probe
-from datum_compute.api.reasons import Reason
+from datum_compute.api.compute.instance import Probe
+from datum_compute.api.conditions import Reason
 from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
 from datum_compute.drivers.containers.inspection import InspectedContainer
 from datum_compute.drivers.containers.machine import (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.containeroptions import Probe, TcpSocket
-from datum_compute.api.scaletozero import SleepMode
+from datum_compute.api.compute.instance import Probe, TcpSocket
+from datum_compute.api.compute.scale_to_zero import SleepMode
 from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
 from datum_compute.drivers.containers.inspection import InspectedContainer, RunState
 from datum_compute.drivers.containers.machine import (

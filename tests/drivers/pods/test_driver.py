@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from datum_compute.api.instance import Container, ContainerPort
+from datum_compute.api.compute.instance import Container, ContainerPort
 from datum_compute.drivers.driver import (
     NOT_OBSERVED,
     OBSERVATION_DEADLINE_S,

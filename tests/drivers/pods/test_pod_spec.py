@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.api.codec import typed
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.meta.codec import typed
 from datum_compute.drivers.pods.pod_spec import MACHINE, PORT_CHECKED, pod_body, pod_name
 
 ID = "ns-1/web-0/0e0f3c1e-0000-4000-8000-000000000001"

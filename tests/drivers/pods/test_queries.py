@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.codec import JsonObject, typed
+from datum_compute.api.core import Pod
 from datum_compute.api.errors import NotFound
-from datum_compute.api.pod import Pod
-from datum_compute.api.remotecommand import ExecWish
+from datum_compute.api.gateway import ExecWish
+from datum_compute.api.meta.codec import JsonObject, typed
 from datum_compute.drivers.logs import LogQuery
 from datum_compute.drivers.pods.pod_spec import (
     MACHINE,

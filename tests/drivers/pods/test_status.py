@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.api.codec import typed
-from datum_compute.api.pod import Pod
+from datum_compute.api.core import Pod
+from datum_compute.api.meta.codec import typed
 from datum_compute.drivers.driver import MachineState
 from datum_compute.drivers.pods.status import pod_state
 

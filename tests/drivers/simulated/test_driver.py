@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.instance import Container
-from datum_compute.app.machines import simulated_driver
-from datum_compute.app.settings import local_settings
+from datum_compute.api.compute.instance import Container
+from datum_compute.app.driver_selection import simulated_driver
+from datum_compute.app.settings.settings import local_settings
 from datum_compute.drivers.driver import (
     NOT_OBSERVED,
     OBSERVATION_DEADLINE_S,

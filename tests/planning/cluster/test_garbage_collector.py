@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.holdings import StoredObject
+from datum_compute.api.inventory import StoredObject
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
-from datum_compute.api.meta import KindInfo, OwnerReference, Ref
+from datum_compute.api.meta.objects import KindInfo, OwnerReference, Ref
 from datum_compute.planning.cluster.garbage_collector import (
     DeleteDependent,
     GarbageAction,

@@ -10,17 +10,25 @@ import msgspec
 import pytest
 
 import datum_compute
-from datum_compute.api.conditions import FALSE, TRUE, Condition, ConditionValue, make_condition
-from datum_compute.api.instance import Instance, SchedulingGate
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
-from datum_compute.api.server import Server, ServerSpec, ServerStatus
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloaddeployment import (
+from datum_compute.api.compute.deployment import (
     AttachmentProblem,
     NetworkAttachment,
     WorkloadDeployment,
 )
+from datum_compute.api.compute.instance import Instance, SchedulingGate
+from datum_compute.api.compute.server import Server, ServerSpec, ServerStatus
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.conditions import (
+    DEPLOYMENT_RANK,
+    FALSE,
+    INSTANCE_RANK,
+    TRUE,
+    Condition,
+    ConditionValue,
+    Reason,
+    make_condition,
+)
+from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.cli.commands import VERBS
 from datum_compute.planning.explain.advice import ADVICE, COMMAND_WORDS, FOREIGN, Actor, advice_on
 from datum_compute.planning.explain.explain import (

@@ -13,18 +13,31 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import NO_SCHEDULE, Cluster, ClusterSpec, ClusterStatus, Taint
-from datum_compute.api.conditions import FALSE, TRUE, Condition, ConditionValue, make_condition
-from datum_compute.api.instance import Instance
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    Condition,
+    ConditionValue,
+    Reason,
+    make_condition,
+)
+from datum_compute.api.core import Namespace
+from datum_compute.api.karmada import (
+    NO_SCHEDULE,
+    Cluster,
+    ClusterSpec,
+    ClusterStatus,
+    Taint,
+    Work,
+    WorkloadTemplate,
+    WorkSpec,
+)
 from datum_compute.api.kinds import CLUSTER, INSTANCE, NAMESPACE, WORK
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import project_plane
-from datum_compute.api.quotametrics import consumer_of
-from datum_compute.api.reasons import Reason
-from datum_compute.api.resourceclaim import ResourceClaim, ResourceClaimSpec
-from datum_compute.api.timestamps import timestamp
-from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import project_plane
+from datum_compute.api.quota import ResourceClaim, ResourceClaimSpec, consumer_of
 from datum_compute.planning.federation.cells import (
     REACHABLE_RESULT,
     READY,

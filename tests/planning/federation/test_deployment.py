@@ -9,13 +9,15 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.compute.deployment import (
+    ObservedSource,
+    WorkloadDeployment,
+    WorkloadDeploymentStatus,
+)
+from datum_compute.api.compute.workload import Workload, WorkloadSpec
 from datum_compute.api.conditions import FALSE, ConditionValue, find_condition, make_condition
-from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORKLOAD
-from datum_compute.api.meta import ObjectMeta, owner_reference
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, project_plane
-from datum_compute.api.resourcebinding import (
+from datum_compute.api.core import Namespace
+from datum_compute.api.karmada import (
     AggregatedStatusItem,
     ObjectReference,
     ResourceBinding,
@@ -23,12 +25,10 @@ from datum_compute.api.resourcebinding import (
     ResourceBindingStatus,
     TargetCluster,
 )
-from datum_compute.api.workload import Workload, WorkloadSpec
-from datum_compute.api.workloaddeployment import (
-    ObservedSource,
-    WorkloadDeployment,
-    WorkloadDeploymentStatus,
-)
+from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORKLOAD
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import ObjectMeta, owner_reference
+from datum_compute.api.planes import HUB, project_plane
 from datum_compute.planning.federation.deployment import (
     NAMESPACE_REMOVAL_RECHECK_S,
     HubState,

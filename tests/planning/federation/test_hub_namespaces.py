@@ -8,14 +8,17 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.clusterpropagationpolicy import ClusterPropagationPolicy
-from datum_compute.api.identity import federation_namespace, source_uid
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import project_plane
-from datum_compute.api.propagationpolicy import PropagationSpec
-from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.core import Namespace
+from datum_compute.api.karmada import (
+    ClusterPropagationPolicy,
+    PropagationSpec,
+    Work,
+    WorkloadTemplate,
+    WorkSpec,
+)
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import federation_namespace, project_plane, source_uid
 from datum_compute.planning.federation.hub_namespaces import (
     RECHECK_S,
     HubNamespace,

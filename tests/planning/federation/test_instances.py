@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.instance import Instance, InstanceStatus
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, cell_plane, project_plane
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance, InstanceStatus
+from datum_compute.api.core import Namespace
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import HUB, cell_plane, project_plane
 from datum_compute.planning.federation.instances import (
     BAD_IDENTITY,
     FOREIGN_IDENTITY,

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.instance import Instance, InstanceStatus
+from datum_compute.api.compute.instance import Instance, InstanceStatus
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, INSTANCE
-from datum_compute.api.meta import ObjectMeta, owner_reference
-from datum_compute.api.plane import HUB
+from datum_compute.api.meta.objects import ObjectMeta, owner_reference
+from datum_compute.api.planes import HUB
 from datum_compute.planning.federation.mirror import (
     Marks,
     desired_copy,

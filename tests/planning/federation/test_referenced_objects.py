@@ -9,19 +9,22 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
+from datum_compute.api.compute.data_sources import EnvFromSource, WholeSource
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import (
+    Container,
+    InstanceTemplate,
+    Runtime,
+    Sandbox,
+    TemplateSpec,
+)
+from datum_compute.api.compute.referenced_data import Source, references
 from datum_compute.api.conditions import TRUE
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.datasources import EnvFromSource, WholeSource
-from datum_compute.api.instance import Container, InstanceTemplate, Runtime, Sandbox, TemplateSpec
+from datum_compute.api.core import ConfigMap, Namespace, Secret
+from datum_compute.api.karmada import PropagationPolicy
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE, POLICY, SECRET
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, project_plane
-from datum_compute.api.propagationpolicy import PropagationPolicy
-from datum_compute.api.references import Source, references
-from datum_compute.api.secret import Secret
-from datum_compute.api.workloaddeployment import WorkloadDeployment
-from datum_compute.api.workname import work_names
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import HUB, project_plane, work_names
 from datum_compute.planning.federation.referenced_objects import (
     NAME_MAX,
     SourceCopyState,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from datum_compute.api.cluster import Cluster, ClusterStatus
+from datum_compute.api.compute.deployment import ObservedSource, WorkloadDeploymentStatus
+from datum_compute.api.compute.instance import AVAILABLE, PROGRAMMED, READY, InstanceStatus
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
@@ -12,13 +13,12 @@ from datum_compute.api.conditions import (
     Condition,
     ConditionStatus,
     ConditionValue,
+    Reason,
     find_condition,
     make_condition,
 )
-from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, InstanceStatus
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.reasons import Reason
-from datum_compute.api.workloaddeployment import ObservedSource, WorkloadDeploymentStatus
+from datum_compute.api.karmada import Cluster, ClusterStatus
+from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.planning.federation.deployment import HubState, project_status_from_hub
 from datum_compute.planning.federation.unreachable import (
     UnreachableCell,

@@ -7,16 +7,21 @@ from typing import Any
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster
+from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
+from datum_compute.api.core import Namespace
+from datum_compute.api.karmada import (
+    Cluster,
+    ManifestStatus,
+    PropagationPolicy,
+    ResourceBinding,
+    TargetCluster,
+    Work,
+    WorkStatus,
+)
 from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.propagationpolicy import PropagationPolicy
-from datum_compute.api.resourcebinding import ResourceBinding, TargetCluster
-from datum_compute.api.work import ManifestStatus, Work, WorkStatus
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import cell_plane
 from datum_compute.planning.federation.hub_namespaces import plan_policies
 from datum_compute.planning.karmada.bindings import plan_binding, plan_works
 from datum_compute.planning.plan import Create

@@ -8,16 +8,13 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster, ClusterStatus
-from datum_compute.api.codec import plain, typed
+from datum_compute.api.compute.deployment import WorkloadDeploymentStatus
 from datum_compute.api.conditions import FALSE, ConditionValue, make_condition
+from datum_compute.api.karmada import Cluster, ClusterStatus, ResourceBinding, Suspension, Work
 from datum_compute.api.kinds import BINDING, CLUSTER_POLICY, DEPLOYMENT, WORK
-from datum_compute.api.mergepatch import merged
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.propagationpolicy import Suspension
-from datum_compute.api.resourcebinding import ResourceBinding
-from datum_compute.api.work import Work
-from datum_compute.api.workloaddeployment import WorkloadDeploymentStatus
+from datum_compute.api.meta.codec import plain, typed
+from datum_compute.api.meta.json_patch import merged
+from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.planning.federation.hub_namespaces import plan_policies
 from datum_compute.planning.karmada.bindings import plan_binding, plan_unbound_works, plan_works
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait

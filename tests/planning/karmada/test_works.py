@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.codec import canonical
+from datum_compute.api.compute.deployment import WorkloadDeploymentStatus
 from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
+from datum_compute.api.karmada import Work
 from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.work import Work
-from datum_compute.api.workloaddeployment import WorkloadDeploymentStatus
+from datum_compute.api.meta.codec import canonical
+from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.karmada.works import (
     NAMESPACE_S,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN
-from datum_compute.api.workloaddeployment import (
+from datum_compute.api.compute.deployment import (
     AttachedPrefix,
     AttachmentProblem,
     NetworkAttachment,
 )
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN
 from datum_compute.planning.network.addresses import (
     assigned_interfaces,
     block_of,

@@ -16,7 +16,7 @@ from datum_compute.api.conditions import (
     ConditionValue,
     make_condition,
 )
-from datum_compute.api.fields import CITY_CODE_KEY, LocalReference, NamespacedReference
+from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import (
     DEPLOYMENT,
     IP_ALLOCATION,
@@ -25,14 +25,21 @@ from datum_compute.api.kinds import (
     NETWORK_CONTEXT,
     SUBNET_CLAIM,
 )
-from datum_compute.api.locationbinding import LocationBinding, LocationBindingSpec
-from datum_compute.api.meta import ObjectMeta, Ref, owner_reference
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
-from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingSpec
-from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
-from datum_compute.api.plane import project_plane
-from datum_compute.api.subnet import Subnet, SubnetSpec
+from datum_compute.api.meta.fields import CITY_CODE_KEY, LocalReference, NamespacedReference
+from datum_compute.api.meta.objects import ObjectMeta, Ref, owner_reference
+from datum_compute.api.networking.location import LocationBinding, LocationBindingSpec
+from datum_compute.api.networking.network import (
+    Network,
+    NetworkBinding,
+    NetworkBindingSpec,
+    NetworkContext,
+    NetworkContextSpec,
+    NetworkIpam,
+    NetworkSpec,
+    Subnet,
+    SubnetSpec,
+)
+from datum_compute.api.planes import project_plane
 from datum_compute.planning.network.attachment import (
     ContextWithSubnets,
     location_for,

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.instance import Instance, InterfaceAddress, NetworkInterfaceStatus
-from datum_compute.api.ipallocation import IPAllocation
+from datum_compute.api.compute.deployment import AttachedPrefix, NetworkAttachment
+from datum_compute.api.compute.instance import Instance, InterfaceAddress, NetworkInterfaceStatus
+from datum_compute.api.karmada import Work, WorkloadTemplate, WorkSpec
 from datum_compute.api.kinds import NETWORK
-from datum_compute.api.meta import ObjectMeta, ref_of
-from datum_compute.api.network import Network, NetworkIpam, NetworkSpec
-from datum_compute.api.plane import PLATFORM, project_plane
-from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
-from datum_compute.api.workloaddeployment import AttachedPrefix, NetworkAttachment
+from datum_compute.api.meta.objects import ObjectMeta, ref_of
+from datum_compute.api.networking.network import IPAllocation, Network, NetworkIpam, NetworkSpec
+from datum_compute.api.planes import PLATFORM, project_plane
 from datum_compute.planning.network.prefixes import (
     IPV4_SUBNETS,
     IPV6_NETWORKS,

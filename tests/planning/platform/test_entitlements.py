@@ -11,21 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.api import labels
-from datum_compute.api.codec import decode_as, encode, plain
 from datum_compute.api.conditions import Condition
-from datum_compute.api.entitlements import consumer_name, grant_name
-from datum_compute.api.fields import LocalReference
 from datum_compute.api.kinds import CONSUMER, ENTITLEMENT, GRANT, LOCATION_BINDING
-from datum_compute.api.location import Location, LocationSpec, LocationStatus
-from datum_compute.api.mergepatch import merged
-from datum_compute.api.meta import ApiObject, ObjectMeta, owner_reference
-from datum_compute.api.plane import PLATFORM, cell_plane, project_plane
-from datum_compute.api.serviceconfiguration import ServiceConfiguration
-from datum_compute.api.serviceconsumer import ServiceConsumer, ServiceConsumerStatus
-from datum_compute.api.serviceentitlement import (
+from datum_compute.api.meta.codec import decode_as, encode, plain
+from datum_compute.api.meta.fields import LocalReference
+from datum_compute.api.meta.json_patch import merged
+from datum_compute.api.meta.objects import ApiObject, ObjectMeta, owner_reference
+from datum_compute.api.networking.location import Location, LocationSpec, LocationStatus
+from datum_compute.api.planes import PLATFORM, cell_plane, project_plane
+from datum_compute.api.services import (
+    ServiceConfiguration,
+    ServiceConsumer,
+    ServiceConsumerStatus,
     ServiceEntitlement,
     ServiceEntitlementSpec,
     ServiceEntitlementStatus,
+    consumer_name,
+    grant_name,
 )
 from datum_compute.planes.catalogue import platform_objects
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan

@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from datum_compute.api.conditions import Condition
-from datum_compute.api.instancetype import (
+from datum_compute.api.compute.instance_type import (
     InstanceType,
     InstanceTypeLifecycle,
     InstanceTypeResources,
     InstanceTypeSpec,
 )
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.plane import PLATFORM, cell_plane, project_plane
+from datum_compute.api.conditions import Condition
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import PLATFORM, cell_plane, project_plane
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.platform.instance_types import (
     plan_copy,

@@ -5,16 +5,20 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from datum_compute.api.cluster import Cluster
-from datum_compute.api.codec import typed
-from datum_compute.api.conditions import Condition, ConditionStatus, find_condition
-from datum_compute.api.fields import LocalReference
+from datum_compute.api.conditions import Condition, ConditionStatus, Reason, find_condition
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.labels import TOPOLOGY_CITY
-from datum_compute.api.location import Location, LocationSpec, LocationStatus
-from datum_compute.api.locationbinding import LocationBinding, LocationBindingSpec
-from datum_compute.api.meta import ObjectMeta, OwnerReference
-from datum_compute.api.plane import project_plane
-from datum_compute.api.reasons import Reason
+from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.fields import LocalReference
+from datum_compute.api.meta.objects import ObjectMeta, OwnerReference
+from datum_compute.api.networking.location import (
+    Location,
+    LocationBinding,
+    LocationBindingSpec,
+    LocationSpec,
+    LocationStatus,
+)
+from datum_compute.api.planes import project_plane
 from datum_compute.planning.plan import PatchStatus
 from datum_compute.planning.platform.locations import (
     plan_availability,

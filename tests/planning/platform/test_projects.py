@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datum_compute.api import labels
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.organization import Organization
-from datum_compute.api.project import Project, ProjectOwner, ProjectSpec
+from datum_compute.api.core import Namespace
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.resourcemanager import Organization, Project, ProjectOwner, ProjectSpec
 from datum_compute.planning.plan import Create, Patch, PatchStatus
 from datum_compute.planning.platform.projects import (
     CLEANUP_S,

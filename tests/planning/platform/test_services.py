@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.conditions import Condition
-from datum_compute.api.fields import LocalReference
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.service import EnablementPolicy, Service, ServiceOwner, ServiceSpec
-from datum_compute.api.serviceconsumer import (
+from datum_compute.api.meta.fields import LocalReference
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.services import (
     Approval,
+    EnablementPolicy,
+    Service,
     ServiceConsumer,
     ServiceConsumerSpec,
     ServiceConsumerStatus,
+    ServiceOwner,
+    ServiceSpec,
 )
 from datum_compute.planning.plan import PatchStatus, Plan
 from datum_compute.planning.platform.services import plan_consumer

@@ -10,26 +10,28 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from datum_compute.api.allowancebucket import AllowanceBucket, AllowanceBucketStatus
-from datum_compute.api.codec import plain
-from datum_compute.api.fields import ObjectReference
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT
-from datum_compute.api.meta import ApiObject, ObjectMeta
-from datum_compute.api.plane import PLATFORM, project_plane
-from datum_compute.api.quotametrics import INSTANCES, METRICS, VCPUS, consumer_of
-from datum_compute.api.resourceclaim import (
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.fields import TypedObjectReference
+from datum_compute.api.meta.objects import ApiObject, ObjectMeta
+from datum_compute.api.planes import PLATFORM, project_plane
+from datum_compute.api.quota import (
+    INSTANCES,
+    METRICS,
+    VCPUS,
+    Allowance,
+    AllowanceBucket,
+    AllowanceBucketStatus,
+    GrantedBucket,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimStatus,
-    ResourceRequest,
-)
-from datum_compute.api.resourcegrant import (
-    Allowance,
-    GrantedBucket,
     ResourceGrant,
     ResourceGrantSpec,
+    ResourceRegistration,
+    ResourceRequest,
+    consumer_of,
 )
-from datum_compute.api.resourceregistration import ResourceRegistration
 from datum_compute.planes.catalogue import registration_of as a_registration
 from datum_compute.planning.plan import Create, PatchStatus, Plan
 from datum_compute.planning.quota.buckets import (
@@ -61,8 +63,8 @@ def a_claim(
     instances: int = 1,
     vcpus: int = 0,
     created: int = 0,
-    consumer: ObjectReference = PROJECT,
-    resource: ObjectReference = PROJECT,
+    consumer: TypedObjectReference = PROJECT,
+    resource: TypedObjectReference = PROJECT,
 ) -> ResourceClaim:
     asked = {INSTANCES.resource_type: instances, VCPUS.resource_type: vcpus}
     return ResourceClaim(
@@ -187,7 +189,7 @@ def test_nothing_is_written_when_nothing_changed() -> None:
     ("claim", "words"),
     [
         (a_claim("x", consumer=consumer_of("other")), "is not the consumer of this project"),
-        (a_claim("x", resource=ObjectReference(kind="Pod", name="p")), "for a Pod"),
+        (a_claim("x", resource=TypedObjectReference(kind="Pod", name="p")), "for a Pod"),
         (
             msgspec.structs.replace(
                 a_claim("x"),

@@ -11,16 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import (
-    FALSE,
-    TRUE,
-    UNKNOWN,
-    ConditionStatus,
-    ConditionValue,
-    make_condition,
+from datum_compute.api.compute.deployment import (
+    GrantedSlots,
+    WorkloadDeployment,
+    WorkloadDeploymentStatus,
 )
-from datum_compute.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
-from datum_compute.api.instance import (
+from datum_compute.api.compute.instance import (
     QUOTA_GRANTED,
     Container,
     ContainerResources,
@@ -30,22 +26,26 @@ from datum_compute.api.instance import (
     RuntimeResources,
     Sandbox,
 )
-from datum_compute.api.instancetype import (
+from datum_compute.api.compute.instance_type import (
     InstanceType,
     InstanceTypeResources,
     InstanceTypeSpec,
 )
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import cell_plane, project_plane
-from datum_compute.api.quantities import mebibytes, millicores
-from datum_compute.api.resourceclaim import ResourceClaim, ResourceClaimStatus
-from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.api.workloaddeployment import (
-    GrantedSlots,
-    WorkloadDeployment,
-    WorkloadDeploymentStatus,
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    ConditionStatus,
+    ConditionValue,
+    make_condition,
 )
+from datum_compute.api.core import Namespace
+from datum_compute.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.meta.quantity import mebibytes, millicores
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.planes import cell_plane, project_plane
+from datum_compute.api.quota import ResourceClaim, ResourceClaimStatus
 from datum_compute.planning.plan import Create, Delete, PatchStatus, Plan, Wait
 from datum_compute.planning.quota.claims import (
     FORBIDDEN_S,

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from datum_compute.api.compute.instance import Instance, InstanceControl, SchedulingGate
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
@@ -15,8 +16,7 @@ from datum_compute.api.conditions import (
     find_condition,
     make_condition,
 )
-from datum_compute.api.instance import Instance, InstanceControl, SchedulingGate
-from datum_compute.api.plane import cell_plane
+from datum_compute.api.planes import cell_plane
 from datum_compute.planning.plan import PatchStatus, RemoveListItems
 from datum_compute.planning.rollout import gates
 from datum_compute.planning.rollout.gates import (

@@ -9,10 +9,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.instance import Instance, RuntimeResources
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.workload import ScaleSettings
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance, RuntimeResources
+from datum_compute.api.compute.workload import ScaleSettings
+from datum_compute.api.planes import cell_plane
 from datum_compute.planning.plan import Create, Delete, Plan, is_deferred
 from datum_compute.planning.rollout.instances import (
     can_be_recreated,

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
+from datum_compute.api.compute.instance import READY, Instance, SchedulingGate
+from datum_compute.api.compute.workload import ScaleSettings
 from datum_compute.api.conditions import ConditionValue, make_condition
-from datum_compute.api.instance import READY, Instance, SchedulingGate
-from datum_compute.api.meta import ref_of
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.workload import ScaleSettings
+from datum_compute.api.meta.objects import ref_of
+from datum_compute.api.planes import cell_plane
 from datum_compute.planning.explain.explain import describe_action
 from datum_compute.planning.plan import Action, Create, Delete, Patch, Wait, is_deferred
 from datum_compute.planning.rollout.instances import plan_instances

@@ -8,16 +8,15 @@ import pytest
 from msgspec import structs
 
 from datum_compute.api import labels
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.containeroptions import ImageRecord
-from datum_compute.api.datasources import PinnedData
-from datum_compute.api.instance import Instance
+from datum_compute.api.compute.data_sources import PinnedData
+from datum_compute.api.compute.instance import ImageRecord, Instance
+from datum_compute.api.compute.referenced_data import Reference, Source
+from datum_compute.api.compute.scale_to_zero import Wake
+from datum_compute.api.compute.server import Phase, Server, ServerSpec, ServerStatus
+from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import SERVER
-from datum_compute.api.meta import ObjectMeta, Ref
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.references import Reference, Source
-from datum_compute.api.scaletozero import Wake
-from datum_compute.api.server import Phase, Server, ServerSpec, ServerStatus
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import cell_plane
 from datum_compute.planning.plan import Patch, PatchStatus
 from datum_compute.planning.rollout.machine import (
     RECHECK_S,

@@ -6,13 +6,11 @@ import base64
 
 import msgspec
 
-from datum_compute.api.conditions import FALSE, TRUE
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.datasources import EnvFromSource, WholeSource
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.reasons import Reason
-from datum_compute.api.references import Reference, Source
-from datum_compute.api.secret import Secret
+from datum_compute.api.compute.data_sources import EnvFromSource, WholeSource
+from datum_compute.api.compute.referenced_data import Reference, Source
+from datum_compute.api.conditions import FALSE, TRUE, Reason
+from datum_compute.api.core import ConfigMap, Secret
+from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.planning.rollout.gates import initial_gates
 from datum_compute.planning.rollout.referenced_data import (
     SOURCE_BYTES_MAX,

@@ -9,17 +9,9 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.codec import plain
-from datum_compute.api.conditions import (
-    UNKNOWN,
-    Condition,
-    ConditionValue,
-    find_condition,
-    make_condition,
-    with_condition,
-)
-from datum_compute.api.datasources import ConfigMapVolume, Volume
-from datum_compute.api.instance import (
+from datum_compute.api.compute.data_sources import ConfigMapVolume, Volume
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import (
     READY,
     Container,
     ContainerPort,
@@ -29,11 +21,25 @@ from datum_compute.api.instance import (
     ResourceAmounts,
     SchedulingGate,
 )
+from datum_compute.api.compute.server import (
+    Phase,
+    Server,
+    ServerSpec,
+    ServerStatus,
+    machine_fingerprint,
+)
+from datum_compute.api.conditions import (
+    UNKNOWN,
+    Condition,
+    ConditionValue,
+    find_condition,
+    make_condition,
+    with_condition,
+)
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.api.meta import ObjectMeta, OwnerReference, Ref, owner_reference, ref_of
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.server import Phase, Server, ServerSpec, ServerStatus, machine_fingerprint
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.objects import ObjectMeta, OwnerReference, Ref, owner_reference, ref_of
+from datum_compute.api.planes import cell_plane
 from datum_compute.planning.network.addresses import interface_of
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.quota.claims import InstanceSize

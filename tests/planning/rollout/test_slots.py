@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from datum_compute.api.containeroptions import Probe, TcpSocket
-from datum_compute.api.instance import Container, ContainerPort
-from datum_compute.api.timestamps import timestamp
-from datum_compute.api.workload import ScaleSettings
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Container, ContainerPort, Probe, TcpSocket
+from datum_compute.api.compute.workload import ScaleSettings
+from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.planning.rollout.slots import MinReady, min_ready_seconds
 from datum_compute.planning.workload.templates import template_hash
 from testkit.builders import NOW, a_deployment, an_instance

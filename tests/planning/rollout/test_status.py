@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance, SchedulingGate
+from datum_compute.api.compute.workload import ScaleSettings
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
@@ -18,11 +21,8 @@ from datum_compute.api.conditions import (
     find_condition,
     make_condition,
 )
-from datum_compute.api.instance import Instance, SchedulingGate
-from datum_compute.api.plane import cell_plane
-from datum_compute.api.timestamps import timestamp
-from datum_compute.api.workload import ScaleSettings
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import cell_plane
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan
 from datum_compute.planning.rollout.status import deployment_status, is_complete, plan_deployment
 from testkit.builders import NOW, a_deployment, an_instance

@@ -8,6 +8,12 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import (
+    ObservedSource,
+    WorkloadDeployment,
+    WorkloadDeploymentStatus,
+)
+from datum_compute.api.compute.workload import BlockedReplicas, Workload
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
@@ -18,16 +24,10 @@ from datum_compute.api.conditions import (
     make_condition,
 )
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, REVISION, WORKLOAD
-from datum_compute.api.meta import owner_reference
-from datum_compute.api.plane import project_plane
-from datum_compute.api.resourceclaim import GRANTED, ResourceClaim, ResourceClaimStatus
-from datum_compute.api.timestamps import parse_timestamp, timestamp
-from datum_compute.api.workload import BlockedReplicas, Workload
-from datum_compute.api.workloaddeployment import (
-    ObservedSource,
-    WorkloadDeployment,
-    WorkloadDeploymentStatus,
-)
+from datum_compute.api.meta.objects import owner_reference
+from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
+from datum_compute.api.planes import project_plane
+from datum_compute.api.quota import GRANTED, ResourceClaim, ResourceClaimStatus
 from datum_compute.planning.plan import Action, Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.quota.workload_claims import EXPECTED_DECISION_S, plan_workload_claim
 from datum_compute.planning.workload.deployments import (

@@ -8,12 +8,11 @@ import msgspec
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Condition
-from datum_compute.api.plane import project_plane
-from datum_compute.api.reasons import Reason
-from datum_compute.api.timestamps import parse_timestamp, timestamp
-from datum_compute.api.workload import BlockedReplicas, CityFloor, Workload
-from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
+from datum_compute.api.compute.deployment import WorkloadDeployment, WorkloadDeploymentStatus
+from datum_compute.api.compute.workload import BlockedReplicas, CityFloor, Workload
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, Condition, Reason
+from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
+from datum_compute.api.planes import project_plane
 from datum_compute.planning.plan import Create, Delete
 from datum_compute.planning.workload.deployments import desired_deployments, plan_workload
 from datum_compute.planning.workload.fallback import CityAssignment, assign_cities

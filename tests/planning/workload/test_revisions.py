@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from datum_compute.api.codec import typed
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.labels import CHANGED_BY
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import project_plane
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import project_plane
 from datum_compute.planning.plan import Create, Delete
 from datum_compute.planning.workload.revisions import REVISIONS_KEPT, plan_revisions
 

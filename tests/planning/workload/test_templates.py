@@ -7,19 +7,18 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from datum_compute.api.codec import ApiStruct, decode_as, encode, plain, typed
-from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
-from datum_compute.api.fields import says
-from datum_compute.api.instance import InstanceTemplate, TemplateMeta, TemplateSpec
-from datum_compute.api.labels import CITY_RESTARTED_AT, RESTARTED_AT
-from datum_compute.api.reasons import Reason
-from datum_compute.api.scaletozero import ScaleToZero
-from datum_compute.api.workload import PROGRESSING, CityRestart, Workload
-from datum_compute.api.workloaddeployment import (
+from datum_compute.api.compute.deployment import (
     ObservedSource,
     WorkloadDeployment,
     WorkloadDeploymentStatus,
 )
+from datum_compute.api.compute.instance import InstanceTemplate, TemplateMeta, TemplateSpec
+from datum_compute.api.compute.scale_to_zero import ScaleToZero
+from datum_compute.api.compute.workload import PROGRESSING, CityRestart, Workload
+from datum_compute.api.conditions import TRUE, ConditionValue, Reason, make_condition
+from datum_compute.api.labels import CITY_RESTARTED_AT, RESTARTED_AT
+from datum_compute.api.meta.codec import ApiStruct, decode_as, encode, plain, typed
+from datum_compute.api.meta.fields import says
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.status import workload_status
 from datum_compute.planning.workload.templates import current_templates, template_hash, template_in

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from datum_compute.api.errors import TooManyRequests
-from datum_compute.api.plane import PlaneName
-from datum_compute.server.authentication import User
+from datum_compute.api.planes import PlaneName
+from datum_compute.server.access.authentication import User
 from datum_compute.server.flowcontrol.control import (
     BYPASS_S,
     RESUME_S,

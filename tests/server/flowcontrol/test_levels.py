@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
 from datum_compute.server.flowcontrol.levels import (
     ANONYMOUS,
     EXEMPT,

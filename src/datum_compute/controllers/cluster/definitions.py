@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import closing
 
-from datum_compute.api.customresourcedefinition import CLEANUP_FINALIZER
+from datum_compute.api.apiextensions import CLEANUP_FINALIZER
 from datum_compute.api.errors import NotFound
-from datum_compute.api.holdings import StoredObject, Wanted
+from datum_compute.api.inventory import StoredObject, Wanted
 from datum_compute.api.kinds import DEFINITION
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import ROLES
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import ROLES
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import delete_objects
 from datum_compute.runtime.cached_client import CachedClient

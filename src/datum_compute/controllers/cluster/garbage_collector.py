@@ -17,12 +17,12 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import closing, suppress
 from typing import Any, assert_never
 
-from datum_compute.api.corefields import ObjectReference
 from datum_compute.api.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound
-from datum_compute.api.holdings import Changed, Holdings, StoredObject, Wanted
+from datum_compute.api.inventory import Changed, Holdings, StoredObject, Wanted
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
-from datum_compute.api.meta import KindInfo, OwnerReference, Ref
-from datum_compute.api.plane import ROLES, PlaneName
+from datum_compute.api.meta.fields import ObjectReference
+from datum_compute.api.meta.objects import KindInfo, OwnerReference, Ref
+from datum_compute.api.planes import ROLES, PlaneName
 from datum_compute.controllers.context import Context
 from datum_compute.planning.cluster.garbage_collector import (
     DeleteDependent,

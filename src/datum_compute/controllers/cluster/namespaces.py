@@ -13,14 +13,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import closing
 
-from datum_compute.api.codec import plain
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.holdings import Holdings, StoredObject, Wanted
+from datum_compute.api.core import ConfigMap, Namespace, ServiceAccount
+from datum_compute.api.inventory import Holdings, StoredObject, Wanted
 from datum_compute.api.kinds import CLAIM, CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
-from datum_compute.api.meta import ObjectMeta, Ref, ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import ROLES
-from datum_compute.api.serviceaccount import ServiceAccount
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
+from datum_compute.api.planes import ROLES
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import delete_objects
 from datum_compute.planning.cluster.namespaces import namespace_conditions

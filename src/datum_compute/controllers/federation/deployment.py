@@ -9,13 +9,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import is_true
-from datum_compute.api.identity import execution_namespace, federation_namespace
+from datum_compute.api.karmada import Cluster, ResourceBinding
 from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, WORK
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.resourcebinding import ResourceBinding
-from datum_compute.api.workname import work_names
+from datum_compute.api.meta.objects import Ref, ref_of
+from datum_compute.api.planes import execution_namespace, federation_namespace, work_names
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.planes import upstream_key

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
+from datum_compute.api.core import Namespace
 from datum_compute.api.errors import Forbidden, NotFound
-from datum_compute.api.identity import federation_namespace, source_uid
 from datum_compute.api.kinds import (
     BINDING,
     CLUSTER_POLICY,
@@ -24,9 +24,8 @@ from datum_compute.api.kinds import (
     POLICY,
     WORK,
 )
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PlaneName, plane_role
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.planes import HUB, PlaneName, federation_namespace, plane_role, source_uid
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.federation.hub_namespaces import (

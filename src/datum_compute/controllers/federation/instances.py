@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, assert_never
 
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.errors import AlreadyExists
-from datum_compute.api.identity import deployment_of, federation_namespace
-from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.plane import HUB, PlaneName, cell_plane
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.objects import Ref, ref_of
+from datum_compute.api.planes import HUB, PlaneName, cell_plane, deployment_of, federation_namespace
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.instance_quarantine import quarantine, release_from_quarantine

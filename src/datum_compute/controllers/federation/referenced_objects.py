@@ -12,16 +12,16 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.identity import (
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.referenced_data import references, sources
+from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POLICY, SECRET
+from datum_compute.api.meta.objects import KindInfo, Ref, ref_of
+from datum_compute.api.planes import (
     encoded_cluster,
     federation_namespace,
+    member_name,
     source_copy_policy_name,
 )
-from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POLICY, SECRET
-from datum_compute.api.meta import KindInfo, Ref, ref_of
-from datum_compute.api.plane import member_name
-from datum_compute.api.references import references, sources
-from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.referenced_data import (

@@ -22,7 +22,7 @@ from datum_compute.api.kinds import (
     POLICY,
     SECRET,
 )
-from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.karmada.bindings import (

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import TRUE, ConditionValue
+from datum_compute.api.core import Namespace
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.identity import execution_namespace
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import (
     BINDING,
     CLUSTER,
@@ -25,8 +25,8 @@ from datum_compute.api.kinds import (
     NAMESPACE,
     WORK,
 )
-from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
-from datum_compute.api.namespace import Namespace
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.planes import execution_namespace
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.federation.cells import (

@@ -13,7 +13,7 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import is_true
-from datum_compute.api.identity import execution_namespace
+from datum_compute.api.karmada import Work
 from datum_compute.api.kinds import (
     CLUSTER,
     CONFIG_MAP,
@@ -23,10 +23,15 @@ from datum_compute.api.kinds import (
     WORK,
     kind_of,
 )
-from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
-from datum_compute.api.plane import HUB, PlaneName, cell_plane, member_name
-from datum_compute.api.work import Work
-from datum_compute.api.workname import work_name
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.planes import (
+    HUB,
+    PlaneName,
+    cell_plane,
+    execution_namespace,
+    member_name,
+    work_name,
+)
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.federation.unreachable import same_reachability

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.kinds import (
     DEPLOYMENT,
     LOCATION_BINDING,
@@ -13,9 +14,8 @@ from datum_compute.api.kinds import (
     NETWORK_CONTEXT,
     SUBNET,
 )
-from datum_compute.api.meta import Ref
-from datum_compute.api.networkbinding import NetworkBinding
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.networking.network import NetworkBinding
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.network.attachment import (

@@ -12,10 +12,10 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.errors import NotFound
-from datum_compute.api.ipallocation import IPAllocation
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, IP_ALLOCATION, NETWORK, SUBNET, WORK
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import PLATFORM
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.networking.network import IPAllocation
+from datum_compute.api.planes import PLATFORM
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.prefix_ledger import USER_EDGES, USER_INDEXES, observe_prefix_user

@@ -23,9 +23,9 @@ from datum_compute.api.kinds import (
     SUBNET,
     SUBNET_CLAIM,
 )
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.networkcontext import NetworkContext
-from datum_compute.api.plane import PLATFORM
+from datum_compute.api.meta.objects import Ref, ref_of
+from datum_compute.api.networking.network import NetworkContext
+from datum_compute.api.planes import PLATFORM
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.prefix_ledger import map_to_holder, observe_ledger

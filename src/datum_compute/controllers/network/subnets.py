@@ -7,9 +7,8 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import IP_ALLOCATION, NETWORK, NETWORK_CONTEXT, SUBNET, SUBNET_CLAIM
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.network import Network
-from datum_compute.api.subnet import Subnet
+from datum_compute.api.meta.objects import Ref, ref_of
+from datum_compute.api.networking.network import Network, Subnet
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.prefix_ledger import (

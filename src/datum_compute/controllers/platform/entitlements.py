@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.entitlements import consumer_name
 from datum_compute.api.kinds import (
     CONSUMER,
     ENTITLEMENT,
@@ -19,10 +18,9 @@ from datum_compute.api.kinds import (
     SERVICE,
     SERVICE_CONFIGURATION,
 )
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PLATFORM, member_name, project_plane
-from datum_compute.api.serviceconfiguration import ServiceConfiguration
-from datum_compute.api.serviceconsumer import ServiceConsumer
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import PLATFORM, member_name, project_plane
+from datum_compute.api.services import ServiceConfiguration, ServiceConsumer, consumer_name
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.platform.entitlements import EntitlementInputs, plan_entitlement

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from datum_compute.api.instancetype import InstanceType
+from datum_compute.api.compute.instance_type import InstanceType
 from datum_compute.api.kinds import INSTANCE_TYPE
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.plane import PLATFORM, PlaneName
+from datum_compute.api.meta.objects import Ref, ref_of
+from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out, for_each_plane
 from datum_compute.planning.jitter import with_jitter

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from datum_compute.api.kinds import CLUSTER, LOCATION, LOCATION_BINDING
-from datum_compute.api.meta import Ref
-from datum_compute.api.plane import PLATFORM, PlaneName
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out, for_each_plane
 from datum_compute.planning.plan import Plan

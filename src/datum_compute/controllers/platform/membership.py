@@ -16,13 +16,19 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import is_true
-from datum_compute.api.entitlements import ACTIVE, READY, consumer_name, is_open
-from datum_compute.api.identity import decoded_project, encoded_cluster
 from datum_compute.api.kinds import CONSUMER, DEPLOYMENT, ENTITLEMENT, NAMESPACE, PROJECT, WORKLOAD
-from datum_compute.api.meta import KindInfo, Ref
-from datum_compute.api.plane import HUB, PLATFORM, PlaneName, member_name, project_plane
-from datum_compute.api.quotametrics import SERVICE, SERVICE_NAME
-from datum_compute.api.serviceconsumer import ServiceConsumer
+from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.planes import (
+    HUB,
+    PLATFORM,
+    PlaneName,
+    decoded_project,
+    encoded_cluster,
+    member_name,
+    project_plane,
+)
+from datum_compute.api.quota import SERVICE, SERVICE_NAME
+from datum_compute.api.services import ACTIVE, READY, ServiceConsumer, consumer_name, is_open
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.lifecycle import delete_objects, list_objects

@@ -13,9 +13,9 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.errors import ApiError
 from datum_compute.api.kinds import NAMESPACE, ORGANIZATION, PROJECT
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.plane import project_plane
-from datum_compute.api.project import Project
+from datum_compute.api.meta.objects import Ref, ref_of
+from datum_compute.api.planes import project_plane
+from datum_compute.api.resourcemanager import Project
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.platform.projects import (

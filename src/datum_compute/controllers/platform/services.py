@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api.kinds import CONSUMER, REGISTRATION, SERVICE, SERVICE_CONFIGURATION
-from datum_compute.api.meta import Ref, ref_of
+from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.platform.services import (

@@ -26,9 +26,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.errors import AlreadyExists, Forbidden, Invalid, NotFound
-from datum_compute.api.identity import deployment_of, instance_name, source_uid
-from datum_compute.api.instance import Instance
+from datum_compute.api.karmada import Work
 from datum_compute.api.kinds import (
     CLAIM,
     CLUSTER,
@@ -38,11 +39,9 @@ from datum_compute.api.kinds import (
     NAMESPACE,
     WORK,
 )
-from datum_compute.api.meta import ApiObject, KindInfo, Ref
-from datum_compute.api.plane import HUB, plane_role
-from datum_compute.api.resourceclaim import ResourceClaim
-from datum_compute.api.work import Work
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
+from datum_compute.api.planes import HUB, deployment_of, instance_name, plane_role, source_uid
+from datum_compute.api.quota import ResourceClaim
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.instance_quota import from_claim, observe_claim_location, size_on

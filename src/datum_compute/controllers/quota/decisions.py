@@ -12,10 +12,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.plane import PLATFORM, member_name
-from datum_compute.api.quotametrics import QUOTA_NAMESPACE, consumer_of
-from datum_compute.api.resourceclaim import ResourceClaim
+from datum_compute.api.meta.objects import Ref, ref_of
+from datum_compute.api.planes import PLATFORM, member_name
+from datum_compute.api.quota import QUOTA_NAMESPACE, ResourceClaim, consumer_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.quota.buckets import (

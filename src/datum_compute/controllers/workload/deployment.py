@@ -12,11 +12,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from datum_compute.api import labels
-from datum_compute.api.instance import Instance
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.server import Server
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, INSTANCE_TYPE, SERVER
-from datum_compute.api.meta import Ref, controller_uid, ref_of
-from datum_compute.api.server import Server
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.objects import Ref, controller_uid, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.drivers.driver import (

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.instance import Instance
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.scale_to_zero import seconds_of
+from datum_compute.api.compute.server import ServerSpec
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.scaletozero import seconds_of
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.drivers.traffic import Backend, SleepPolicy

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.errors import Conflict
-from datum_compute.api.instance import Instance
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out

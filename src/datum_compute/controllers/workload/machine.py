@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import assert_never
 
 from datum_compute.api import labels
+from datum_compute.api.compute.referenced_data import Reference, references_of_server
+from datum_compute.api.compute.server import Server, ServerStatus
 from datum_compute.api.kinds import SERVER
-from datum_compute.api.meta import Ref
-from datum_compute.api.references import Reference, references_of_server
-from datum_compute.api.server import Server, ServerStatus
+from datum_compute.api.meta.objects import Ref
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.machine_data import machine_data

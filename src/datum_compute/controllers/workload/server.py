@@ -10,11 +10,10 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import find_condition, is_true
-from datum_compute.api.instance import AVAILABLE, PROGRAMMED, Instance
+from datum_compute.api.compute.instance import AVAILABLE, PROGRAMMED, Instance
+from datum_compute.api.compute.server import Server
+from datum_compute.api.conditions import Reason, find_condition, is_true
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER
-from datum_compute.api.reasons import Reason
-from datum_compute.api.server import Server
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.instance_quota import size_on

@@ -12,11 +12,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from datum_compute.api import labels
-from datum_compute.api.instancetype import size_name
+from datum_compute.api.compute.instance_type import size_name
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE_TYPE, REVISION, WORKLOAD
-from datum_compute.api.meta import Ref, ref_of
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planning.quota.workload_claims import workload_claim_ref, workload_of_claim

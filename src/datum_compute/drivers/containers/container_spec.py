@@ -16,11 +16,10 @@ from typing import Literal
 
 import msgspec
 
-from datum_compute.api.codec import ApiStruct, DecodeError, JsonObject, decode_as, encode
-from datum_compute.api.containeroptions import GRACE_S, ImageRecord, Probe
-from datum_compute.api.instance import Container, ContainerPort
-from datum_compute.api.process_input import container_input_problems
-from datum_compute.api.server import ServerSpec, machine_fingerprint
+from datum_compute.api.compute.instance import GRACE_S, Container, ContainerPort, ImageRecord, Probe
+from datum_compute.api.compute.server import ServerSpec, machine_fingerprint
+from datum_compute.api.meta.codec import ApiStruct, DecodeError, JsonObject, decode_as, encode
+from datum_compute.api.meta.names import container_input_problems
 from datum_compute.drivers.container_defaults import PORT_CHECK, ContainerLimits, checked_ports
 from datum_compute.drivers.containers.images import ImageInfo
 from datum_compute.drivers.driver import MachineData, PermanentError

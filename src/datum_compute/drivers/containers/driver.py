@@ -16,8 +16,8 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, MutableMapping
 from typing import Any
 
-from datum_compute.api.scaletozero import SleepMode
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.compute.server import ServerSpec
 from datum_compute.drivers.container_defaults import container_limits
 from datum_compute.drivers.containers.container_spec import (
     MACHINE,

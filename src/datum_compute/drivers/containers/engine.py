@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
+from datum_compute.api.meta.codec import DecodeError, JsonObject, decode, encode
 from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.logs import split_pieces
 

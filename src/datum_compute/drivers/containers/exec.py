@@ -10,8 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.remotecommand import (
+from datum_compute.api.gateway import (
     CLOSE,
     RESIZE,
     STDERR,
@@ -22,6 +21,7 @@ from datum_compute.api.remotecommand import (
     ending_message,
     read_size,
 )
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.drivers.containers.engine import (
     Engine,
     EngineError,

@@ -11,8 +11,8 @@ import binascii
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from datum_compute.api.codec import DecodeError, JsonObject, decode, encode
-from datum_compute.api.reasons import Reason
+from datum_compute.api.conditions import Reason
+from datum_compute.api.meta.codec import DecodeError, JsonObject, decode, encode
 from datum_compute.drivers.containers.engine import Engine, EngineError, parse_json_lines
 from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.engine_errors import is_registry_unreachable

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.timestamps import unix_time
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import unix_time
 
 RunState = Literal["created", "running", "paused", "exited"]
 # Any other status is "exited".

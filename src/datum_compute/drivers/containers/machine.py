@@ -15,11 +15,11 @@ from typing import Literal
 
 import msgspec
 
-from datum_compute.api.codec import ApiStruct
-from datum_compute.api.containeroptions import Probe
-from datum_compute.api.scaletozero import SleepMode
-from datum_compute.api.server import ServerSpec
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.compute.instance import Probe
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.drivers.containers.container_spec import MachinePlan
 from datum_compute.drivers.containers.images import ImageInfo
 from datum_compute.drivers.containers.inspection import InspectedContainer

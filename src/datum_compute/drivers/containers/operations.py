@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from datum_compute.api.codec import DecodeError, JsonObject, decode
-from datum_compute.api.instance import Container
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.compute.instance import Container
+from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
+from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.drivers.container_defaults import container_limits
 from datum_compute.drivers.containers.container_spec import (
     CONTAINER,

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from datum_compute.api.containeroptions import ExecAction, HttpGet, Probe
-from datum_compute.api.instance import ContainerPort
+from datum_compute.api.compute.instance import ContainerPort, ExecAction, HttpGet, Probe
 from datum_compute.drivers.container_defaults import PORT_CHECK, render_closed_port
 from datum_compute.drivers.containers.container_spec import ContainerPlan
 from datum_compute.drivers.containers.engine import (

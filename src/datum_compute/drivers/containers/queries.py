@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from datum_compute.api.remotecommand import ExecWish
+from datum_compute.api.gateway import ExecWish
 from datum_compute.drivers.containers.crash_reports import CrashReportArchive
 from datum_compute.drivers.containers.exec import KillProcess, start_exec
 from datum_compute.drivers.containers.images import default_pull_policy

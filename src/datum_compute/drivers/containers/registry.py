@@ -17,7 +17,7 @@ from ipaddress import ip_address
 
 import aiohttp
 
-from datum_compute.api.codec import DecodeError, JsonObject, decode
+from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
 from datum_compute.drivers.containers.images import (
     find_credentials,
     registry_host,

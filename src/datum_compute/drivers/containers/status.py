@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from datum_compute.api.reasons import Reason
+from datum_compute.api.conditions import Reason
 from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan
 from datum_compute.drivers.containers.machine import Machine, MachineSnapshot
 from datum_compute.drivers.driver import MachineState

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from datum_compute.api.scaletozero import SleepMode
+from datum_compute.api.compute.scale_to_zero import SleepMode
 from datum_compute.drivers.containers.inspection import InspectedContainer
 from datum_compute.drivers.containers.machine import MachineSnapshot
 

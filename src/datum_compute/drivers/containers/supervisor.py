@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api.reasons import Reason
+from datum_compute.api.conditions import Reason
 from datum_compute.drivers.containers.container_spec import DEFAULT_NETWORK
 from datum_compute.drivers.containers.crash_reports import (
     CrashReportArchive,

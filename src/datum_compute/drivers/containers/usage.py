@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.timestamps import unix_time
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import unix_time
 from datum_compute.drivers.containers.engine import EngineError
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.operations import ContainerOperations

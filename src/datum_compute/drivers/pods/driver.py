@@ -6,7 +6,7 @@
 - If the cluster does not answer a read, the observation is NOT_OBSERVED, and after
   OBSERVATION_DEADLINE_S the phase is Unknown.
 - `PodApi` reports failures as TransientError, and what the cluster will never accept as
-  PermanentError. ``app/pods.py`` implements it on a client.
+  PermanentError. ``app/pod_client.py`` implements it on a client.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from datum_compute.api.codec import JsonObject
-from datum_compute.api.pod import Pod
-from datum_compute.api.scaletozero import SleepMode
-from datum_compute.api.server import ServerSpec
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.core import Pod
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.drivers.driver import (
     NO_DATA,
     OBSERVATION_DEADLINE_S,

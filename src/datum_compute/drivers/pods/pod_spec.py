@@ -14,10 +14,9 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api.codec import JsonObject, plain
-from datum_compute.api.containeroptions import Probe, TcpSocket
-from datum_compute.api.instance import Container
-from datum_compute.api.server import ServerSpec, machine_fingerprint
+from datum_compute.api.compute.instance import Container, Probe, TcpSocket
+from datum_compute.api.compute.server import ServerSpec, machine_fingerprint
+from datum_compute.api.meta.codec import JsonObject, plain
 from datum_compute.drivers.container_defaults import (
     PORT_CHECK,
     ContainerLimits,

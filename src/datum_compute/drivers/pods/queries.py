@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from datum_compute.api.codec import JsonObject
+from datum_compute.api.core import ContainerStatus, Pod, Terminated
 from datum_compute.api.errors import NotFound
-from datum_compute.api.gatewaypaths import NO_REGISTRY
-from datum_compute.api.pod import ContainerStatus, Pod, Terminated
-from datum_compute.api.quantities import mebibytes, millicores
-from datum_compute.api.remotecommand import ExecWish
+from datum_compute.api.gateway import NO_REGISTRY, ExecWish
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.quantity import mebibytes, millicores
 from datum_compute.drivers.logs import (
     CONCURRENT_LOG_READS_MAX,
     LineCollector,
@@ -48,7 +47,7 @@ SCANNED_BYTES_MAX = 8 * 1024 * 1024
 
 
 class PodQueryApi(Protocol):
-    """Requests about what happens in pods, implemented in ``app/pods.py``."""
+    """Requests about what happens in pods, implemented in ``app/pod_client.py``."""
 
     async def list_pods(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
         """Return the pods of the driver with these labels, not from a cache."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from datum_compute.api.containeroptions import ImageRecord
-from datum_compute.api.pod import ContainerStatus, Pod, PodCondition, Terminated, Waiting
-from datum_compute.api.reasons import Reason
-from datum_compute.api.timestamps import unix_time
+from datum_compute.api.compute.instance import ImageRecord
+from datum_compute.api.conditions import Reason
+from datum_compute.api.core import ContainerStatus, Pod, PodCondition, Terminated, Waiting
+from datum_compute.api.meta.timestamps import unix_time
 from datum_compute.drivers.container_defaults import render_closed_port
 from datum_compute.drivers.driver import MachineState
 from datum_compute.drivers.engine_errors import is_registry_unreachable

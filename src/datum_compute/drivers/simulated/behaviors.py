@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from datum_compute.api.codec import ApiStruct
-from datum_compute.api.reasons import Reason
-from datum_compute.api.scaletozero import SleepMode
-from datum_compute.api.timestamps import timestamp
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.conditions import Reason
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.drivers.driver import MachineState
 
 BACKOFF_S, BACKOFF_MAX_S = 10.0, 300.0

@@ -21,8 +21,8 @@ from collections.abc import (
 
 import msgspec
 
-from datum_compute.api.scaletozero import SleepMode
-from datum_compute.api.server import ServerSpec, machine_fingerprint
+from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.compute.server import ServerSpec, machine_fingerprint
 from datum_compute.drivers.driver import (
     NO_DATA,
     MachineData,

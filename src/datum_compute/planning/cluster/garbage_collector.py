@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from datum_compute.api.holdings import StoredObject
+from datum_compute.api.inventory import StoredObject
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
-from datum_compute.api.meta import KindInfo, OwnerReference
+from datum_compute.api.meta.objects import KindInfo, OwnerReference
 
 
 @dataclass(frozen=True, slots=True)

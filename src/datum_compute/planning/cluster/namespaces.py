@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from datum_compute.api.conditions import FALSE, TRUE
-from datum_compute.api.holdings import StoredObject
-from datum_compute.api.namespace import NamespaceCondition
+from datum_compute.api.core import NamespaceCondition
+from datum_compute.api.inventory import StoredObject
 
 CONTENT, FINALIZERS = "NamespaceContentRemaining", "NamespaceFinalizersRemaining"
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from datum_compute.api.reasons import Reason
+from datum_compute.api.conditions import Reason
 
 
 class Actor(StrEnum):

@@ -12,17 +12,25 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import EPOCH, FALSE, TRUE, UNKNOWN, Condition, find_condition
+from datum_compute.api.compute.deployment import REPLICAS_READY, WorkloadDeployment
+from datum_compute.api.compute.instance import AVAILABLE, PROGRAMMED, QUOTA_GRANTED, READY, Instance
+from datum_compute.api.compute.server import Server
+from datum_compute.api.compute.workload import PROGRESSING, Workload
+from datum_compute.api.conditions import (
+    DEPLOYMENT_RANK,
+    EPOCH,
+    FALSE,
+    INSTANCE_RANK,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    Reason,
+    find_condition,
+)
 from datum_compute.api.finalizers import held_by_others
-from datum_compute.api.identity import deployment_of
-from datum_compute.api.instance import AVAILABLE, PROGRAMMED, QUOTA_GRANTED, READY, Instance
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORKLOAD
-from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.reasons import DEPLOYMENT_RANK, INSTANCE_RANK, Reason
-from datum_compute.api.server import Server
-from datum_compute.api.workload import PROGRESSING, Workload
-from datum_compute.api.workloaddeployment import REPLICAS_READY, WorkloadDeployment
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.planes import PlaneName, deployment_of
 from datum_compute.planning.explain.advice import Actor, advice_on
 from datum_compute.planning.plan import Create, Delete, Wait, is_deferred
 from datum_compute.planning.rollout.instances import plan_instances

@@ -37,26 +37,24 @@ from typing import Any
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import CREDENTIALS_NAMESPACE, NO_SCHEDULE, Cluster
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
     Condition,
     ConditionValue,
+    Reason,
     find_condition,
     is_true,
     make_condition,
     with_condition,
 )
-from datum_compute.api.identity import execution_namespace
-from datum_compute.api.instance import Instance
+from datum_compute.api.karmada import CREDENTIALS_NAMESPACE, NO_SCHEDULE, Cluster, Work
 from datum_compute.api.kinds import CLAIM, CLUSTER, INSTANCE, LEASE, NAMESPACE, SECRET, WORK
-from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
-from datum_compute.api.plane import HUB, PlaneName
-from datum_compute.api.reasons import Reason
-from datum_compute.api.resourceclaim import ResourceClaim
-from datum_compute.api.timestamps import timestamp
-from datum_compute.api.work import Work
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.planes import HUB, PlaneName, execution_namespace
+from datum_compute.api.quota import ResourceClaim
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.federation.unreachable import find_unreachable
 from datum_compute.planning.plan import Action, Delete, Plan, Wait, drop_finalizer

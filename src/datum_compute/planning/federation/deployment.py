@@ -15,23 +15,22 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import WorkloadDeployment, WorkloadDeploymentStatus
+from datum_compute.api.compute.workload import BlockedReplicas
 from datum_compute.api.conditions import (
     FALSE,
     Condition,
     ConditionValue,
+    Reason,
     find_condition,
     make_condition,
     with_condition,
 )
-from datum_compute.api.identity import federation_namespace
+from datum_compute.api.core import Namespace
+from datum_compute.api.karmada import AggregatedStatusItem, ResourceBinding
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
-from datum_compute.api.meta import ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PlaneName
-from datum_compute.api.reasons import Reason
-from datum_compute.api.resourcebinding import AggregatedStatusItem, ResourceBinding
-from datum_compute.api.workload import BlockedReplicas
-from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
+from datum_compute.api.meta.objects import ref_of
+from datum_compute.api.planes import HUB, PlaneName, federation_namespace
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.federation.hub_namespaces import hub_namespace, identity_labels
 from datum_compute.planning.federation.mirror import (

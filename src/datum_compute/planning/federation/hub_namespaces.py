@@ -26,19 +26,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from datum_compute.api import labels
-from datum_compute.api.clusterpropagationpolicy import ClusterPropagationPolicy
-from datum_compute.api.identity import (
-    city_policy_name,
-    decoded_project,
-    encoded_cluster,
-    federation_namespace,
-)
-from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, NAMESPACE, POLICY
-from datum_compute.api.meta import ObjectMeta, ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PlaneName, member_name
-from datum_compute.api.propagationpolicy import (
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.core import Namespace
+from datum_compute.api.karmada import (
     ClusterAffinity,
+    ClusterPropagationPolicy,
     LabelRequirement,
     LabelSelector,
     PropagationPlacement,
@@ -47,9 +39,19 @@ from datum_compute.api.propagationpolicy import (
     ResourceSelector,
     SpreadConstraint,
     Suspension,
+    Work,
 )
-from datum_compute.api.work import Work
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, NAMESPACE, POLICY
+from datum_compute.api.meta.objects import ObjectMeta, ref_of
+from datum_compute.api.planes import (
+    HUB,
+    PlaneName,
+    city_policy_name,
+    decoded_project,
+    encoded_cluster,
+    federation_namespace,
+    member_name,
+)
 from datum_compute.planning.apply import plan_object
 from datum_compute.planning.federation.mirror import plan_copy_deletion
 from datum_compute.planning.plan import Action, Delete, Plan, Wait

@@ -29,15 +29,13 @@ from dataclasses import dataclass
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE
-from datum_compute.api.identity import decoded_project, deployment_of
-from datum_compute.api.instance import PROGRAMMED, READY, Instance
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import PROGRAMMED, READY, Instance
+from datum_compute.api.conditions import FALSE, Reason
+from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.api.meta import owner_reference, ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PlaneName, member_name
-from datum_compute.api.reasons import Reason
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.objects import owner_reference, ref_of
+from datum_compute.api.planes import HUB, PlaneName, decoded_project, deployment_of, member_name
 from datum_compute.planning.federation.mirror import (
     Marks,
     desired_copy,

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from datum_compute.api.meta import (
+from datum_compute.api.meta.objects import (
     ApiObject,
     KindInfo,
     ObjectMeta,
@@ -27,7 +27,7 @@ from datum_compute.api.meta import (
     controller_uid,
     ref_of,
 )
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.plan import Action, Create, Delete, Wait
 

@@ -27,14 +27,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.codec import ApiStruct, DecodeError, decode, decode_as, plain, sorted_bytes
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue
-from datum_compute.api.identity import federation_namespace, source_copy_policy_name
-from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, POLICY
-from datum_compute.api.meta import KindInfo, ObjectMeta, Ref, ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import HUB, PlaneName
-from datum_compute.api.propagationpolicy import (
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.referenced_data import Reference, references, sources
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue, Reason
+from datum_compute.api.core import Namespace, Secret
+from datum_compute.api.karmada import (
     ClusterAffinity,
     LabelRequirement,
     LabelSelector,
@@ -43,10 +40,17 @@ from datum_compute.api.propagationpolicy import (
     PropagationSpec,
     ResourceSelector,
 )
-from datum_compute.api.reasons import Reason
-from datum_compute.api.references import Reference, references, sources
-from datum_compute.api.secret import Secret
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, POLICY
+from datum_compute.api.meta.codec import (
+    ApiStruct,
+    DecodeError,
+    decode,
+    decode_as,
+    plain,
+    sorted_bytes,
+)
+from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref, ref_of
+from datum_compute.api.planes import HUB, PlaneName, federation_namespace, source_copy_policy_name
 from datum_compute.planning.apply import plan_object
 from datum_compute.planning.federation.hub_namespaces import hub_namespace
 from datum_compute.planning.federation.mirror import (

@@ -15,21 +15,21 @@ from dataclasses import dataclass
 
 import msgspec
 
-from datum_compute.api.cluster import Cluster
+from datum_compute.api.compute.deployment import LastKnown, WorkloadDeploymentStatus
+from datum_compute.api.compute.instance import AVAILABLE, READY, InstanceStatus
+from datum_compute.api.compute.workload import BlockedReplicas
 from datum_compute.api.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
     ConditionValue,
+    Reason,
     find_condition,
     is_true,
     make_condition,
     with_condition,
 )
-from datum_compute.api.instance import AVAILABLE, READY, InstanceStatus
-from datum_compute.api.reasons import Reason
-from datum_compute.api.workload import BlockedReplicas
-from datum_compute.api.workloaddeployment import LastKnown, WorkloadDeploymentStatus
+from datum_compute.api.karmada import Cluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.cluster import Cluster
-from datum_compute.api.clusterpropagationpolicy import ClusterPropagationPolicy
-from datum_compute.api.clusterresourcebinding import ClusterResourceBinding
-from datum_compute.api.codec import JsonObject, canonical, plain
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
@@ -30,32 +26,33 @@ from datum_compute.api.conditions import (
     make_condition,
     with_condition,
 )
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.identity import execution_namespace
-from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
-from datum_compute.api.mergepatch import merge_patch
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, owner_reference, ref_of
-from datum_compute.api.plane import HUB
-from datum_compute.api.propagationpolicy import (
+from datum_compute.api.core import ConfigMap, Secret
+from datum_compute.api.karmada import (
+    AggregatedStatusItem,
+    Cluster,
     ClusterAffinity,
+    ClusterPropagationPolicy,
+    ClusterResourceBinding,
     LabelRequirement,
     LabelSelector,
-    PropagationPolicy,
-    ResourceSelector,
-    SuspendClusters,
-    Suspension,
-)
-from datum_compute.api.resourcebinding import (
-    AggregatedStatusItem,
     ObjectReference,
+    PropagationPolicy,
     ResourceBinding,
     ResourceBindingSpec,
     ResourceBindingStatus,
+    ResourceSelector,
+    SuspendClusters,
+    Suspension,
     TargetCluster,
+    Work,
+    WorkloadTemplate,
+    WorkSpec,
 )
-from datum_compute.api.secret import Secret
-from datum_compute.api.work import Work, WorkloadTemplate, WorkSpec
-from datum_compute.api.workname import work_name
+from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
+from datum_compute.api.meta.codec import JsonObject, canonical, plain
+from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, owner_reference, ref_of
+from datum_compute.api.planes import HUB, execution_namespace, work_name
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.federation.cells import (
     SchedulingResult,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.codec import canonical, typed
+from datum_compute.api.compute.deployment import WorkloadDeployment, WorkloadDeploymentStatus
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
@@ -23,12 +23,11 @@ from datum_compute.api.conditions import (
     make_condition,
     with_condition,
 )
+from datum_compute.api.karmada import ManifestStatus, Work, WorkStatus
 from datum_compute.api.kinds import WORK
-from datum_compute.api.meta import ApiObject, KindInfo, Ref, ref_of
-from datum_compute.api.plane import HUB, PlaneName
-from datum_compute.api.work import ManifestStatus, Work, WorkStatus
-from datum_compute.api.workloaddeployment import WorkloadDeployment, WorkloadDeploymentStatus
-from datum_compute.api.workname import work_name
+from datum_compute.api.meta.codec import canonical, typed
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
+from datum_compute.api.planes import HUB, PlaneName, work_name
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.initial_status import INITIAL_STATUS_S, should_defer
 from datum_compute.planning.karmada.bindings import APPLIED

@@ -17,15 +17,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue
-from datum_compute.api.instance import (
+from datum_compute.api.compute.deployment import NetworkAttachment
+from datum_compute.api.compute.instance import (
     Instance,
     InterfaceAddress,
     NetworkAssignments,
     NetworkInterfaceStatus,
 )
-from datum_compute.api.reasons import Reason
-from datum_compute.api.workloaddeployment import NetworkAttachment
+from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue, Reason
 
 # An IPv6 prefix has too many addresses to try all of them.
 _TRIES_MAX = 1 << 16

@@ -16,31 +16,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 
-from datum_compute.api.codec import canonical
-from datum_compute.api.conditions import FALSE, TRUE, find_condition
-from datum_compute.api.fields import (
-    CITY_CODE_KEY,
-    LocalReference,
-    NamespacedReference,
-    ObjectReference,
-)
-from datum_compute.api.identity import normalized_city
-from datum_compute.api.instance import InstanceTemplate
-from datum_compute.api.kinds import DEPLOYMENT, NETWORK_BINDING
-from datum_compute.api.locationbinding import LocationBinding
-from datum_compute.api.mergepatch import merge_patch
-from datum_compute.api.meta import ObjectMeta, Ref, owner_reference, ref_of
-from datum_compute.api.network import DEFAULT_NETWORK
-from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingSpec
-from datum_compute.api.networkcontext import NetworkContext
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.subnet import Subnet
-from datum_compute.api.workloaddeployment import (
+from datum_compute.api.compute.deployment import (
     AttachedPrefix,
     AttachmentProblem,
     NetworkAttachment,
     WorkloadDeployment,
 )
+from datum_compute.api.compute.instance import InstanceTemplate
+from datum_compute.api.conditions import FALSE, TRUE, find_condition
+from datum_compute.api.kinds import DEPLOYMENT, NETWORK_BINDING
+from datum_compute.api.meta.codec import canonical
+from datum_compute.api.meta.fields import (
+    CITY_CODE_KEY,
+    LocalReference,
+    NamespacedReference,
+    TypedObjectReference,
+)
+from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.objects import ObjectMeta, Ref, owner_reference, ref_of
+from datum_compute.api.networking.location import LocationBinding
+from datum_compute.api.networking.network import (
+    DEFAULT_NETWORK,
+    NetworkBinding,
+    NetworkBindingSpec,
+    NetworkContext,
+    Subnet,
+)
+from datum_compute.api.planes import PlaneName, normalized_city
 from datum_compute.planning.apply import plan_object
 from datum_compute.planning.network.networks import binding_labels
 from datum_compute.planning.network.subnets import prefix_of, subnet_name
@@ -233,7 +235,7 @@ def _binding(deployment: WorkloadDeployment, desired: DesiredNetwork, ref: Ref) 
                 name=desired.network.name, namespace=desired.network.namespace
             ),
             location=LocalReference(name=desired.location),
-            consumer=ObjectReference(
+            consumer=TypedObjectReference(
                 api_group=DEPLOYMENT.group,
                 kind=DEPLOYMENT.kind,
                 name=deployment.metadata.name,

@@ -24,15 +24,21 @@ from datum_compute.api.conditions import (
     find_condition,
     set_conditions,
 )
-from datum_compute.api.fields import LocalReference, NamespacedReference
+from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import NETWORK, NETWORK_BINDING, NETWORK_CONTEXT
-from datum_compute.api.locationbinding import LocationBinding
-from datum_compute.api.meta import ObjectMeta, Ref, owner_reference, ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.network import Network, NetworkIpamStatus, NetworkStatus
-from datum_compute.api.networkbinding import NetworkBinding, NetworkBindingStatus
-from datum_compute.api.networkcontext import NetworkContext, NetworkContextSpec
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.meta.fields import LocalReference, NamespacedReference
+from datum_compute.api.meta.objects import ObjectMeta, Ref, owner_reference, ref_of
+from datum_compute.api.networking.location import LocationBinding
+from datum_compute.api.networking.network import (
+    Network,
+    NetworkBinding,
+    NetworkBindingStatus,
+    NetworkContext,
+    NetworkContextSpec,
+    NetworkIpamStatus,
+    NetworkStatus,
+)
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.network.prefixes import (
     IPV6_NETWORKS,

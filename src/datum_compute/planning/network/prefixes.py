@@ -28,15 +28,15 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any
 
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.conditions import FALSE, ConditionValue
-from datum_compute.api.fields import IpFamily, ObjectReference
-from datum_compute.api.instance import Instance
-from datum_compute.api.ipallocation import IPAllocation, IPAllocationSpec
+from datum_compute.api.karmada import Work
 from datum_compute.api.kinds import IP_ALLOCATION
-from datum_compute.api.meta import ApiObject, KindInfo, ObjectMeta, ref_of
-from datum_compute.api.plane import PLATFORM, PlaneName, member_name
-from datum_compute.api.work import Work
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.fields import IpFamily, TypedObjectReference
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, ref_of
+from datum_compute.api.networking.network import IPAllocation, IPAllocationSpec
+from datum_compute.api.planes import PLATFORM, PlaneName, member_name
 from datum_compute.planning.plan import Action, Create, Delete
 
 
@@ -199,7 +199,7 @@ def _allocation(holder: PrefixHolder, pool: Pool, cidr: str) -> IPAllocation:
             cidr=cidr,
             pool=pool.cidr,
             project=project,
-            holder=ObjectReference(
+            holder=TypedObjectReference(
                 api_group=holder.kind.group,
                 kind=holder.kind.kind,
                 name=metadata.name,

@@ -20,18 +20,21 @@ from datum_compute.api.conditions import (
     is_true,
     set_conditions,
 )
-from datum_compute.api.fields import IpFamily, LocalReference
 from datum_compute.api.kinds import NETWORK_CONTEXT, SUBNET, SUBNET_CLAIM
-from datum_compute.api.meta import ObjectMeta, owner_reference
-from datum_compute.api.network import Network
-from datum_compute.api.networkcontext import (
+from datum_compute.api.meta.fields import IpFamily, LocalReference
+from datum_compute.api.meta.objects import ObjectMeta, owner_reference
+from datum_compute.api.networking.network import (
+    Network,
     NetworkContext,
     NetworkContextIpamStatus,
     NetworkContextStatus,
+    Subnet,
+    SubnetClaim,
+    SubnetClaimStatus,
+    SubnetSpec,
+    SubnetStatus,
 )
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.subnet import Subnet, SubnetSpec, SubnetStatus
-from datum_compute.api.subnetclaim import SubnetClaim, SubnetClaimStatus
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.network.prefixes import (
     IPV4_SUBNETS,

@@ -21,7 +21,20 @@ import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, find_condition, set_conditions
-from datum_compute.api.entitlements import (
+from datum_compute.api.kinds import CONSUMER, ENTITLEMENT, GRANT, LOCATION_BINDING
+from datum_compute.api.meta.fields import LocalReference, TypedObjectReference
+from datum_compute.api.meta.objects import (
+    ApiObject,
+    KindInfo,
+    ObjectMeta,
+    controller_uid,
+    owner_reference,
+    ref_of,
+)
+from datum_compute.api.networking.location import Location, LocationBinding
+from datum_compute.api.planes import PLATFORM, PlaneName, member_name
+from datum_compute.api.quota import ResourceGrant
+from datum_compute.api.services import (
     ACTIVE,
     DENIED,
     GATED,
@@ -31,26 +44,14 @@ from datum_compute.api.entitlements import (
     REJECTED,
     SUSPENDED,
     AccessReason,
+    Service,
+    ServiceConfiguration,
+    ServiceConsumer,
+    ServiceConsumerSpec,
+    ServiceEntitlement,
+    ServiceEntitlementSpec,
     consumer_name,
 )
-from datum_compute.api.fields import LocalReference, ObjectReference
-from datum_compute.api.kinds import CONSUMER, ENTITLEMENT, GRANT, LOCATION_BINDING
-from datum_compute.api.location import Location
-from datum_compute.api.locationbinding import LocationBinding
-from datum_compute.api.meta import (
-    ApiObject,
-    KindInfo,
-    ObjectMeta,
-    controller_uid,
-    owner_reference,
-    ref_of,
-)
-from datum_compute.api.plane import PLATFORM, PlaneName, member_name
-from datum_compute.api.resourcegrant import ResourceGrant
-from datum_compute.api.service import Service
-from datum_compute.api.serviceconfiguration import ServiceConfiguration
-from datum_compute.api.serviceconsumer import ServiceConsumer, ServiceConsumerSpec
-from datum_compute.api.serviceentitlement import ServiceEntitlement, ServiceEntitlementSpec
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import (
     Action,
@@ -254,13 +255,13 @@ def _provisioned_verdict(*, is_provisioned: bool) -> ConditionValue:
     )
 
 
-def _provisioned_resources(inputs: EntitlementInputs) -> list[ObjectReference]:
+def _provisioned_resources(inputs: EntitlementInputs) -> list[TypedObjectReference]:
     kinds: tuple[tuple[KindInfo[Any], Sequence[ApiObject]], ...] = (
         (GRANT, inputs.grants),
         (LOCATION_BINDING, inputs.bindings),
     )
     return [
-        ObjectReference(
+        TypedObjectReference(
             api_group=kind.group,
             kind=kind.kind,
             name=obj.metadata.name,

@@ -18,11 +18,21 @@ from collections.abc import Sequence
 
 import msgspec
 
-from datum_compute.api.conditions import FALSE, TRUE, Condition, ConditionValue, set_conditions
-from datum_compute.api.instancetype import InstanceType, InstanceTypeLifecycle, InstanceTypeStatus
+from datum_compute.api.compute.instance_type import (
+    InstanceType,
+    InstanceTypeLifecycle,
+    InstanceTypeStatus,
+)
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    Condition,
+    ConditionValue,
+    Reason,
+    set_conditions,
+)
 from datum_compute.api.kinds import INSTANCE_TYPE
-from datum_compute.api.plane import PlaneName, plane_role
-from datum_compute.api.reasons import Reason
+from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.federation.mirror import (
     Marks,

@@ -11,25 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from datum_compute.api.cluster import Cluster
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
     Condition,
     ConditionValue,
+    Reason,
     find_condition,
     is_true,
     set_conditions,
 )
-from datum_compute.api.fields import CITY_CODE_KEY
-from datum_compute.api.identity import normalized_city
+from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import LOCATION, LOCATION_BINDING
 from datum_compute.api.labels import TOPOLOGY_CITY
-from datum_compute.api.location import Location, LocationStatus
-from datum_compute.api.locationbinding import LocationBinding, LocationBindingStatus
-from datum_compute.api.meta import controller_uid
-from datum_compute.api.plane import PLATFORM, PlaneName
-from datum_compute.api.reasons import Reason
+from datum_compute.api.meta.fields import CITY_CODE_KEY
+from datum_compute.api.meta.objects import controller_uid
+from datum_compute.api.networking.location import (
+    Location,
+    LocationBinding,
+    LocationBindingStatus,
+    LocationStatus,
+)
+from datum_compute.api.planes import PLATFORM, PlaneName, normalized_city
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.federation.cells import drained_condition, is_drained
 from datum_compute.planning.federation.unreachable import find_unreachable, same_reachability

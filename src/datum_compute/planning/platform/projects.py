@@ -15,15 +15,19 @@ from collections import Counter
 from collections.abc import Sequence
 
 from datum_compute.api import labels
-from datum_compute.api.codec import JsonObject, plain
 from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, set_conditions
-from datum_compute.api.entitlements import READY
+from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import NAMESPACE, ORGANIZATION, PROJECT
-from datum_compute.api.meta import ObjectMeta, OwnerReference, owner_reference, ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.organization import Organization, OrganizationStatus
-from datum_compute.api.plane import PLATFORM
-from datum_compute.api.project import Project, ProjectStatus
+from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.objects import ObjectMeta, OwnerReference, owner_reference, ref_of
+from datum_compute.api.planes import PLATFORM
+from datum_compute.api.resourcemanager import (
+    Organization,
+    OrganizationStatus,
+    Project,
+    ProjectStatus,
+)
+from datum_compute.api.services import READY
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Create, Patch, Plan, Wait, drop_finalizer
 

@@ -8,27 +8,32 @@ import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, find_condition, set_conditions
-from datum_compute.api.entitlements import grant_name
-from datum_compute.api.fields import CITY_CODE_KEY, LocalReference
 from datum_compute.api.kinds import ENTITLEMENT, GRANT, LOCATION_BINDING
-from datum_compute.api.location import Location
-from datum_compute.api.locationbinding import (
+from datum_compute.api.meta.fields import CITY_CODE_KEY, LocalReference
+from datum_compute.api.meta.names import label_value_problem
+from datum_compute.api.meta.objects import ObjectMeta, controller_uid, owner_reference, ref_of
+from datum_compute.api.networking.location import (
+    Location,
     LocationBinding,
     LocationBindingSpec,
     LocationBindingStatus,
 )
-from datum_compute.api.meta import ObjectMeta, controller_uid, owner_reference, ref_of
-from datum_compute.api.names import label_value_problem
-from datum_compute.api.plane import PlaneName, member_name
-from datum_compute.api.quotametrics import PROJECT_KIND, QUOTA_NAMESPACE, consumer_of
-from datum_compute.api.resourcegrant import (
+from datum_compute.api.planes import PlaneName, member_name
+from datum_compute.api.quota import (
+    PROJECT_KIND,
+    QUOTA_NAMESPACE,
     Allowance,
     GrantedBucket,
     ResourceGrant,
     ResourceGrantSpec,
+    consumer_of,
 )
-from datum_compute.api.serviceconfiguration import QuotaLimit, ServiceConfiguration
-from datum_compute.api.serviceentitlement import ServiceEntitlement
+from datum_compute.api.services import (
+    QuotaLimit,
+    ServiceConfiguration,
+    ServiceEntitlement,
+    grant_name,
+)
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.plan import Action, Create, Delete, Patch
 from datum_compute.planning.platform.locations import location_not_ready

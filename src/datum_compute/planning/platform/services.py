@@ -22,7 +22,11 @@ from datum_compute.api.conditions import (
     find_condition,
     set_conditions,
 )
-from datum_compute.api.entitlements import (
+from datum_compute.api.kinds import CONSUMER, REGISTRATION, SERVICE, SERVICE_CONFIGURATION
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import PLATFORM
+from datum_compute.api.quota import ResourceRegistration, ResourceRegistrationSpec
+from datum_compute.api.services import (
     ACTIVE,
     DENIED,
     GATED,
@@ -31,18 +35,12 @@ from datum_compute.api.entitlements import (
     READY,
     SUSPENDED,
     AccessReason,
-)
-from datum_compute.api.kinds import CONSUMER, REGISTRATION, SERVICE, SERVICE_CONFIGURATION
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.plane import PLATFORM
-from datum_compute.api.resourceregistration import ResourceRegistration, ResourceRegistrationSpec
-from datum_compute.api.service import Service
-from datum_compute.api.serviceconfiguration import (
     QuotaLimit,
+    Service,
     ServiceConfiguration,
     ServiceConfigurationStatus,
+    ServiceConsumer,
 )
-from datum_compute.api.serviceconsumer import ServiceConsumer
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Action, Create, Plan
 

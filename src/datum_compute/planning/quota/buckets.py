@@ -19,30 +19,27 @@ from functools import lru_cache
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.allowancebucket import (
+from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, set_conditions
+from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
+from datum_compute.api.meta.codec import decode_as, encode, plain
+from datum_compute.api.meta.fields import TypedObjectReference
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import PlaneName
+from datum_compute.api.quota import (
+    GRANTED,
+    QUOTA_NAMESPACE,
     AllowanceBucket,
     AllowanceBucketSpec,
     AllowanceBucketStatus,
     ContributingGrant,
-)
-from datum_compute.api.codec import decode_as, encode, plain
-from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, set_conditions
-from datum_compute.api.fields import ObjectReference
-from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
-from datum_compute.api.meta import ObjectMeta
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.quotametrics import QUOTA_NAMESPACE
-from datum_compute.api.resourceclaim import (
-    GRANTED,
     RequestAllocation,
     ResourceClaim,
     ResourceClaimStatus,
-    ResourceRequest,
-)
-from datum_compute.api.resourcegrant import ResourceGrant, ResourceGrantStatus
-from datum_compute.api.resourceregistration import (
+    ResourceGrant,
+    ResourceGrantStatus,
     ResourceRegistration,
     ResourceRegistrationStatus,
+    ResourceRequest,
 )
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.plan import Action, Plan
@@ -63,7 +60,7 @@ class QuotaState:
     form one group, so the cost of a decision does not depend on the number of granted claims.
     """
 
-    consumer: ObjectReference
+    consumer: TypedObjectReference
     registered: Mapping[str, ResourceRegistration]
     grants: Sequence[ResourceGrant]
     waiting: Sequence[ResourceClaim]
@@ -176,11 +173,11 @@ def claim_problem(state: QuotaState, claim: ResourceClaim) -> str:
     return ""
 
 
-def _is_same(one: ObjectReference, other: ObjectReference) -> bool:
+def _is_same(one: TypedObjectReference, other: TypedObjectReference) -> bool:
     return (one.api_group, one.kind, one.name) == (other.api_group, other.kind, other.name)
 
 
-def _may_claim(registration: ResourceRegistration, resource: ObjectReference) -> bool:
+def _may_claim(registration: ResourceRegistration, resource: TypedObjectReference) -> bool:
     wanted = (resource.api_group, resource.kind.lower())
     allowed = registration.spec.claiming_resources
     return any((kind.api_group, kind.kind.lower()) == wanted for kind in allowed)
@@ -286,7 +283,7 @@ def _allocation(decision: ClaimDecision, request: ResourceRequest, now: str) -> 
 # --- buckets
 
 
-def bucket_name(consumer: ObjectReference, resource_type: str) -> str:
+def bucket_name(consumer: TypedObjectReference, resource_type: str) -> str:
     """Return the name that Milo computes for the bucket."""
     text = f"{resource_type}{consumer.kind}{consumer.name}"
     return f"bucket-{hashlib.sha256(text.encode()).hexdigest()}"
@@ -314,7 +311,7 @@ def plan_buckets(
     return Plan(tuple(actions))
 
 
-def _bucket(consumer: ObjectReference, resource_type: str) -> AllowanceBucket:
+def _bucket(consumer: TypedObjectReference, resource_type: str) -> AllowanceBucket:
     return AllowanceBucket(
         metadata=ObjectMeta(
             name=bucket_name(consumer, resource_type),

@@ -30,41 +30,50 @@ from enum import Enum, auto
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.codec import plain
-from datum_compute.api.conditions import (
-    FALSE,
-    TRUE,
-    UNKNOWN,
-    ConditionValue,
-    find_condition,
-    is_true,
-    set_conditions,
-)
-from datum_compute.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
-from datum_compute.api.identity import decoded_project
-from datum_compute.api.instance import (
+from datum_compute.api.compute.deployment import GrantedSlots, WorkloadDeployment
+from datum_compute.api.compute.instance import (
     QUOTA_GRANTED,
     QUOTA_UNDECIDED,
     Instance,
     ResourceAmounts,
     Runtime,
 )
-from datum_compute.api.instancetype import BUILT_IN_SIZES, InstanceType, size_name
+from datum_compute.api.compute.instance_type import BUILT_IN_SIZES, InstanceType, size_name
+from datum_compute.api.conditions import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    ConditionValue,
+    Reason,
+    as_quota_granted_reason,
+    find_condition,
+    is_true,
+    set_conditions,
+)
+from datum_compute.api.core import Namespace
+from datum_compute.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from datum_compute.api.kinds import CLAIM, INSTANCE
-from datum_compute.api.meta import ObjectMeta, Ref, ref_of
-from datum_compute.api.namespace import Namespace
-from datum_compute.api.plane import PlaneName, cell_plane, member_name, project_plane
-from datum_compute.api.quantities import mebibytes, millicores
-from datum_compute.api.quotametrics import INSTANCES, MEMORY, VCPUS, consumer_of
-from datum_compute.api.reasons import Reason, as_quota_granted_reason
-from datum_compute.api.resourceclaim import (
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
+from datum_compute.api.meta.quantity import mebibytes, millicores
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.planes import (
+    PlaneName,
+    cell_plane,
+    decoded_project,
+    member_name,
+    project_plane,
+)
+from datum_compute.api.quota import (
     GRANTED,
+    INSTANCES,
+    MEMORY,
+    VCPUS,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceRequest,
+    consumer_of,
 )
-from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.api.workloaddeployment import GrantedSlots, WorkloadDeployment
 from datum_compute.planning.plan import (
     Create,
     Delete,

@@ -13,21 +13,27 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from datum_compute.api.conditions import FALSE, ConditionValue, find_condition
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.conditions import (
+    FALSE,
+    QUOTA_DENIED_ON_DEPLOYMENT,
+    ConditionValue,
+    Reason,
+    find_condition,
+)
 from datum_compute.api.kinds import CLAIM, WORKLOAD
-from datum_compute.api.meta import ObjectMeta, Ref, owner_reference, ref_of
-from datum_compute.api.plane import PlaneName, member_name
-from datum_compute.api.quotametrics import WORKLOADS, consumer_of
-from datum_compute.api.reasons import QUOTA_DENIED_ON_DEPLOYMENT, Reason
-from datum_compute.api.resourceclaim import (
+from datum_compute.api.meta.objects import ObjectMeta, Ref, owner_reference, ref_of
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.planes import PlaneName, member_name
+from datum_compute.api.quota import (
     GRANTED,
+    WORKLOADS,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceRequest,
+    consumer_of,
 )
-from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloaddeployment import WorkloadDeployment
 from datum_compute.planning.plan import Action, Create, Delete
 from datum_compute.planning.quota.claims import is_granted
 

@@ -15,12 +15,12 @@ Ready is True if Programmed and Available are True and no scheduling gate is lef
 depend on a running process, because a sleeping instance serves too, nor on the present state of a
 quota that was granted before.
 An Instance that is not Ready reports the reason and message of the cause with the highest rank
-(``api/reasons.py``); ties go to the first. A Pending condition and an undecided quota are not
+(``api/conditions.py``); ties go to the first. A Pending condition and an undecided quota are not
 causes. The instance controller and the provisioner both write Ready, with ``ready_condition``.
 
 To add a gate:
-1. Name it below with its condition (``api/instance.py``). Add its reasons to ``api/reasons.py``
-   with a rank, and to ``planning/explain/explain.py``.
+1. Name it below with its condition (``api/compute/instance.py``). Add its reasons to
+   ``api/conditions.py`` with a rank, and to ``planning/explain/explain.py``.
 2. Add a line to ``INITIAL_GATES``, so that new instances get it.
 3. Write a pure function in ``planning`` that decides the gate from observed objects, such as
    ``decide_quota_gate`` in ``planning/quota/claims.py``. The status of its result is True (clear
@@ -39,20 +39,8 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api.codec import plain
-from datum_compute.api.conditions import (
-    EPOCH,
-    FALSE,
-    TRUE,
-    UNKNOWN,
-    Condition,
-    ConditionValue,
-    find_condition,
-    is_true,
-    make_condition,
-    with_condition,
-)
-from datum_compute.api.instance import (
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import (
     AVAILABLE,
     NETWORK_READY,
     PROGRAMMED,
@@ -62,13 +50,27 @@ from datum_compute.api.instance import (
     Instance,
     SchedulingGate,
 )
+from datum_compute.api.compute.referenced_data import references
+from datum_compute.api.conditions import (
+    EPOCH,
+    FALSE,
+    INSTANCE_RANK,
+    QUOTA_DENIED_ON_INSTANCE,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    ConditionValue,
+    Reason,
+    find_condition,
+    is_true,
+    make_condition,
+    with_condition,
+)
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.meta import ref_of
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.reasons import INSTANCE_RANK, QUOTA_DENIED_ON_INSTANCE, Reason
-from datum_compute.api.references import references
-from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.objects import ref_of
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.initial_status import should_defer
 from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.plan import Action, ListItemRef, PatchStatus, Plan, RemoveListItems

@@ -38,13 +38,13 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from datum_compute.api import labels
-from datum_compute.api.codec import plain
-from datum_compute.api.instance import Instance, ResourceAmounts, Runtime, TemplateSpec
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance, ResourceAmounts, Runtime, TemplateSpec
+from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.api.meta import controller_uid, owner_reference, ref_of
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.reasons import Reason
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.objects import controller_uid, owner_reference, ref_of
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.plan import Action, Create, Delete, Patch, Plan, Wait
 from datum_compute.planning.rollout.gates import QUOTA, find_quota_denial, gate_names
 from datum_compute.planning.rollout.slots import (

@@ -21,16 +21,14 @@ from typing import Protocol
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import TRUE, is_true
-from datum_compute.api.containeroptions import ImageRecord
-from datum_compute.api.instance import AVAILABLE, Instance
+from datum_compute.api.compute.instance import AVAILABLE, ImageRecord, Instance
+from datum_compute.api.compute.referenced_data import Reference
+from datum_compute.api.compute.scale_to_zero import Wake
+from datum_compute.api.compute.server import Phase, Server, ServerStatus
+from datum_compute.api.conditions import TRUE, Reason, is_true
 from datum_compute.api.kinds import SERVER
-from datum_compute.api.meta import ref_of
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.reasons import Reason
-from datum_compute.api.references import Reference
-from datum_compute.api.scaletozero import Wake
-from datum_compute.api.server import Phase, Server, ServerStatus
+from datum_compute.api.meta.objects import ref_of
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.plan import Plan, add_finalizer, drop_finalizer

@@ -7,7 +7,7 @@ Rules:
 - Delivered sources are pinned by version. A later change of a source does not affect running
   machines; the next start delivers the version of that time.
 
-``api/references.py`` finds the references.
+``api/compute/referenced_data.py`` finds the references.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, ConditionValue
-from datum_compute.api.configmap import ConfigMap
-from datum_compute.api.datasources import PinnedData
-from datum_compute.api.reasons import Reason
-from datum_compute.api.references import Reference, Source, sources
-from datum_compute.api.secret import Secret
+from datum_compute.api.compute.data_sources import PinnedData
+from datum_compute.api.compute.referenced_data import Reference, Source, sources
+from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, Reason
+from datum_compute.api.core import ConfigMap, Secret
 
 SOURCE_BYTES_MAX = 256 * 1024
 TOTAL_BYTES_MAX = 1024 * 1024

@@ -23,18 +23,8 @@ from enum import StrEnum
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import (
-    FALSE,
-    TRUE,
-    UNKNOWN,
-    Condition,
-    ConditionValue,
-    find_condition,
-    is_true,
-    make_condition,
-    with_condition,
-)
-from datum_compute.api.instance import (
+from datum_compute.api.compute.deployment import Endpoint, WorkloadDeployment
+from datum_compute.api.compute.instance import (
     AVAILABLE,
     PROGRAMMED,
     READY,
@@ -45,12 +35,23 @@ from datum_compute.api.instance import (
     NetworkInterfaceStatus,
     ResourceAmounts,
 )
+from datum_compute.api.compute.server import Server, ServerSpec, runs_other_spec
+from datum_compute.api.conditions import (
+    FALSE,
+    QUOTA_DENIED_ON_INSTANCE,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    ConditionValue,
+    Reason,
+    find_condition,
+    is_true,
+    make_condition,
+    with_condition,
+)
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
-from datum_compute.api.meta import ObjectMeta, Ref, owner_reference, ref_of
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.reasons import QUOTA_DENIED_ON_INSTANCE, Reason
-from datum_compute.api.server import Server, ServerSpec, runs_other_spec
-from datum_compute.api.workloaddeployment import Endpoint, WorkloadDeployment
+from datum_compute.api.meta.objects import ObjectMeta, Ref, owner_reference, ref_of
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.network.addresses import assigned_interfaces, reachable_interfaces

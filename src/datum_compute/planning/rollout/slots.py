@@ -22,10 +22,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import EPOCH, FALSE, TRUE, find_condition, is_true
-from datum_compute.api.fields import NamespacedReference
-from datum_compute.api.identity import instance_name
-from datum_compute.api.instance import (
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import (
     READY,
     Instance,
     InstanceControl,
@@ -33,11 +31,13 @@ from datum_compute.api.instance import (
     InstanceTemplate,
     TemplateSpec,
 )
+from datum_compute.api.compute.workload import ScaleSettings
+from datum_compute.api.conditions import EPOCH, FALSE, TRUE, find_condition, is_true
 from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.api.meta import ObjectMeta, owner_reference
-from datum_compute.api.timestamps import remaining_s
-from datum_compute.api.workload import ScaleSettings
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.fields import NamespacedReference
+from datum_compute.api.meta.objects import ObjectMeta, owner_reference
+from datum_compute.api.meta.timestamps import remaining_s
+from datum_compute.api.planes import instance_name
 from datum_compute.planning.rollout.gates import initial_gates
 
 

@@ -2,7 +2,7 @@
 
 Rules of the status:
 - Available is True if any instance is ready. ReplicasReady is True if all desired instances are
-  ready. Otherwise both report the cause with the highest rank (``api/reasons.py``).
+  ready. Otherwise both report the cause with the highest rank (``api/conditions.py``).
 - ``blocked`` counts the desired instances that are not ready, by reason.
 
 Rules of Progressing, the condition of a rollout:
@@ -28,38 +28,36 @@ from dataclasses import dataclass
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import (
-    FALSE,
-    TRUE,
-    UNKNOWN,
-    Condition,
-    ConditionValue,
-    find_condition,
-    is_true,
-    make_condition,
-    with_condition,
-)
-from datum_compute.api.instance import AVAILABLE, PROGRAMMED, READY, Instance
-from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.reasons import (
-    DEPLOYMENT_RANK,
-    INSTANCE_RANK,
-    QUOTA_DENIED_ON_DEPLOYMENT,
-    QUOTA_DENIED_ON_INSTANCE,
-    QUOTA_DENIED_ON_REPLICAS,
-    Reason,
-    as_deployment_reason,
-    as_replicas_ready_reason,
-)
-from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.api.workload import PROGRESSING, BlockedReplicas, ReplicaCounts
-from datum_compute.api.workloaddeployment import (
+from datum_compute.api.compute.deployment import (
     REPLICAS_READY,
     ObservedSource,
     WorkloadDeployment,
     WorkloadDeploymentStatus,
 )
+from datum_compute.api.compute.instance import AVAILABLE, PROGRAMMED, READY, Instance
+from datum_compute.api.compute.workload import PROGRESSING, BlockedReplicas, ReplicaCounts
+from datum_compute.api.conditions import (
+    DEPLOYMENT_RANK,
+    FALSE,
+    INSTANCE_RANK,
+    QUOTA_DENIED_ON_DEPLOYMENT,
+    QUOTA_DENIED_ON_INSTANCE,
+    QUOTA_DENIED_ON_REPLICAS,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    ConditionValue,
+    Reason,
+    as_deployment_reason,
+    as_replicas_ready_reason,
+    find_condition,
+    is_true,
+    make_condition,
+    with_condition,
+)
+from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Create, Plan, Wait, add_finalizer, drop_finalizer
 from datum_compute.planning.quota.claims import InstanceSize, InstanceSizeLookup, recorded_slots

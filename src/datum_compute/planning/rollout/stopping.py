@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from datum_compute.api.conditions import FALSE, ConditionValue
-from datum_compute.api.instance import Instance
-from datum_compute.api.reasons import Reason
-from datum_compute.api.timestamps import parse_timestamp
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.conditions import FALSE, ConditionValue, Reason
+from datum_compute.api.meta.timestamps import parse_timestamp
 
 
 def grace_period_s(instance: Instance) -> int:

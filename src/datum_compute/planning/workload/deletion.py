@@ -12,22 +12,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import AVAILABLE
+from datum_compute.api.compute.workload import PROGRESSING, Workload, WorkloadStatus
 from datum_compute.api.conditions import (
     FALSE,
     Condition,
     ConditionValue,
+    Reason,
     find_condition,
     make_condition,
     with_condition,
 )
 from datum_compute.api.finalizers import foreign_finalizers
-from datum_compute.api.instance import AVAILABLE
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
-from datum_compute.api.meta import ref_of
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.reasons import Reason
-from datum_compute.api.workload import PROGRESSING, Workload, WorkloadStatus
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.meta.objects import ref_of
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Action, Delete, Plan, Wait, drop_finalizer
 

@@ -13,21 +13,20 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import ConditionValue, make_condition, with_condition
-from datum_compute.api.identity import deployment_name
-from datum_compute.api.instance import AVAILABLE
-from datum_compute.api.instancetype import InstanceType
-from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
-from datum_compute.api.meta import ObjectMeta, owner_reference
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.resourceclaim import ResourceClaim
-from datum_compute.api.workload import BlockedReplicas, Placement, Workload
-from datum_compute.api.workloaddeployment import (
+from datum_compute.api.compute.deployment import (
     WorkloadDeployment,
     WorkloadDeploymentSpec,
     WorkloadRef,
 )
-from datum_compute.api.workloadrevision import WorkloadRevision
+from datum_compute.api.compute.instance import AVAILABLE
+from datum_compute.api.compute.instance_type import InstanceType
+from datum_compute.api.compute.workload import BlockedReplicas, Placement, Workload
+from datum_compute.api.compute.workload_revision import WorkloadRevision
+from datum_compute.api.conditions import ConditionValue, make_condition, with_condition
+from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
+from datum_compute.api.meta.objects import ObjectMeta, owner_reference
+from datum_compute.api.planes import PlaneName, deployment_name
+from datum_compute.api.quota import ResourceClaim
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.plan import Action, Create, Plan, Wait, add_finalizer
 from datum_compute.planning.quota.workload_claims import (

@@ -22,19 +22,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, Condition, find_condition
-from datum_compute.api.identity import normalized_city
-from datum_compute.api.instance import AVAILABLE
-from datum_compute.api.reasons import QUOTA_DENIED, Reason
-from datum_compute.api.timestamps import parse_timestamp
-from datum_compute.api.workload import (
+from datum_compute.api.compute.deployment import REPLICAS_READY, WorkloadDeployment
+from datum_compute.api.compute.instance import AVAILABLE
+from datum_compute.api.compute.workload import (
     PROGRESSING,
     FallbackPhase,
     Placement,
     PlacementFallback,
     Workload,
 )
-from datum_compute.api.workloaddeployment import REPLICAS_READY, WorkloadDeployment
+from datum_compute.api.conditions import (
+    FALSE,
+    QUOTA_DENIED,
+    TRUE,
+    Condition,
+    Reason,
+    find_condition,
+)
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.planes import normalized_city
 
 DEFAULT_FLOOR = 1
 

@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from datum_compute.api import labels
-from datum_compute.api.changes import render_changes
-from datum_compute.api.codec import JsonObject, canonical
+from datum_compute.api.compute.deployment import WorkloadRef
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.compute.workload_revision import WorkloadRevision, WorkloadRevisionSpec
 from datum_compute.api.kinds import REVISION, WORKLOAD
-from datum_compute.api.meta import ObjectMeta, owner_reference, ref_of
-from datum_compute.api.plane import PlaneName
-from datum_compute.api.workload import Workload
-from datum_compute.api.workloaddeployment import WorkloadRef
-from datum_compute.api.workloadrevision import WorkloadRevision, WorkloadRevisionSpec
+from datum_compute.api.meta.codec import JsonObject, canonical
+from datum_compute.api.meta.objects import ObjectMeta, owner_reference, ref_of
+from datum_compute.api.object_diff import render_changes
+from datum_compute.api.planes import PlaneName
 from datum_compute.planning.plan import Action, Create, Delete, Plan
 from datum_compute.planning.workload.templates import template_hash
 

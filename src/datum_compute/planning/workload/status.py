@@ -14,21 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from datum_compute.api.conditions import (
-    FALSE,
-    TRUE,
-    UNKNOWN,
-    Condition,
-    ConditionValue,
-    find_condition,
-    make_condition,
-    with_condition,
-)
-from datum_compute.api.identity import normalized_city
-from datum_compute.api.instance import AVAILABLE
-from datum_compute.api.instancetype import InstanceType
-from datum_compute.api.reasons import DEPLOYMENT_RANK, Reason
-from datum_compute.api.workload import (
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import AVAILABLE
+from datum_compute.api.compute.instance_type import InstanceType
+from datum_compute.api.compute.workload import (
     PROGRESSING,
     Placement,
     PlacementFallback,
@@ -36,7 +25,19 @@ from datum_compute.api.workload import (
     Workload,
     WorkloadStatus,
 )
-from datum_compute.api.workloaddeployment import WorkloadDeployment
+from datum_compute.api.conditions import (
+    DEPLOYMENT_RANK,
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    Condition,
+    ConditionValue,
+    Reason,
+    find_condition,
+    make_condition,
+    with_condition,
+)
+from datum_compute.api.planes import normalized_city
 from datum_compute.planning.platform.instance_types import with_size_notice
 from datum_compute.planning.rollout.status import sum_blocked
 from datum_compute.planning.workload.fallback import fallback_for, fallback_message

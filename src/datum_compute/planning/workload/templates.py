@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.codec import canonical_hash
-from datum_compute.api.identity import normalized_city
-from datum_compute.api.instance import InstanceTemplate
-from datum_compute.api.workload import Workload
+from datum_compute.api.compute.instance import InstanceTemplate
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.meta.codec import canonical_hash
+from datum_compute.api.planes import normalized_city
 
 
 def template_hash(template: InstanceTemplate) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from datum_compute.server.route import Route, namespace_of_request
+from datum_compute.server.routing import Route, namespace_of_request
 
 _OF_COLLECTIONS = ("list", "watch", "deletecollection")
 _NAME_FIELD = "metadata.name"

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from datum_compute.api.exchange import Response
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.http import Response
+from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.authentication import User
+from datum_compute.server.access.authentication import User
 
 REQUEST_ID_HEADER = "audit-id"
 _CHANGES = frozenset({"create", "update", "patch", "delete", "deletecollection"})

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from datum_compute.api.codec import JsonObject, decode
 from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
-from datum_compute.api.meta import KindInfo
-from datum_compute.server import problems
+from datum_compute.api.meta.codec import JsonObject, decode
+from datum_compute.api.meta.objects import KindInfo
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.access.rolesource import rules_of
-from datum_compute.server.access.rules import EVERYTHING, Rule, uncovered
-from datum_compute.server.authentication import MASTERS
-from datum_compute.server.authorization import Authorizer
-from datum_compute.server.call import Call
-from datum_compute.store.record import Record
+from datum_compute.server.access.authentication import MASTERS
+from datum_compute.server.access.authorization import Authorizer
+from datum_compute.server.access.rbac_objects import rules_of
+from datum_compute.server.access.rbac_rules import EVERYTHING, Rule, uncovered
+from datum_compute.server.encoding.responses import forbidden, not_found
+from datum_compute.server.routing import Call
+from datum_compute.store.records import Record
 
 _ROLES = (ROLE.resource, CLUSTER_ROLE.resource)
 _BINDINGS = (ROLE_BINDING.resource, CLUSTER_ROLE_BINDING.resource)
@@ -71,7 +71,7 @@ def _check_binding(authorizer: Authorizer, call: Call, new: JsonObject, old: Jso
     )
     if found is None:
         # Bound now and written later it would hold what nobody has checked.
-        raise problems.not_found(kind, reference["name"])
+        raise not_found(kind, reference["name"])
     _check_held(authorizer, call, new["metadata"]["name"], found)
 
 
@@ -91,4 +91,4 @@ def _check_held(authorizer: Authorizer, call: Call, name: str, wanted: Sequence[
             f'user "{call.user.name}" is attempting to grant RBAC permissions not currently held: '
             f"{shown}"
         )
-        raise problems.forbidden(call.kind, name, why)
+        raise forbidden(call.kind, name, why)

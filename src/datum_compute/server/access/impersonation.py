@@ -14,9 +14,9 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from datum_compute.api.errors import BadRequest
-from datum_compute.api.plane import PlaneName
+from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.authentication import AUTHENTICATED, User
+from datum_compute.server.access.authentication import AUTHENTICATED, User
 
 ANONYMOUS, UNAUTHENTICATED = "system:anonymous", "system:unauthenticated"
 IMPERSONATE = "impersonate-"

@@ -10,26 +10,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from datum_compute.admission.findings import invalid
 from datum_compute.api import reviews as kinds
-from datum_compute.api.codec import JsonObject, typed
-from datum_compute.api.errors import Cause
-from datum_compute.api.exchange import Response
-from datum_compute.api.meta import KindInfo
-from datum_compute.api.structural import Report
-from datum_compute.server import problems
-from datum_compute.server.access.accounts import ISSUER
+from datum_compute.api.errors import Cause, MethodNotAllowed
+from datum_compute.api.http import Response
+from datum_compute.api.meta.codec import JsonObject, decode, typed
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.reviews import TOKEN_REQUEST, TokenRequestSpec
+from datum_compute.api.schema.validate import Report
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.access.gate import Gate
-from datum_compute.server.access.rules import Rule
-from datum_compute.server.answer import json_answer
-from datum_compute.server.authentication import User
-from datum_compute.server.authorization import Authorizer
-from datum_compute.server.call import Call
-from datum_compute.server.catalogue import Served
-from datum_compute.server.document import decoded_body
-from datum_compute.server.fieldvalidation import field_validation
-from datum_compute.server.options import dry_run
-from datum_compute.server.pipeline import identified
+from datum_compute.server.access.authentication import User
+from datum_compute.server.access.authorization import Authorizer
+from datum_compute.server.access.rbac_rules import Rule
+from datum_compute.server.access.request_authenticator import Gate
+from datum_compute.server.access.service_accounts import ISSUER, Account, AccountTokens
+from datum_compute.server.context import Ports
+from datum_compute.server.discovery.resources import Served, served_review
+from datum_compute.server.encoding.body import decoded_body
+from datum_compute.server.encoding.request_options import dry_run, field_validation
+from datum_compute.server.encoding.responses import (
+    conflict,
+    field_error,
+    field_forbidden,
+    json_answer,
+    not_found,
+)
+from datum_compute.server.routing import Call
+from datum_compute.server.verbs.prepare import identified
 
 GROUPS_MAX = 1000  # of the user that a review asks about
 RULE_VALUES_MAX = 50_000  # verbs, groups, resources, names and paths in the response to a review
@@ -62,7 +70,7 @@ def read_review(call: Call, served: Served) -> tuple[JsonObject, dict[str, str]]
     validation = field_validation(call.query, call.request.body)
     headers = validation.enforce(served.kind, tuple(report.unknown))
     if report.errors:
-        raise problems.invalid(served.kind, "", report.errors)
+        raise invalid(served.kind, "", report.errors)
     return obj, headers
 
 
@@ -93,7 +101,7 @@ def _access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
     if len(spec.groups) > GROUPS_MAX:
         why = f"Too many: {len(spec.groups)}: must have at most {GROUPS_MAX} items"
         cause = Cause("spec.groups", "FieldValueTooMany", why)
-        raise problems.invalid(call.kind, "", [cause])
+        raise invalid(call.kind, "", [cause])
     user = User(spec.user, tuple(spec.groups), frozenset({call.plane}))
     return {"allowed": desk.authorizer.allows(user, call.plane, wanted, cache=False)}
 
@@ -106,9 +114,7 @@ def _local_access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
     if attributes.namespace != namespace:
         why = f"must be the namespace of the request, {namespace}"
         field = "spec.resourceAttributes.namespace"
-        raise problems.invalid(
-            call.kind, "", [problems.field_error(field, attributes.namespace, why)]
-        )
+        raise invalid(call.kind, "", [field_error(field, attributes.namespace, why)])
     return _access(desk, call, obj)
 
 
@@ -201,4 +207,68 @@ def _resource_rule(rule: Rule) -> JsonObject:
 
 def _required(kind: KindInfo[Any], field: str, why: str) -> Exception:
     cause = Cause(field, "FieldValueRequired", f"Required value: {why}")
-    return problems.invalid(kind, "", [cause])
+    return invalid(kind, "", [cause])
+
+
+# --- POST to ``serviceaccounts/<name>/token``: a signed token for a service account
+
+
+LIFETIME_MIN_S, LIFETIME_MAX_S = 600, 24 * 3600
+_AUDIENCES_MAX = 16
+_SERVED = served_review(TOKEN_REQUEST)
+
+
+def token_request(ports: Ports, tokens: AccountTokens | None, call: Call) -> Response:
+    if tokens is None:
+        raise MethodNotAllowed("this server has no key to sign tokens with")
+    obj, headers = read_review(call, _SERVED)
+    spec = typed(obj.get("spec", {}), TokenRequestSpec)
+    causes = _problems(spec)
+    if causes:
+        raise invalid(TOKEN_REQUEST, call.route.name, causes)
+    account = _account(ports, call)
+    audiences = spec.audiences or [ISSUER]
+    status: JsonObject = {"token": "", "expirationTimestamp": None}
+    if not dry_run(call.query):
+        token, until_s = tokens.issued(account, audiences, spec.expiration_seconds, ports.new_uid())
+        status = {"token": token, "expirationTimestamp": timestamp(until_s)}
+    answer = {
+        "kind": TOKEN_REQUEST.kind,
+        "apiVersion": TOKEN_REQUEST.api_version,
+        "metadata": {
+            "name": account.name,
+            "namespace": account.namespace,
+            "creationTimestamp": timestamp(ports.clock()),
+        },
+        "spec": {
+            "audiences": audiences,
+            "expirationSeconds": spec.expiration_seconds,
+            "boundObjectRef": None,
+        },
+        "status": status,
+    }
+    return json_answer(answer, status=201, headers=headers)
+
+
+def _account(ports: Ports, call: Call) -> Account:
+    record = ports.store.get(call.plane, call.key)
+    if record is None:
+        raise not_found(call.kind, call.route.name)
+    if "deletionTimestamp" in decode(record.body)["metadata"]:
+        raise conflict(call.kind, call.route.name, "it is being deleted")
+    return Account(call.plane, record.key.namespace, record.key.name, record.uid)
+
+
+def _problems(spec: TokenRequestSpec) -> list[Cause]:
+    found = []
+    seconds = spec.expiration_seconds
+    if not LIFETIME_MIN_S <= seconds <= LIFETIME_MAX_S:
+        why = f"must be between {LIFETIME_MIN_S} (10 minutes) and {LIFETIME_MAX_S} (24 hours)"
+        found.append(field_error("spec.expirationSeconds", str(seconds), why))
+    if spec.bound_object_ref is not None:
+        why = "tokens are bound to their service account only"
+        found.append(field_forbidden("spec.boundObjectRef", why))
+    if len(spec.audiences) > _AUDIENCES_MAX or not all(spec.audiences):
+        why = f"must be at most {_AUDIENCES_MAX} names, none of them empty"
+        found.append(field_error("spec.audiences", str(len(spec.audiences)), why))
+    return found

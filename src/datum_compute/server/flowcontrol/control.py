@@ -33,8 +33,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from datum_compute.api.errors import TooManyRequests
-from datum_compute.api.plane import PlaneName
-from datum_compute.server.authentication import User
+from datum_compute.api.planes import PlaneName
+from datum_compute.server.access.authentication import User
 from datum_compute.server.flowcontrol.fair_queue import FairQueue, Flow
 from datum_compute.server.flowcontrol.levels import LEVELS, PriorityLevel, level_of
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from datum_compute.server.authentication import MASTERS, User, is_platform_user
+from datum_compute.server.access.authentication import MASTERS, User, is_platform_user
 
 _LEASES = "leases"
 

@@ -1,0 +1,224 @@
+"""Rules for CustomResourceDefinitions: names, versions, columns, subresources, and what stays.
+
+The schema itself is the subject of ``structuralschema.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from datum_compute.admission.rules.structural_schema import SchemaBudget, schema_problems
+from datum_compute.api.errors import Cause
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.json_path import PATH_LENGTH_MAX, STEPS_MAX, check_path, field_names
+from datum_compute.api.meta.names import dns_subdomain_problem
+
+_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_COLUMN_TYPES = ("integer", "number", "string", "boolean", "date")
+_SELECTABLE_TYPES = ("string", "integer", "boolean")
+_SELECTABLE_MAX = 8
+VERSIONS_MAX = 20
+COLUMNS_MAX = 100
+NAMES_MAX = 100  # short names, and categories
+_PROTECTED = (".k8s.io", ".kubernetes.io")
+_APPROVAL = "api-approved.kubernetes.io"
+
+
+def with_default_names(new: JsonObject, old: JsonObject | None) -> JsonObject:
+    """The singular and the list kind follow from the kind; objects are converted by nobody."""
+    spec = new["spec"]
+    names, conversion = spec["names"], spec.get("conversion", {})
+    kind = names["kind"]
+    defaults = {"singular": kind.lower(), "listKind": f"{kind}List"}
+    named = {**names, **{n: v for n, v in defaults.items() if not names.get(n)}}
+    conversion = {**conversion, "strategy": conversion.get("strategy") or "None"}
+    return {**new, "spec": {**spec, "names": named, "conversion": conversion}}
+
+
+def names_fit(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    spec = new["spec"]
+    group, names = spec["group"], spec["names"]
+    expected = f"{names['plural']}.{group}"
+    if new["metadata"].get("name") != expected:
+        yield _invalid("metadata.name", new["metadata"].get("name"), f'must be "{expected}"')
+    if problem := dns_subdomain_problem(group):
+        yield _invalid("spec.group", group, problem)
+    elif "." not in group:
+        yield _invalid("spec.group", group, "should be a domain with at least one dot")
+    for field in ("plural", "singular", "kind", "listKind"):
+        text = names[field]
+        if not _LABEL.fullmatch(text.lower() if field in ("kind", "listKind") else text):
+            yield _invalid(f"spec.names.{field}", text, _LABEL_RULE)
+    if names["kind"] == names["listKind"]:
+        yield _invalid("spec.names.listKind", names["listKind"], "must differ from the kind")
+    for field in ("shortNames", "categories"):
+        if len(names.get(field, ())) > NAMES_MAX:
+            why = f"Too many: {len(names[field])}: must have at most {NAMES_MAX} items"
+            yield Cause(f"spec.names.{field}", "FieldValueTooMany", why)
+            continue
+        for index, text in enumerate(names.get(field, ())):
+            if not _LABEL.fullmatch(text):
+                yield _invalid(f"spec.names.{field}[{index}]", text, _LABEL_RULE)
+
+
+_LABEL_RULE = "must be letters, digits and inner dashes, beginning with a letter, at most 63"
+
+
+def protected_groups_are_approved(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    group = new["spec"]["group"]
+    approved = new["metadata"].get("annotations", {}).get(_APPROVAL)
+    if group.endswith(_PROTECTED) and not approved:
+        why = f"protected groups must have the annotation {_APPROVAL}; use a group of your own"
+        yield Cause("metadata.annotations", "FieldValueRequired", f"Required value: {why}")
+
+
+def nothing_is_asked_that_is_not_supported(
+    new: JsonObject, old: JsonObject | None
+) -> Iterable[Cause]:
+    spec = new["spec"]
+    strategy = spec["conversion"]["strategy"]
+    if strategy != "None":
+        why = "conversion by webhook is not supported; keep the versions compatible and use None"
+        yield _unsupported("spec.conversion.strategy", strategy, ("None",), why)
+    if spec["conversion"].get("webhook") is not None and strategy == "None":
+        yield _forbidden("spec.conversion.webhook", "must not be set when the strategy is None")
+    if spec.get("preserveUnknownFields"):
+        why = "must be false; set x-kubernetes-preserve-unknown-fields: true in the schema instead"
+        yield _invalid("spec.preserveUnknownFields", True, why)
+
+
+def versions_fit(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    versions = new["spec"]["versions"]
+    if len(versions) > VERSIONS_MAX:
+        why = f"must have at most {VERSIONS_MAX} items; remove versions that are no longer served"
+        yield Cause("spec.versions", "FieldValueTooMany", f"Too many: {len(versions)}: {why}")
+        return
+    seen: set[str] = set()
+    budget = SchemaBudget()
+    for index, version in enumerate(versions):
+        path, name = f"spec.versions[{index}]", version["name"]
+        if not _LABEL.fullmatch(name):
+            yield _invalid(f"{path}.name", name, _LABEL_RULE)
+        if name in seen:
+            yield Cause(f"{path}.name", "FieldValueDuplicate", f'Duplicate value: "{name}"')
+        seen.add(name)
+        yield from _version_problems(version, path, budget)
+    if sum(1 for version in versions if version["storage"]) != 1:
+        yield _invalid("spec.versions", len(versions), "must have exactly one storage version")
+
+
+def what_stays(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Objects exist under these; another scope, or no trace of their version, would lose them."""
+    if old is None:
+        return
+    before, now = old["spec"], new["spec"]
+    for path, field in (("spec.scope", "scope"), ("spec.group", "group")):
+        if before[field] != now[field]:
+            yield _invalid(path, now[field], f'field is immutable (it is "{before[field]}")')
+    names = {version["name"] for version in now["versions"]}
+    for index, stored in enumerate(old.get("status", {}).get("storedVersions", ())):
+        if stored not in names:
+            field = f"status.storedVersions[{index}]"
+            why = "objects may be stored in this version; it must stay in spec.versions"
+            yield _invalid(field, stored, why)
+
+
+def _version_problems(version: JsonObject, path: str, budget: SchemaBudget) -> Iterator[Cause]:
+    schema = version.get("schema", {}).get("openAPIV3Schema")
+    where = f"{path}.schema.openAPIV3Schema"
+    if not schema:
+        yield Cause(where, "FieldValueRequired", "Required value: schemas are required")
+        return
+    yield from schema_problems(schema, where, budget)
+    yield from _column_problems(version.get("additionalPrinterColumns", ()), path)
+    scale = (version.get("subresources") or {}).get("scale")
+    if scale is not None:
+        yield from _scale_problems(scale, f"{path}.subresources.scale")
+    yield from _selectable_problems(version.get("selectableFields", []), schema, path)
+
+
+def _column_problems(columns: Sequence[JsonObject], path: str) -> Iterator[Cause]:
+    if len(columns) > COLUMNS_MAX:
+        why = f"Too many: {len(columns)}: must have at most {COLUMNS_MAX} items"
+        yield Cause(f"{path}.additionalPrinterColumns", "FieldValueTooMany", why)
+        return
+    for index, column in enumerate(columns):
+        where = f"{path}.additionalPrinterColumns[{index}]"
+        if not column["name"]:
+            yield Cause(f"{where}.name", "FieldValueRequired", "Required value")
+        if column["type"] not in _COLUMN_TYPES:
+            yield _unsupported(f"{where}.type", column["type"], _COLUMN_TYPES)
+        try:
+            check_path(column["jsonPath"])
+        except ValueError as error:
+            yield _invalid(f"{where}.jsonPath", column["jsonPath"], str(error))
+
+
+def _scale_problems(scale: JsonObject, path: str) -> Iterator[Cause]:
+    for field, roots in (
+        ("specReplicasPath", ("spec",)),
+        ("statusReplicasPath", ("status",)),
+        ("labelSelectorPath", ("spec", "status")),
+    ):
+        value = scale.get(field, "")
+        if not value and field == "labelSelectorPath":
+            continue
+        names = _parse_field_path(value)
+        if names is None or len(names) < 2 or names[0] not in roots:
+            under = " or ".join(f".{root}" for root in roots)
+            why = f"should be a path of fields under {under}, {_FIELD_PATH_LIMITS}"
+            yield _invalid(f"{path}.{field}", value, why)
+
+
+def _selectable_problems(
+    fields: list[JsonObject], schema: JsonObject, path: str
+) -> Iterator[Cause]:
+    if len(fields) > _SELECTABLE_MAX:
+        why = f"must have at most {_SELECTABLE_MAX} items"
+        yield _invalid(f"{path}.selectableFields", len(fields), why)
+        return
+    for index, field in enumerate(fields):
+        where, value = f"{path}.selectableFields[{index}].jsonPath", field["jsonPath"]
+        names = _parse_field_path(value)
+        found = _described(schema, names) if names else None
+        if found is None or names is None or names[0] == "metadata":
+            why = f"must be the path of a field that the schema describes, {_FIELD_PATH_LIMITS}"
+            yield _invalid(where, value, why)
+        elif found.get("type") not in _SELECTABLE_TYPES:
+            yield _invalid(where, value, "must lead to a string, an integer or a boolean")
+
+
+_FIELD_PATH_LIMITS = f"with at most {STEPS_MAX} names and {PATH_LENGTH_MAX} characters"
+
+
+def _parse_field_path(path: str) -> list[str] | None:
+    """Return the names along a path of fields, or None if it is another path or too long."""
+    if len(path) > PATH_LENGTH_MAX or path.count(".") > STEPS_MAX:
+        return None
+    return field_names(path)
+
+
+def _described(schema: JsonObject, names: list[str]) -> JsonObject | None:
+    for name in names:
+        inner = schema.get("properties", {}).get(name)
+        if not isinstance(inner, dict):
+            return None
+        schema = inner
+    return schema
+
+
+def _invalid(field: str, value: Any, why: str) -> Cause:
+    text = f'"{value[:120]}"' if isinstance(value, str) else str(value)
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {text}: {why}")
+
+
+def _forbidden(field: str, why: str) -> Cause:
+    return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def _unsupported(field: str, value: str, allowed: Iterable[str], why: str = "") -> Cause:
+    listed = ", ".join(f'"{a}"' for a in allowed)
+    told = f'Unsupported value: "{value[:120]}": supported values: {listed}'
+    return Cause(field, "FieldValueNotSupported", f"{told}: {why}" if why else told)

@@ -1,0 +1,234 @@
+"""Rules for what a template says inside: sources of data, volumes, networks and amounts.
+
+Names and fields are told, values never: they may be secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from datum_compute.api.compute.data_sources import VARIABLE_FROM_KEY
+from datum_compute.api.errors import Cause
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.names import (
+    NUL,
+    NUL_PROBLEM,
+    dns_label_problem,
+    mount_path_problem,
+    normalize_mount_path,
+)
+from datum_compute.api.meta.quantity import mebibytes, millicores
+
+_TEMPLATE = "spec.template.spec"
+_RUNTIME = f"{_TEMPLATE}.runtime"
+_VARIABLE_NAME = re.compile("[!-<>-~]+")
+_AMOUNTS = {"cpu": millicores, "memory": mebibytes}
+
+
+def variables_have_one_source(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    for path, container in containers(new):
+        for index, variable in enumerate(container.get("env", ())):
+            where, source = f"{path}.env[{index}]", variable.get("valueFrom")
+            if source is not None:
+                yield from one_of(f"{where}.valueFrom", source, "configMapKeyRef", "secretKeyRef")
+                if variable.get("value"):
+                    why = "may not be specified when value is not empty; keep one of them"
+                    yield _invalid(f"{where}.valueFrom", why)
+        for index, source in enumerate(container.get("envFrom", ())):
+            yield from one_of(f"{path}.envFrom[{index}]", source, "configMapRef", "secretRef")
+
+
+def variables_can_be_set(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Of names that are given for the first time: no process could be started with others, and with
+    such a prefix no key of a source would become a variable."""
+    known = {name for _, name in _variable_names(old)} if old else set()
+    for path, name in _variable_names(new):
+        if name not in known and not _VARIABLE_NAME.fullmatch(name):
+            why = "must be printable ASCII characters without = and spaces, such as LOG_LEVEL"
+            yield _invalid(path, f"{name!a}: {why}")
+    known = {prefix for _, prefix in _prefixes(old)} if old else set()
+    for path, prefix in _prefixes(new):
+        if prefix not in known and not VARIABLE_FROM_KEY.fullmatch(prefix):
+            why = "must be letters, digits, '-', '_' and '.', and begin with no digit, such as DB_"
+            yield _invalid(path, f"{prefix!a}: {why}")
+
+
+def volumes_have_one_source(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    for path, volume in _volumes(new):
+        yield from one_of(path, volume, "configMap", "secret")
+        for field in ("configMap", "secret"):
+            yield from _file_paths(f"{path}.{field}", volume.get(field) or {})
+
+
+def volumes_and_attachments_match(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """A volume that nobody sees is a mistake, and so is a folder of a volume that there is not."""
+    named = {volume["name"]: path for path, volume in _volumes(new)}
+    attached = set()
+    for path, container in containers(new):
+        for index, attachment in enumerate(container.get("volumeAttachments", ())):
+            name, where = attachment["name"], f"{path}.volumeAttachments[{index}]"
+            attached.add(name)
+            if name not in named:
+                message = f'Not found: "{name}" is not among {_TEMPLATE}.volumes'
+                yield Cause(f"{where}.name", "FieldValueNotFound", message)
+    for name, path in named.items():
+        if name not in attached:
+            why = f'volume "{name}" is not attached to any container; attach it or remove it'
+            yield _invalid(path, why)
+
+
+def texts_have_no_nul(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Reject NUL bytes in new texts. ``api/meta/names.py`` lists the fields."""
+    found = [(path, text) for path, text in _process_texts(new) if NUL in text]
+    known = {text for _, text in _process_texts(old)} if found and old else set()
+    for path, text in found:
+        if text not in known:
+            yield _invalid(path, NUL_PROBLEM)
+
+
+def mount_paths_are_valid(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Reject new mounts on system directories, and two mounts on one path."""
+    mounts = list(_mount_paths(new))
+    if not mounts:
+        return
+    known = {path for _, path in _mount_paths(old)} if old else set()
+    for field, path in mounts:
+        if path not in known and (problem := mount_path_problem(path)):
+            yield _invalid(field, f"{path[:120]!a}: {problem}")
+    for where, container in containers(new):
+        seen: set[str] = set()
+        for index, attachment in enumerate(container.get("volumeAttachments", ())):
+            path = normalize_mount_path(attachment["mountPath"])
+            if path in seen and attachment["mountPath"] not in known:
+                field = f"{where}.volumeAttachments[{index}].mountPath"
+                yield Cause(field, "FieldValueDuplicate", f"Duplicate value: {path[:120]!a}")
+            seen.add(path)
+
+
+def networks_are_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Of networks that are named for the first time: their names become parts of others."""
+    before = [interface["network"] for _, interface in interfaces(old)] if old else []
+    for path, interface in interfaces(new):
+        network = interface["network"]
+        if network in before:
+            continue
+        for field in ("name", "namespace"):
+            value = network.get(field, "")
+            if value and (problem := dns_label_problem(value)):
+                yield _invalid(f"{path}.network.{field}", f'"{value}": {problem}')
+
+
+def requests_are_whole(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """One amount alone says no size: the other would have to come from somewhere else."""
+    requests = _requests(new)
+    if len(requests) == 1 and (old is None or requests != _requests(old)):
+        (missing,) = set(_AMOUNTS) - set(requests)
+        why = "give cpu and memory, or none of them to have those of the instance type"
+        path = f"{_RUNTIME}.resources.requests.{missing}"
+        yield Cause(path, "FieldValueRequired", f"Required value: {why}")
+
+
+def requests_fit_limits(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    for path, container in containers(new):
+        resources = container.get("resources", {})
+        limits, requests = resources.get("limits", {}), resources.get("requests", {})
+        for name, amount in _AMOUNTS.items():
+            if (
+                name in limits
+                and name in requests
+                and amount(requests[name]) > amount(limits[name])
+            ):
+                why = f"must be no more than the limit, {limits[name]}"
+                yield _invalid(f"{path}.resources.requests.{name}", f"{requests[name]}: {why}")
+
+
+def containers(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each with its field."""
+    found = workload["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    for index, container in enumerate(found):
+        yield f"{_RUNTIME}.sandbox.containers[{index}]", container
+
+
+def _variable_names(workload: JsonObject) -> Iterator[tuple[str, str]]:
+    for path, container in containers(workload):
+        for index, variable in enumerate(container.get("env", ())):
+            yield f"{path}.env[{index}].name", variable["name"]
+
+
+def _mount_paths(workload: JsonObject) -> Iterator[tuple[str, str]]:
+    for path, container in containers(workload):
+        for index, attachment in enumerate(container.get("volumeAttachments", ())):
+            yield f"{path}.volumeAttachments[{index}].mountPath", attachment["mountPath"]
+
+
+def _process_texts(workload: JsonObject) -> Iterator[tuple[str, str]]:
+    for path, container in containers(workload):
+        for field in ("command", "args"):
+            yield from _words(f"{path}.{field}", container.get(field, ()))
+        for field in ("readinessProbe", "livenessProbe"):
+            action = (container.get(field) or {}).get("exec") or {}
+            yield from _words(f"{path}.{field}.exec.command", action.get("command", ()))
+        for index, variable in enumerate(container.get("env", ())):
+            yield f"{path}.env[{index}].value", variable.get("value", "")
+    for path, volume in _volumes(workload):
+        for field in ("configMap", "secret"):
+            items = (volume.get(field) or {}).get("items", ())
+            for index, item in enumerate(items):
+                yield f"{path}.{field}.items[{index}].path", item["path"]
+
+
+def _words(path: str, words: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for index, word in enumerate(words):
+        yield f"{path}[{index}]", word
+
+
+def _prefixes(workload: JsonObject) -> Iterator[tuple[str, str]]:
+    for path, container in containers(workload):
+        for index, source in enumerate(container.get("envFrom", ())):
+            if source.get("prefix"):
+                yield f"{path}.envFrom[{index}].prefix", source["prefix"]
+
+
+def _volumes(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
+    for index, volume in enumerate(workload["spec"]["template"]["spec"].get("volumes", ())):
+        yield f"{_TEMPLATE}.volumes[{index}]", volume
+
+
+def interfaces(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each with its field."""
+    found = workload["spec"]["template"]["spec"].get("networkInterfaces", ())
+    for index, interface in enumerate(found):
+        yield f"{_TEMPLATE}.networkInterfaces[{index}]", interface
+
+
+def _requests(workload: JsonObject) -> JsonObject:
+    runtime = workload["spec"]["template"]["spec"]["runtime"]
+    found: JsonObject = runtime.get("resources", {}).get("requests", {})
+    return {name: amount for name, amount in found.items() if amount is not None}
+
+
+def _file_paths(path: str, source: JsonObject) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for index, item in enumerate(source.get("items", ())):
+        where, file = f"{path}.items[{index}].path", item["path"]
+        if ".." in file.split("/"):
+            yield _invalid(where, 'must not contain ".."')
+        if file in seen:
+            yield Cause(where, "FieldValueDuplicate", f'Duplicate value: "{file}"')
+        seen.add(file)
+
+
+def one_of(path: str, holder: JsonObject, *fields: str) -> Iterator[Cause]:
+    given = [field for field in fields if holder.get(field) is not None]
+    if not given:
+        message = f"Required value: exactly one of {' and '.join(fields)} must be given"
+        yield Cause(path, "FieldValueRequired", message)
+    for field in given[1:]:
+        message = f"Forbidden: may not be given beside {given[0]}; keep one of them"
+        yield Cause(f"{path}.{field}", "FieldValueForbidden", message)
+
+
+def _invalid(path: str, why: str) -> Cause:
+    return Cause(path, "FieldValueInvalid", f"Invalid value: {why}")

@@ -1,0 +1,194 @@
+"""Field types that several kinds share, and the words that say how a field behaves.
+
+``says`` describes a field (``kubectl explain`` shows it), ``keyed`` and ``SET`` say how a list is
+merged, ``immutable`` that a field keeps its first value. Rules kept here: a pattern never comes
+without a longest length (a check must end soon, whatever is sent), uses only what RE2 knows, and
+only fields that are required and lie outside lists are immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from datum_compute.api.meta.codec import ApiStruct
+
+# --- Fields that several core kinds share: bytes as base64, the two kinds of time, references
+
+
+# Base64 text. Values of this format are never repeated in an error: they may be secret.
+Base64 = Annotated[str, Meta(extra_json_schema={"format": "byte"})]
+SecretText = Annotated[str, Meta(extra_json_schema={"format": "password"})]
+# Whole seconds and microseconds; admission normalises what callers send.
+DateTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+MicroTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+
+
+class ObjectReference(ApiStruct, frozen=True, kw_only=True):
+    """Points at any object; every part is optional, as in Kubernetes."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class LocalObjectReference(ApiStruct, frozen=True, kw_only=True):
+    name: str = ""
+
+
+# --- Patterns of fields that are too long to be read in an error, and what they ask for in words
+# A field type takes its pattern from here; whoever tells people that a value does not match says
+# the words instead. To add one: a constant, and a line in ``WORDS`` that goes on after "must be".
+
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+DNS_LABEL = f"^{_LABEL}$"
+DNS_NAME = rf"^{_LABEL}(\.{_LABEL})*$"
+PORT_NAME = "^([a-z0-9]+-)*[a-z0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$"
+CITY_CODE = "^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$"
+
+_POSITIVE = r"([1-9][0-9]*(\.[0-9]+)?|0\.[0-9]*[1-9][0-9]*)"
+CPU = f"^{_POSITIVE}m?$"
+MEMORY = f"^{_POSITIVE}([kMGTPE]|[KMGTPE]i)?$"
+
+DURATION = "^([1-9][0-9]{0,6})(ms|s|m|h)$"
+
+# [host[:port]/]path[:tag][@digest], as registries understand it.
+_HOST = (
+    "[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?([.][a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*(:[0-9]+)?"
+)
+_PATH = "[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+_TAG = "[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}"
+_DIGEST = "[a-z0-9]+:[0-9a-fA-F]{32,}"
+IMAGE = f"^({_HOST}/)?{_PATH}(:{_TAG})?(@{_DIGEST})?$"
+
+WORDS: Mapping[str, str] = {
+    DNS_LABEL: "lower case letters, digits and inner dashes, such as my-name",
+    DNS_NAME: "lower case letters, digits and inner dashes and dots, such as my-name or a.example",
+    PORT_NAME: "lower case letters, digits and single inner dashes with at least one letter, such "
+    "as http or grpc-2",
+    CITY_CODE: "letters, digits and inner dashes, such as DFW",
+    CPU: "a number of processors above 0, such as 2, 0.5 or 500m",
+    MEMORY: "an amount of memory above 0, such as 512Mi, 2Gi or 1G",
+    DURATION: "a whole number above 0 and ms, s, m or h, such as 500ms, 30s or 5m",
+    IMAGE: "the name of an image, [registry/]path[:tag][@digest] with a path in lower case, such "
+    "as web:1.2 or registry.example/team/web:1.2",
+}
+
+
+# --- fields
+
+
+LIST_TYPE, LIST_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
+VALIDATIONS = "x-kubernetes-validations"
+IMMUTABLE_RULE = "self == oldSelf"
+
+INT64_MAX = 2**63 - 1
+
+
+def says(text: str) -> Meta:
+    """What the field is, in one sentence."""
+    return Meta(description=text)
+
+
+def keyed(*keys: str) -> Meta:
+    """A list whose items are told apart by some of their fields."""
+    return Meta(extra_json_schema={LIST_TYPE: "map", LIST_KEYS: list(keys)})
+
+
+def immutable(hint: str) -> Meta:
+    """The field cannot change; the hint says what to do instead. CRDs carry the rule, and the
+    embedded server reads it off the schema (admission/chain.py)."""
+    rule = {"rule": IMMUTABLE_RULE, "message": f"is immutable; {hint}"}
+    return Meta(extra_json_schema={VALIDATIONS: [rule]})
+
+
+def defaults_to(value: Any) -> Meta:
+    """Says in the schema what a default factory makes; schemas cannot see into factories."""
+    return Meta(extra_json_schema={"default": value})
+
+
+SET = Meta(extra_json_schema={LIST_TYPE: "set"})
+MAP_BY_NAME = keyed("name")
+
+_CIDR = "/[0-9]{1,3}$"
+
+DnsLabel = Annotated[str, Meta(pattern=DNS_LABEL, max_length=63)]
+DnsName = Annotated[str, Meta(pattern=DNS_NAME, max_length=253)]
+PortName = Annotated[
+    str,
+    Meta(pattern=PORT_NAME, max_length=15),
+]
+Text = Annotated[str, Meta(max_length=1024)]
+ShortText = Annotated[str, Meta(max_length=253)]
+Address = Annotated[str, Meta(pattern="^[0-9a-fA-F.:]+$", max_length=45)]
+Ipv4Range = Annotated[str, Meta(pattern=f"^[0-9.]+{_CIDR}", max_length=18)]
+Ipv6Range = Annotated[str, Meta(pattern=f"^[0-9a-fA-F:.]+{_CIDR}", max_length=49)]
+Time = Annotated[str, Meta(max_length=40)]  # RFC 3339
+
+Amount = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+PositiveAmount = Annotated[int, Meta(ge=1, le=INT64_MAX)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Mtu = Annotated[int, Meta(ge=1300, le=8856)]
+PrefixLength = Annotated[int, Meta(ge=1, le=128)]
+
+# As in Kubernetes a whole number may stand without quotes.
+Cpu = Annotated[int, Meta(ge=1, le=INT64_MAX)] | Annotated[str, Meta(pattern=CPU, max_length=20)]
+Memory = (
+    Annotated[int, Meta(ge=1, le=INT64_MAX)] | Annotated[str, Meta(pattern=MEMORY, max_length=20)]
+)
+
+IpFamily = Literal["IPv4", "IPv6"]
+IpFamilies = Annotated[list[IpFamily], SET, Meta(min_length=1, max_length=2)]
+# The address family of a network that names none.
+IP_FAMILY: IpFamily = "IPv6"
+
+CITY_CODE_KEY = "topology.datum.net/city-code"
+LocationClass = Literal["datum-managed", "self-managed", "provider-dedicated"]
+Topology = Annotated[
+    dict[str, Annotated[str, Meta(max_length=63)]],
+    says(f"Where it is, by key: {CITY_CODE_KEY}, topology.datum.net/region, ..."),
+]
+
+ServicePhase = Literal["Draft", "Published", "Deprecated", "Retired"]
+
+
+class LocalReference(ApiStruct, frozen=True, kw_only=True):
+    """An object of a kind that the field implies, in the same namespace (if it has one)."""
+
+    name: Annotated[ShortText, Meta(min_length=1), says("Name of the object.")]
+
+
+class NamespacedReference(ApiStruct, frozen=True, kw_only=True):
+    """An object of a kind that the field implies; its namespace is that of the holder, if empty."""
+
+    name: Annotated[ShortText, Meta(min_length=1), says("Name of the object.")]
+    namespace: Annotated[
+        Annotated[str, Meta(max_length=63)],
+        says("Namespace of the object; empty means the namespace of the object that refers to it."),
+    ] = ""
+
+
+class KindReference(ApiStruct, frozen=True, kw_only=True):
+    """A kind, whatever its version."""
+
+    api_group: Annotated[ShortText, says("API group of the kind; empty for the core group.")]
+    kind: Annotated[ShortText, Meta(min_length=1), says("Name of the kind.")]
+
+
+class TypedObjectReference(ApiStruct, frozen=True, kw_only=True):
+    """An object of any kind."""
+
+    api_group: Annotated[ShortText, says("API group; empty for the core group.")] = ""
+    kind: Annotated[ShortText, Meta(min_length=1), says("Kind of the object.")]
+    name: Annotated[ShortText, Meta(min_length=1), says("Name of the object.")]
+    namespace: Annotated[
+        Annotated[str, Meta(max_length=63)],
+        says("Namespace of the object; empty for a cluster-scoped one."),
+    ] = ""

@@ -1,0 +1,179 @@
+"""Metadata that every object carries, and the names of objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Generic, NamedTuple, TypeVar
+
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import says
+
+T = TypeVar("T", bound="ApiObject")
+
+
+class OwnerReference(ApiStruct, frozen=True, kw_only=True):
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: list[str] = []
+    owner_references: list[OwnerReference] = []
+
+
+class ApiObject(ApiStruct, frozen=True, kw_only=True):
+    """What all kinds have in common; each kind adds spec and status."""
+
+    api_version: Annotated[str, says("Group and version of the schema, as group/version.")] = ""
+    kind: Annotated[str, says("What this object is.")] = ""
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def version(self) -> int:
+        return int(self.metadata.resource_version or 0)
+
+
+class Ref(NamedTuple):
+    """Names an object inside one plane; the namespace is empty for cluster-scoped kinds.
+
+    A tuple because it is the key of every cache and queue: nothing hashes and compares faster.
+    """
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One printer column: a heading and the path of its value (``.a.b`` or a condition).
+
+    Types beyond those of a schema: ``date`` is shown as an age, ``count`` as the number of
+    entries, ``reference`` as ``Kind/name``, ``object`` as ``kind/name``. Of several paths,
+    separated by commas, the first that leads somewhere counts; a ``count`` adds all of them up.
+    """
+
+    name: str
+    path: str
+    type: str = "string"
+    wide: bool = False
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where a kind keeps what the scale subresource shows, as paths (``.spec.replicas``)."""
+
+    spec_replicas_path: str
+    status_replicas_path: str
+    label_selector_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selectable:
+    """A field selector beyond name and namespace: its label, and the path of the value."""
+
+    label: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class KindInfo(Generic[T]):
+    """All that the rest of the house needs to know about a kind."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    model: type[T]
+    namespaced: bool = True
+    has_status: bool = True
+    built_in: bool = False
+    partial: bool = False  # a neighbour's kind of which we model only what we use
+    short_names: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    scale: Scale | None = None
+    scaled_by: str = ""  # what to do instead, where there is no scale and people look for one
+    categories: tuple[str, ...] = ()
+    selectable: tuple[Selectable, ...] = ()
+    needs_version: bool = True  # a PUT must say which version it replaces
+    put_creates: bool = False  # a PUT of an object that is not there creates it
+    has_generation: bool = True
+    defined: bool = False  # by a CustomResourceDefinition of its plane
+    deprecation: str = ""  # a warning for whoever uses this version
+    none_here: str = ""  # why there never is one; it is only listed, for clients that ask
+    stored_as: str = ""  # the resource whose objects this kind is another view of
+    singular_name: str = ""  # where it is not the kind in lower case
+    list_name: str = ""  # where it is not the kind followed by List
+    # Made once, because every request asks for them.
+    api_version: str = field(init=False, compare=False, repr=False)
+    resource: str = field(init=False, compare=False, repr=False)  # in words and errors
+    storage: str = field(init=False, compare=False, repr=False)  # in the store
+
+    def __post_init__(self) -> None:
+        resource = f"{self.plural}.{self.group}" if self.group else self.plural
+        version = f"{self.group}/{self.version}" if self.group else self.version
+        object.__setattr__(self, "api_version", version)
+        object.__setattr__(self, "resource", resource)
+        object.__setattr__(self, "storage", self.stored_as or resource)
+
+    def __hash__(self) -> int:
+        """Quick; those of all fields together would be dearer than what is looked up by it."""
+        return hash((self.api_version, self.kind))
+
+    @property
+    def singular(self) -> str:
+        return self.singular_name or self.kind.lower()
+
+    @property
+    def list_kind(self) -> str:
+        return self.list_name or f"{self.kind}List"
+
+
+def selectable_fields(*labels: str) -> tuple[Selectable, ...]:
+    """Field selectors that are called as the path of their value: ``spec.phase``."""
+    return tuple(Selectable(label, f".{label}") for label in labels)
+
+
+def ref_of(obj: ApiObject) -> Ref:
+    return Ref(obj.metadata.namespace, obj.metadata.name)
+
+
+def owner_reference(owner: ApiObject, kind: KindInfo[T]) -> OwnerReference:
+    """A controller reference that also blocks foreground deletion of the owner."""
+    return OwnerReference(
+        api_version=kind.api_version,
+        kind=kind.kind,
+        name=owner.metadata.name,
+        uid=owner.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def controller_uid(obj: ApiObject) -> str:
+    """UID of the controlling owner, or the empty string."""
+    for owner in obj.metadata.owner_references:  # asked of every instance in every pass
+        if owner.controller:
+            return owner.uid
+    return ""

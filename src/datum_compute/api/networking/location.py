@@ -1,0 +1,116 @@
+"""Location: a place where instances can run, such as a city. Kept by operators, cluster-scoped.
+
+Whether it is Ready is set from outside. A project may use a location while it has a
+LocationBinding of that name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from datum_compute.api.conditions import Conditions
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import LocalReference, LocationClass, ShortText, Topology, says
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
+
+CITY = r".spec.topology.topology\.datum\.net/city-code"
+
+
+class GcpProvider(ApiStruct, frozen=True, kw_only=True):
+    """The place as Google Cloud names it."""
+
+    project_id: Annotated[ShortText, says("Google Cloud project.")]
+    region: Annotated[ShortText, says("Google Cloud region.")]
+    zone: Annotated[ShortText, says("Google Cloud zone.")]
+
+
+class LocationProvider(ApiStruct, frozen=True, kw_only=True):
+    """Who runs the machines there, where that is not the platform itself."""
+
+    gcp: Annotated[GcpProvider | None, says("Set if the machines are Google Cloud's.")] = None
+
+
+class LocationSpec(ApiStruct, frozen=True, kw_only=True):
+    location_class_name: Annotated[LocationClass, says("Who is responsible for the location.")]
+    topology: Topology
+    provider: LocationProvider = LocationProvider()
+
+
+class LocationStatus(ApiStruct, frozen=True, kw_only=True):
+    conditions: Conditions = []
+    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+
+
+class Location(ApiObject, frozen=True, kw_only=True):
+    """Location: a place where instances can run, such as a city. Kept by operators,
+    cluster-scoped.
+    """
+
+    spec: LocationSpec
+    status: LocationStatus = LocationStatus()
+
+
+LOCATION = KindInfo(
+    group="networking.datumapis.com",
+    version="v1alpha",
+    kind="Location",
+    plural="locations",
+    model=Location,
+    namespaced=False,
+    short_names=("loc",),
+    categories=("networking",),
+    selectable=selectable_fields("spec.locationClassName"),
+    columns=(
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("City", CITY),
+        Column("Class", ".spec.locationClassName"),
+        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+    ),
+)
+
+
+# --- LocationBinding: permission for a project to use a Location; cluster-scoped in the project
+# Its presence is the permission; the cities of a Workload are checked against these, not against
+# the Locations of the platform.
+
+
+class LocationBindingSpec(ApiStruct, frozen=True, kw_only=True):
+    location_ref: Annotated[LocalReference, says("The location, in the platform.")]
+    location_class_name: Annotated[LocationClass, says("Who is responsible for the location.")]
+    display_name: Annotated[ShortText, says("Name for people.")] = ""
+    topology: Topology
+
+
+class LocationBindingStatus(ApiStruct, frozen=True, kw_only=True):
+    conditions: Conditions = []
+    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+
+
+class LocationBinding(ApiObject, frozen=True, kw_only=True):
+    """LocationBinding: permission for a project to use a Location; cluster-scoped in the
+    project.
+    """
+
+    spec: LocationBindingSpec
+    status: LocationBindingStatus = LocationBindingStatus()
+
+
+LOCATION_BINDING = KindInfo(
+    group="networking.datumapis.com",
+    version="v1alpha",
+    kind="LocationBinding",
+    plural="locationbindings",
+    model=LocationBinding,
+    namespaced=False,
+    short_names=("locbind",),
+    categories=("networking",),
+    selectable=selectable_fields("spec.locationRef.name"),
+    columns=(
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("City", CITY),
+        Column("Class", ".spec.locationClassName"),
+        Column("Available", '.status.conditions[?(@.type=="Available")].status'),
+        Column("Reason", '.status.conditions[?(@.type=="Available")].reason'),
+        Column("Display Name", ".spec.displayName", wide=True),
+    ),
+)

@@ -1,0 +1,100 @@
+"""Project: a plane of its own for the workloads of an Organization. Cluster-scoped, platform.
+
+It belongs to its organization for good. The plane answers under
+``/apis/resourcemanager.miloapis.com/v1alpha1/projects/<name>/control-plane`` once it is Ready.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from datum_compute.api.conditions import Conditions
+from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import ShortText, immutable, says
+from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
+
+
+class ProjectOwner(ApiStruct, frozen=True, kw_only=True):
+    """Who the project belongs to."""
+
+    kind: Annotated[Literal["Organization"], says("Kind of the owner.")]
+    name: Annotated[ShortText, Meta(min_length=1), says("Name of the owner.")]
+
+
+class ProjectSpec(ApiStruct, frozen=True, kw_only=True):
+    owner_ref: Annotated[
+        ProjectOwner, immutable("create a project in the other organization instead")
+    ]
+
+
+class ProjectStatus(ApiStruct, frozen=True, kw_only=True):
+    conditions: Conditions = []
+    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+
+
+class Project(ApiObject, frozen=True, kw_only=True):
+    """Project: a plane of its own for the workloads of an Organization. Cluster-scoped,
+    platform.
+    """
+
+    spec: ProjectSpec
+    status: ProjectStatus = ProjectStatus()
+
+
+PROJECT = KindInfo(
+    group="resourcemanager.miloapis.com",
+    version="v1alpha1",
+    kind="Project",
+    plural="projects",
+    model=Project,
+    namespaced=False,
+    short_names=("proj",),
+    categories=("resourcemanager",),
+    selectable=selectable_fields("spec.ownerRef.name"),
+    columns=(
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Owner", ".spec.ownerRef.name"),
+        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+    ),
+)
+
+
+# --- Organization: the owner of projects. Cluster-scoped, kept in the platform
+# What belongs to it lies in the namespace ``organization-<name>``. The public documents name no
+# field of its spec; a name for people is all there is.
+
+
+class OrganizationSpec(ApiStruct, frozen=True, kw_only=True):
+    display_name: Annotated[ShortText, says("Name for people.")] = ""
+
+
+class OrganizationStatus(ApiStruct, frozen=True, kw_only=True):
+    conditions: Conditions = []
+    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+
+
+class Organization(ApiObject, frozen=True, kw_only=True):
+    """Organization: the owner of projects. Cluster-scoped, kept in the platform."""
+
+    spec: OrganizationSpec = OrganizationSpec()
+    status: OrganizationStatus = OrganizationStatus()
+
+
+ORGANIZATION = KindInfo(
+    group="resourcemanager.miloapis.com",
+    version="v1alpha1",
+    kind="Organization",
+    plural="organizations",
+    model=Organization,
+    namespaced=False,
+    short_names=("org",),
+    categories=("resourcemanager",),
+    columns=(
+        Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Display Name", ".spec.displayName"),
+        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+    ),
+)

@@ -1,0 +1,219 @@
+"""The structural schema of a kind, derived from its model.
+
+What a CRD, OpenAPI and the server's checks need, in the dialect Kubernetes calls structural:
+no references, no nulls in unions, only those defaults that say something, every list with its
+merge type, and the one union Kubernetes knows (a number or a text).
+"""
+
+from __future__ import annotations
+
+import inspect
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.fields import INT64_MAX, LIST_TYPE
+from datum_compute.api.meta.objects import Column, KindInfo, Scale
+
+PRESERVE = "x-kubernetes-preserve-unknown-fields"
+EMBEDDED = "x-kubernetes-embedded-resource"
+INT_OR_STRING = "x-kubernetes-int-or-string"
+
+_PARTS = {
+    "spec": "What is wanted.",
+    "status": "What was found; written by controllers, never by users.",
+}
+
+
+@cache
+def structural_schema(kind: KindInfo[Any]) -> JsonObject:
+    """Schema of a whole object; metadata is checked by its own rules and left open here."""
+    document = msgspec.json.schema(kind.model)
+    definitions = document["$defs"]
+    root = _inlined(document, definitions)
+    root["properties"]["metadata"] = {"type": "object"}
+    for part, description in _PARTS.items():
+        if part in root["properties"]:
+            schema = root["properties"][part]
+            schema.setdefault("description", description)
+            if not _is_seeded(kind, part):
+                schema.pop("default", None)  # a part that nobody wrote stays away
+            if kind.partial:
+                _open(schema)
+    return {"description": kind_description(kind), **root}
+
+
+def _is_seeded(kind: KindInfo[Any], part: str) -> bool:
+    """Whether the model gives a new object more than its fields' own defaults in this part."""
+    (field,) = [f for f in msgspec.structs.fields(kind.model) if f.name == part]
+    seed = field.default
+    return isinstance(seed, msgspec.Struct) and seed != type(seed)()
+
+
+def kind_description(kind: KindInfo[Any]) -> str:
+    """Return the first paragraph of the docstring of the kind's model."""
+    return _one_line((inspect.getdoc(kind.model) or kind.kind).partition("\n\n")[0])
+
+
+def _inlined(schema: JsonObject, definitions: JsonObject) -> JsonObject:
+    """The schema with references replaced by what they refer to."""
+    schema = plain(schema)
+    if "$ref" in schema:
+        target = definitions[schema["$ref"].rpartition("/")[2]]
+        schema = {**target, **{k: v for k, v in schema.items() if k not in ("$ref", "$defs")}}
+    if "anyOf" in schema:
+        schema = _joined([s for s in schema["anyOf"] if s.get("type") != "null"], schema)
+        schema = _inlined(schema, definitions) if "$ref" in schema else schema
+    schema.pop("title", None)
+    if "description" in schema:
+        schema["description"] = _one_line(schema["description"])
+    if "properties" in schema:
+        schema["properties"] = {
+            name: _inlined(s, definitions) for name, s in schema["properties"].items()
+        }
+        if not schema.get("required"):
+            schema.pop("required", None)
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            schema[inner] = _inlined(schema[inner], definitions)
+    if "enum" in schema:
+        schema.setdefault("type", "string")
+    if schema.get("maximum") == INT64_MAX:
+        _leave_to_the_format(schema)
+    if schema.get("type") == "array":
+        schema.setdefault(LIST_TYPE, "atomic")
+    if _is_free_form(schema):
+        schema = {PRESERVE: True, **{k: v for k, v in schema.items() if not _is_map(k)}}
+    if not _says_something(schema):
+        schema.pop("default", None)
+    return schema
+
+
+def _joined(choices: list[JsonObject], schema: JsonObject) -> JsonObject:
+    """The only choice there is; or a number or a text, with the limits of both."""
+    schema = {word: value for word, value in schema.items() if word != "anyOf"}
+    if len(choices) == 1:
+        return {**choices[0], **schema}
+    types = [choice.get("type") for choice in choices]
+    assert types == ["integer", "string"], f"Kubernetes has no such union: {choices}"
+    limits = {word: v for choice in choices for word, v in choice.items() if word != "type"}
+    return {INT_OR_STRING: True, "anyOf": [{"type": t} for t in types], **limits, **schema}
+
+
+def _leave_to_the_format(schema: JsonObject) -> None:
+    """Kubernetes reads limits as floats, in which the largest integer is one too many."""
+    del schema["maximum"]
+    if schema.get("type") == "integer":
+        schema["format"] = "int64"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _open(schema: JsonObject) -> None:
+    """Keep unknown fields at every depth: we model a neighbour's kind only in part."""
+    if "properties" in schema:
+        schema[PRESERVE] = True
+    for inner in schema.get("properties", {}).values():
+        _open(inner)
+    if "items" in schema:
+        _open(schema["items"])
+
+
+def _is_free_form(schema: JsonObject) -> bool:
+    """An object of which nothing is said; a real API server would empty it."""
+    says = schema.get("additionalProperties") or schema.get("properties")
+    return schema.get("type") == "object" and not says
+
+
+def _is_map(keyword: str) -> bool:
+    return keyword == "additionalProperties"
+
+
+def _says_something(schema: JsonObject) -> bool:
+    """Whether a default is worth storing: a value, or an object whose own fields default."""
+    default = schema.get("default")
+    if default == {}:
+        return any(_says_something(s) for s in schema.get("properties", {}).values())
+    return bool(default)
+
+
+# --- The CustomResourceDefinition of a kind: how a real Kubernetes API server learns our kinds
+# A pure function of the kind; ``hack/write_crds.py`` writes the files. Core kinds have none, and
+# those of a neighbour (``partial``) are the neighbour's to install.
+
+
+_WIDE_PRIORITY = 1
+
+
+def crd_manifest(kind: KindInfo[Any]) -> JsonObject:
+    """The apiextensions.k8s.io/v1 object of a kind that is not built in."""
+    if kind.built_in:
+        raise ValueError(f"{kind.kind} is a core kind and has no CustomResourceDefinition")
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "names": _names(kind),
+            "versions": [_version(kind)],
+        },
+    }
+
+
+def _names(kind: KindInfo[Any]) -> JsonObject:
+    names: JsonObject = {
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.singular,
+    }
+    if kind.short_names:
+        names["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        names["categories"] = list(kind.categories)
+    return names
+
+
+def _version(kind: KindInfo[Any]) -> JsonObject:
+    version: JsonObject = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": structural_schema(kind)},
+    }
+    if subresources := _subresources(kind):
+        version["subresources"] = subresources
+    if kind.columns:
+        version["additionalPrinterColumns"] = [_column(column) for column in kind.columns]
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": field.path} for field in kind.selectable]
+    return version
+
+
+def _subresources(kind: KindInfo[Any]) -> JsonObject:
+    found: JsonObject = {"status": {}} if kind.has_status else {}
+    return {**found, "scale": _scale(kind.scale)} if kind.scale else found
+
+
+def _scale(scale: Scale) -> JsonObject:
+    paths = {
+        "specReplicasPath": scale.spec_replicas_path,
+        "statusReplicasPath": scale.status_replicas_path,
+        "labelSelectorPath": scale.label_selector_path,
+    }
+    return {name: path for name, path in paths.items() if path}
+
+
+def _column(column: Column) -> JsonObject:
+    shown: JsonObject = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    if column.description:
+        shown["description"] = column.description
+    if column.wide:
+        shown["priority"] = _WIDE_PRIORITY
+    return shown

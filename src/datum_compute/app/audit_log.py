@@ -1,0 +1,151 @@
+"""The audit log: JSON lines in one private file, and a few older files beside it.
+
+Requests only put an event into a buffer; a task writes what has gathered, in a thread of its own.
+A full buffer or a full disk loses lines, never requests: what was lost is counted, and the next
+line that can be written says how many. A process that is killed loses what it had gathered since
+its last write, at most ``FLUSH_S``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from datum_compute.api.meta.codec import encode, plain
+from datum_compute.api.meta.timestamps import micro_timestamp
+from datum_compute.server.access.audit import AuditEvent
+
+BUFFER_MAX = 10_000
+FILE_BYTES_MAX = 10 * 1024 * 1024
+FILES = 5
+FLUSH_S = 0.2
+
+_log = logging.getLogger("datum_compute.audit")
+
+
+class AuditLog:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        buffer_max: int = BUFFER_MAX,
+        file_bytes_max: int = FILE_BYTES_MAX,
+        files: int = FILES,
+    ) -> None:
+        self._path = path
+        self._buffer_max = buffer_max
+        self._file_bytes_max = file_bytes_max
+        self._files = files
+        self._buffer: list[AuditEvent] = []
+        self._lost = 0
+        self._failing = False
+        self._news = asyncio.Event()
+
+    def keep(self, event: AuditEvent) -> None:
+        """Never waits; the event is dropped when too many are waiting already."""
+        if len(self._buffer) >= self._buffer_max:
+            self._lost += 1
+        else:
+            self._buffer.append(event)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write until cancelled; what is left then is for ``flush``."""
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(FLUSH_S)  # many events, one write
+            await self.flush()
+
+    async def flush(self) -> None:
+        self._news.clear()
+        events, self._buffer = self._buffer, []
+        lost, self._lost = self._lost, 0
+        if not events and not lost:
+            return
+        try:
+            await asyncio.to_thread(self._write, events, lost)
+        except OSError as error:
+            self._lost += lost + len(events)
+            if not self._failing:
+                _log.error("the audit log cannot be written (%s); lines are being lost", error)
+            self._failing = True
+            return
+        if lost:
+            _log.warning("%d lines of the audit log were lost", lost)
+        self._failing = False
+
+    def _write(self, events: Sequence[AuditEvent], lost: int) -> None:
+        lines = [*([_line({"lost": lost})] if lost else []), *(_line(_entry(e)) for e in events)]
+        content = b"".join(lines)
+        size = self._path.stat().st_size if self._path.exists() else 0
+        if size and size + len(content) > self._file_bytes_max:
+            self._rotate()
+        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(content)
+
+    def _rotate(self) -> None:
+        for age in reversed(range(self._files - 1)):
+            older = self._path.with_name(f"{self._path.name}.{age + 1}")
+            newer = self._path.with_name(f"{self._path.name}.{age}") if age else self._path
+            if newer.exists():
+                newer.replace(older)
+
+
+def audit_line(event: AuditEvent) -> str:
+    """The event as JSON, for those who keep no file."""
+    return _line(_entry(event)).decode().rstrip()
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An event as it is written; fields that say nothing are left out."""
+
+    time: str
+    request_id: str = msgspec.field(name="requestID")
+    user: str = ""
+    impersonated_user: str = ""
+    plane: str = ""
+    verb: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    code: int
+    reason: str = ""
+    duration_ms: float
+
+
+def _entry(event: AuditEvent) -> _Entry:
+    return _Entry(
+        time=micro_timestamp(event.time_s),
+        request_id=event.request_id,
+        user=event.user,
+        impersonated_user=event.impersonated_user,
+        plane=event.plane,
+        verb=event.verb,
+        group=event.group,
+        resource=event.resource,
+        subresource=event.subresource,
+        namespace=event.namespace,
+        name=event.name,
+        path=event.path,
+        code=event.code,
+        reason=event.reason,
+        duration_ms=round(event.duration_s * 1000, 3),
+    )
+
+
+def _line(entry: Any) -> bytes:
+    # Plain ASCII: what a stranger put into a name must do nothing to a terminal that shows it.
+    line = encode(entry)
+    return (line if line.isascii() else json.dumps(plain(entry)).encode()) + b"\n"

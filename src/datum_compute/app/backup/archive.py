@@ -1,0 +1,212 @@
+"""A backup as one file: a compressed tar with a dump of each store and the files beside it.
+
+``manifest.json`` stands first and names every other member with its size and checksum. A part is
+one process: the centre, whose name is empty, and each cell that has a process of its own.
+
+Rules it keeps: the file is its owner's only, because keys and tokens are in it; it appears under
+its name whole or not at all; a file that is damaged, cut short or of a newer release is refused
+with the reason. Checksums tell of accidents: they do not help against somebody who writes to it.
+Reading takes memory in proportion to the file, and nothing is unpacked to disk, whatever it claims.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, cast
+
+import msgspec
+
+from datum_compute import __version__
+from datum_compute.app.state_directory import StateError, is_kept
+from datum_compute.store.dump import DumpError, dumped, undumped
+from datum_compute.store.journal import LoadedPlane
+
+FORMAT = 1
+_MANIFEST, _STORE = "manifest.json", "store.jsonl"
+# JSON shrinks to a tenth, or a thirtieth. What grows beyond this was made to fill memory.
+UNPACKED_RATIO_MAX = 200
+UNPACKED_FREE_BYTES = 64 * 1024 * 1024
+UNPACKED_BYTES_MAX = 4 * 1024**3
+FILE_BYTES_MAX = 1024 * 1024  # of keys, certificates and tokens
+_CHUNK_BYTES = 64 * 1024
+_MEMBER = re.compile(r"(?:cells/(?P<cell>[a-z0-9][-a-z0-9]{0,62})/)?(?P<name>[^/]+)")
+
+
+class ArchiveError(StateError):
+    """The file is no backup that can be used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Part:
+    """What one process keeps. Its files are private: never printed."""
+
+    name: str
+    planes: Mapping[str, LoadedPlane]
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    created_at: str
+    parts: tuple[Part, ...]
+    version: str = __version__
+
+
+class _Member(msgspec.Struct, frozen=True):
+    bytes: int
+    sha256: str
+
+
+class _Manifest(msgspec.Struct, frozen=True, rename="camel"):
+    format: int
+    version: str
+    created_at: str
+    members: dict[str, _Member]
+
+
+def write_archive(path: Path, archive: Archive) -> None:
+    """Replaces the file; it is on disk when this returns. Raises OSError."""
+    contents = dict(_contents(archive))
+    members = {name: _Member(len(c), _sha256(c)) for name, c in contents.items()}
+    told = _Manifest(FORMAT, archive.version, archive.created_at, members)
+    manifest = msgspec.json.format(msgspec.json.encode(told), indent=2)
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            _pack(file, {_MANIFEST: manifest, **contents})
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+
+
+def _contents(archive: Archive) -> Iterator[tuple[str, bytes]]:
+    for part in archive.parts:
+        where = f"cells/{part.name}/" if part.name else ""
+        yield where + _STORE, dumped(part.planes)
+        yield from ((where + name, content) for name, content in sorted(part.files.items()))
+
+
+def _pack(file: io.BufferedWriter, contents: Mapping[str, bytes]) -> None:
+    # Without a time, so that the same state gives the same bytes.
+    with (
+        gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0, filename="") as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for name, content in contents.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o600
+            tar.addfile(member, io.BytesIO(content))
+
+
+def read_archive(path: Path) -> Archive:
+    """Everything in the file, every checksum compared. Raises ArchiveError, or OSError when it
+    cannot be read at all."""
+    contents = _unpacked(path)
+    manifest = _manifest(path, contents.pop(_MANIFEST, b""))
+    if set(contents) != set(manifest.members):
+        raise ArchiveError(f"{path} is damaged: its files are not those it names")
+    for name, told in manifest.members.items():
+        if (len(contents[name]), _sha256(contents[name])) != (told.bytes, told.sha256):
+            raise ArchiveError(f"{path} is damaged: the checksum of {name} does not match")
+    return Archive(manifest.created_at, tuple(_parts(path, contents)), manifest.version)
+
+
+def _unpacked(path: Path) -> dict[str, bytes]:
+    if path.exists() and not path.is_file():
+        raise ArchiveError(f"{path} is not a backup: it is no file")
+    try:
+        with path.open("rb") as packed, gzip.GzipFile(fileobj=packed) as whole:
+            stream = _Bounded(path, whole)
+            # Of a stream tarfile uses read() only.
+            with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as tar:
+                found = _members(path, tar)
+            while stream.read(_CHUNK_BYTES):
+                pass  # only the end of it says whether all of it is there
+            return found
+    except (EOFError, zlib.error) as error:
+        raise ArchiveError(f"{path} is damaged or cut short: {error}") from error
+    except (gzip.BadGzipFile, tarfile.TarError) as error:
+        raise ArchiveError(f"{path} is not a backup, or is damaged: {error}") from error
+
+
+class _Bounded:
+    """What comes out of a compressed file, no more than may reasonably be in it."""
+
+    def __init__(self, path: Path, unpacked: gzip.GzipFile) -> None:
+        self._path, self._unpacked = path, unpacked
+        allowed = max(UNPACKED_FREE_BYTES, UNPACKED_RATIO_MAX * path.stat().st_size)
+        self._left = min(allowed, UNPACKED_BYTES_MAX)
+
+    def read(self, size: int) -> bytes:
+        content = self._unpacked.read(size)
+        self._left -= len(content)
+        if self._left < 0:
+            raise ArchiveError(f"{self._path} is damaged: it unpacks to more than it may hold")
+        return content
+
+
+def _members(path: Path, tar: tarfile.TarFile) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for member in tar:
+        # A sparse file says that it is large without being so.
+        file = tar.extractfile(member) if member.isreg() and not member.issparse() else None
+        if file is None or member.name in found:
+            raise ArchiveError(f"{path} is damaged: {member.name!r} does not belong in it")
+        is_store = member.name.rpartition("/")[2] == _STORE
+        if member.size > (UNPACKED_BYTES_MAX if is_store else FILE_BYTES_MAX):
+            raise ArchiveError(f"{path} is damaged: {member.name!r} is too large for what it is")
+        found[member.name] = file.read()
+    return found
+
+
+def _manifest(path: Path, content: bytes) -> _Manifest:
+    try:
+        found = msgspec.json.decode(content)
+        version = found["format"]
+        if not isinstance(version, int) or version < 1:
+            raise ArchiveError(f"{path} is not a backup of this platform")
+        if version > FORMAT:
+            raise ArchiveError(
+                f"{path} was written by a newer release (format {version}, this one knows "
+                f"{FORMAT}); upgrade datum-compute to restore it"
+            )
+        return msgspec.convert(found, _Manifest)
+    except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError) as error:
+        raise ArchiveError(f"{path} is not a backup of this platform") from error
+
+
+def _parts(path: Path, contents: Mapping[str, bytes]) -> Iterator[Part]:
+    by_part: dict[str, dict[str, bytes]] = {}
+    for name, content in contents.items():
+        found = _MEMBER.fullmatch(name)
+        if found is None or not (found["name"] == _STORE or is_kept(found["name"])):
+            raise ArchiveError(f"{path} is damaged: {name!r} does not belong in it")
+        by_part.setdefault(found["cell"] or "", {})[found["name"]] = content
+    if "" not in by_part:
+        raise ArchiveError(f"{path} is damaged: it holds no platform")
+    for part, files in sorted(by_part.items()):
+        try:
+            planes = undumped(files.pop(_STORE, b""))
+        except DumpError as error:
+            whose = f"cell {part}" if part else "the platform"
+            raise ArchiveError(f"{path}: the store of {whose} cannot be used: {error}") from error
+        yield Part(part, planes, files)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

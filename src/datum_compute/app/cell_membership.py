@@ -1,0 +1,290 @@
+"""What a cell knows of the hub it has joined: files of its state directory.
+
+``membership.json`` is written last, so a directory that has one holds everything; without it the
+cell has not joined, whatever else is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from datum_compute.api.errors import ApiError, Unreachable
+from datum_compute.api.membership import (
+    CELL_JOIN,
+    HUB_USER,
+    CellJoin,
+    CellJoinSpec,
+    CellJoinStatus,
+    cell_user_of,
+)
+from datum_compute.api.meta.codec import ApiStruct, DecodeError, decode_as, encode
+from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.planes import HUB, PlaneName, cell_plane, normalized_city, path_prefix
+from datum_compute.app.certificates import BACKDATED, ensure_certificate, signing_request, validity
+from datum_compute.app.state_credentials import (
+    HUB_TOKEN,
+    NEXT_HUB_TOKEN,
+    ensure_credentials,
+    new_token,
+    read_tokens,
+)
+from datum_compute.app.state_directory import (
+    StateError,
+    private_directory,
+    remember_port,
+    remembered_port,
+    write_private,
+)
+from datum_compute.client.auth.connection import Connection, FileSignIn
+from datum_compute.client.auth.kubeconfig import build_client
+from datum_compute.client.client import Client
+from datum_compute.client.transport.interface import Transport
+from datum_compute.server.access.authentication import Authenticator, User
+from datum_compute.server.http.listen import HOST, bind_listener
+
+MEMBERSHIP = "membership.json"
+
+
+class Membership(ApiStruct, frozen=True, kw_only=True):
+    """``hub`` is the address of the process that serves the hub and the projects; ``endpoint`` that
+    under which the hub reaches this cell."""
+
+    cell: str
+    city: str
+    hub: str
+    endpoint: str
+
+    @property
+    def plane(self) -> PlaneName:
+        return cell_plane(self.cell)
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipFiles:
+    state: Path
+
+    @property
+    def key(self) -> Path:
+        return self.state / "cell.key"
+
+    @property
+    def certificate(self) -> Path:
+        return self.state / "cell.crt"
+
+    @property
+    def authority(self) -> Path:
+        """Of the hub."""
+        return self.state / "hub-ca.crt"
+
+    def read(self) -> Membership | None:
+        """None if the cell has not joined."""
+        path = self.state / MEMBERSHIP
+        try:
+            return decode_as(path.read_bytes(), Membership)
+        except FileNotFoundError:
+            return None
+        except DecodeError as error:
+            raise StateError(f"{path} is damaged ({error}); join again with a new token") from error
+
+    def write(self, membership: Membership, certificate: str, authority: str) -> None:
+        write_private(self.authority, authority.encode())
+        write_private(self.certificate, certificate.encode())
+        write_private(self.state / MEMBERSHIP, encode(membership))
+
+    def connection(self, membership: Membership, plane: PlaneName) -> Connection:
+        """To a plane of the hub's process, as this cell; the certificate is read again as it is
+        renewed."""
+        return Connection(
+            server=membership.hub,
+            path_prefix=path_prefix(plane),
+            ca_pem=self.authority.read_bytes() or None,
+            context=plane,
+            sign_in=FileSignIn(certificate=(self.certificate, self.key)),
+        )
+
+
+# --- A machine becomes a cell: its keys are made, the hub is asked with a join token, and what it
+# answers is kept. Asked again after a lost answer it shows the same key, and gets the same again.
+
+
+OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """``advertise`` is the host under which the hub reaches the cell; ``port`` 0 is the one last
+    used, or any free one. Without ``authority`` the machine's authorities are trusted."""
+
+    state_dir: Path
+    cell: str
+    city: str
+    hub: str
+    token: str = field(repr=False)
+    authority: bytes | None = None
+    advertise: str = HOST
+    port: int = 0
+
+
+async def join(joining: Joining, open_transport: OpenTransport, now: datetime) -> Membership:
+    state = private_directory(joining.state_dir)
+    files = MembershipFiles(state)
+    joined = files.read()
+    if joined is not None and joined.cell != joining.cell:
+        raise StateError(f"{state} belongs to cell {joined.cell}; choose another with --state-dir")
+    membership = Membership(
+        cell=joining.cell,
+        city=normalized_city(joining.city),
+        hub=joining.hub.rstrip("/"),
+        endpoint=_endpoint(joining),
+    )
+    credentials = ensure_credentials(state / "tokens.json", (membership.plane,), of_cell=True)
+    names = () if joining.advertise == HOST else (joining.advertise,)
+    certificate = ensure_certificate(state, now, names=names)
+    spec = CellJoinSpec(
+        cell=membership.cell,
+        city=membership.city,
+        endpoint=membership.endpoint,
+        authority=certificate.authority.read_text(),
+        hub_token=credentials.hub,
+        request=signing_request(files.key, cell_user_of(membership.cell)),
+    )
+    connection = Connection(
+        server=membership.hub,
+        path_prefix=path_prefix(HUB),
+        token=joining.token,
+        ca_pem=joining.authority,
+    )
+    async with open_transport(connection) as transport:
+        answer = await _asked(build_client(connection, transport), spec)
+    files.write(membership, answer.certificate, answer.authority)
+    return membership
+
+
+async def renew(
+    hub: Client,
+    files: MembershipFiles,
+    membership: Membership,
+    hub_token: str = "",
+    endpoint: str = "",
+) -> None:
+    """A new certificate for the key that the cell has; and for the hub the token by which and the
+    address at which it reaches the cell from now on, if there is another."""
+    request = signing_request(files.key, cell_user_of(membership.cell))
+    spec = CellJoinSpec(
+        cell=membership.cell, request=request, hub_token=hub_token, endpoint=endpoint
+    )
+    answer = await _asked(hub, spec)
+    files.write(membership, answer.certificate, answer.authority)
+
+
+async def _asked(hub: Client, spec: CellJoinSpec) -> CellJoinStatus:
+    answered = await hub.create(CELL_JOIN, CellJoin(metadata=ObjectMeta(), spec=spec))
+    return answered.status
+
+
+def _endpoint(joining: Joining) -> str:
+    port = joining.port or remembered_port(joining.state_dir)
+    if not port:
+        with bind_listener(0) as bound:
+            port = bound.getsockname()[1]
+    remember_port(joining.state_dir, port)
+    host = f"[{joining.advertise}]" if ":" in joining.advertise else joining.advertise
+    return f"https://{host}:{port}{path_prefix(cell_plane(joining.cell))}"
+
+
+# --- The bearer token by which the hub reaches this cell, changed whenever the cell renews its own
+# credential.
+#
+# A new one is on the disk of the cell, and good there, before the hub hears of it; the old one
+# stays good until a while after the hub has the new one. So neither a lost answer nor a crash in
+# between
+# locks the hub out: asked again, the same new token is handed over.
+
+
+# How long the hub may go on with the old token, in requests under way and watches that are open.
+GRACE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class HubToken:
+    """``path`` is the file with the tokens of the cell."""
+
+    path: Path
+    plane: PlaneName
+    authenticator: Authenticator
+
+    def begin(self) -> str:
+        """The token that the hub is to get."""
+        tokens = read_tokens(self.path)
+        if NEXT_HUB_TOKEN not in tokens:
+            tokens[NEXT_HUB_TOKEN] = new_token()
+            write_private(self.path, encode(tokens))
+        found = tokens[NEXT_HUB_TOKEN]
+        self.authenticator.admit(found, User(HUB_USER, (), frozenset({self.plane})))
+        return found
+
+    def settle(self) -> str:
+        """The hub has it. Answers the old one, which is good until it is dismissed, or until the
+        process ends."""
+        tokens = read_tokens(self.path)
+        old, tokens[HUB_TOKEN] = tokens[HUB_TOKEN], tokens.pop(NEXT_HUB_TOKEN)
+        write_private(self.path, encode(tokens))
+        return old
+
+    def dismiss(self, token: str) -> None:
+        self.authenticator.dismiss(token)
+
+
+# --- Keeps both credentials of a membership fresh. The certificate of the cell is renewed when a
+# third of its time is left, so that a hub may be away for long before a cell is locked out; with it
+# the
+# hub gets a new token for the cell. A certificate that has ended takes a new join token.
+
+
+LEFT = 1 / 3
+LOOK_AT_MOST_S = 3600.0
+AGAIN_S = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+async def keep_renewed(
+    hub: Client,
+    files: MembershipFiles,
+    membership: Membership,
+    token: HubToken,
+    unix_s: Callable[[], float],
+) -> None:
+    while True:
+        wait_s = due_in_s(files.certificate.read_bytes(), unix_s())
+        if wait_s > 0:
+            await asyncio.sleep(min(wait_s, LOOK_AT_MOST_S))
+            continue
+        try:
+            await renew(hub, files, membership, token.begin())
+            old = token.settle()
+            _log.info("the credentials of this cell and of the hub on it were renewed")
+            left_s = due_in_s(files.certificate.read_bytes(), unix_s())
+            await asyncio.sleep(min(GRACE_S, max(0.0, left_s)))
+            token.dismiss(old)
+        except (ApiError, Unreachable) as error:
+            advice = "; it has ended: join again with a new token" if over(files, unix_s()) else ""
+            _log.warning("the certificate of this cell cannot be renewed: %s%s", error, advice)
+            await asyncio.sleep(AGAIN_S)
+
+
+def over(files: MembershipFiles, now_s: float) -> bool:
+    return validity(files.certificate.read_bytes())[1].timestamp() <= now_s
+
+
+def due_in_s(certificate_pem: bytes, now_s: float) -> float:
+    """How long until it should be renewed; not positive when that is now."""
+    since, until = validity(certificate_pem)
+    due = until - max(until - since - BACKDATED, timedelta()) * LEFT
+    return (due - datetime.fromtimestamp(now_s, UTC)).total_seconds()

@@ -1,0 +1,267 @@
+"""A certificate authority for this installation, and the certificates it signs: the server's, and
+those of clients."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from datum_compute.api.planes import PlaneName
+from datum_compute.app.state_directory import write_private
+from datum_compute.server.access.cell_join import Certified
+from datum_compute.server.access.client_certificates import PLANE_SCHEME, Requested
+from datum_compute.server.http.listen import ServerCertificate
+
+_AUTHORITY_LIFETIME = timedelta(days=3650)
+_SERVER_LIFETIME = timedelta(days=365)
+_CLIENT_LIFETIME = timedelta(days=30)
+_RENEW_BEFORE = timedelta(days=30)
+# Certificates are good from a while before they are made: clocks differ.
+BACKDATED = timedelta(minutes=5)
+
+
+def ensure_certificate(
+    directory: Path, now: datetime, *, names: Sequence[str] = ()
+) -> ServerCertificate:
+    """The certificate in ``directory``; made on first use, signed again before it expires or when
+    it lacks one of the names. It is for this machine, and for the names and addresses given."""
+    files = ServerCertificate(
+        directory / "ca.crt", directory / "server.crt", directory / "server.key"
+    )
+    authority_key_file = directory / "ca.key"
+    if not (files.authority.exists() and authority_key_file.exists()):
+        key = ec.generate_private_key(ec.SECP256R1())
+        write_private(authority_key_file, _pem(key))
+        write_private(files.authority, authority_of(key, now).public_bytes(_PEM))
+        files.certificate.unlink(missing_ok=True)
+    if not _is_good(files, now, names):
+        authority_key, authority = _load_authority(directory)
+        key = ec.generate_private_key(ec.SECP256R1())
+        write_private(files.key, _pem(key))
+        signed = _server(key, authority, authority_key, now, names)
+        write_private(files.certificate, signed.public_bytes(_PEM))
+    return files
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ClientCertificate:
+    """A certificate and its key, as PEM; the key is never printed."""
+
+    certificate: bytes
+    key: bytes
+
+
+def issue_client_certificate(
+    directory: Path,
+    user: str,
+    now: datetime,
+    *,
+    groups: Sequence[str] = (),
+    planes: Sequence[PlaneName] = (),
+    lifetime: timedelta = _CLIENT_LIFETIME,
+) -> ClientCertificate:
+    """A certificate for a user and its groups; with ``planes`` it is good on those only. There is
+    no way to call it back before it ends, so give short lifetimes."""
+    authority_key, authority = _load_authority(directory)
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _client(user, groups, authority, authority_key, key.public_key(), now, lifetime)
+    if planes:
+        uris = [x509.UniformResourceIdentifier(f"{PLANE_SCHEME}{plane}") for plane in planes]
+        builder = builder.add_extension(x509.SubjectAlternativeName(uris), critical=False)
+    signed = builder.sign(authority_key, hashes.SHA256())
+    return ClientCertificate(signed.public_bytes(_PEM), _pem(key))
+
+
+def certify(
+    directory: Path,
+    requested: Requested,
+    user: str,
+    groups: Sequence[str],
+    now: datetime,
+    lifetime: timedelta = _CLIENT_LIFETIME,
+) -> Certified:
+    """A certificate for a key that stays with its holder, by the authority in ``directory``."""
+    authority_key, authority = _load_authority(directory)
+    return certified_by(authority_key, authority, requested, user, groups, now, lifetime)
+
+
+def certified_by(
+    authority_key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate,
+    requested: Requested,
+    user: str,
+    groups: Sequence[str],
+    now: datetime,
+    lifetime: timedelta,
+) -> Certified:
+    """Nothing but the key is taken from the request: who it is for we say."""
+    key = requested.request.public_key()
+    assert isinstance(key, ec.EllipticCurvePublicKey), "read_request takes no other"
+    builder = _client(user, groups, authority, authority_key, key, now, lifetime)
+    signed = builder.sign(authority_key, hashes.SHA256())
+    return Certified(
+        signed.public_bytes(_PEM).decode(),
+        authority.public_bytes(_PEM).decode(),
+        signed.not_valid_after_utc.timestamp(),
+    )
+
+
+def signing_request(key_file: Path, user: str) -> str:
+    """A request for a certificate of the key in the file, which is made on first use."""
+    if not key_file.exists():
+        write_private(key_file, _pem(ec.generate_private_key(ec.SECP256R1())))
+    key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey), f"{key_file} holds another sort of key"
+    return request_of(key, user)
+
+
+def request_of(key: ec.EllipticCurvePrivateKey, user: str) -> str:
+    request = x509.CertificateSigningRequestBuilder().subject_name(_name(user))
+    return request.sign(key, hashes.SHA256()).public_bytes(_PEM).decode()
+
+
+def validity(certificate_pem: bytes) -> tuple[datetime, datetime]:
+    """From when to when a certificate is good."""
+    certificate = x509.load_pem_x509_certificate(certificate_pem)
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+
+
+def _client(
+    user: str,
+    groups: Sequence[str],
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    lifetime: timedelta,
+) -> x509.CertificateBuilder:
+    subject = x509.Name(
+        [
+            *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups),
+            x509.NameAttribute(NameOID.COMMON_NAME, user),
+        ]
+    )
+    builder = _builder(subject, authority.subject, key, now, lifetime)
+    return _signed_by(builder, authority_key).add_extension(
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+    )
+
+
+_PEM = serialization.Encoding.PEM
+
+
+def _load_authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    key = serialization.load_pem_private_key((directory / "ca.key").read_bytes(), password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key, x509.load_pem_x509_certificate((directory / "ca.crt").read_bytes())
+
+
+def _is_good(files: ServerCertificate, now: datetime, names: Sequence[str]) -> bool:
+    if not (files.certificate.exists() and files.key.exists()):
+        return False
+    try:
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
+    except ValueError:
+        return False  # damaged: a new one is signed
+    said = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    matches = certificate.public_key() == key.public_key()
+    matches = matches and all(_alternative(name) in list(said) for name in names)
+    return matches and certificate.not_valid_after_utc - _RENEW_BEFORE > now
+
+
+def authority_of(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    """The certificate of an authority, signed by itself."""
+    name = _name("datum-compute local authority")
+    return (
+        _builder(name, name, key.public_key(), now, _AUTHORITY_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _server(
+    key: ec.EllipticCurvePrivateKey,
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+    more_names: Sequence[str],
+) -> x509.Certificate:
+    names = [_alternative(name) for name in ("localhost", "127.0.0.1", "::1", *more_names)]
+    name, public = _name("datum-compute"), key.public_key()
+    builder = _builder(name, authority.subject, public, now, _SERVER_LIFETIME)
+    return (
+        _signed_by(builder, authority_key)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _signed_by(
+    builder: x509.CertificateBuilder, authority_key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    """What every certificate of ours says but the authority's own."""
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    return (
+        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(signer, critical=False)
+    )
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    lifetime: timedelta,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + lifetime)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -1,0 +1,353 @@
+"""The containers driver of this host: which engine, whose containers, and what is kept in files."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import shutil
+import signal
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from datum_compute.api.meta.codec import DecodeError, decode_as, encode, plain
+from datum_compute.api.meta.names import NUL, NUL_PROBLEM
+from datum_compute.api.planes import PlaneName, member_name
+from datum_compute.app.debounced_file import Paced
+from datum_compute.app.environment import Ports
+from datum_compute.app.state_directory import StateError, private_directory, write_private
+from datum_compute.drivers.containers.container_spec import ContainerOwner
+from datum_compute.drivers.containers.driver import ContainersDriver
+from datum_compute.drivers.containers.engine import Engine, EngineVersion
+from datum_compute.drivers.containers.machine import MachineRecord
+from datum_compute.drivers.containers.operations import ContainerOperations
+from datum_compute.drivers.driver import DataFile, DriverError, PermanentError
+from datum_compute.drivers.queries import CrashReport
+
+# --- Processes of containers, by their number on this host
+
+
+_PROC = Path("/proc")
+
+
+def hang_up(process: int, container_id: str, by_force: bool) -> None:
+    """Ask a process of the container to end, or end it; with what it has started. A number that by
+    now is somebody else's is left alone: the kernel knows whose container a process is in."""
+    with suppress(OSError):
+        if container_id not in (_PROC / str(process) / "cgroup").read_text():
+            return
+        how = signal.SIGKILL if by_force else signal.SIGHUP
+        if os.getpgid(process) == process:
+            os.killpg(process, how)
+        else:
+            os.kill(process, how)
+
+
+# --- Files of ConfigMaps and Secrets as folders of this host, which containers see and cannot write
+# They lie in the private state directory, beside the store that holds the same data, and go with
+# their machine.
+
+
+class HostFolders:
+    """One folder for each machine, and in it one for each of its volumes."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def write(self, machine_id: str, volume: str, files: Sequence[DataFile]) -> str:
+        folder = private_directory(self._root) / _name(machine_id) / volume
+        shutil.rmtree(folder, ignore_errors=True)
+        _open_folder(folder.parent)
+        _open_folder(folder)
+        for file in files:
+            self._write(folder, file, volume)
+        return str(folder)
+
+    def _write(self, folder: Path, file: DataFile, volume: str) -> None:
+        if NUL in file.path:
+            raise PermanentError(f"volume {volume}: the path of a file {NUL_PROBLEM}")
+        path = folder / file.path
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise PermanentError(f"volume {volume}: {file.path} lies outside of it")
+        try:
+            for parent in reversed(path.relative_to(folder).parents[:-1]):
+                _open_folder(folder / parent)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as target:
+                target.write(file.content)
+            path.chmod(file.mode)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise PermanentError(f"volume {volume}: {file.path}: {why.lower()}") from None
+
+    def remove(self, machine_id: str) -> None:
+        shutil.rmtree(self._root / _name(machine_id), ignore_errors=True)
+
+    def keep_only(self, machine_ids: Collection[str]) -> None:
+        kept = {_name(machine_id) for machine_id in machine_ids}
+        found = list(self._root.iterdir()) if self._root.is_dir() else []
+        for folder in found:
+            if folder.name not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open_folder(folder: Path) -> None:
+    """Whoever the container runs as may look into it; from outside the state directory is shut."""
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+
+
+def _name(machine_id: str) -> str:
+    return hashlib.sha256(machine_id.encode()).hexdigest()[:24]
+
+
+# --- Files that are kept for a while: a private folder, the oldest of which go first, by age, by
+# number and by size. What cannot be written is lost, and the log says so; nothing waits for it.
+
+
+AGE_S = 24 * 3600.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one folder."""
+
+    bytes_max: int
+    files_max: int
+    age_s: float = AGE_S
+
+
+class AgedFiles:
+    """A file is known by the parts of its name, whatever they hold."""
+
+    def __init__(
+        self, folder: Path, ending: str, limits: Limits, unix_s: Callable[[], float]
+    ) -> None:
+        self._folder = folder
+        self._ending = ending
+        self._limits = limits
+        self._unix_s = unix_s
+
+    def keep(self, name: tuple[str, ...], content: bytes) -> None:
+        file = self._folder / (",".join(quote(part, safe="") for part in name) + self._ending)
+        try:
+            private_directory(self._folder.parent)
+            private_directory(self._folder)
+            draft = file.with_suffix(".new")
+            draft.write_bytes(content)
+            draft.replace(file)
+            self._prune()
+        except OSError as error:
+            _log.warning("%s is not kept: %s", file, error.strerror)
+
+    def kept(self) -> list[tuple[tuple[str, ...], Path]]:
+        """Names and files, the oldest first; not those that have had their time."""
+        return [(self._name(file), file) for file in self._files() if not self._is_old(file)]
+
+    def _name(self, file: Path) -> tuple[str, ...]:
+        parts = file.name.removesuffix(self._ending).split(",")
+        return tuple(unquote(part) for part in parts)
+
+    def _files(self) -> list[Path]:
+        found = self._folder.glob(f"*{self._ending}") if self._folder.is_dir() else ()
+        return sorted(found, key=lambda file: (file.stat().st_mtime, file.name))
+
+    def _is_old(self, file: Path) -> bool:
+        return self._unix_s() - file.stat().st_mtime >= self._limits.age_s
+
+    def _prune(self) -> None:
+        files = self._files()
+        size, count = sum(file.stat().st_size for file in files), len(files)
+        for file in files:
+            is_room = size <= self._limits.bytes_max and count <= self._limits.files_max
+            if is_room and not self._is_old(file):
+                break
+            size, count = size - file.stat().st_size, count - 1
+            file.unlink(missing_ok=True)
+
+
+# --- What instances that are gone have said, and how they ended, in files of the state directory
+
+
+LOGS = Limits(bytes_max=64 * 1024 * 1024, files_max=10_000)
+READ_BYTES_MAX = 4 * 1024 * 1024  # for one request
+CRASH_REPORTS = Limits(bytes_max=16 * 1024 * 1024, files_max=2000)
+REPORTS_PER_MACHINE_MAX = (
+    10  # of one machine: one that crashes all day must not drive out the others
+)
+
+
+class LogFiles:
+    """One file for each container: its machine and its own name."""
+
+    def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
+        self._files = AgedFiles(folder, ".log", LOGS, unix_s)
+        self._turn = asyncio.Lock()  # one thread at a time uses the folder
+
+    async def save(self, machine_id: str, container: str, framed: bytes) -> None:
+        if framed:
+            async with self._turn:
+                await asyncio.to_thread(self._files.keep, (machine_id, container), framed)
+
+    async def load(self, server: str) -> list[tuple[str, str, bytes]]:
+        async with self._turn:
+            return await asyncio.to_thread(self._read, server)
+
+    def _read(self, server: str) -> list[tuple[str, str, bytes]]:
+        """Return the newest files that fit into ``READ_BYTES_MAX``, oldest first."""
+        found: list[tuple[str, str, bytes]] = []
+        room = READ_BYTES_MAX
+        for name, file in reversed(self._files.kept()):
+            if len(name) != 2 or name[0].rpartition("/")[0] != server:
+                continue
+            content = file.read_bytes()
+            room -= len(content)
+            if room < 0:
+                break
+            found.append((name[0], name[1], content))
+        return found[::-1]
+
+
+class CrashReportFiles:
+    """One file for each end of a machine."""
+
+    def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
+        self._files = AgedFiles(folder, ".json", CRASH_REPORTS, unix_s)
+
+    def save(self, machine_id: str, card: CrashReport) -> None:
+        self._files.keep((machine_id, card.ended_at), encode(card))
+        own = [file for name, file in self._files.kept() if name[0] == machine_id]
+        for file in own[:-REPORTS_PER_MACHINE_MAX]:
+            file.unlink(missing_ok=True)
+
+    def load(self, server: str) -> list[CrashReport]:
+        found = []
+        for name, file in self._files.kept():
+            if name[0].rpartition("/")[0] != server:
+                continue
+            try:
+                found.append(decode_as(file.read_bytes(), CrashReport))
+            except (DecodeError, OSError):
+                continue  # of a later release, or just gone
+        return found
+
+
+# --- Whether the kernel ended a container for its memory. Engines say so, except where the kernel
+# does not tell them (podman 4 under cgroup v1); then its own log is the proof, if we may read it.
+
+
+_LOG = "/dev/kmsg"
+_LINES_MAX = 100_000
+_LINE_BYTES = 8192
+
+
+def ran_out_of_memory(container_id: str) -> bool:
+    mark = container_id.encode()
+    try:
+        log = os.open(_LOG, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        return any(b"oom-kill" in line and mark in line for line in _lines(log))
+    finally:
+        os.close(log)
+
+
+def _lines(log: int) -> list[bytes]:
+    """All that the kernel still has; one read is one line."""
+    found: list[bytes] = []
+    for _ in range(_LINES_MAX):
+        try:
+            found.append(os.read(log, _LINE_BYTES))
+        except BlockingIOError:
+            break
+        except OSError:  # lines were overwritten while we read: go on with the next
+            continue
+    return found
+
+
+# --- containers
+
+
+# Where engines listen if nobody says otherwise; the first that answers is taken.
+SOCKETS = ("/run/podman/podman.sock", "/run/docker.sock", "/var/run/docker.sock")
+ANSWER_S = 10.0  # one that is starting, or busy, takes seconds
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEngine:
+    socket: str
+    facts: EngineVersion
+
+
+async def find_engine(sockets: Sequence[str]) -> FoundEngine:
+    """The first that answers; StateError says what was tried and what to do."""
+    tried = []
+    for socket in sockets:
+        engine = Engine(socket)
+        try:
+            return FoundEngine(socket, await engine.read_version(ANSWER_S))
+        except DriverError as error:
+            tried.append(f"{socket}: {error}")
+        finally:
+            await engine.aclose()
+    raise StateError(
+        "no container engine answers (" + "; ".join(tried) + "). Start one: 'podman system "
+        "service --time=0 unix:///run/podman/podman.sock' or the Docker daemon; name its socket "
+        "with --engine; or use --driver simulated"
+    )
+
+
+def containers_driver(
+    state: Path, cell: PlaneName, engine: Engine, ports: Ports
+) -> ContainersDriver:
+    name = member_name(cell)
+    owner = ContainerOwner(platform_id(state, ports.new_uid), name)
+    path = state / f"containers-{name}.json"
+    records = _read_records(path)
+    save = Paced(path, lambda: encode(plain(records)))
+    archive = LogFiles(state / "logs" / name, ports.unix_s)
+    return ContainersDriver(
+        ContainerOperations(engine, owner, HostFolders(state / "data" / name), archive),
+        owner,
+        records,
+        unix_s=ports.unix_s,
+        elapsed_s=ports.elapsed_s,
+        save=save,
+        save_now=save.now,
+        log_archive=archive,
+        crash_reports=CrashReportFiles(state / "crashes" / name, ports.unix_s),
+        ran_out_of_memory=ran_out_of_memory,
+        kill_process=hang_up,
+    )
+
+
+def platform_id(state: Path, new_uid: Callable[[], str]) -> str:
+    """By which the engine's containers are told to be ours; made once for a state directory."""
+    path = state / "platform.json"
+    try:
+        return decode_as(path.read_bytes(), dict[str, str])["id"]
+    except FileNotFoundError:
+        made = new_uid().replace("-", "")[:16]
+        write_private(path, encode({"id": made}))
+        return made
+    except (DecodeError, KeyError) as error:
+        raise StateError(
+            f"{path} is damaged ({error}). It says which containers of the engine are ours: put "
+            "it back from a copy, or remove the containers labelled compute.datumapis.com/platform "
+            "and the file"
+        ) from error
+
+
+def _read_records(path: Path) -> dict[str, MachineRecord]:
+    """Only counts: without them machines run on."""
+    try:
+        return decode_as(path.read_bytes(), dict[str, MachineRecord])
+    except (OSError, DecodeError):
+        return {}

@@ -1,0 +1,4 @@
+"""Settings of all processes: flag, environment, file, default.
+
+Start with settings.py. Nothing else reads the environment.
+"""

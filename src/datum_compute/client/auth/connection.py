@@ -1,0 +1,165 @@
+"""How to reach one plane as one user, as values.
+
+A ``SignIn`` says where credentials come from that change while a program runs; ``credentials.py``
+turns it into something alive. Secrets are left out of every repr.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from datum_compute.client.auth.kubeconfig_files import KubeconfigError
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+
+InteractiveMode = Literal["Never", "IfAvailable", "Always"]
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A client certificate (with its chain) and its private key."""
+
+    certificate_pem: bytes
+    key_pem: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FileSignIn:
+    """Files that somebody else keeps fresh."""
+
+    token: Path | None = None
+    certificate: tuple[Path, Path] | None = None  # certificate and key
+
+
+@dataclass(frozen=True, slots=True)
+class ExecSignIn:
+    """A program that prints an ExecCredential; ``cluster`` is None if it need not know it."""
+
+    api_version: str
+    command: str
+    arguments: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    interactive_mode: InteractiveMode = "IfAvailable"
+    install_hint: str = ""
+    cluster: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OidcSignIn:
+    """An id token, and what it takes to get the next; both kept in a user of a kubeconfig."""
+
+    issuer: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    id_token: str = field(repr=False)
+    refresh_token: str = field(repr=False)
+    ca_pem: bytes | None = field(repr=False)
+    file: Path
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class HelperSignIn:
+    """A program that prints a token and nothing else; asked again when the token is refused."""
+
+    command: str
+    arguments: tuple[str, ...]
+    first_token: str = field(repr=False)
+
+
+SignIn = FileSignIn | ExecSignIn | OidcSignIn | HelperSignIn
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Without ``ca_pem`` the machine's CAs are trusted.
+
+    ``token`` and ``certificate`` are what was there when the connection was described; ``sign_in``,
+    if any, brings newer ones.
+    """
+
+    server: str
+    path_prefix: str
+    token: str = field(default="", repr=False)
+    ca_pem: bytes | None = field(default=None, repr=False)
+    namespace: str = "default"
+    context: str = ""
+    insecure: bool = False
+    certificate: Certificate | None = field(default=None, repr=False)
+    sign_in: SignIn | None = None
+    proxy: str = field(default="", repr=False)  # may hold a password
+    tls_server_name: str = ""
+    read_s: float = 0.0  # the longest silence that is borne; 0 is the usual one
+
+
+def checked_token(text: str, source: str) -> str:
+    """A token fit for a header; ``source`` says where it came from, for the error."""
+    token = text.strip()
+    if not token:
+        raise KubeconfigError(f"{source} is empty")
+    if not _TOKEN.fullmatch(token):
+        raise KubeconfigError(f"{source} holds characters that no token has")
+    return token
+
+
+# --- TLS towards a server: whom we trust, and the certificate we show
+# Python's ssl module takes a private key only from a file. It gets one that lives in memory, or,
+# where the system has none of those, a private file that is gone again before anybody is answered.
+
+
+def trust(
+    ca_pem: bytes | None, *, insecure: bool, certificate: Certificate | None = None
+) -> ssl.SSLContext:
+    """The given CA alone, or those of the machine when there is none."""
+    try:
+        context = ssl.create_default_context(cadata=ca_pem.decode("ascii") if ca_pem else None)
+    except (ssl.SSLError, UnicodeDecodeError):
+        raise ValueError("the certificate authority is not a PEM certificate") from None
+    # Python 3.13 asks for extensions that the certificates of many clusters lack; kubectl does not.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certificate is not None:
+        _show(context, certificate)
+    return context
+
+
+def _show(context: ssl.SSLContext, certificate: Certificate) -> None:
+    body = certificate.certificate_pem.rstrip() + b"\n" + certificate.key_pem
+    try:
+        with _file_holding(body) as path:
+            context.load_cert_chain(path, password=_no_password)
+    except ssl.SSLError:
+        raise ValueError("the client certificate and its key are no PEM pair") from None
+
+
+def _no_password() -> bytes:
+    """Without this OpenSSL would ask on the terminal."""
+    raise ValueError("the key of the client certificate has a password, which is not supported")
+
+
+@contextmanager
+def _file_holding(body: bytes) -> Iterator[str]:
+    if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
+        handle = os.memfd_create("client-certificate", os.MFD_CLOEXEC)
+        path, remove = f"/proc/self/fd/{handle}", False
+    else:
+        handle, path = tempfile.mkstemp()
+        remove = True
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(body)
+            stream.flush()
+            yield path
+    finally:
+        if remove:
+            Path(path).unlink()

@@ -1,0 +1,279 @@
+"""Credentials that live: what to present now, and what to present after a refusal.
+
+``current`` gives the present credential, renewed if it is known to have expired. ``renewed`` is
+asked after the server refused one (401): it gives another one if there is another to be had, else
+the same. Whoever cannot sign in raises Unauthorized, in words for people and without secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from datum_compute.api.errors import Unauthorized
+from datum_compute.api.http import Request, Response
+from datum_compute.client.auth.connection import (
+    Certificate,
+    Connection,
+    FileSignIn,
+    HelperSignIn,
+    checked_token,
+)
+from datum_compute.client.auth.kubeconfig_files import KubeconfigError
+from datum_compute.client.transport.interface import OpenTransport
+
+_log = logging.getLogger(__name__)
+
+REREAD_S = 60.0
+# Renewed this long before the end, so that a token does not expire on its way.
+MARGIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    token: str = field(default="", repr=False)
+    certificate: Certificate | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What signing in and trying again need of the process around them."""
+
+    environ: Mapping[str, str]
+    is_terminal: bool  # somebody is there who can answer a plugin
+    unix_s: Callable[[], float]
+    random: Random
+
+
+class Credentials(Protocol):
+    async def current(self) -> Credential: ...
+
+    async def renewed(self, refused: Credential) -> Credential: ...
+
+
+class Renewing:
+    """Credentials from something slow: asked once at a time, kept until they expire.
+
+    ``obtain`` gives a credential and the moment it expires (None: nobody knows).
+    """
+
+    def __init__(self, obtain: Obtain, unix_s: Callable[[], float]) -> None:
+        self._obtain = obtain
+        self._unix_s = unix_s
+        self._lock = asyncio.Lock()
+        self._kept: Credential | None = None
+        self._expires_s: float | None = None
+
+    async def current(self) -> Credential:
+        async with self._lock:
+            if self._kept is None or self._expired():
+                return await self._renew()
+            return self._kept
+
+    async def renewed(self, refused: Credential) -> Credential:
+        async with self._lock:
+            # Of many requests that were refused together only the first renews.
+            if self._kept is None or self._kept == refused:
+                return await self._renew()
+            return self._kept
+
+    def _expired(self) -> bool:
+        return self._expires_s is not None and self._unix_s() > self._expires_s - MARGIN_S
+
+    async def _renew(self) -> Credential:
+        self._kept, self._expires_s = await self._obtain()
+        return self._kept
+
+
+class Obtain(Protocol):
+    async def __call__(self) -> tuple[Credential, float | None]: ...
+
+
+class FileCredentials:
+    """Files that somebody else renews; read again once a minute, and after a refusal.
+
+    A file that cannot be read just now leaves us with what it held before.
+    """
+
+    def __init__(self, sign_in: FileSignIn, first: Credential) -> None:
+        self._files = sign_in
+        self._kept = first
+        self._read_at_s: float | None = None
+
+    async def current(self) -> Credential:
+        now = asyncio.get_running_loop().time()
+        if self._read_at_s is None or now - self._read_at_s >= REREAD_S:
+            self._read(now)
+        return self._kept
+
+    async def renewed(self, refused: Credential) -> Credential:
+        if self._kept == refused:
+            self._read(asyncio.get_running_loop().time())
+        return self._kept
+
+    def _read(self, now: float) -> None:
+        self._read_at_s = now
+        try:
+            self._kept = Credential(self._token(), self._certificate())
+        except (OSError, KubeconfigError) as error:
+            _log.warning("credentials stay as they were: %s", error)
+
+    def _token(self) -> str:
+        if self._files.token is None:
+            return self._kept.token
+        text = self._files.token.read_bytes().decode("latin-1")
+        return checked_token(text, f"the token in {self._files.token}")
+
+    def _certificate(self) -> Certificate | None:
+        if self._files.certificate is None:
+            return self._kept.certificate
+        certificate, key = self._files.certificate
+        return Certificate(_bytes(certificate), _bytes(key))
+
+
+def _bytes(file: Path) -> bytes:
+    return file.read_bytes()
+
+
+# --- A transport that signs in, and signs in anew when the server no longer knows who we are
+# A refused request (401) is sent once more if there is another credential to show. A new client
+# certificate means new connections; streams on the old ones break off, and are resumed by those who
+# read them.
+
+
+Connect = Callable[[Certificate | None], OpenTransport]
+
+
+class AuthenticatedTransport:
+    def __init__(self, credentials: Credentials, connect: Connect) -> None:
+        self._credentials = credentials
+        self._connect = connect
+        self._transport: OpenTransport | None = None
+        self._shown: Certificate | None = None
+
+    async def __aenter__(self) -> AuthenticatedTransport:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        if self._transport is not None:
+            await self._transport.aclose()
+
+    async def send(self, request: Request) -> Response:
+        credential = await self._credentials.current()
+        response = await self._send(request, credential)
+        if response.status != 401:
+            return response
+        renewed = await self._credentials.renewed(credential)
+        return response if renewed == credential else await self._send(request, renewed)
+
+    async def _send(self, request: Request, credential: Credential) -> Response:
+        transport = await self._showing(credential.certificate)
+        if credential.token:
+            headers = {**request.headers, "authorization": f"Bearer {credential.token}"}
+            request = replace(request, headers=headers)
+        return await transport.send(request)
+
+    async def _showing(self, certificate: Certificate | None) -> OpenTransport:
+        if self._transport is not None and certificate == self._shown:
+            return self._transport
+        try:
+            connected = self._connect(certificate)
+        except ValueError as error:
+            raise Unauthorized(f"cannot sign in: {error}") from None
+        old, self._transport, self._shown = self._transport, connected, certificate
+        if old is not None:
+            await old.aclose()
+        return connected
+
+
+# --- Tokens of a program that prints one at a time, for those who wait longer than a token lives
+
+
+_LIMIT_S = 60.0
+
+
+class TokenHelper:
+    """Gives the token it was made with first; the program is asked for every one after that."""
+
+    def __init__(self, sign_in: HelperSignIn) -> None:
+        self._sign_in = sign_in
+        self._first = sign_in.first_token
+
+    async def obtain(self) -> tuple[Credential, float | None]:
+        token, self._first = self._first or await self._asked(), ""
+        return Credential(token), None
+
+    async def _asked(self) -> str:
+        """Its stderr goes to the user, its stdout nowhere."""
+        command = self._sign_in.command
+        try:
+            process = await asyncio.create_subprocess_exec(
+                command,
+                *self._sign_in.arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            async with asyncio.timeout(_LIMIT_S):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            process.kill()
+            raise Unauthorized(f"{command} gave no new token in {_LIMIT_S:g} s") from None
+        except OSError as error:
+            raise Unauthorized(f"{command} cannot be run: {error.strerror}") from None
+        if process.returncode != 0:
+            raise Unauthorized(f"{command} gave no new token (exit {process.returncode})")
+        try:
+            return checked_token(output.decode("latin-1"), f"the answer of {command}")
+        except KubeconfigError as error:
+            raise Unauthorized(str(error)) from None
+
+
+# --- The connection of a program that runs in a cluster, from what the cluster puts into it
+# The directory is that of the service account; host and port come from the environment, which the
+# caller reads (KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT).
+
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def in_cluster_connection(directory: Path, host: str, port: str) -> Connection:
+    address = f"[{host}]" if ":" in host else host
+    token_file = directory / "token"
+    token = checked_token(_read(token_file).decode("latin-1"), f"the token in {token_file}")
+    namespace_file = directory / "namespace"
+    namespace = _read(namespace_file).decode().strip() if namespace_file.is_file() else ""
+    return Connection(
+        server=f"https://{address}:{port}",
+        path_prefix="",
+        token=token,
+        ca_pem=_read(directory / "ca.crt"),
+        namespace=namespace or "default",
+        context="in-cluster",
+        sign_in=FileSignIn(token=token_file),
+    )
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise KubeconfigError(
+            f"the service account of this pod is incomplete: {file} cannot be read: "
+            f"{error.strerror}"
+        ) from error

@@ -1,0 +1,125 @@
+"""Credentials from a program (client.authentication.k8s.io, v1 and v1beta1).
+
+Rules it keeps: the program is asked without a shell, with a time limit, and only gets our standard
+input if somebody sits at it; what it prints is never shown, because it is a secret; its standard
+error goes to the user, because that is where it says what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from datum_compute.api.errors import Unauthorized
+from datum_compute.api.meta.codec import DecodeError, decode, encode
+from datum_compute.client.auth.connection import Certificate, ExecSignIn, checked_token
+from datum_compute.client.auth.credentials import Credential, Outside
+from datum_compute.client.auth.kubeconfig_files import KubeconfigError
+
+ALONE_S = 60.0
+WITH_SOMEBODY_S = 300.0  # who may have to open a browser
+
+
+@dataclass(frozen=True, slots=True)
+class ExecPlugin:
+    sign_in: ExecSignIn
+    outside: Outside
+
+    async def obtain(self) -> tuple[Credential, float | None]:
+        """A credential, and when it expires if the program says so."""
+        interactive = self._interactive()
+        output = await self._run(interactive)
+        status = self._status(output)
+        return self._credential(status), self._expiry(status)
+
+    def _interactive(self) -> bool:
+        mode = self.sign_in.interactive_mode
+        if mode == "Always" and not self.outside.is_terminal:
+            raise self._failed("it needs a terminal to ask questions on, and there is none")
+        return mode != "Never" and self.outside.is_terminal
+
+    async def _run(self, interactive: bool) -> bytes:
+        limit_s = WITH_SOMEBODY_S if interactive else ALONE_S
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self.sign_in.command,
+                *self.sign_in.arguments,
+                stdin=None if interactive else asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                env=self._environment(interactive),
+            )
+        except OSError as error:
+            why = f"it cannot be run: {error.strerror}"
+            raise self._failed(why, self.sign_in.install_hint) from None
+        try:
+            async with asyncio.timeout(limit_s):
+                output, _ = await process.communicate()
+        except TimeoutError:
+            raise self._failed(f"it gave no answer in {limit_s:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode != 0:
+            raise self._failed(f"it ended with exit code {process.returncode}")
+        return output
+
+    def _environment(self, interactive: bool) -> Mapping[str, str]:
+        spec: dict[str, Any] = {"interactive": interactive}
+        if self.sign_in.cluster is not None:
+            spec["cluster"] = self.sign_in.cluster
+        told = {"apiVersion": self.sign_in.api_version, "kind": "ExecCredential", "spec": spec}
+        return {
+            **self.outside.environ,
+            **dict(self.sign_in.environment),
+            "KUBERNETES_EXEC_INFO": encode(told).decode(),
+        }
+
+    def _status(self, output: bytes) -> Mapping[str, Any]:
+        try:
+            answer = decode(output)
+        except DecodeError:
+            raise self._failed("it did not print JSON") from None
+        if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
+            raise self._failed("it did not print an ExecCredential")
+        if answer.get("apiVersion") != self.sign_in.api_version:
+            raise self._failed(f"it did not answer in {self.sign_in.api_version}")
+        status = answer.get("status")
+        if not isinstance(status, dict):
+            raise self._failed("its ExecCredential has no status")
+        return status
+
+    def _credential(self, status: Mapping[str, Any]) -> Credential:
+        token = status.get("token")
+        certificate = status.get("clientCertificateData")
+        key = status.get("clientKeyData")
+        if bool(certificate) != bool(key):
+            raise self._failed("it gave a certificate without its key, or a key alone")
+        if not token and not certificate:
+            raise self._failed("it gave neither a token nor a certificate")
+        try:
+            checked = checked_token(str(token), "the token") if token else ""
+        except KubeconfigError as error:
+            raise self._failed(str(error)) from None
+        pair = Certificate(str(certificate).encode(), str(key).encode()) if key else None
+        return Credential(checked, pair)
+
+    def _expiry(self, status: Mapping[str, Any]) -> float | None:
+        moment = status.get("expirationTimestamp")
+        if not moment:
+            return None
+        try:
+            parsed = datetime.fromisoformat(str(moment))
+        except ValueError:
+            raise self._failed("its expirationTimestamp is not a time") from None
+        if parsed.tzinfo is None:
+            raise self._failed("its expirationTimestamp has no time zone")
+        return parsed.timestamp()
+
+    def _failed(self, why: str, hint: str = "") -> Unauthorized:
+        """Arguments and environment are left out: they may hold secrets."""
+        told = f" {hint}" if hint else ""
+        return Unauthorized(f"cannot sign in with the plugin {self.sign_in.command}: {why}.{told}")

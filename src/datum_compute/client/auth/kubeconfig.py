@@ -1,0 +1,351 @@
+"""From a kubeconfig to the connection of one context.
+
+Rules it keeps: nothing that we cannot honour is ignored in silence; errors name file, context and
+what is missing, and never a token. Files and merging are in ``kubeconfig_files.py``, the ways to
+sign in are in ``kubeconfig_users.py``.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from datum_compute import __version__
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.client.auth.connection import (
+    Certificate,
+    Connection,
+    ExecSignIn,
+    FileSignIn,
+    OidcSignIn,
+    SignIn,
+    checked_token,
+)
+from datum_compute.client.auth.kubeconfig_files import (
+    Entry,
+    Kubeconfig,
+    KubeconfigError,
+    file_or_inline,
+    load_kubeconfig,
+    read_named_file,
+)
+from datum_compute.client.client import Client
+from datum_compute.client.transport.interface import Transport
+
+# --- The ways a user of a kubeconfig signs in
+# As in kubectl: a token file wins over a token, and either over a plugin; a certificate goes with
+# any of them. To add a way: a SignIn value in ``connection.py``, read here, made alive in
+# ``credentials.py``.
+
+
+_NOT_SUPPORTED = ("username", "password", "as", "as-groups", "as-uid", "as-user-extra")
+_EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_EXEC_MODES = ("Never", "IfAvailable", "Always")
+_EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster entry, read and checked."""
+
+    server: str
+    ca_pem: bytes | None
+    insecure: bool
+    tls_server_name: str
+    proxy: str
+    extensions: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    token: str = field(default="", repr=False)
+    certificate: Certificate | None = field(default=None, repr=False)
+    sign_in: SignIn | None = None
+
+
+def identity_of(user: Entry, context: str, cluster: Cluster) -> Identity:
+    found = [key for key in _NOT_SUPPORTED if user.body.get(key)]
+    if found:
+        raise KubeconfigError(
+            f"{user.file}: the user of context {context!r} uses {', '.join(found)}, which is not "
+            "supported; sign in with a token, a certificate or a plugin"
+        )
+    token, token_file = _token(user, context)
+    certificate, certificate_files = _certificate(user, context)
+    sign_in: SignIn | None = None
+    if token:
+        sign_in = None
+    elif user.body.get("exec") and user.body.get("auth-provider"):
+        raise KubeconfigError(
+            f"{user.file}: the user of context {context!r} has both exec and auth-provider"
+        )
+    elif user.body.get("exec"):
+        sign_in = _exec(user, context, cluster)
+    elif user.body.get("auth-provider"):
+        sign_in = _oidc(user, context)
+    elif certificate is None:
+        raise KubeconfigError(
+            f"{user.file}: the user of context {context!r} has no token, no certificate and no "
+            "plugin to sign in with"
+        )
+    if sign_in is None and (token_file or certificate_files):
+        sign_in = FileSignIn(token_file, certificate_files)
+    return Identity(token, certificate, sign_in)
+
+
+def _token(user: Entry, context: str) -> tuple[str, Any]:
+    """The token, and the file that renews it."""
+    where = f"of context {context!r} in {user.file}"
+    path = user.body.get("tokenFile")
+    if path:  # kubectl lets the file win as well: it is the one that gets renewed
+        body = read_named_file(user, str(path), "tokenFile", context)
+        token = checked_token(body.decode("latin-1"), f"the tokenFile {where}")
+        return token, user.path_of(str(path))
+    if user.body.get("token"):
+        return checked_token(str(user.body["token"]), f"the token {where}"), None
+    return "", None
+
+
+def _certificate(user: Entry, context: str) -> tuple[Certificate | None, Any]:
+    """The certificate, and the files that renew it if it comes from files."""
+    certificate = file_or_inline(user, "client-certificate", context)
+    key = file_or_inline(user, "client-key", context)
+    if certificate is None and key is None:
+        return None, None
+    if certificate is None or key is None:
+        missing = "client-certificate" if certificate is None else "client-key"
+        raise KubeconfigError(
+            f"{user.file}: the user of context {context!r} has no {missing} to go with the other"
+        )
+    names = ("client-certificate", "client-key")
+    inline = any(user.body.get(f"{name}-data") for name in names)
+    files = None if inline else tuple(user.path_of(str(user.body[name])) for name in names)
+    return Certificate(certificate, key), files
+
+
+def _exec(user: Entry, context: str, cluster: Cluster) -> ExecSignIn:
+    config = _mapping(user, "exec", user.body["exec"], context)
+    wrong = _wrong_with_exec(config)
+    if wrong:
+        raise KubeconfigError(f"{user.file}: exec of the user of context {context!r}: {wrong}")
+    command = str(config["command"])
+    if os.sep in command:
+        command = str(user.path_of(command))
+    return ExecSignIn(
+        api_version=config["apiVersion"],
+        command=command,
+        arguments=tuple(str(word) for word in config.get("args") or ()),
+        environment=tuple(
+            (str(item["name"]), str(item.get("value") or "")) for item in config.get("env") or ()
+        ),
+        interactive_mode=config.get("interactiveMode") or "IfAvailable",
+        install_hint=str(config.get("installHint") or "").strip(),
+        cluster=_exec_cluster(cluster) if config.get("provideClusterInfo") else None,
+    )
+
+
+def _wrong_with_exec(config: JsonObject) -> str:
+    version, mode = config.get("apiVersion"), config.get("interactiveMode")
+    if version not in _EXEC_VERSIONS:
+        return f"apiVersion must be one of {', '.join(_EXEC_VERSIONS)}"
+    if not config.get("command"):
+        return "it names no command"
+    # v1 wants it said; before, a missing mode meant IfAvailable.
+    if mode not in (_EXEC_MODES if version == _EXEC_VERSIONS[0] else (*_EXEC_MODES, None, "")):
+        return f"interactiveMode must be one of {', '.join(_EXEC_MODES)}"
+    if not isinstance(config.get("args") or [], list):
+        return "args is not a list"
+    if not _is_environment(config.get("env") or []):
+        return "env is not a list of names and values"
+    return ""
+
+
+def _is_environment(items: Any) -> bool:
+    return isinstance(items, list) and all(
+        isinstance(item, dict) and item.get("name") for item in items
+    )
+
+
+def _exec_cluster(cluster: Cluster) -> JsonObject:
+    """What a plugin is told about the cluster it gives credentials for."""
+    told: JsonObject = {"server": cluster.server}
+    if cluster.tls_server_name:
+        told["tls-server-name"] = cluster.tls_server_name
+    if cluster.insecure:
+        told["insecure-skip-tls-verify"] = True
+    if cluster.ca_pem is not None:
+        told["certificate-authority-data"] = base64.b64encode(cluster.ca_pem).decode()
+    if cluster.proxy:
+        told["proxy-url"] = cluster.proxy
+    for item in cluster.extensions:
+        if isinstance(item, dict) and item.get("name") == _EXEC_EXTENSION:
+            told["config"] = item.get("extension")
+    return told
+
+
+def _oidc(user: Entry, context: str) -> OidcSignIn:
+    provider = _mapping(user, "auth-provider", user.body["auth-provider"], context)
+    if provider.get("name") != "oidc":
+        raise KubeconfigError(
+            f"{user.file}: auth-provider {provider.get('name')!r} of context {context!r} is not "
+            "supported; only oidc is, others have become exec plugins"
+        )
+    config = _mapping(user, "auth-provider", provider.get("config") or {}, context)
+    missing = [key for key in ("idp-issuer-url", "client-id") if not config.get(key)]
+    if missing:
+        raise KubeconfigError(
+            f"{user.file}: auth-provider of context {context!r} lacks {', '.join(missing)}"
+        )
+    authority = Entry(user.file, config)
+    return OidcSignIn(
+        issuer=str(config["idp-issuer-url"]).rstrip("/"),
+        client_id=str(config["client-id"]),
+        client_secret=str(config.get("client-secret") or ""),
+        id_token=str(config.get("id-token") or ""),
+        refresh_token=str(config.get("refresh-token") or ""),
+        ca_pem=file_or_inline(authority, "idp-certificate-authority", context),
+        file=user.file,
+        user=user.name,
+    )
+
+
+def _mapping(user: Entry, key: str, value: Any, context: str) -> JsonObject:
+    if not isinstance(value, dict):
+        raise KubeconfigError(
+            f"{user.file}: {key} of the user of context {context!r} is not a mapping"
+        )
+    return value
+
+
+# --- kubeconfig
+
+
+__all__ = [
+    "Connection",
+    "Kubeconfig",
+    "KubeconfigError",
+    "build_client",
+    "checked_token",
+    "connection_of",
+    "load_kubeconfig",
+]
+
+AGENT = f"datum-compute/{__version__}"
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def connection_of(config: Kubeconfig, context: str = "") -> Connection:
+    """The connection of a context, by default the current one."""
+    name = context or config.current_context
+    if not name:
+        raise KubeconfigError(
+            f"{config.shown} has no current-context; name one of: {_names(config.contexts)}"
+        )
+    if name not in config.contexts:
+        raise KubeconfigError(
+            f"{config.shown} has no context {name!r}; it has: {_names(config.contexts)}"
+        )
+    entry = config.contexts[name]
+    cluster = _referred(config.clusters, entry, "cluster", name)
+    user = _referred(config.users, entry, "user", name)
+    url = _server_url(cluster, name)
+    _refuse_clear_text(url, cluster, name)
+    reached = _cluster(cluster, name)
+    identity = identity_of(user, name, reached)
+    return Connection(
+        server=f"{url.scheme}://{url.netloc}",
+        path_prefix=url.path.rstrip("/"),
+        token=identity.token,
+        ca_pem=reached.ca_pem,
+        namespace=str(entry.body.get("namespace") or "default"),
+        context=name,
+        insecure=reached.insecure,
+        certificate=identity.certificate,
+        sign_in=identity.sign_in,
+        proxy=reached.proxy,
+        tls_server_name=reached.tls_server_name,
+    )
+
+
+def build_client(connection: Connection, transport: Transport) -> Client:
+    """A client that brings its own token, unless the transport has to renew it."""
+    token = connection.token if connection.sign_in is None else ""
+    return Client(transport, prefix=connection.path_prefix, token=token, agent=AGENT)
+
+
+def _cluster(cluster: Entry, context: str) -> Cluster:
+    insecure = bool(cluster.body.get("insecure-skip-tls-verify"))
+    ca_pem = file_or_inline(cluster, "certificate-authority", context)
+    if insecure and ca_pem is not None:
+        raise KubeconfigError(
+            f"{cluster.file}: the cluster of context {context!r} has a certificate-authority "
+            "and says insecure-skip-tls-verify; only one can be meant"
+        )
+    return Cluster(
+        server=str(cluster.body["server"]),
+        ca_pem=ca_pem,
+        insecure=insecure,
+        tls_server_name=str(cluster.body.get("tls-server-name") or ""),
+        proxy=_proxy(cluster, context),
+        extensions=cluster.body.get("extensions") or (),
+    )
+
+
+def _proxy(cluster: Entry, context: str) -> str:
+    proxy = str(cluster.body.get("proxy-url") or "")
+    if not proxy:
+        return ""
+    try:
+        url = urlsplit(proxy)
+        known = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise KubeconfigError(
+            f"{cluster.file}: the proxy-url of context {context!r} is not an address of an "
+            "http or https proxy; others (socks5) are not supported"
+        )
+    return proxy
+
+
+def _referred(entries: dict[str, Entry], context: Entry, what: str, name: str) -> Entry:
+    wanted = context.body.get(what)
+    if not wanted:
+        raise KubeconfigError(f"{context.file}: context {name!r} names no {what}")
+    if wanted not in entries:
+        raise KubeconfigError(
+            f"{context.file}: context {name!r} names {what} {wanted!r}, which is not defined"
+        )
+    return entries[wanted]
+
+
+def _server_url(cluster: Entry, context: str) -> SplitResult:
+    server = str(cluster.body.get("server") or "")
+    url = urlsplit(server)
+    if url.scheme not in ("https", "http") or not url.hostname:
+        raise KubeconfigError(
+            f"{cluster.file}: the cluster of context {context!r} has no server address"
+        )
+    if url.query or url.fragment or "@" in url.netloc:
+        raise KubeconfigError(
+            f"{cluster.file}: the server address of context {context!r} "
+            "may hold only scheme, host, port and path"
+        )
+    return url
+
+
+def _refuse_clear_text(url: SplitResult, cluster: Entry, context: str) -> None:
+    if url.scheme == "http" and url.hostname not in _LOOPBACK:
+        raise KubeconfigError(
+            f"{cluster.file}: the server of context {context!r} is http, "
+            "which would send the token in clear text; use https"
+        )
+
+
+def _names(entries: dict[str, Entry]) -> str:
+    return ", ".join(sorted(entries)) or "none"

@@ -1,0 +1,157 @@
+"""Credentials from an OpenID Connect issuer: an id token, refreshed when it has expired.
+
+Rules it keeps: secrets travel by https only, and to no place that the issuer itself did not name;
+an issuer may give a refresh token only once, so new tokens are written back into the kubeconfig
+they came from before they are used. An id token is read for its expiry, not verified: that is the
+server's business.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote_plus, urlsplit
+
+import aiohttp
+
+from datum_compute.api.errors import Unauthorized, Unreachable
+from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
+from datum_compute.client.auth.connection import OidcSignIn, checked_token, trust
+from datum_compute.client.auth.credentials import MARGIN_S, Credential, Outside
+from datum_compute.client.auth.kubeconfig_files import KubeconfigError, change_user
+
+_log = logging.getLogger(__name__)
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_PATIENCE = aiohttp.ClientTimeout(total=30)
+
+
+class OidcRefresh:
+    def __init__(self, sign_in: OidcSignIn, outside: Outside) -> None:
+        self._sign_in = sign_in
+        self._outside = outside
+        self._refresh_token = sign_in.refresh_token
+        self._stored = sign_in.id_token  # used once, while it is good
+
+    async def obtain(self) -> tuple[Credential, float | None]:
+        """The stored token while it is good, else a new one."""
+        stored, self._stored = self._stored, ""
+        expires_s = _expiry(stored)
+        if expires_s is not None and self._outside.unix_s() < expires_s - MARGIN_S:
+            return Credential(stored), expires_s
+        if not self._refresh_token:
+            raise self._failed("the id-token has expired and there is no refresh-token")
+        token = await self._refresh()
+        return Credential(token), _expiry(token)
+
+    async def _refresh(self) -> str:
+        try:
+            connector = aiohttp.TCPConnector(ssl=trust(self._sign_in.ca_pem, insecure=False))
+            async with aiohttp.ClientSession(connector=connector, timeout=_PATIENCE) as session:
+                endpoint = await self._token_endpoint(session)
+                answer = await self._ask(session, endpoint)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            # The error may hold the request, and with it the secrets.
+            raise Unreachable(
+                f"the issuer {self._sign_in.issuer} does not answer ({type(error).__name__}), "
+                "so the id token cannot be renewed. Check the network, or sign in again."
+            ) from None
+        return self._accepted(answer)
+
+    async def _token_endpoint(self, session: aiohttp.ClientSession) -> str:
+        url = f"{self._sign_in.issuer}/.well-known/openid-configuration"
+        if not _is_private(url):
+            raise self._failed("its address is not https")
+        async with session.get(url, allow_redirects=False) as response:
+            found = _json(await response.read()) if response.status == 200 else {}
+        endpoint = found.get("token_endpoint")
+        if not isinstance(endpoint, str) or not _is_private(endpoint):
+            raise self._failed("it names no token endpoint that is https")
+        return endpoint
+
+    async def _ask(self, session: aiohttp.ClientSession, endpoint: str) -> JsonObject:
+        """Ask with the secret in a header, and if that is not liked with the secret in the body."""
+        sign_in = self._sign_in
+        asked = {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
+        in_body = {"client_id": sign_in.client_id, "client_secret": sign_in.client_secret}
+        ways: list[tuple[Mapping[str, str], Mapping[str, str]]] = [
+            ({"authorization": _basic(sign_in.client_id, sign_in.client_secret)}, asked),
+            ({}, {**asked, **in_body}),
+        ]
+        for headers, form in ways if sign_in.client_secret else ways[1:]:
+            async with session.post(
+                endpoint, data=form, headers=headers, allow_redirects=False
+            ) as response:
+                if response.status == 200:
+                    return _json(await response.read())
+                refused = response.status
+        raise self._failed(f"it refuses to renew the id token ({refused})")
+
+    def _accepted(self, answer: JsonObject) -> str:
+        try:
+            token = checked_token(str(answer.get("id_token") or ""), "the new id token")
+        except KubeconfigError as error:
+            raise self._failed(str(error)) from None
+        given = answer.get("refresh_token")
+        self._refresh_token = str(given) if given else self._refresh_token
+        self._write_back(token)
+        return token
+
+    def _write_back(self, token: str) -> None:
+        def change(user: JsonObject) -> None:
+            config = user["auth-provider"]["config"]
+            config["id-token"] = token
+            config["refresh-token"] = self._refresh_token
+
+        try:
+            change_user(self._sign_in.file, self._sign_in.user, change)
+        except (OSError, KeyError, TypeError, KubeconfigError) as error:
+            _log.warning(
+                "the renewed id token could not be written to %s (%s); "
+                "the next run may have to sign in again",
+                self._sign_in.file,
+                type(error).__name__,
+            )
+
+    def _failed(self, why: str) -> Unauthorized:
+        return Unauthorized(
+            f"cannot sign in with the issuer {self._sign_in.issuer}: {why}. Sign in again."
+        )
+
+
+def _basic(client_id: str, secret: str) -> str:
+    """RFC 6749 wants both form-encoded before they are joined."""
+    pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+def _expiry(token: str) -> float | None:
+    """The moment an id token expires; None for what is none."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = decode(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, ValueError, DecodeError):
+        return None
+    expires = claims.get("exp") if isinstance(claims, dict) else None
+    return float(expires) if isinstance(expires, int | float) else None
+
+
+def _is_private(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+
+
+def _json(body: bytes) -> JsonObject:
+    try:
+        found: Any = decode(body)
+    except DecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,102 @@
+"""From a connection to an open transport: socket, signing in, retries.
+
+What a command most often does not need is imported only where it is used: see ``lean.py``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from random import Random
+from typing import assert_never
+
+from datum_compute.client.auth.connection import (
+    Certificate,
+    Connection,
+    ExecSignIn,
+    FileSignIn,
+    HelperSignIn,
+    OidcSignIn,
+    SignIn,
+)
+from datum_compute.client.auth.credentials import (
+    AuthenticatedTransport,
+    Credential,
+    Credentials,
+    FileCredentials,
+    Outside,
+    Renewing,
+    TokenHelper,
+)
+from datum_compute.client.auth.exec_plugin import ExecPlugin
+from datum_compute.client.transport.http1 import LeanTransport
+from datum_compute.client.transport.interface import OpenTransport, Timeouts, Transport
+from datum_compute.client.transport.retry import RetryingTransport
+
+
+def open_transport(
+    connection: Connection,
+    outside: Outside,
+    around: Callable[[Transport], Transport] | None = None,
+) -> AbstractAsyncContextManager[Transport]:
+    """What cannot be used is refused here (ValueError); the network is not touched yet.
+
+    ``around`` sees every attempt: it is put under the retries.
+    """
+
+    timeouts = Timeouts(read_s=connection.read_s) if connection.read_s else None
+
+    def connect(certificate: Certificate | None) -> OpenTransport:
+        if not connection.proxy:
+            return LeanTransport(
+                connection.server,
+                ca_pem=connection.ca_pem,
+                insecure=connection.insecure,
+                certificate=certificate or connection.certificate,
+                server_name=connection.tls_server_name,
+                timeouts=timeouts,
+            )
+        from datum_compute.client.transport.proxied import HttpTransport
+
+        return HttpTransport(
+            connection.server,
+            ca_pem=connection.ca_pem,
+            insecure=connection.insecure,
+            certificate=certificate or connection.certificate,
+            proxy=connection.proxy,
+            server_name=connection.tls_server_name,
+            timeouts=timeouts,
+        )
+
+    first = connect(None)
+    if connection.sign_in is None:
+        return _opened(first, outside.random, around)
+    credentials = _credentials(connection, connection.sign_in, outside)
+    return _opened(AuthenticatedTransport(credentials, connect), outside.random, around)
+
+
+def _credentials(connection: Connection, sign_in: SignIn, outside: Outside) -> Credentials:
+    match sign_in:
+        case FileSignIn():
+            return FileCredentials(sign_in, Credential(connection.token, connection.certificate))
+        case ExecSignIn():
+            return Renewing(ExecPlugin(sign_in, outside).obtain, outside.unix_s)
+        case OidcSignIn():
+            from datum_compute.client.auth.oidc import OidcRefresh
+
+            return Renewing(OidcRefresh(sign_in, outside).obtain, outside.unix_s)
+        case HelperSignIn():
+            return Renewing(TokenHelper(sign_in).obtain, outside.unix_s)
+        case _:
+            assert_never(sign_in)
+
+
+@asynccontextmanager
+async def _opened(
+    inner: OpenTransport | AuthenticatedTransport,
+    random: Random,
+    around: Callable[[Transport], Transport] | None,
+) -> AsyncIterator[Transport]:
+    try:
+        yield RetryingTransport(around(inner) if around else inner, random)
+    finally:
+        await inner.aclose()

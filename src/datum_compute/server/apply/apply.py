@@ -1,0 +1,316 @@
+"""Server-side apply: PATCH with a configuration of which the caller owns every field.
+
+The object is created when it is absent. ``ownership`` works out the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import nsmallest
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+import orjson
+
+from datum_compute.api.errors import AlreadyExists, BadRequest, Cause, Conflict, NotFound
+from datum_compute.api.http import Response
+from datum_compute.api.meta.codec import JsonObject, encode
+from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.server.apply.compare import (
+    Comparison,
+    applied_fields,
+    compared,
+    with_named_parents,
+)
+from datum_compute.server.apply.field_set import (
+    EMPTY,
+    MEMBER,
+    FieldSet,
+    Path,
+    difference,
+    paths,
+    union,
+)
+from datum_compute.server.apply.field_shape import FieldMap
+from datum_compute.server.apply.managed_fields import (
+    APPLY,
+    BEFORE_FIRST_APPLY,
+    UPDATE,
+    Entries,
+    Entry,
+    Manager,
+    after_apply,
+    conflicting,
+    entries_of,
+    field_manager,
+    invalid_option,
+    owned_by,
+    owned_by_others,
+    with_entries,
+)
+from datum_compute.server.apply.merge import merged, without
+from datum_compute.server.context import Ports
+from datum_compute.server.discovery.resources import Catalogue
+from datum_compute.server.encoding.body import (
+    as_object,
+    decoded_json,
+    decoded_json_or_yaml,
+    json_type,
+)
+from datum_compute.server.encoding.request_options import dry_run, field_validation, flag
+from datum_compute.server.encoding.responses import conflict, shortened
+from datum_compute.server.routing import Call
+from datum_compute.server.verbs.create import Creation, check_may_create, create_object
+from datum_compute.server.verbs.metadata import read_metadata
+from datum_compute.server.verbs.prepare import identified
+from datum_compute.server.verbs.update import Change, change_object
+
+# --- What an apply is told when others own what it would change, in the words of Kubernetes
+
+
+REASON = "FieldManagerConflict"
+CAUSES_MAX = 100
+
+
+def conflict_error(found: Sequence[tuple[Entry, FieldSet]]) -> Conflict:
+    """One cause for each field and manager, up to CAUSES_MAX. The message states how many there
+    are in total."""
+    count = 0
+    listed: list[tuple[str, str]] = []
+    for entry, fields in sorted(found, key=lambda item: _shown_manager(item[0])):
+        members = list(paths(fields))
+        count += len(members)
+        if room := CAUSES_MAX - len(listed):
+            manager = _shown_manager(entry)
+            listed += [(manager, shown_path(path)) for path in nsmallest(room, members)]
+    listed.sort()
+    causes = [Cause(path, REASON, f"conflict with {manager}") for manager, path in listed]
+    return Conflict(_message(listed, count), causes=causes)
+
+
+def _message(listed: Sequence[tuple[str, str]], count: int) -> str:
+    if count == 1:
+        manager, path = listed[0]
+        return f"Apply failed with 1 conflict: conflict with {manager}: {path}"
+    lines: list[str] = []
+    for manager, group in groupby(listed, key=itemgetter(0)):
+        lines.append(f"conflicts with {manager}:")
+        lines += [f"- {path}" for _, path in group]
+    if count > len(listed):
+        lines.append(f"and {count - len(listed)} more")
+    return f"Apply failed with {count} conflicts: " + "\n".join(lines)
+
+
+def _shown_manager(entry: Entry) -> str:
+    shown = f'"{entry.get("manager", "")}"'
+    if subresource := entry.get("subresource"):
+        shown += f' with subresource "{subresource}"'
+    return f"{shown} using {entry['apiVersion']}" if entry["operation"] == UPDATE else shown
+
+
+def shown_path(path: Path) -> str:
+    """``.spec.containers[name="app"].image``"""
+    return "".join(_shown_step(step) for step in path)
+
+
+def _shown_step(step: str) -> str:
+    prefix, text = step[:2], step[2:]
+    if prefix == "f:":
+        return f".{text}"
+    if prefix == "k:":
+        keys = orjson.loads(text)
+        listed = ",".join(f"{name}={orjson.dumps(keys[name]).decode()}" for name in sorted(keys))
+        return f"[{listed}]"
+    return f"[={text}]" if prefix == "v:" else f"[{text}]"
+
+
+# --- The annotation in which kubectl's client-side apply remembers what it applied
+# When the same user moves to server-side apply (the manager ``kubectl``), what the annotation says
+# and the object still holds is theirs already, so it is no conflict; and the annotation follows, so
+# that they can move back.
+
+
+ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+KUBECTL = "kubectl"
+
+
+def allowed_by_last_apply(live: JsonObject, manager: Manager, shape: FieldMap) -> FieldSet:
+    """The fields that kubectl may change although another manager owns them."""
+    before = _last_applied(live) if manager.name == KUBECTL else None
+    if before is None or before.get("apiVersion") != manager.api_version:
+        return EMPTY
+    found = compared(before, live, shape)
+    return difference(difference(applied_fields(before, shape), found.changed), found.removed)
+
+
+def with_last_applied(obj: JsonObject, config: JsonObject, manager: Manager) -> JsonObject:
+    annotations = obj["metadata"].get("annotations")
+    if manager.name != KUBECTL or not (
+        isinstance(annotations, dict) and annotations.get(ANNOTATION)
+    ):
+        return obj
+    metadata = config.get("metadata", {})
+    own = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != ANNOTATION}
+    shown = {**config, "metadata": {**metadata, "annotations": own}}
+    text = encode(shown).decode() + "\n"
+    changed = {**obj["metadata"], "annotations": {**annotations, ANNOTATION: text}}
+    return {**obj, "metadata": changed}
+
+
+def _last_applied(live: JsonObject) -> JsonObject | None:
+    text: Any = (live["metadata"].get("annotations") or {}).get(ANNOTATION)
+    if not isinstance(text, str):
+        return None
+    try:
+        found = decoded_json(text.encode())
+    except BadRequest:
+        return None
+    is_object = isinstance(found, dict) and isinstance(found.get("metadata", {}), dict)
+    return found if is_object else None
+
+
+# --- One apply, worked out: the configuration merged in, what was given up taken out, owners kept
+# Fields that others own and that would change are conflicts, unless the caller forces it; fields
+# that the caller owned before and no longer names go when nobody else owns them.
+
+
+_NEVER_REMOVED: FieldSet = {"f:metadata": MEMBER}
+
+
+class Application(msgspec.Struct, frozen=True):
+    """A configuration, and who applies it to which part of an object."""
+
+    config: JsonObject
+    manager: Manager
+    force: bool
+    shape: FieldMap
+
+    @property
+    def claimed(self) -> FieldSet:
+        return applied_fields(self.config, self.shape)
+
+    def onto(self, live: JsonObject, time: str) -> JsonObject:
+        """The live object with the configuration and its new owners; raises on conflicts."""
+        entries = self._known_entries(live, time)
+        claimed = self.claimed
+        result = self._pruned(merged(live, self.config, self.shape), entries, claimed)
+        found = compared(live, result, self.shape)
+        self._check_conflicts(live, entries, found)
+        result = with_last_applied(result, self.config, self.manager)
+        return with_entries(result, after_apply(entries, self.manager, claimed, found, time))
+
+    def owning(self, new: JsonObject, time: str) -> JsonObject:
+        """A new object, as the first of its owners."""
+        nothing = Comparison(EMPTY, EMPTY)
+        return with_entries(new, after_apply([], self.manager, self.claimed, nothing, time))
+
+    def _known_entries(self, live: JsonObject, time: str) -> Entries:
+        """An object nobody is known to own belongs to whoever came before the first apply."""
+        if entries := entries_of(live["metadata"]):
+            return entries
+        everything = compared({}, live, self.shape).changed
+        before = Manager(BEFORE_FIRST_APPLY, UPDATE, self.manager.api_version)
+        return [before.entry(everything, time)] if everything else []
+
+    def _pruned(self, result: JsonObject, entries: Entries, claimed: FieldSet) -> JsonObject:
+        """Without what this manager applied before and neither it nor another one owns now."""
+        before = owned_by(entries, self.manager)
+        if not difference(before, claimed):
+            return result
+        owned = union(_NEVER_REMOVED, claimed)
+        owned = union(owned, owned_by_others(entries, self.manager))
+        given_up = difference(
+            with_named_parents(before, self.shape), with_named_parents(owned, self.shape)
+        )
+        kept: JsonObject = without(result, given_up, self.shape)
+        return kept
+
+    def _check_conflicts(self, live: JsonObject, entries: Entries, found: Comparison) -> None:
+        if self.force:
+            return
+        allowed = allowed_by_last_apply(live, self.manager, self.shape)
+        conflicts = conflicting(entries, self.manager, difference(found.changed, allowed))
+        if conflicts:
+            raise conflict_error(conflicts)
+
+
+# --- apply
+
+
+_ATTEMPTS = 8
+
+
+async def apply(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
+    application = _application(call)
+    change = Change(
+        propose=lambda live: application.onto(live, timestamp(ports.clock())),
+        validation=field_validation(call.query, call.request.body),
+        needs_version=False,
+        own=lambda old, sent, new: with_entries(new, entries_of(sent["metadata"])),
+    )
+    for _ in range(_ATTEMPTS):
+        try:
+            return await change_object(ports, catalogue, call, change)
+        except NotFound as error:
+            if call.route.subresource or error.kind != call.kind.plural:
+                raise
+        try:
+            return await _created(ports, catalogue, call, application, change)
+        except AlreadyExists:
+            continue
+    raise conflict(call.kind, call.route.name)
+
+
+async def _created(
+    ports: Ports, catalogue: Catalogue, call: Call, application: Application, change: Change
+) -> Response:
+    check_may_create(ports, call)
+    incoming = read_metadata(application.config)
+    if incoming.uid or incoming.version:
+        why = "the configuration names a uid or a resourceVersion, but there is no such object"
+        raise conflict(call.kind, call.route.name, why)
+    creation = Creation(
+        obj=application.config,
+        incoming=incoming,
+        validation=change.validation,
+        dry_run=dry_run(call.query),
+        own=lambda new: application.owning(new, timestamp(ports.clock())),
+    )
+    return await create_object(ports, catalogue, call, creation)
+
+
+def _application(call: Call) -> Application:
+    name = field_manager(call.query)
+    if not name:
+        why = "Required value: is required for apply patch"
+        raise invalid_option("fieldManager", "FieldValueRequired", why)
+    manager = Manager(name, APPLY, call.kind.api_version, call.route.subresource)
+    force = flag(call.query, "force")
+    shape = call.served.shape.of(call.route.subresource)
+    return Application(_config(call), manager, force, shape)
+
+
+def _config(call: Call) -> JsonObject:
+    """The configuration, about the very object that the path names."""
+    sent = as_object(decoded_json_or_yaml(call.request.body))
+    for field in ("apiVersion", "kind"):
+        if not sent.get(field):
+            raise BadRequest(f"Object '{field}' is missing from the applied configuration")
+    obj = identified(call.kind, sent)
+    metadata = obj.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise BadRequest(f"metadata must be an object, not {json_type(metadata)}")
+    if metadata.get("managedFields") is not None:
+        raise BadRequest("metadata.managedFields must be nil")
+    wanted = {"name": call.route.name, "namespace": call.route.namespace}
+    for field, expected in wanted.items():
+        found = metadata.get(field) or expected
+        if found != expected:
+            raise BadRequest(
+                f"the {field} of the object ({shortened(str(found))}) does not match "
+                f"the {field} on the URL ({expected})"
+            )
+    named = {field: value for field, value in wanted.items() if value}
+    return {**obj, "metadata": {**metadata, **named}}

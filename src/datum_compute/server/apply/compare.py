@@ -1,0 +1,283 @@
+"""Which fields an object has, and which fields two objects differ in."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.apply.field_set import (
+    EMPTY,
+    MEMBER,
+    SELF,
+    FieldSet,
+    difference,
+    is_member,
+    node_of,
+)
+from datum_compute.server.apply.field_shape import (
+    LEAF,
+    LISTS,
+    FieldMap,
+    KeyedList,
+    Shape,
+    items_by_step,
+)
+
+_Difference = tuple[FieldSet | None, FieldSet | None]
+_SAME: _Difference = (None, None)
+_ABSENT = object()
+_COME_AGAIN = ("spec",)  # objects of one template have parts that are the same in all of them
+_ITEMS_MAX = 64  # remembered by one shape
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """From an old object to a new one."""
+
+    changed: FieldSet  # added, or of another value
+    removed: FieldSet
+
+
+def compared(old: JsonObject, new: JsonObject, shape: FieldMap) -> Comparison:
+    """Metadata itself is never added or removed: what is in it is."""
+    changed, removed = _of_maps(_with_metadata(old), _with_metadata(new), shape)
+    return Comparison(changed or EMPTY, removed or EMPTY)
+
+
+def _with_metadata(obj: JsonObject) -> JsonObject:
+    return obj if "metadata" in obj else {**obj, "metadata": {}}
+
+
+def applied_fields(config: JsonObject, shape: FieldMap) -> FieldSet:
+    """What an applied configuration claims: its leaves, its items, its empty objects."""
+    return {
+        f"f:{name}": node
+        for name, value in config.items()
+        if (child := shape.child(name)) is not None
+        and (node := _claimed_part(name, value, child)) is not None
+        and not (name == "metadata" and not node)
+    }
+
+
+def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
+    """All that a new object is made of."""
+    found: FieldSet = {}
+    for name, part in sent.items():
+        child = shape.child(name)
+        if part is None or child is None:
+            continue
+        if child is LEAF:
+            found[f"f:{name}"] = MEMBER
+        elif name in _COME_AGAIN and isinstance(child, FieldMap) and isinstance(part, dict):
+            found[f"f:{name}"] = child.whole.recalled(part, partial(_everything, shape=child))
+        else:
+            _every_field({name: part}, shape, found)
+    return found
+
+
+def _claimed_part(name: str, part: Any, shape: Shape) -> FieldSet | None:
+    if name in _COME_AGAIN and isinstance(shape, FieldMap):
+        return shape.claims.recalled(part, partial(_claimed, shape=shape))
+    return _claimed(part, shape)
+
+
+def present(fields: FieldSet, value: Any, shape: Shape) -> FieldSet:
+    """The members of ``fields`` that stand in ``value`` too."""
+    return _present(fields, value, shape, root=True) or EMPTY
+
+
+def with_named_parents(fields: FieldSet, shape: Shape | None) -> FieldSet:
+    """The set with every named field that leads to a member as a member too. Items and entries
+    are not: they belong to those who put them in, not to those who changed something in them."""
+    result: FieldSet = {}
+    for step, node in fields.items():
+        inner = with_named_parents(node, _below(shape, step)) if node else node
+        named = isinstance(shape, FieldMap) and step[2:] in shape.named
+        if named and not is_member(inner):
+            inner = {SELF: MEMBER, **inner}
+        result[step] = inner
+    return result
+
+
+def _below(shape: Shape | None, step: str) -> Shape | None:
+    if isinstance(shape, FieldMap):
+        return shape.child(step[2:])
+    return shape.item if isinstance(shape, KeyedList) else None
+
+
+def _claimed(value: Any, shape: Shape) -> FieldSet | None:
+    if isinstance(shape, FieldMap) and isinstance(value, dict):
+        if not value:
+            return MEMBER
+        children = {}
+        for name, item in value.items():
+            child = shape.child(name)
+            if child is None or (item is None and name in shape.named):
+                continue
+            node = _claimed(item, child)
+            if name not in shape.named:
+                node = {SELF: MEMBER, **node} if node else MEMBER
+            if node is not None:
+                children[f"f:{name}"] = node
+        return node_of(children, member=False)
+    items = _items(shape, value)
+    if items is None:
+        return MEMBER
+    inner = shape.item if isinstance(shape, KeyedList) else None
+    return node_of({step: _claimed_item(item, inner) for step, item in items.items()}, member=False)
+
+
+def _claimed_item(item: Any, shape: Shape | None) -> FieldSet:
+    node = _claimed(item, shape) if shape is not None else None
+    return {SELF: MEMBER, **node} if node else MEMBER
+
+
+def _items(shape: Shape, value: Any) -> dict[str, Any] | None:
+    """The items of a list that merges item by item; None for everything else."""
+    if isinstance(value, list) and isinstance(shape, LISTS):
+        return items_by_step(shape, value)
+    return None
+
+
+def _everything(value: Any, shape: Shape) -> FieldSet:
+    """A value that came or went as a whole: its leaves, its items, its entries."""
+    if isinstance(shape, FieldMap):
+        return _every_field(value, shape, {}) if isinstance(value, dict) else MEMBER
+    if shape is LEAF or not isinstance(value, list):
+        return MEMBER
+    if isinstance(shape, KeyedList):
+        return _every_item(value, shape)
+    return dict.fromkeys(_items(shape, value) or (), MEMBER)
+
+
+def _every_item(items: list[Any], shape: KeyedList) -> FieldSet:
+    """The items under the step that names each; a leaf when they cannot be told apart."""
+    inner, found = shape.item, {}
+    known = inner.items_of_leaves if isinstance(inner, FieldMap) else {}
+    for item in items:
+        step = shape.step(item)
+        if not step or step in found:
+            return MEMBER
+        found[step] = known.get(tuple(item)) or _whole_item(item, inner)
+    return found
+
+
+def _every_field(value: JsonObject, shape: FieldMap, found: FieldSet) -> FieldSet:
+    """The fields of a map, put into ``found``. Every write of an object comes through here, so
+    the ways that most fields take are short."""
+    named, other = shape.named, shape.other
+    if other is LEAF and not named:  # labels, annotations
+        found.update({f"f:{name}": MEMBER for name in value})
+        return found
+    for name, item in value.items():
+        child = named.get(name, other)
+        if child is LEAF:
+            found[f"f:{name}"] = MEMBER
+        elif child is not None:
+            whole = _everything if name in named else _whole_item
+            found[f"f:{name}"] = whole(item, child)
+    return found
+
+
+def _whole_item(item: Any, shape: Shape) -> FieldSet:
+    """An item of a list, and an entry of a map, is a member besides what is in it."""
+    if isinstance(shape, FieldMap) and isinstance(item, dict):
+        return _whole_map(item, shape) if item else MEMBER
+    inside = _everything(item, shape)
+    return {SELF: MEMBER, **inside} if inside else MEMBER
+
+
+def _whole_map(item: JsonObject, shape: FieldMap) -> FieldSet:
+    """Items of a list often have the same few fields, all of them leaves: what those own depends
+    on nothing but their names, so it is worked out once."""
+    names = tuple(item)
+    known = shape.items_of_leaves.get(names)
+    if known is not None:
+        return known
+    found = _every_field(item, shape, {SELF: MEMBER})
+    if len(shape.items_of_leaves) < _ITEMS_MAX and all(shape.named.get(n) is LEAF for n in names):
+        shape.items_of_leaves[names] = found
+    return found
+
+
+def _compared(old: Any, new: Any, shape: Shape) -> _Difference:
+    if old == new:
+        return _SAME
+    if isinstance(shape, FieldMap) and isinstance(old, dict) and isinstance(new, dict):
+        return _of_maps(old, new, shape)
+    if isinstance(shape, LISTS) and isinstance(old, list) and isinstance(new, list):
+        before, after = items_by_step(shape, old), items_by_step(shape, new)
+        if before is not None and after is not None:
+            return _of_items(before, after, shape)
+    return _replaced(old, new, shape)
+
+
+def _of_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
+    changed, removed = {}, {}
+    named, other = shape.named, shape.other
+    for name, value in new.items():
+        before, child = old.get(name, _ABSENT), named.get(name, other)
+        if value is before or child is None:
+            continue
+        if child is LEAF:  # the end of nearly every way
+            if value != before:
+                changed[f"f:{name}"] = MEMBER
+            continue
+        if before is _ABSENT:
+            whole = _everything if name in named else _whole_item
+            changed[f"f:{name}"] = whole(value, child)
+            continue
+        inner_changed, inner_removed = _compared(before, value, child)
+        if inner_changed is not None:
+            changed[f"f:{name}"] = inner_changed
+        if inner_removed is not None:
+            removed[f"f:{name}"] = inner_removed
+    for name, value in old.items():
+        if name not in new and (child := shape.child(name)) is not None:
+            removed[f"f:{name}"] = _whole_item(value, child)
+    return changed or None, removed or None
+
+
+def _of_items(before: JsonObject, after: JsonObject, shape: Shape) -> _Difference:
+    inner = shape.item if isinstance(shape, KeyedList) else LEAF
+    changed, removed = {}, {}
+    for step, item in after.items():
+        if step not in before:
+            changed[step] = _whole_item(item, inner)
+        else:
+            inner_changed, inner_removed = _compared(before[step], item, inner)
+            if inner_changed is not None:
+                changed[step] = inner_changed
+            if inner_removed is not None:
+                removed[step] = inner_removed
+    for step, item in before.items():
+        if step not in after:
+            removed[step] = _whole_item(item, inner)
+    return changed or None, removed or None
+
+
+def _replaced(old: Any, new: Any, shape: Shape) -> _Difference:
+    """One value for another of another type, or a leaf that changed."""
+    changed, gone = {"f:": _everything(new, shape)}, {"f:": _everything(old, shape)}
+    return changed["f:"], difference(gone, changed).get("f:")
+
+
+def _present(fields: FieldSet, value: Any, shape: Shape, *, root: bool) -> FieldSet | None:
+    children: FieldSet = {}
+    if isinstance(shape, FieldMap) and isinstance(value, dict):
+        for step, node in fields.items():
+            child = shape.child(step[2:])
+            if step != SELF and child is not None and step[2:] in value:
+                inner = _present(node, value[step[2:]], child, root=False)
+                if inner is not None:
+                    children[step] = inner
+    elif fields and (items := _items(shape, value)) is not None:
+        below = shape.item if isinstance(shape, KeyedList) else shape
+        for step, node in fields.items():
+            if step != SELF and step in items:
+                inner = _present(node, items[step], below, root=False)
+                if inner is not None:
+                    children[step] = inner
+    return node_of(children, member=not root and is_member(fields))

@@ -1,0 +1,191 @@
+"""What a structural schema says about how values merge: a shape for every place in an object.
+
+Objects merge field by field unless the schema calls them atomic. Lists are atomic unless the
+schema calls them a map (items found by their keys) or a set (items found by their value). Where a
+schema leaves a place open, objects merge and lists are atomic. A value that does not have the
+type its shape expects is a leaf: validation speaks of it, not merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.schema.derive import PRESERVE
+from datum_compute.api.schema.fast_path import Remembered
+from datum_compute.server.apply.field_set import FieldSet
+
+_NAME_LENGTH_MAX = 128  # of those that are worth remembering
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A scalar, or something that has only one owner as a whole."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FieldMap:
+    """An object: fields by name, and the shape of those under any other name."""
+
+    named: Mapping[str, Shape]
+    other: Shape | None = None  # None: the schema knows no others
+    # Filled by comparison.py; no shape ever changes, so neither does what follows from it.
+    items_of_leaves: dict[tuple[str, ...], FieldSet] = field(default_factory=dict, repr=False)
+    whole: Remembered[FieldSet] = field(default_factory=Remembered, repr=False)
+    claims: Remembered[FieldSet | None] = field(default_factory=Remembered, repr=False)
+
+    def child(self, name: str) -> Shape | None:
+        return self.named.get(name, self.other)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedList:
+    """A list of objects; ``defaults`` stand in for keys that an item leaves out."""
+
+    keys: tuple[str, ...]
+    defaults: Mapping[str, Any]
+    item: Shape
+    lone_key: str = field(init=False)  # if there is one
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lone_key", self.keys[0] if len(self.keys) == 1 else "")
+
+    def step(self, item: Any) -> str:
+        """How a path names an item; empty for one without its keys."""
+        if not isinstance(item, dict):
+            return ""
+        if self.lone_key:
+            text = item.get(self.lone_key)
+            if type(text) is str and len(text) <= _NAME_LENGTH_MAX:
+                return _step_of_name(self.lone_key, text)
+        identity = {key: item.get(key, self.defaults.get(key)) for key in self.keys}
+        return "" if None in identity.values() else f"k:{canonical_text(identity)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSet:
+    """A list in which every value stands once."""
+
+
+@lru_cache(maxsize=1024)  # the conditions, ports and containers of all objects share a few names
+def _step_of_name(key: str, name: str) -> str:
+    return f"k:{canonical_text({key: name})}"
+
+
+Shape = Leaf | FieldMap | KeyedList | ValueSet
+LISTS = (KeyedList, ValueSet)  # those that merge item by item
+LEAF = Leaf()
+VALUES = ValueSet()
+ANYTHING = FieldMap({})
+object.__setattr__(ANYTHING, "other", ANYTHING)  # open places are open all the way down
+NOTHING = FieldMap({})
+
+_TEXTS = FieldMap({}, LEAF)
+# The part of the metadata that has owners; the rest identifies the object or is the server's.
+METADATA = FieldMap(
+    {
+        "generateName": LEAF,
+        "labels": _TEXTS,
+        "annotations": _TEXTS,
+        "finalizers": VALUES,
+        "ownerReferences": KeyedList(("uid",), {}, LEAF),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectShape:
+    """The shapes of a kind: what its main endpoint may own, and what each subresource."""
+
+    main: FieldMap
+    subresources: Mapping[str, FieldMap]
+
+    def of(self, subresource: str) -> FieldMap:
+        return self.subresources.get(subresource, NOTHING) if subresource else self.main
+
+
+def object_shape(schema: JsonObject, *, has_status: bool) -> ObjectShape:
+    properties = schema.get("properties", {})
+    parts = {
+        name: shape_of(inner)
+        for name, inner in properties.items()
+        if name not in ("apiVersion", "kind", "metadata")
+    }
+    status = parts.get("status", LEAF)
+    main = {name: part for name, part in parts.items() if not (has_status and name == "status")}
+    return ObjectShape(
+        main=FieldMap({"metadata": METADATA, **main}, _others(schema)),
+        subresources={
+            "status": FieldMap({"status": status}) if has_status else NOTHING,
+            "finalize": FieldMap({"spec": parts.get("spec", LEAF)}),
+        },
+    )
+
+
+def shape_of(schema: JsonObject) -> Shape:
+    match schema.get("type"):
+        case "object":
+            return _map_shape(schema)
+        case "array":
+            return _list_shape(schema)
+        case None if schema.get(PRESERVE):
+            return ANYTHING
+        case _:
+            return LEAF
+
+
+def _map_shape(schema: JsonObject) -> Shape:
+    if schema.get("x-kubernetes-map-type") == "atomic":
+        return LEAF
+    named = {name: shape_of(inner) for name, inner in schema.get("properties", {}).items()}
+    others = _others(schema)
+    return FieldMap(named, others) if named or others is not None else ANYTHING
+
+
+def _others(schema: JsonObject) -> Shape | None:
+    """What stands under names that the schema does not list."""
+    others = schema.get("additionalProperties")
+    if isinstance(others, dict):
+        return shape_of(others)
+    return ANYTHING if others or schema.get(PRESERVE) else None
+
+
+def _list_shape(schema: JsonObject) -> Shape:
+    item = schema.get("items", {})
+    match schema.get("x-kubernetes-list-type"):
+        case "map":
+            keys = tuple(sorted(schema["x-kubernetes-list-map-keys"]))
+            properties = item.get("properties", {})
+            defaults = {
+                k: properties[k]["default"] for k in keys if "default" in _of(properties, k)
+            }
+            return KeyedList(keys, defaults, shape_of(item))
+        case "set":
+            return VALUES
+        case _:
+            return LEAF
+
+
+def _of(properties: JsonObject, name: str) -> JsonObject:
+    found: JsonObject = properties.get(name, {})
+    return found
+
+
+def items_by_step(shape: KeyedList | ValueSet, items: list[Any]) -> dict[str, Any] | None:
+    """The items under the step that names each; None when they cannot be told apart."""
+    name = _value_step if isinstance(shape, ValueSet) else shape.step
+    found = {name(item): item for item in items}
+    return None if "" in found or len(found) < len(items) else found
+
+
+def _value_step(item: Any) -> str:
+    return f"v:{item}" if type(item) is int else f"v:{canonical_text(item)}"
+
+
+def canonical_text(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()

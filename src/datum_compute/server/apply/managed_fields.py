@@ -1,0 +1,380 @@
+"""``metadata.managedFields``: one entry for each manager, kept true by every write.
+
+A plain write takes the fields it changes from everybody else. An apply claims all the fields of
+its configuration, shares those it leaves as they are, and gives up what it no longer names. Both
+are functions from entries to entries; entries that a write does not touch stay the same objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from datum_compute.admission.findings import invalid
+from datum_compute.api.errors import Cause, Invalid
+from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
+from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
+from datum_compute.server.apply.compare import Comparison, compared, present, sent_fields
+from datum_compute.server.apply.field_set import (
+    EMPTY,
+    MEMBER,
+    SELF,
+    FieldSet,
+    difference,
+    intersection,
+    union,
+    union_all,
+)
+from datum_compute.server.apply.field_shape import FieldMap, canonical_text
+from datum_compute.server.routing import Call
+
+APPLY, UPDATE = "Apply", "Update"
+FIELDS_TYPE = "FieldsV1"
+ANCIENT = "ancient-changes"
+BEFORE_FIRST_APPLY = "before-first-apply"
+NAME_LENGTH_MAX = 128
+UPDATERS_MAX = 10
+
+Entry = JsonObject
+Entries = list[Entry]
+
+
+class Manager(msgspec.Struct, frozen=True):
+    """Who writes, how, and through which endpoint."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+
+    def entry(self, fields: FieldSet, time: str) -> Entry:
+        entry: Entry = {
+            "manager": self.name,
+            "operation": self.operation,
+            "apiVersion": self.api_version,
+            "time": time,
+            "fieldsType": FIELDS_TYPE,
+            "fieldsV1": fields,
+        }
+        return {**entry, "subresource": self.subresource} if self.subresource else entry
+
+    def wrote(self, entry: Entry) -> bool:
+        """Appliers stay themselves when they move to another version; updaters do not."""
+        return (
+            entry.get("manager", "") == self.name
+            and entry["operation"] == self.operation
+            and entry.get("subresource", "") == self.subresource
+            and (self.operation == APPLY or entry["apiVersion"] == self.api_version)
+        )
+
+
+def manager_name(field_manager: str, user_agent: str) -> str:
+    """The name of a plain writer that may not have said it."""
+    if field_manager:
+        return field_manager
+    agent = user_agent.partition("/")[0][:NAME_LENGTH_MAX]
+    if not agent.isprintable():
+        agent = "".join(character for character in agent if character.isprintable())
+    return agent or "unknown"
+
+
+def after_update(
+    entries: Entries, manager: Manager, found: Comparison, taken: FieldSet, time: str
+) -> Entries:
+    """The entries after a plain write; ``taken`` is the part of what changed that it asked for."""
+    rest = _given_up(entries, found)
+    if not taken:
+        return rest
+    own, others = EMPTY, []
+    for entry in rest:
+        if manager.wrote(entry):
+            own = own or entry["fieldsV1"]
+        else:
+            others.append(entry)
+    return _capped(_sorted([*others, manager.entry(union(own, taken), time)]))
+
+
+def after_apply(
+    entries: Entries, manager: Manager, claimed: FieldSet, found: Comparison, time: str
+) -> Entries:
+    """The entries after an apply that changed the object by ``found``."""
+    before = next((entry for entry in entries if manager.wrote(entry)), None)
+    if before is not None and not found.changed and not found.removed:
+        said = {"fieldsV1": claimed, "apiVersion": manager.api_version}
+        if all(before[field] == value for field, value in said.items()):
+            return entries
+    others = _given_up([entry for entry in entries if entry is not before], found)
+    return _sorted([*others, manager.entry(claimed, time)]) if claimed else others
+
+
+def conflicting(
+    entries: Entries, manager: Manager, changed: FieldSet
+) -> list[tuple[Entry, FieldSet]]:
+    """The other managers that own some of what an apply would change, and what they own of it."""
+    found = [
+        (entry, intersection(entry["fieldsV1"], changed))
+        for entry in entries
+        if not manager.wrote(entry)
+    ]
+    return [(entry, fields) for entry, fields in found if fields]
+
+
+def owned_by(entries: Entries, manager: Manager) -> FieldSet:
+    return next((entry["fieldsV1"] for entry in entries if manager.wrote(entry)), EMPTY)
+
+
+def owned_by_others(entries: Entries, manager: Manager) -> FieldSet:
+    return union_all(entry["fieldsV1"] for entry in entries if not manager.wrote(entry))
+
+
+def entries_of(metadata: JsonObject) -> Entries:
+    found: Entries = metadata.get("managedFields", [])
+    return found
+
+
+def with_entries(obj: JsonObject, entries: Iterable[Entry]) -> JsonObject:
+    """The object with these entries as the last part of its metadata."""
+    metadata: dict[str, Any] = dict(obj["metadata"])
+    metadata.pop("managedFields", None)
+    if listed := list(entries):
+        metadata["managedFields"] = listed
+    return {**obj, "metadata": metadata}
+
+
+def _given_up(entries: Entries, found: Comparison) -> Entries:
+    gone = union(found.changed, found.removed)
+    result = []
+    for entry in entries:
+        fields = entry["fieldsV1"]
+        kept = difference(fields, gone)
+        if kept:
+            result.append(entry if kept is fields else {**entry, "fieldsV1": kept})
+    return result
+
+
+def _sorted(entries: Entries) -> Entries:
+    return sorted(
+        entries,
+        key=lambda entry: (
+            entry["operation"],
+            entry.get("time", ""),
+            entry.get("manager", ""),
+            entry["apiVersion"],
+            entry.get("subresource", ""),
+        ),
+    )
+
+
+def _capped(entries: Entries) -> Entries:
+    """The oldest of too many updaters share one entry, so that an object cannot grow for ever."""
+    if len(entries) <= UPDATERS_MAX:
+        return entries
+    updaters = [entry for entry in entries if entry["operation"] == UPDATE]
+    surplus = len(updaters) - UPDATERS_MAX
+    if surplus <= 0:
+        return entries
+    oldest = updaters[: surplus + 1]
+    by_version: dict[str, Entries] = {}
+    for entry in oldest:
+        by_version.setdefault(entry["apiVersion"], []).append(entry)
+    together = [
+        Manager(ANCIENT, UPDATE, version).entry(
+            union_all(entry["fieldsV1"] for entry in same), same[-1].get("time", "")
+        )
+        for version, same in by_version.items()
+    ]
+    dropped = set(map(id, oldest))
+    return _sorted([*(entry for entry in entries if id(entry) not in dropped), *together])
+
+
+# --- The managedFields that a caller sends: an empty list or one empty entry forgets all owners,
+# anything else must be entries as the server itself writes them.
+
+
+ENTRIES_MAX = 1000
+_BRACKETS_MAX = 32
+_TEXTS = ("manager", "operation", "apiVersion", "time", "fieldsType", "subresource")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[-+]\d\d:\d\d)", re.ASCII)
+_FIELD = "metadata.managedFields"
+
+
+def is_reset(sent: Any) -> bool:
+    return sent in ([], [{}])
+
+
+def claim_problems(sent: Any) -> Iterator[Cause]:
+    """Everything that is wrong with the entries of a caller."""
+    if not isinstance(sent, list) or len(sent) > ENTRIES_MAX:
+        yield _invalid(_FIELD, f"must be a list of at most {ENTRIES_MAX} entries")
+        return
+    for index, entry in enumerate(sent):
+        yield from _entry_problems(entry, f"{_FIELD}[{index}]")
+
+
+def read_claims(sent: Entries) -> Entries:
+    """Entries without problems, their steps spelled as the server spells them."""
+    return [
+        {
+            **{field: entry[field] for field in _TEXTS if entry.get(field)},
+            "fieldsV1": _respelled(entry["fieldsV1"]),
+        }
+        for entry in sent
+        if entry.get("fieldsV1")
+    ]
+
+
+def _entry_problems(entry: Any, path: str) -> Iterator[Cause]:
+    if not isinstance(entry, dict):
+        yield _invalid(path, "must be an object")
+        return
+    for field in _TEXTS:
+        if not isinstance(entry.get(field) or "", str):
+            yield _invalid(f"{path}.{field}", "must be a string")
+            return
+    if entry.get("operation") not in (APPLY, UPDATE):
+        yield _invalid(f"{path}.operation", f"must be `{APPLY}` or `{UPDATE}`")
+    if entry.get("fieldsType") != FIELDS_TYPE:
+        yield _invalid(f"{path}.fieldsType", f"must be `{FIELDS_TYPE}`")
+    if not entry.get("apiVersion"):
+        yield _invalid(f"{path}.apiVersion", "must not be empty")
+    if len(entry.get("manager") or "") > NAME_LENGTH_MAX:
+        yield _invalid(f"{path}.manager", f"must be at most {NAME_LENGTH_MAX} characters")
+    if entry.get("time") and not _is_time(entry["time"]):
+        yield _invalid(f"{path}.time", "must be a time such as 2024-01-31T12:00:00Z")
+    fields = entry.get("fieldsV1", {})
+    if not isinstance(fields, dict) or not _is_set(fields) or SELF in fields:
+        yield _invalid(f"{path}.fieldsV1", "must be a set of fields: keys f:, k:, v:, i: and .")
+
+
+def _is_set(fields: JsonObject) -> bool:
+    return all(
+        isinstance(node, dict) and (_is_step(step) if step != SELF else not node) and _is_set(node)
+        for step, node in fields.items()
+    )
+
+
+def _is_step(step: str) -> bool:
+    prefix, text = step[:2], step[2:]
+    if prefix == "f:":
+        return True
+    if prefix == "i:":
+        return text.isdecimal()
+    if text.count("[") + text.count("{") > _BRACKETS_MAX:
+        return False
+    try:
+        value = decode(text.encode())
+    except (DecodeError, UnicodeEncodeError):
+        return False
+    return prefix == "v:" or (prefix == "k:" and isinstance(value, dict) and bool(value))
+
+
+def _is_time(text: str) -> bool:
+    try:
+        parse_timestamp(text)
+    except ValueError:
+        return False
+    return _TIME.fullmatch(text) is not None
+
+
+def _respelled(fields: FieldSet) -> FieldSet:
+    result: FieldSet = {}
+    for step, node in fields.items():
+        spelled = step
+        if step[:2] in ("k:", "v:"):
+            spelled = step[:2] + canonical_text(decode(step[2:].encode()))
+        result[spelled] = _respelled(node) if node else MEMBER
+    return result
+
+
+def _invalid(field: str, why: str) -> Cause:
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {why}")
+
+
+# --- Field owners of a write: from a request to the managedFields of the object it stores
+# Plain writes own what they sent and changed; defaults and what the server sets have no owner. An
+# object that has lost its managedFields stays without until somebody applies it.
+
+
+def field_manager(query: Mapping[str, str]) -> str:
+    """The fieldManager parameter, or the empty string."""
+    name = query.get("fieldManager", "")
+    if len(name) > NAME_LENGTH_MAX:
+        why = f"Too long: may not be more than {NAME_LENGTH_MAX} bytes"
+        raise invalid_option("fieldManager", "FieldValueTooLong", why)
+    if not name.isprintable():
+        why = "Invalid value: should only contain printable characters"
+        raise invalid_option("fieldManager", "FieldValueInvalid", why)
+    return name
+
+
+def invalid_option(field: str, reason: str, why: str) -> Invalid:
+    message = f'PatchOptions.meta.k8s.io "" is invalid: {field}: {why}'
+    cause = Cause(field, reason, why)
+    return Invalid(message, group="meta.k8s.io", kind="PatchOptions", causes=[cause])
+
+
+def updater(call: Call, subresource: str | None = None) -> Manager:
+    """The manager of a plain write, through the endpoint of the request or another one."""
+    agent = call.request.headers.get("user-agent", "")
+    name = manager_name(field_manager(call.query), agent)
+    endpoint = call.route.subresource if subresource is None else subresource
+    return Manager(name, UPDATE, call.kind.api_version, endpoint)
+
+
+def owned_at_creation(
+    call: Call, sent: JsonObject, new: JsonObject, status: Any, now: float
+) -> JsonObject:
+    """``status`` is what was sent of it and kept: owned as if it had been written afterwards."""
+    shape, time = call.served.shape, timestamp(now)
+    taken = sent_fields({**sent, "metadata": new["metadata"]}, shape.main)
+    entries = [updater(call).entry(taken, time)] if taken else []
+    if status:
+        part = shape.of("status")
+        said = present(sent_fields({"status": status}, part), new, part)
+        entries += [updater(call, "status").entry(said, time)] if said else []
+    return with_entries(new, entries)
+
+
+def owned_after_update(
+    call: Call, old: JsonObject, sent: JsonObject, new: JsonObject, now: float
+) -> JsonObject:
+    """The new object with its owners; it must carry the old owners when it comes."""
+    entries = _starting_entries(call, old, sent)
+    if not entries:
+        return with_entries(new, ())
+    shape = call.served.shape.of(call.route.subresource)
+    found = compared(old, new, shape)
+    if found.changed or found.removed:
+        taken = _asked_for(found.changed, sent, new, shape)
+        entries = after_update(entries, updater(call), found, taken, timestamp(now))
+    if entries is entries_of(new["metadata"]):
+        return new
+    return with_entries(new, entries)
+
+
+def _asked_for(changed: FieldSet, sent: JsonObject, new: JsonObject, shape: FieldMap) -> FieldSet:
+    """What changed and stands in what was sent. Parts that are stored as they were sent need no
+    second look."""
+    altered = {
+        step: node for step, node in changed.items() if sent.get(step[2:]) != new.get(step[2:])
+    }
+    if not altered:
+        return changed
+    rest = {step: node for step, node in changed.items() if step not in altered}
+    return {**rest, **present(altered, sent, shape)}
+
+
+def _starting_entries(call: Call, old: JsonObject, sent: JsonObject) -> Entries:
+    """Those of the object, unless the caller rewrites them; a subresource cannot."""
+    entries = entries_of(old["metadata"])
+    claimed = sent["metadata"].get("managedFields")
+    if claimed is None or call.route.subresource or claimed == entries:
+        return entries
+    if is_reset(claimed):
+        return []
+    if found := list(claim_problems(claimed)):
+        raise invalid(call.kind, call.route.name, found)
+    return read_claims(claimed)

@@ -1,0 +1,111 @@
+"""An applied configuration put into an object, and fields taken out of one, by shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.apply.field_set import SELF, FieldSet, is_member
+from datum_compute.server.apply.field_shape import (
+    LEAF,
+    LISTS,
+    FieldMap,
+    KeyedList,
+    Shape,
+    ValueSet,
+    items_by_step,
+)
+from datum_compute.server.encoding.body import same
+
+
+def merged(live: Any, applied: Any, shape: Shape | None) -> Any:
+    """What is applied wins; what it does not speak of stays."""
+    if isinstance(shape, FieldMap) and isinstance(live, dict) and isinstance(applied, dict):
+        return _merged_map(live, applied, shape)
+    if isinstance(shape, LISTS):
+        return live if same(live, applied) else _merged_list(live, applied, shape)
+    return applied
+
+
+def without(value: Any, fields: FieldSet, shape: Shape | None) -> Any:
+    """``value`` less the members of ``fields`` and all that is in them. What is empty because of
+    that goes too; None when nothing is left."""
+    if isinstance(shape, FieldMap) and isinstance(value, dict):
+        return _map_without(value, fields, shape)
+    if isinstance(shape, LISTS) and isinstance(value, list):
+        return _list_without(value, fields, shape)
+    return value
+
+
+def merged_order(live: Sequence[str], applied: Sequence[str]) -> list[str]:
+    """What is applied comes in its own order, what is only live keeps its place between."""
+    places, known = {step: place for place, step in enumerate(applied)}, set(live)
+    shared = iter([step for step in applied if step in known])
+    next_shared = next(shared, None)
+    taken = 0  # so many of the applied are in the result
+    result: list[str] = []
+    for step in live:
+        if step not in places:
+            result.append(step)
+        elif step == next_shared:
+            end = places[step] + 1
+            result += applied[taken:end]
+            taken, next_shared = end, next(shared, None)
+    result += applied[taken:]
+    return result
+
+
+def _merged_map(live: JsonObject, applied: JsonObject, shape: FieldMap) -> JsonObject:
+    result, named = dict(live), shape.named
+    for name, value in applied.items():
+        if value is None and name in named:
+            continue  # null says nothing about a known field
+        child = named.get(name, shape.other)
+        as_it_is = child is LEAF or name not in live
+        result[name] = value if as_it_is else merged(live[name], value, child)
+    return result
+
+
+def _merged_list(live: Any, applied: Any, shape: KeyedList | ValueSet) -> Any:
+    before = items_by_step(shape, live) if isinstance(live, list) else None
+    after = items_by_step(shape, applied) if isinstance(applied, list) else None
+    if before is None or after is None:
+        return applied
+    inner = shape.item if isinstance(shape, KeyedList) else None
+    return [
+        merged(before[step], after[step], inner)
+        if step in before and step in after
+        else (after if step in after else before)[step]
+        for step in merged_order(list(before), list(after))
+    ]
+
+
+def _map_without(value: JsonObject, fields: FieldSet, shape: FieldMap) -> JsonObject | None:
+    result = dict(value)
+    for step, node in fields.items():
+        name = step[2:]
+        if step == SELF or name not in result:
+            continue
+        rest = None if is_member(node) else without(result[name], node, shape.child(name))
+        if rest is None:
+            del result[name]
+        else:
+            result[name] = rest
+    return result or None
+
+
+def _list_without(
+    value: list[Any], fields: FieldSet, shape: KeyedList | ValueSet
+) -> list[Any] | None:
+    items = items_by_step(shape, value)
+    if items is None:
+        return value
+    inner = shape.item if isinstance(shape, KeyedList) else None
+    result = []
+    for step, item in items.items():
+        node = fields.get(step)
+        rest = item if node is None else None if is_member(node) else without(item, node, inner)
+        if rest is not None:
+            result.append(rest)
+    return result or None

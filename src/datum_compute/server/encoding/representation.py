@@ -1,0 +1,366 @@
+"""The forms in which objects are shown: as they are, as metadata only, or as rows of a table.
+
+The Accept header chooses. Errors and deletion results stay Status objects in every form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import msgspec
+
+from datum_compute.api.http import JSON
+from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.api.meta.json_path import value_at
+from datum_compute.api.meta.objects import Column, KindInfo
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.schema.report import copy_beginning
+from datum_compute.server.encoding.list_body import ListBody, joined_list, list_body
+from datum_compute.server.encoding.request_options import MediaType, choice, preferred
+from datum_compute.server.encoding.responses import shortened
+from datum_compute.server.routing import Call
+
+# --- Objects reduced to their metadata, for clients that only track names, labels and owners
+
+
+META_VERSION = "meta.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class PartialForm:
+    def single(self, body: bytes) -> bytes:
+        return encode(partial_object(decode(body)))
+
+    @property
+    def is_verbatim(self) -> bool:
+        return False
+
+    def item(self, body: bytes) -> bytes:
+        return self.single(body)
+
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
+        head = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": META_VERSION,
+            "metadata": metadata,
+        }
+        return list_body(head, items)
+
+    def event(self, body: bytes, *, first: bool) -> bytes:
+        return self.single(body)
+
+    def bookmark(self, metadata: JsonObject) -> bytes:
+        return encode(partial_object({"metadata": metadata}))
+
+    @property
+    def form_key(self) -> Hashable:
+        return "metadata"
+
+    def event_variant(self, *, first: bool) -> Hashable:
+        return None
+
+
+def partial_object(obj: Any) -> JsonObject:
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": META_VERSION,
+        "metadata": obj["metadata"],
+    }
+
+
+# --- Values of printer columns, and ages as people read them
+# Of several paths, separated by commas, the first that leads somewhere counts.
+
+
+CELL_LENGTH_MAX = 1024  # characters; a row repeats a value once for each column that shows it
+_TIMESTAMP_LENGTH_MAX = 64
+
+
+def first_at(obj: Any, paths: str) -> Any:
+    """The value at the first of several paths that leads to one."""
+    found = (value_at(obj, path) for path in paths.split(","))
+    return next((value for value in found if value not in (None, "")), None)
+
+
+def text_at(obj: Any, paths: str) -> str:
+    """The value as a selector compares it."""
+    match first_at(obj, paths):
+        case None:
+            return ""
+        case bool() as value:
+            return "true" if value else "false"
+        case value:
+            return str(value)
+
+
+def cell(obj: Any, column: Column, now: float) -> Any:
+    """What a column shows of an object."""
+    match column.type:
+        case "count":
+            return sum(len(value_at(obj, path) or ()) for path in column.path.split(","))
+        case "date":
+            return age(first_at(obj, column.path), now)
+        case "reference" | "object":
+            found = first_at(obj, column.path) or {}
+            kind: str = found.get("kind", "")
+            shown_kind = kind.lower() if column.type == "object" else kind
+            return f"{shown_kind}/{found.get('name', '')}"
+        case _:
+            return _render_cell(first_at(obj, column.path))
+
+
+def _render_cell(value: Any) -> Any:
+    """Return a number or a boolean as it is, anything else as text of limited length."""
+    if isinstance(value, dict | list):
+        value = encode(copy_beginning(value, CELL_LENGTH_MAX)).decode()
+    return shortened(value, CELL_LENGTH_MAX) if isinstance(value, str) else value
+
+
+def age(created: Any, now: float) -> str:
+    """How long ago a timestamp was, in at most two units."""
+    if not isinstance(created, str):
+        return "<unknown>"
+    if len(created) > _TIMESTAMP_LENGTH_MAX:
+        return "<invalid>"
+    try:
+        seconds = int(now - parse_timestamp(created))
+    except ValueError:
+        return "<invalid>"
+    return duration(max(seconds, 0))
+
+
+def duration(seconds: int) -> str:
+    """Finer while it is short, coarser when it is long."""
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return _two(minutes, "m", seconds % 60, "s")
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 2 * 365:
+        return f"{days}d"
+    if days < 8 * 365:
+        return _two(days // 365, "y", days % 365, "d")
+    return f"{days // 365}y"
+
+
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+
+
+# --- Objects as rows of a table: what ``kubectl get`` prints
+# Columns come from the kind. Dates are shown as ages, missing values are null, and a kind without
+# columns gets its age.
+
+
+# A date is sent as the age it will be printed as, so for readers it is text.
+_SHOWN_TYPES = {"date": "string", "count": "integer", "reference": "string", "object": "string"}
+_ROWS = "rows"
+INCLUDE = ("Metadata", "Object", "None")
+_AGE = Column("Age", ".metadata.creationTimestamp", "date", description="How long it exists")
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    kind: KindInfo[Any]
+    include: str
+    clock: Callable[[], float]
+
+    def single(self, body: bytes) -> bytes:
+        obj = decode(body)
+        return self._table({"resourceVersion": _version(obj)}, [encode(self._row(obj))], first=True)
+
+    @property
+    def is_verbatim(self) -> bool:
+        return False
+
+    def item(self, body: bytes) -> bytes:
+        return encode(self._row(decode(body)))
+
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
+        return list_body(self._head(metadata, first=True), items, field=_ROWS)
+
+    def event(self, body: bytes, *, first: bool) -> bytes:
+        obj = decode(body)
+        row = encode(self._row(obj))
+        return self._table({"resourceVersion": _version(obj)}, [row], first=first)
+
+    def bookmark(self, metadata: JsonObject) -> bytes:
+        return self._table(metadata, [], first=False)
+
+    @property
+    def form_key(self) -> Hashable:
+        return ("table", self.include, self.kind.api_version, self.kind.kind, _columns(self.kind))
+
+    def event_variant(self, *, first: bool) -> Hashable:
+        return (first, int(self.clock()))  # ages are shown in seconds
+
+    def _table(self, metadata: JsonObject, rows: list[bytes], *, first: bool) -> bytes:
+        return joined_list(self._head(metadata, first=first), rows, _ROWS)
+
+    def _head(self, metadata: JsonObject, *, first: bool) -> JsonObject:
+        """Later events of a watch do not repeat the definitions."""
+        definitions = [_name_definition(), *map(_definition, _columns(self.kind))] if first else []
+        return {
+            "kind": "Table",
+            "apiVersion": META_VERSION,
+            "metadata": metadata,
+            "columnDefinitions": definitions,
+        }
+
+    def _row(self, obj: JsonObject) -> JsonObject:
+        cells = [obj["metadata"]["name"], *(self._cell(obj, c) for c in _columns(self.kind))]
+        match self.include:
+            case "None":
+                return {"cells": cells}
+            case "Object":
+                return {"cells": cells, "object": obj}
+            case _:
+                return {"cells": cells, "object": partial_object(obj)}
+
+    def _cell(self, obj: JsonObject, column: Column) -> Any:
+        return cell(obj, column, self.clock())
+
+
+def _columns(kind: KindInfo[Any]) -> tuple[Column, ...]:
+    return kind.columns or (_AGE,)
+
+
+def _definition(column: Column) -> JsonObject:
+    return {
+        "name": column.name,
+        "type": _SHOWN_TYPES.get(column.type, column.type),
+        "format": "",
+        "description": column.description,
+        "priority": 1 if column.wide else 0,
+    }
+
+
+def _name_definition() -> JsonObject:
+    text = "Name of the object, unique for its kind in its namespace"
+    return {"name": "Name", "type": "string", "format": "name", "description": text, "priority": 0}
+
+
+def _version(obj: JsonObject) -> str:
+    version: str = obj["metadata"].get("resourceVersion", "")
+    return version
+
+
+# --- representation
+
+
+_META = "meta.k8s.io"
+_TABLE = MediaType(JSON, "Table", _META, "v1")
+_PARTIAL = MediaType(JSON, "PartialObjectMetadata", _META, "v1")
+_PARTIAL_LIST = MediaType(JSON, "PartialObjectMetadataList", _META, "v1")
+
+
+class Representation(Protocol):
+    """Bytes of stored objects in, bytes for the wire out."""
+
+    def single(self, body: bytes) -> bytes: ...
+
+    @property
+    def is_verbatim(self) -> bool:
+        """True if ``item`` returns its argument unchanged."""
+        ...
+
+    def item(self, body: bytes) -> bytes:
+        """Return one object in the form that ``listed`` takes."""
+        ...
+
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
+        """Return the list body of results of ``item``."""
+        ...
+
+    def event(self, body: bytes, *, first: bool) -> bytes:
+        """The object of a watch event; ``first`` for one of which readers know no form yet."""
+        ...
+
+    def bookmark(self, metadata: JsonObject) -> bytes: ...
+
+    @property
+    def form_key(self) -> Hashable:
+        """A key that is equal for representations that encode objects in the same way."""
+        ...
+
+    def event_variant(self, *, first: bool) -> Hashable:
+        """Return other inputs of ``event``, such as the time. Equal inputs give equal results."""
+        ...
+
+
+class PlainForm(msgspec.Struct, frozen=True):
+    """Stored bytes are wire bytes: nothing is decoded."""
+
+    kind: KindInfo[Any]
+
+    def single(self, body: bytes) -> bytes:
+        return body
+
+    @property
+    def is_verbatim(self) -> bool:
+        return not self.kind.built_in
+
+    def item(self, body: bytes) -> bytes:
+        if not self.kind.built_in:
+            return body
+        types = self._types()
+        return body if body.startswith(types) else _types_first(body, types)
+
+    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
+        head = {
+            "apiVersion": self.kind.api_version,
+            "kind": self.kind.list_kind,
+            "metadata": metadata,
+        }
+        # Items of built-in lists omit apiVersion and kind, as in kube-apiserver.
+        return list_body(head, items, omitted_prefix=self._types() if self.kind.built_in else b"")
+
+    def _types(self) -> bytes:
+        return encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind})[:-1] + b","
+
+    def event(self, body: bytes, *, first: bool) -> bytes:
+        return body
+
+    def bookmark(self, metadata: JsonObject) -> bytes:
+        kind = self.kind
+        return encode({"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata})
+
+    @property
+    def form_key(self) -> Hashable:
+        return "plain"
+
+    def event_variant(self, *, first: bool) -> Hashable:
+        return None
+
+
+def _types_first(body: bytes, types: bytes) -> bytes:
+    obj = decode(body)
+    rest = {name: obj[name] for name in obj if name not in ("apiVersion", "kind")}
+    return types + encode(rest)[1:]
+
+
+@lru_cache(maxsize=256)  # ``preferred`` raises for a long header, which is then not cached
+def _asked_for(accept: str) -> MediaType:
+    return preferred(accept, (_TABLE, _PARTIAL, _PARTIAL_LIST))
+
+
+def representation_of(call: Call, clock: Callable[[], float]) -> Representation:
+    """The form the caller asked for; raises NotAcceptable before anything has been done."""
+    media = _asked_for(call.request.headers.get("accept", ""))
+    if not media.form:
+        return PlainForm(call.kind)
+    if media == _TABLE:
+        include = choice(call.query, "includeObject", INCLUDE) or "Metadata"
+        return TableForm(call.kind, include, clock)
+    return PartialForm()

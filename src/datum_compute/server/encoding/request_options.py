@@ -1,0 +1,284 @@
+"""Accept and Content-Type headers. Answers are JSON; a missing Content-Type means JSON too, and no
+Content-Encoding is supported.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from datum_compute.api.errors import BadRequest, Cause, Invalid, NotAcceptable, UnsupportedMediaType
+from datum_compute.api.http import JSON
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.server.encoding.responses import shortened
+
+# Parsed headers are cached, so their size is limited. The longest header of kubectl has about 200
+# characters.
+ACCEPT_LENGTH_MAX, ACCEPTED_TYPES_MAX = 4096, 64
+_PLAIN = ("", "identity")
+_ANY = ("*/*", "application/*", JSON)
+
+
+class MediaType(msgspec.Struct, frozen=True):
+    """A type and the parameters that say in which form an object is wanted."""
+
+    name: str
+    form: str = ""  # as=
+    group: str = ""  # g=
+    version: str = ""  # v=
+
+    @property
+    def is_plain_json(self) -> bool:
+        return self.name in _ANY and not self.form
+
+
+def accepted(header: str) -> tuple[MediaType, ...]:
+    """The types of an Accept header, the most wanted first; no header means any. 406 for a header
+    that is too long."""
+    if len(header) > ACCEPT_LENGTH_MAX or header.count(",") >= ACCEPTED_TYPES_MAX:
+        raise NotAcceptable(
+            f"the header Accept must have at most {ACCEPT_LENGTH_MAX} characters and "
+            f"{ACCEPTED_TYPES_MAX} media types"
+        )
+    return _parse_accept(header)
+
+
+@lru_cache(maxsize=256)  # clients repeat the same few headers
+def _parse_accept(header: str) -> tuple[MediaType, ...]:
+    weighted = [_parsed(part) for part in header.split(",") if part.strip()]
+    weighted.sort(key=lambda found: -found[0])  # stable: equal weights keep their order
+    return tuple(media for weight, media in weighted if weight > 0) or (MediaType("*/*"),)
+
+
+def preferred(header: str, forms: Sequence[MediaType]) -> MediaType:
+    """The first wanted type that is plain JSON or one of ``forms``; 406 when there is none."""
+    for media in accepted(header):
+        if media.is_plain_json:
+            return MediaType(JSON)
+        if media in forms:
+            return media
+    raise NotAcceptable(
+        f"only the following media types are accepted: {', '.join(_shown(f) for f in forms)}"
+        if forms
+        else f"only the following media types are accepted: {JSON}"
+    )
+
+
+def content_type(headers: Mapping[str, str]) -> str:
+    """The type of the body in lower case, without parameters; 415 for a body that is encoded: what
+    is not unpacked must not be read as if it were plain."""
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding not in _PLAIN:
+        raise UnsupportedMediaType(
+            f"the body of the request has the content encoding {encoding[:64]!a}, which is not "
+            "supported; send it as it is, without Content-Encoding"
+        )
+    return headers.get("content-type", "").partition(";")[0].strip().lower() or JSON
+
+
+def unsupported(found: str, supported: Sequence[str]) -> UnsupportedMediaType:
+    listed = ", ".join(supported)
+    return UnsupportedMediaType(
+        f"the body of the request was in an unknown format ({found}) - accepted media types "
+        f"include: {listed}"
+    )
+
+
+def _parsed(part: str) -> tuple[float, MediaType]:
+    name, *parameters = part.split(";")
+    pairs = dict(_pair(p) for p in parameters)
+    media = MediaType(
+        name.strip().lower(), pairs.get("as", ""), pairs.get("g", ""), pairs.get("v", "")
+    )
+    return _weight(pairs.get("q", "1")), media
+
+
+def _pair(parameter: str) -> tuple[str, str]:
+    name, _, value = parameter.partition("=")
+    return name.strip().lower(), value.strip().strip('"')
+
+
+def _weight(text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        return 1.0
+    return weight if 0 <= weight <= 1 else 1.0  # also catches nan
+
+
+def _shown(media: MediaType) -> str:
+    return f"{media.name};as={media.form};v={media.version};g={media.group}, {JSON}"
+
+
+# --- Query parameters: flags, numbers and the choices they carry. What is odd is refused, with 400
+# for what cannot be read and 422 for what Kubernetes calls invalid.
+
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+def flag(query: Mapping[str, str], name: str) -> bool:
+    """Present means true, even without a value; only 0 and false are false."""
+    return name in query and query[name].lower() not in ("0", "false")
+
+
+def number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise BadRequest(f'{name}: Invalid value: "{shortened(text)}": must be a whole number')
+    return int(text)
+
+
+def dry_run(query: Mapping[str, str]) -> bool:
+    return is_dry_run(query.get("dryRun", ""))
+
+
+def is_dry_run(value: str) -> bool:
+    if value not in ("", "All"):
+        raise _unsupported("dryRun", value, ("All",))
+    return value == "All"
+
+
+def choice(query: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    """One of ``allowed``, or the empty string when the parameter is not given."""
+    value = query.get(name, "")
+    if value and value not in allowed:
+        raise _unsupported(name, value, allowed)
+    return value
+
+
+def _unsupported(name: str, value: str, allowed: tuple[str, ...]) -> Invalid:
+    listed = ", ".join(f'"{a}"' for a in allowed)
+    why = f'Unsupported value: "{shortened(value)}": supported values: {listed}'
+    return Invalid(f"{name}: {why}", causes=[Cause(name, "FieldValueNotSupported", why)])
+
+
+# --- The fieldValidation parameter: how the server treats unknown and duplicate fields
+# Unknown fields are dropped. Strict rejects the request; Warn (the default) adds a Warning header.
+# Duplicates need a second parse of the body, so they are checked only if the request sets Strict or
+# Warn.
+
+
+STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
+FIELDS_MAX = 100  # unknown or duplicate fields that a message names
+_WARNINGS_BYTES_MAX = 4096
+_WARNING_CHARS_MAX = 1024
+
+
+class FieldValidation(msgspec.Struct, frozen=True):
+    mode: str
+    duplicates: tuple[str, ...]
+
+    def enforce(
+        self, kind: KindInfo[Any], unknown: Sequence[str], warnings: Sequence[str] = ()
+    ) -> dict[str, str]:
+        """Return the Warning header, if there are warnings. Raises BadRequest in Strict mode."""
+        if not unknown and not warnings and not self.duplicates:
+            return {}
+        if self.mode == IGNORE:
+            return {"warning": warning_header(warnings)} if warnings else {}
+        found = [f'unknown field "{shortened(field)}"' for field in unknown[:FIELDS_MAX]]
+        found += [f'duplicate field "{shortened(field)}"' for field in self.duplicates]
+        if len(unknown) > FIELDS_MAX:
+            found.append(f"{len(unknown) - FIELDS_MAX} more unknown fields")
+        if found and self.mode == STRICT:
+            raise BadRequest(
+                f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: '
+                f"strict decoding error: {', '.join(found)}"
+            )
+        found += warnings
+        return {"warning": warning_header(found)} if found else {}
+
+
+def field_validation(query: Mapping[str, str], body: bytes) -> FieldValidation:
+    mode = choice(query, "fieldValidation", (STRICT, WARN, IGNORE))
+    duplicates = tuple(duplicate_fields(body)) if mode in (STRICT, WARN) else ()
+    return FieldValidation(mode or WARN, duplicates)
+
+
+class _ObjectWithDuplicates(dict[str, Any]):
+    """A JSON object with duplicate keys."""
+
+    duplicate_names: tuple[str, ...] = ()
+
+
+# A field inside an object: the path of the object, and the name of the field.
+_Path = tuple["_Path", str] | None
+
+
+def duplicate_fields(body: bytes) -> Iterator[str]:
+    """Yield the paths of duplicate keys, at most ``FIELDS_MAX``. Other formats than JSON have
+    none: the YAML parser rejects duplicate keys."""
+    found: list[_ObjectWithDuplicates] = []
+
+    def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        plain = dict(pairs)
+        if len(plain) == len(pairs) or len(found) >= FIELDS_MAX:
+            return plain
+        doubled = _ObjectWithDuplicates(plain)
+        doubled.duplicate_names = _duplicate_names(pairs)
+        found.append(doubled)
+        return doubled
+
+    try:
+        value = json.loads(body, object_pairs_hook=read_object)
+    except (ValueError, RecursionError):
+        return
+    if found:
+        yield from islice(_duplicate_paths(value), FIELDS_MAX)
+
+
+def _duplicate_names(pairs: list[tuple[str, Any]]) -> tuple[str, ...]:
+    seen: set[str] = set()
+    doubled: dict[str, None] = {}
+    for name, _ in pairs:
+        if name in seen:
+            doubled[name] = None
+        seen.add(name)
+    return tuple(doubled)
+
+
+def _duplicate_paths(value: Any) -> Iterator[str]:
+    """Yield the paths of duplicate keys. Only reported paths are joined: otherwise a long key would
+    be copied for each field below it."""
+    stack: list[tuple[Any, _Path]] = [(value, None)]
+    while stack:
+        inside, path = stack.pop()
+        if isinstance(inside, _ObjectWithDuplicates):
+            yield from (_format_path((path, name)) for name in inside.duplicate_names)
+        if isinstance(inside, dict):
+            steps: list[tuple[str, Any]] = list(inside.items())
+        else:
+            steps = [(f"[{index}]", item) for index, item in enumerate(inside)]
+        nested = [(item, (path, step)) for step, item in steps if isinstance(item, dict | list)]
+        stack += reversed(nested)
+
+
+def _format_path(path: _Path) -> str:
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        steps.append(shortened(step))
+    return "".join(s if s.startswith("[") else f".{s}" for s in reversed(steps)).removeprefix(".")
+
+
+def warning_header(texts: Sequence[str]) -> str:
+    """Return one Warning header for all texts. Characters other than printable ASCII are replaced,
+    because field names come from the client."""
+    result = ""
+    for text in texts:
+        clean = "".join(c if " " <= c <= "~" else "?" for c in shortened(text, _WARNING_CHARS_MAX))
+        escaped = clean.replace("\\", "\\\\").replace('"', '\\"')
+        more = f'{", " if result else ""}299 - "{escaped}"'
+        if len(result) + len(more) > _WARNINGS_BYTES_MAX:
+            break
+        result += more
+    return result

@@ -1,0 +1,329 @@
+"""Requests out of the bytes of one connection, by httptools.
+
+A request is there when all of it is: head and body, within their limits. The first thing that is
+wrong becomes ``refusal``; nothing after it is read any more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
+from urllib.parse import parse_qsl, unquote
+
+import httptools
+import msgspec
+
+from datum_compute.api.errors import (
+    ApiError,
+    BadRequest,
+    RequestEntityTooLarge,
+    RequestHeaderFieldsTooLarge,
+    UnsupportedFeature,
+)
+from datum_compute.api.http import Peer, Request
+from datum_compute.server.access.impersonation import SEPARATOR
+
+# --- The head of a request as values: path, query, headers. What is odd is refused with 400
+
+
+HEAD_BYTES_MAX = 64 * 1024
+HEADERS_MAX = 250
+QUERY_FIELDS_MAX = 100
+_NOT_IN_HOST = re.compile(r"[^!-~]|[/?#@\\\\<>\"{}|^`,]")
+_SINGLE = frozenset({"authorization", "content-type", "content-length", "host", "impersonate-user"})
+
+RawHeaders = list[tuple[bytes, bytes]]
+Target = tuple[str, dict[str, str]]  # path and query
+
+
+def count_header_bytes(raw: RawHeaders) -> int:
+    """Return the size of the headers. Raise if it is above the limit."""
+    size = sum([len(name) + len(value) for name, value in raw])
+    if size > HEAD_BYTES_MAX:
+        raise head_too_large()
+    return size
+
+
+def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Values of a repeated header are joined; one that may stand only once is refused, since two
+    readers of the request could take different ones for the truth."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        if name not in headers:
+            headers[name] = value
+            continue
+        if name in _SINGLE:
+            raise BadRequest(f"the header {name} was sent more than once")
+        separator = SEPARATOR if name.startswith("impersonate-") else ", "
+        headers[name] = f"{headers[name]}{separator}{value}"
+    return headers
+
+
+def check_framing(version: str, headers: Mapping[str, str]) -> None:
+    """Reject a head that a proxy could parse as a different request (request smuggling).
+
+    The parser itself rejects ambiguous Content-Length, line ends and folded headers.
+    """
+    host = headers.get("host")
+    if host is None:
+        if version == "1.1":
+            raise BadRequest("the header Host is missing; HTTP/1.1 requires it")
+    elif _NOT_IN_HOST.search(host):
+        raise BadRequest("the header Host is invalid; send host or host:port")
+    encoding = headers.get("transfer-encoding")
+    if encoding is None:
+        return
+    if version == "1.0":
+        raise BadRequest(
+            "the header Transfer-Encoding is not allowed in HTTP/1.0; send Content-Length"
+        )
+    if encoding.strip(" \t").lower() != "chunked":
+        raise UnsupportedFeature(
+            "the transfer encoding is not supported; send Transfer-Encoding: chunked"
+        )
+
+
+def target_of(url: bytes) -> Target:
+    """Path and query of a request line; percent signs of the path are decoded once."""
+    if len(url) > HEAD_BYTES_MAX:
+        raise head_too_large()
+    if not url.startswith(b"/") or b"#" in url:
+        url = _path_and_query(url)
+    raw_path, _, raw_query = url.partition(b"?")
+    try:
+        path = raw_path.decode("ascii")
+    except UnicodeDecodeError as error:
+        raise BadRequest("the path is not ASCII; encode other characters with %") from error
+    return unquote(path) if "%" in path else path, query_of(raw_query)
+
+
+def head_too_large() -> RequestHeaderFieldsTooLarge:
+    return RequestHeaderFieldsTooLarge(f"the headers are larger than {HEAD_BYTES_MAX} bytes")
+
+
+def too_many_headers() -> RequestHeaderFieldsTooLarge:
+    return RequestHeaderFieldsTooLarge(
+        f"the request has more than {HEADERS_MAX} headers; send fewer"
+    )
+
+
+def query_of(raw: bytes) -> dict[str, str]:
+    """The first value of every parameter; one without a value is there all the same."""
+    if not raw:
+        return {}
+    try:
+        pairs = parse_qsl(
+            raw.decode("latin-1"),
+            keep_blank_values=True,
+            errors="replace",
+            max_num_fields=QUERY_FIELDS_MAX,
+        )
+    except ValueError as error:
+        raise BadRequest(f"the query has more than {QUERY_FIELDS_MAX} fields") from error
+    query: dict[str, str] = {}
+    for name, value in pairs:
+        query.setdefault(name, value)
+    return query
+
+
+def _path_and_query(url: bytes) -> bytes:
+    """Of a whole URL, or of one with a fragment; proxies and odd clients send those."""
+    try:
+        parsed = httptools.parse_url(url)
+    except httptools.HttpParserError as error:
+        raise BadRequest("the URL of the request cannot be read") from error
+    path: bytes = parsed.path or b"/"
+    return path + b"?" + parsed.query if parsed.query else path
+
+
+# --- reader
+
+
+BODY_BYTES_MAX = 3 * 1024 * 1024
+# With the frames around its chunks, and what follows the last one.
+_FRAMED_BODY_BYTES_MAX = 8 * BODY_BYTES_MAX
+# An idle connection keeps the URL and the headers of its last request up to this size each.
+_CACHED_BYTES_MAX = 4 * 1024
+_VERSIONS = ("1.0", "1.1")
+
+
+class Stage(Enum):
+    """How far the request has come that is arriving now."""
+
+    NOTHING = auto()
+    HEAD = auto()
+    BODY = auto()
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """A whole request. ``plain`` is one of HTTP/1.0: its client knows no chunks."""
+
+    request: Request
+    closes: bool
+    plain: bool
+
+
+class RequestReader:
+    def __init__(self, certificate_pem: str, peer: Peer | None = None) -> None:
+        self.arrived: deque[Arrived] = deque()
+        self.refusal: ApiError | None = None
+        self.stage = Stage.NOTHING
+        self.wants_continue = False
+        self.upgrade = False
+        self.rest = b""  # what came after a request that asks to leave HTTP
+        self._certificate_pem = certificate_pem
+        self._peer = peer
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._url = b""
+        self._raw_headers: RawHeaders = []
+        self._version = ""
+        self._message_bytes = 0
+        self._body: bytes | bytearray = b""
+        # Clients often repeat the URL or the headers of their last request: parse them once.
+        self._last_url: bytes | None = None
+        self._target: Target = ("", {})
+        self._last_headers: RawHeaders | None = None
+        self._headers: dict[str, str] = {}
+        self._header_bytes = 0
+
+    def close(self) -> None:
+        """Stop reading, drop unanswered requests, and break the reference cycles of parser, reader,
+        requests and connection."""
+        self._parser = self._peer = None
+        self.arrived.clear()
+
+    def feed(self, data: bytes) -> None:
+        if self.upgrade:
+            self.rest += data
+            return
+        if self.refusal is not None or self._parser is None:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as switched:
+            self._note_upgrade(data[switched.args[0] :])
+        except httptools.HttpParserError as error:
+            self._refuse(BadRequest(f"this is not a valid HTTP/1.1 request: {error}"))
+        if self.stage is not Stage.NOTHING:
+            self._count(len(data))
+
+    # --- called by the parser
+
+    def on_message_begin(self) -> None:
+        self.stage = Stage.HEAD
+        self.wants_continue = False
+        self._url, self._raw_headers = b"", []
+        self._body, self._message_bytes = b"", 0
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.stage is not Stage.HEAD:
+            return  # trailers of a chunked body are ignored
+        if len(self._raw_headers) < HEADERS_MAX:
+            self._raw_headers.append((name, value))
+        else:
+            self._refuse(too_many_headers())
+
+    def on_headers_complete(self) -> None:
+        self.stage = Stage.BODY
+        if self.refusal is not None:
+            return
+        try:
+            self._read_head()
+        except ApiError as error:
+            self._refuse(error)
+
+    def on_body(self, part: bytes) -> None:
+        if self.refusal is not None:
+            return
+        if len(self._body) + len(part) > BODY_BYTES_MAX:
+            self._refuse(_too_large())
+        elif not self._body:
+            self._body = part
+        else:  # grows in place: a body of a million small chunks takes no more than its size
+            self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
+            self._body += part
+
+    def on_message_complete(self) -> None:
+        self.stage = Stage.NOTHING
+        self.wants_continue = False
+        if self.refusal is not None:
+            return
+        parser = self._parser
+        assert parser is not None
+        path, query = self._target
+        request = Request(
+            parser.get_method().decode("ascii"),
+            path,
+            query,
+            self._headers,
+            bytes(self._body),
+            self._certificate_pem,
+            self._peer,
+        )
+        plain = self._version == "1.0"
+        closes = plain or not parser.should_keep_alive()
+        self.arrived.append(Arrived(request, closes, plain))
+        self._drop_large_parts()
+
+    # --- inside
+
+    def _drop_large_parts(self) -> None:
+        """Free what an idle connection, or one with an open watch, does not need."""
+        self._body, self._url, self._raw_headers = b"", b"", []
+        if self._last_url is not None and len(self._last_url) > _CACHED_BYTES_MAX:
+            self._last_url, self._target = None, ("", {})
+        if self._header_bytes > _CACHED_BYTES_MAX:
+            self._last_headers, self._headers, self._header_bytes = None, {}, 0
+
+    def _read_head(self) -> None:
+        assert self._parser is not None
+        version, last_version = self._parser.get_http_version(), self._version
+        self._version = version
+        if version not in _VERSIONS:
+            raise BadRequest("this server speaks HTTP/1.1")
+        url, raw = self._url, self._raw_headers
+        if url != self._last_url:
+            self._target, self._last_url = target_of(url), url
+        if raw != self._last_headers:
+            self._header_bytes = count_header_bytes(raw)
+            self._headers = headers_of(raw)
+            check_framing(version, self._headers)
+            self._last_headers = raw
+        elif version != last_version:
+            check_framing(version, self._headers)
+        headers = self._headers
+        if int(headers.get("content-length", 0)) > BODY_BYTES_MAX:  # the parser knows it is one
+            raise _too_large()
+        self.wants_continue = headers.get("expect", "").lower() == "100-continue"
+
+    def _note_upgrade(self, rest: bytes) -> None:
+        """What follows is no HTTP: the answer is the last one, unless it agrees to that."""
+        self.upgrade = True
+        self.rest += rest
+        if self.refusal is None and self.arrived:
+            last = self.arrived.pop()
+            self.arrived.append(Arrived(last.request, True, last.plain))
+
+    def _refuse(self, error: ApiError) -> None:
+        if self.refusal is None:
+            self.refusal = error
+            self._body = b""
+
+    def _count(self, more: int) -> None:
+        """A message that does not end must end somewhere. The first piece may hold the end of
+        another message; a piece is bounded."""
+        self._message_bytes += more
+        if self.stage is Stage.HEAD and self._message_bytes > 2 * HEAD_BYTES_MAX:
+            self._refuse(head_too_large())
+        if self._message_bytes > _FRAMED_BODY_BYTES_MAX:
+            self._refuse(_too_large())
+
+
+def _too_large() -> RequestEntityTooLarge:
+    return RequestEntityTooLarge(f"Request entity too large: limit is {BODY_BYTES_MAX}")

@@ -1,0 +1,109 @@
+"""Admission that must know more than the object, answered from the store: nothing is awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from datum_compute.admission.context_rules import (
+    READING,
+    REMOVING,
+    judged,
+    objections,
+    questions_before,
+    questions_of,
+)
+from datum_compute.admission.findings import invalid
+from datum_compute.admission.questions import Answers, Listing, May, Question, Removal, Write
+from datum_compute.api.meta.codec import JsonObject, decode
+from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.planes import PLATFORM, PlaneName
+from datum_compute.server.access.attributes import Attributes
+from datum_compute.server.context import Ports
+from datum_compute.server.routing import Call
+from datum_compute.server.verbs.prepare import Proposal
+from datum_compute.store.store import Store
+
+_CACHED_BYTES_MAX = 16 * 1024  # of one object
+
+
+class StoreLookups(msgspec.Struct, frozen=True):
+    """Answers for one call: what its plane holds, and what its user may do there."""
+
+    ports: Ports
+    call: Call
+
+    def answers(self, questions: Iterable[Question]) -> Answers:
+        asked = tuple(questions)
+        return Answers(
+            allowed={q: self._may(q) for q in asked if isinstance(q, May)},
+            listed={q: self._listed(q) for q in asked if isinstance(q, Listing)},
+        )
+
+    def _may(self, right: May) -> bool:
+        wanted = Attributes(
+            right.verb, right.group, right.resource, "", right.namespace, right.name
+        )
+        return self.ports.authorizer.allows(self.call.user, self.call.plane, wanted)
+
+    def _listed(self, listing: Listing) -> list[JsonObject]:
+        store = self.ports.store
+        kept: list[JsonObject] = []
+        if listing.catalogue and PLATFORM in store.planes():
+            kept = _objects(store, PLATFORM, listing.kind)
+        return kept or _objects(store, self.call.plane, listing.kind)
+
+
+def with_reading_rules(
+    ports: Ports, call: Call, proposal: Proposal, old: JsonObject | None
+) -> Proposal:
+    """The proposal with what the reading rules found; asked only of what has no fault yet."""
+    if call.kind.resource not in READING or proposal.causes or call.route.subresource:
+        return proposal
+    write = Write(
+        call.kind,
+        call.route.namespace,
+        proposal.obj,
+        old,
+        now_s=ports.clock(),
+        deprecation_grace_s=ports.deprecation_grace_s,
+    )
+    found = judged(write, StoreLookups(ports, call).answers(questions_of(write)))
+    if not found.causes and not found.warnings:
+        return proposal
+    return replace(proposal, causes=found.causes, warnings=found.warnings)
+
+
+def check_removal(ports: Ports, call: Call, old: JsonObject) -> None:
+    """Raise if the object may not go yet."""
+    if call.kind.resource not in REMOVING:
+        return
+    removal = Removal(call.kind, call.route.namespace, old)
+    answers = StoreLookups(ports, call).answers(questions_before(removal))
+    causes = objections(removal, answers)
+    if causes:
+        raise invalid(call.kind, old["metadata"]["name"], causes)
+
+
+def _objects(store: Store, plane: PlaneName, kind: KindInfo[Any]) -> list[JsonObject]:
+    return [
+        decode_cached(record.body) for record in store.snapshot(plane, kind.storage, None).records
+    ]
+
+
+def decode_cached(body: bytes) -> JsonObject:
+    """Decode an object that rules only read, such as an instance type. Cache it for the next write,
+    unless it is large."""
+    return _decode_small(body) if len(body) <= _CACHED_BYTES_MAX else _decode_object(body)
+
+
+def _decode_object(body: bytes) -> JsonObject:
+    found: JsonObject = decode(body)
+    return found
+
+
+_decode_small = lru_cache(maxsize=1024)(_decode_object)

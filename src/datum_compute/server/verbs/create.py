@@ -1,0 +1,164 @@
+"""POST to a collection: a new object, under its own name or a generated one.
+
+Its status is not the business of whoever creates it, as in Kubernetes. Who may write the status as
+well can ask for it to be kept (``withStatus``): a copy is then whole with its first write. An API
+server that does not know of that lets it fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from datum_compute.admission.findings import invalid
+from datum_compute.admission.rules.controller_owned import with_author
+from datum_compute.api.errors import AlreadyExists, BadRequest, Cause
+from datum_compute.api.http import JSON, Response
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.server.access.attributes import attributes_of
+from datum_compute.server.apply.managed_fields import owned_at_creation
+from datum_compute.server.context import Ports
+from datum_compute.server.discovery.resources import Catalogue, is_namespace
+from datum_compute.server.encoding.body import decoded_body
+from datum_compute.server.encoding.representation import representation_of
+from datum_compute.server.encoding.request_options import (
+    FieldValidation,
+    dry_run,
+    field_validation,
+    flag,
+)
+from datum_compute.server.encoding.responses import already_exists
+from datum_compute.server.routing import Call
+from datum_compute.server.verbs import commit, definitions, namespaces
+from datum_compute.server.verbs.admission_lookups import with_reading_rules
+from datum_compute.server.verbs.metadata import Incoming, read_metadata
+from datum_compute.server.verbs.prepare import Identity, created_object, identified
+
+GENERATED_BASE_MAX = 58
+GENERATED_ATTEMPTS = 8
+
+
+class Creation(msgspec.Struct, frozen=True):
+    """A create that has been read and not yet been tried."""
+
+    obj: JsonObject
+    incoming: Incoming
+    validation: FieldValidation
+    dry_run: bool
+    own: Callable[[JsonObject], JsonObject]  # puts the first owner of fields into the new object
+    status: Any = None  # to begin with, of one that comes with it
+
+
+def create(ports: Ports, catalogue: Catalogue, call: Call) -> Awaitable[Response]:
+    body = decoded_body(call.request)
+    validation = field_validation(call.query, call.request.body)
+    creation = creation_of(ports, call, body, validation)
+    return create_object(ports, catalogue, call, creation)
+
+
+async def create_object(
+    ports: Ports, catalogue: Catalogue, call: Call, creation: Creation
+) -> Response:
+    shown = representation_of(call, ports.clock)
+    _check_sent_metadata(call, creation.incoming)
+    name, stored, headers = await _created(ports, catalogue, call, creation)
+    return Response(201, shown.single(stored), JSON, headers, created=name)
+
+
+def check_may_create(ports: Ports, call: Call) -> None:
+    """For requests that were let through as a change and turn out to create."""
+    wanted = attributes_of("create", call.route, call.request.path, {})
+    ports.authorizer.check(call.user, call.plane, wanted)
+
+
+def creation_of(
+    ports: Ports, call: Call, body: JsonObject, validation: FieldValidation
+) -> Creation:
+    """A plain create of what was sent."""
+    obj = identified(call.kind, body)
+    status = _status_to_keep(ports, call, obj)
+    return Creation(
+        obj=obj,
+        incoming=read_metadata(obj),
+        validation=validation,
+        dry_run=dry_run(call.query),
+        own=lambda new: owned_at_creation(call, obj, new, status, ports.clock()),
+        status=status,
+    )
+
+
+def _status_to_keep(ports: Ports, call: Call, obj: JsonObject) -> Any:
+    """None if it is not to be kept; what is no status is refused later, with its field."""
+    status = obj.get("status")
+    if status is None or not call.kind.has_status or not flag(call.query, "withStatus"):
+        return None
+    if is_namespace(call.kind) or definitions.is_definition(call.kind):
+        return None  # the server itself says how those are
+    endpoint = replace(call.route, subresource="status")
+    wanted = attributes_of("patch", endpoint, call.request.path, {})
+    ports.authorizer.check(call.user, call.plane, wanted)
+    return status
+
+
+def _check_sent_metadata(call: Call, incoming: Incoming) -> None:
+    if incoming.version:
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    if incoming.namespace and incoming.namespace != call.route.namespace:
+        raise BadRequest(
+            "the namespace of the provided object does not match the namespace sent on the "
+            f"request ({call.route.namespace or 'none'})"
+        )
+    if not incoming.name and not incoming.fields.get("generateName"):
+        required = "Required value: name or generateName is required"
+        cause = Cause("metadata.name", "FieldValueRequired", required)
+        raise invalid(call.kind, "", [cause])
+
+
+async def _created(
+    ports: Ports, catalogue: Catalogue, call: Call, creation: Creation
+) -> tuple[str, bytes, dict[str, str]]:
+    """Name, stored body and warnings; a generated name that is taken is drawn again."""
+    for left in reversed(range(GENERATED_ATTEMPTS)):
+        name = creation.incoming.name or _generated(ports, creation.incoming)
+        identity = Identity(name, call.route.namespace, ports.new_uid(), ports.clock())
+        try:
+            attempt = partial(_attempt, ports, catalogue, call, creation, identity)
+            return name, *await commit.until_settled(ports, call, name, attempt)
+        except AlreadyExists:
+            if creation.incoming.name or not left:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _attempt(
+    ports: Ports, catalogue: Catalogue, call: Call, creation: Creation, identity: Identity
+) -> tuple[bytes, dict[str, str]]:
+    # From the namespace check to the moment the store has taken the write nothing is awaited.
+    plane, kind, key = call.plane, call.kind, call.key_of(identity.name)
+    if kind.namespaced:
+        namespaces.check_accepts(ports, plane, identity.namespace, kind, identity.name)
+    if ports.own.get(key) is not None:
+        raise already_exists(kind, identity.name)
+    if kind.defined:
+        definitions.check_accepts(ports, plane, kind)
+    proposal = created_object(
+        call.served, creation.obj, creation.incoming, identity, creation.status
+    )
+    proposal = with_reading_rules(ports, call, proposal, None)
+    headers = proposal.accepted(kind, creation.validation)
+    new = proposal.obj
+    if definitions.is_definition(kind):
+        new = definitions.settled(ports, catalogue, new, None)
+    owned = with_author(kind, creation.own(new), None, call.user.name)
+    with ports.creations.counted(plane, identity.namespace, kind.storage):
+        stored = await commit.put(ports, call, key, owned, old=None, dry_run=creation.dry_run)
+    return stored, headers
+
+
+def _generated(ports: Ports, incoming: Incoming) -> str:
+    base: str = incoming.fields["generateName"]
+    return base[:GENERATED_BASE_MAX] + ports.new_suffix()

@@ -1,0 +1,92 @@
+"""The scale subresource: any kind with replicas, seen as an autoscaling/v1 Scale.
+
+A change of the Scale is a change of one field of the object, so it passes the same checks. Where
+nobody has said how many replicas, the Scale says the default of the schema, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from datum_compute.api.errors import BadRequest, Invalid
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.json_path import field_names, value_at, with_value_at
+from datum_compute.server.discovery.resources import Served
+from datum_compute.server.encoding.body import as_object
+from datum_compute.server.encoding.responses import field_error, shortened
+from datum_compute.server.routing import Call
+
+GROUP, VERSION, KIND = "autoscaling", "v1", "Scale"
+REPLICAS_MAX = 2**31 - 1
+_METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def is_scale(call: Call) -> bool:
+    return call.route.subresource == "scale"
+
+
+def scale_of(served: Served, obj: JsonObject) -> JsonObject:
+    assert served.kind.scale is not None
+    paths = served.kind.scale
+    wanted = value_at(obj, paths.spec_replicas_path)
+    if wanted is None:
+        wanted = _default_at(served.schema, paths.spec_replicas_path)
+    status: JsonObject = {"replicas": _number(value_at(obj, paths.status_replicas_path))}
+    selector = value_at(obj, paths.label_selector_path) if paths.label_selector_path else None
+    if isinstance(selector, str) and selector:
+        status["selector"] = selector
+    metadata = obj["metadata"]
+    return {
+        "kind": KIND,
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "metadata": {name: metadata[name] for name in _METADATA if name in metadata},
+        "spec": {"replicas": _number(wanted)},
+        "status": status,
+    }
+
+
+def proposing_object(
+    call: Call, propose: Callable[[JsonObject], JsonObject]
+) -> Callable[[JsonObject], JsonObject]:
+    """From a proposal of a Scale to one of the object."""
+
+    def proposed(old: JsonObject) -> JsonObject:
+        return _applied(call, old, propose(scale_of(call.served, old)))
+
+    return proposed
+
+
+def _applied(call: Call, old: JsonObject, scale: JsonObject) -> JsonObject:
+    assert call.kind.scale is not None
+    if (scale.get("kind", KIND), scale.get("apiVersion", "")) != (KIND, f"{GROUP}/{VERSION}"):
+        raise BadRequest(f"the body must be a {KIND} of {GROUP}/{VERSION}")
+    replicas = as_object(scale.get("spec") or {}).get("replicas", 0)
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+        why = "must be a whole number, greater than or equal to 0"
+        raise _invalid(call, shortened(str(replicas)), why)
+    if replicas > REPLICAS_MAX:
+        raise _invalid(call, str(replicas), f"must be at most {REPLICAS_MAX}")
+    names = field_names(call.kind.scale.spec_replicas_path)
+    assert names is not None, "replicas lie at a path of fields"
+    sent = as_object(scale.get("metadata") or {})
+    # What the Scale says of the object's identity is held against the object itself.
+    identity = {name: sent[name] for name in _METADATA if sent.get(name)}
+    return with_value_at({**old, "metadata": {**old["metadata"], **identity}}, names, replicas)
+
+
+def _invalid(call: Call, value: str, why: str) -> Invalid:
+    cause = field_error("spec.replicas", value, why)
+    name = call.route.name
+    message = f'{KIND}.{GROUP} "{name}" is invalid: {cause.field}: {cause.message}'
+    return Invalid(message, name=name, group=GROUP, kind=KIND, causes=[cause])
+
+
+def _default_at(schema: JsonObject, path: str) -> Any:
+    for name in field_names(path) or ():
+        schema = schema.get("properties", {}).get(name, {})
+    return schema.get("default")
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

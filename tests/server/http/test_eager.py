@@ -1,0 +1,74 @@
+"""A coroutine that runs at once and becomes a task only when it waits."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+
+import pytest
+
+from datum_compute.server.http.eager import begun
+
+PLACE: ContextVar[str] = ContextVar("PLACE", default="outside")
+
+
+async def test_what_does_not_wait_is_done_at_once() -> None:
+    async def answer() -> int:
+        return 42
+
+    assert begun(asyncio.get_running_loop(), answer()) == 42
+
+
+async def test_what_waits_goes_on_as_a_task_in_its_own_context() -> None:
+    news: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def answer() -> tuple[int, str]:
+        token = PLACE.set("inside")
+        await asyncio.sleep(0)
+        found = await news
+        place = PLACE.get()
+        PLACE.reset(token)  # fails in any other context
+        return found, place
+
+    task = begun(asyncio.get_running_loop(), answer())
+    assert isinstance(task, asyncio.Task)
+    assert PLACE.get() == "outside"
+    news.set_result(1)
+    assert await task == (1, "inside")
+
+
+async def test_errors_come_out_wherever_they_happen() -> None:
+    async def at_once() -> None:
+        raise ValueError("at once")
+
+    async def later() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("later")
+
+    loop = asyncio.get_running_loop()
+    with pytest.raises(ValueError, match="at once"):
+        begun(loop, at_once())
+    task = begun(loop, later())
+    assert isinstance(task, asyncio.Task)
+    with pytest.raises(ValueError, match="later"):
+        await task
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_a_task_can_be_cancelled_at_any_time(turns: int) -> None:
+    ended = []
+
+    async def waiting() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    task = begun(asyncio.get_running_loop(), waiting())
+    assert isinstance(task, asyncio.Task)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == [True]
