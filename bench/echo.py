@@ -22,7 +22,7 @@ import uvicorn
 from datum_compute.api.http import Request, Response
 from datum_compute.app.process import run_until_stopped
 from datum_compute.server.http.listen import ServerCertificate, api_tls_context, bind_listener
-from datum_compute.server.http.server import Front
+from datum_compute.server.http.server import HttpServer
 
 
 def app_of(body: bytes) -> Any:
@@ -78,7 +78,7 @@ async def front_echo(folder: Path, body: bytes, bound: socket.socket) -> AsyncIt
         return Response(200, body)
 
     files = ServerCertificate(folder / "ca.crt", folder / "server.crt", folder / "server.key")
-    front = Front(answer, time.time)
+    front = HttpServer(answer, time.time)
     await front.start(bound, api_tls_context(files))
     yield
     await front.stop()

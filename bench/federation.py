@@ -29,13 +29,13 @@ from datum_compute.api.compute.instance import Instance
 from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE, WORKLOAD
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import cell_plane
 from datum_compute.app.process import run_loop
 from datum_compute.client.client import Client
-from datum_compute.client.transport.faults import Trouble
+from datum_compute.client.transport.faults import Fault
 
 SETTLED_S = 20.0
 PROBE = "Bench"  # a condition that nobody but this file writes
@@ -136,7 +136,7 @@ async def _say(cell: Client, ref: Ref, reason: str) -> None:
     said = Condition(
         type=PROBE, status="True", reason=reason, last_transition_time=timestamp(time.time())
     )
-    version, conditions = found.metadata.resource_version, plain([*kept, said])
+    version, conditions = found.metadata.resource_version, to_json([*kept, said])
     await cell.patch_status(INSTANCE, ref, {"conditions": conditions}, version=version)
 
 
@@ -217,7 +217,7 @@ async def _cut_off(size: Size, clock: LeapingClock) -> tuple[float, float]:
             await world.onlooker.rolled_out(names)
             # That the cell does not answer is what we want; nobody needs to read it.
             logging.getLogger("datum_compute").setLevel(logging.ERROR)
-            world.troubles[cell_plane(world.cells[0])] = Trouble(kind="cut")
+            world.troubles[cell_plane(world.cells[0])] = Fault(kind="cut")
             container = {"name": "app", "image": "web:2"}
             template = {"spec": {"runtime": {"sandbox": {"containers": [container]}}}}
             for name in names:

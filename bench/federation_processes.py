@@ -23,7 +23,7 @@ from bench.ending import end_on_sigterm
 from bench.measurement import Measurement, keep, p50_ms, p99_ms, table
 from bench.onlooker import Onlooker
 from datum_compute.api.kinds import GRANT
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import ref_of
 from datum_compute.api.planes import project_plane
 from datum_compute.app.environment import real_ports
@@ -119,7 +119,7 @@ async def _client(state: Path, context: str) -> AsyncIterator[Client]:
 
 async def _raise_quota(operator: Client) -> None:
     for grant in (await operator.list(GRANT)).items:
-        allowances = plain(grant.spec)["allowances"]
+        allowances = to_json(grant.spec)["allowances"]
         for allowance in allowances:
             allowance["buckets"] = [{"amount": _PLENTY}]
         await operator.patch(GRANT, ref_of(grant), {"spec": {"allowances": allowances}})

@@ -22,11 +22,11 @@ from datum_compute.api.planes import (
 )
 from datum_compute.api.quota import DEFAULT_LIMITS
 from datum_compute.app.environment import real_ports
-from datum_compute.app.platform import MANAGER_AGENT, Layout, Platform
+from datum_compute.app.platform import MANAGER_AGENT, PlaneLayout, Platform
 from datum_compute.app.process import settle_memory
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
-from datum_compute.client.transport.faults import Trouble, TroubledTransport
+from datum_compute.client.transport.faults import Fault, FaultyTransport
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.client.transport.interface import Transport
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
@@ -56,7 +56,7 @@ class World:
     cells: tuple[str, ...]
     platform: Platform = field(init=False)
     writes: int = 0
-    troubles: dict[str, Trouble] = field(default_factory=dict)
+    troubles: dict[str, Fault] = field(default_factory=dict)
     onlooker: Onlooker = field(init=False)
 
     def client(self, plane: PlaneName) -> Client:
@@ -64,7 +64,7 @@ class World:
 
     def reach(self, plane: PlaneName) -> Client:
         inner = InProcessTransport(self.platform.dispatch)
-        counted = _Counting(TroubledTransport(inner, lambda: self.troubles.get(plane)), self)
+        counted = _Counting(FaultyTransport(inner, lambda: self.troubles.get(plane)), self)
         return Client(counted, prefix=path_prefix(plane), token="manager", agent=MANAGER_AGENT)
 
     async def quiet(self, seconds: float = 2.0) -> None:
@@ -84,7 +84,7 @@ async def new_world(
         cell_plane(name): SimulatedDriver(MachineTable(), now=ports.unix_s) for name in names
     }
     limits = {name: limit * _PLENTY for name, limit in DEFAULT_LIMITS.items()}
-    layout = Layout((PROJECT,), drivers, limits=limits)
+    layout = PlaneLayout((PROJECT,), drivers, limits=limits)
     tokens = {plane: f"user-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, *drivers)}
     journal = SqliteJournal(state / "bench.db")
     world.platform = Platform(

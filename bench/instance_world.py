@@ -33,7 +33,13 @@ from datum_compute.api.networking.network import Network, NetworkIpam, NetworkSp
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, project_plane
 from datum_compute.api.quota import METRICS, QUOTA_NAMESPACE
 from datum_compute.app.environment import Ports, real_ports
-from datum_compute.app.platform import BOOTSTRAP, Layout, Platform, build_manager, build_recorder
+from datum_compute.app.platform import (
+    BOOTSTRAP,
+    PlaneLayout,
+    Platform,
+    build_manager,
+    build_recorder,
+)
 from datum_compute.app.process import settle_memory
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
@@ -148,7 +154,7 @@ async def served(
 ) -> AsyncIterator[Platform]:
     """An API server for one plane."""
     journal = SqliteJournal(database)
-    layout = Layout((), {})
+    layout = PlaneLayout((), {})
     platform = Platform(layout, ports, journal, CREDENTIALS, controllers=controllers)
     await platform.load()
     running = asyncio.create_task(platform.run())

@@ -26,7 +26,7 @@ from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import CLAIM, INSTANCE, NAMESPACE, SERVER
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
-from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.auth.credentials import AuthEnvironment
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
 from datum_compute.client.connect import open_transport
@@ -152,7 +152,7 @@ def _audited(plane: RealPlane) -> list[Write]:
 
 async def _replayed(plane: RealPlane, writes: Sequence[Write]) -> float:
     connection = connection_of(load_kubeconfig([plane.kubeconfig]))
-    outside = Outside(environ={}, is_terminal=False, unix_s=time.time, random=Random(1))
+    outside = AuthEnvironment(environ={}, is_terminal=False, unix_s=time.time, random=Random(1))
     async with open_transport(connection, outside) as transport:
         client = build_client(connection, transport)
         await client.create(NAMESPACE, Namespace(metadata=ObjectMeta(name=FLOOR)))

@@ -17,7 +17,7 @@ from datum_compute.api.labels import WORKLOAD_NAME
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import Client
-from datum_compute.client.responses import Listed
+from datum_compute.client.responses import ListResult
 from datum_compute.client.watch import Watched, follow
 
 SPACE = "default"
@@ -94,7 +94,7 @@ class Onlooker:
         news = follow(self.project, Watched(INSTANCE), Random(1))
         async with aclosing(news) as items:
             async for item in items:
-                found = item.items if isinstance(item, Listed) else [item.object]
+                found = item.items if isinstance(item, ListResult) else [item.object]
                 for instance in found:
                     if instance is not None:
                         self._note(instance, seen)

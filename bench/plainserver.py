@@ -30,14 +30,14 @@ from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.environment import real_ports
 from datum_compute.app.process import run_until_stopped, settle_memory
 from datum_compute.client.auth.connection import Connection
-from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.auth.credentials import AuthEnvironment
 from datum_compute.client.connect import open_transport
 from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.runtime.controller import Controller
 from datum_compute.server.http.listen import api_tls_context, bind_listener
-from datum_compute.server.http.server import Front
+from datum_compute.server.http.server import HttpServer
 
 WITH_CONTROLLERS = "controllers"
 
@@ -59,7 +59,7 @@ def plain_server(folder: Path, *with_: str) -> Iterator[Connection]:
 
 def reached(connection: Connection) -> AbstractAsyncContextManager[Transport]:
     """As the manager reaches its planes."""
-    outside = Outside(environ={}, is_terminal=False, unix_s=time.time, random=Random(1))
+    outside = AuthEnvironment(environ={}, is_terminal=False, unix_s=time.time, random=Random(1))
     return open_transport(connection, outside)
 
 
@@ -84,7 +84,7 @@ async def serve(
     async with served(folder / "bench.db", real_ports(), controllers) as platform:
         await bring_up(platform, [])
         settle_memory()
-        front = Front(platform.dispatch, time.time)
+        front = HttpServer(platform.dispatch, time.time)
         with bind_listener(0) as bound:
             await front.start(bound, api_tls_context(certificate))
             print(bound.getsockname()[1], flush=True)

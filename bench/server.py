@@ -29,7 +29,7 @@ from bench.objects import BODY_BYTES, NAMESPACE, fill, instance, instances_path,
 from bench.processes import Running, echo, platform
 from bench.store import bare_sqlite, stored_alone, sync_latencies, synced_appends
 from datum_compute.api.compute.instance import INSTANCE, Instance
-from datum_compute.api.meta.codec import decode, encode, typed
+from datum_compute.api.meta.codec import decode, encode, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.app.process import run_loop
 
@@ -80,7 +80,7 @@ def in_process(database: Path) -> list[Measurement]:
 
             async def step(_worker: int) -> None:
                 obj = instance(f"{kind}-{next(numbers)}", unlike_others=unlike_others)
-                await client.create(INSTANCE, typed(obj, Instance))
+                await client.create(INSTANCE, from_json(obj, Instance))
 
             before_s = time.process_time()
             found = await rate_async(step, workers=CONNECTIONS * 2, seconds=SECONDS)
@@ -248,7 +248,7 @@ def start(state: Path) -> list[Measurement]:
         async with new_platform(state / "store.db") as client:
             for first in range(0, STORED, 1000):
                 names = (f"stored-{number}" for number in range(first, first + 1000))
-                objects = [typed(instance(name), Instance) for name in names]
+                objects = [from_json(instance(name), Instance) for name in names]
                 await asyncio.gather(*(client.create(INSTANCE, obj) for obj in objects))
 
     run_loop(fill_database())

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from datum_compute.api.kinds import NAMESPACE, SERVICE, SERVICE_CONFIGURATION
-from datum_compute.api.meta.codec import copied, plain
+from datum_compute.api.meta.codec import copied, to_json
 from datum_compute.api.planes import cell_plane, project_plane
 from datum_compute.api.quota import QUOTA_NAMESPACE
 from datum_compute.planes.bootstrap import built_in_sizes
@@ -80,7 +80,7 @@ def without_services(objects: Iterable[KindAndObject]) -> list[KindAndObject]:
 def made(objects: Iterable[KindAndObject]) -> Iterable[dict[str, Any]]:
     """As manifests: nobody applies a status."""
     for kind, obj in objects:
-        body = plain(obj)
+        body = to_json(obj)
         body.pop("status", None)
         yield {"apiVersion": kind.api_version, "kind": kind.kind, **body}
 

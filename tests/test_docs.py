@@ -12,10 +12,10 @@ import yaml
 
 from datum_compute.api.kinds import KINDS, kind_of
 from datum_compute.api.schema.derive import structural_schema
-from datum_compute.api.schema.validate import Report, compiled, whole_object
+from datum_compute.api.schema.validate import Report, compile_check, whole_object
 from datum_compute.app.environment import Ports
 from datum_compute.app.metrics import process_registry
-from datum_compute.app.platform import Layout, Platform
+from datum_compute.app.platform import PlaneLayout, Platform
 from datum_compute.app.settings.settings import cell_parser, local_parser, manager_parser
 from datum_compute.app.settings.sources import flags_of
 from datum_compute.app.state_credentials import Credentials
@@ -63,7 +63,7 @@ def test_every_command_is_documented() -> None:
 def test_every_metric_of_a_platform_is_documented() -> None:
     registry = process_registry()
     ports = Ports(lambda: 0.0, lambda: "uid", lambda: "suffix", Random(1))
-    Platform(Layout((), {}), ports, MemoryJournal(), Credentials("m", {}), registry=registry)
+    Platform(PlaneLayout((), {}), ports, MemoryJournal(), Credentials("m", {}), registry=registry)
     text = METRICS_REFERENCE.read_text()
     names = {metric.name for metric in registry.collect()}
     assert names
@@ -100,7 +100,7 @@ def test_every_example_is_valid(example: Path) -> None:
         kind = kind_of(manifest["apiVersion"], manifest["kind"])
         assert kind is not None, f"{example.name}: {manifest['kind']} is no kind of ours"
         report = Report()
-        compiled(whole_object(structural_schema(kind)))(manifest, "", report)
+        compile_check(whole_object(structural_schema(kind)))(manifest, "", report)
         assert (report.errors, report.unknown) == ([], [])
 
 

@@ -17,7 +17,7 @@ from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.api.schema.derive import crd_manifest
 from datum_compute.app.environment import real_ports
 from datum_compute.app.process import run_until_stopped
-from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.auth.credentials import AuthEnvironment
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
 from datum_compute.client.connect import open_transport
@@ -38,7 +38,7 @@ async def define(client: Client) -> None:
 
 async def serve(context: str, stop: asyncio.Event) -> None:
     ports = real_ports()
-    outside = Outside(
+    outside = AuthEnvironment(
         environ=dict(os.environ), is_terminal=False, unix_s=ports.unix_s, random=ports.random
     )
     config = load_kubeconfig([Path(os.environ["KUBECONFIG"])])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import ref_of
 from datum_compute.planes.planes import Planes
 from datum_compute.runtime.cached_client import CachedClient
@@ -45,7 +45,7 @@ async def carry_out(client: CachedClient, desired: OrderedSet, plan: Plan) -> No
         metadata = {"finalizers": finalizers or None, "resourceVersion": version}
         await client.patch(ORDERED_SET, ref, {"metadata": metadata})
     elif plan.status != desired.status:
-        await client.patch_status(ORDERED_SET, ref, plain(plan.status), version=version)
+        await client.patch_status(ORDERED_SET, ref, to_json(plan.status), version=version)
 
 
 async def start(planes: Planes, key: Key) -> Outcome:

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import says
+from datum_compute.api.meta.fields import doc
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
 GROUP = "examples.datumapis.com"
@@ -15,15 +15,15 @@ FINALIZER = f"{GROUP}/ordered-set"
 
 
 class OrderedSetSpec(ApiStruct, frozen=True, kw_only=True):
-    replicas: Annotated[int, Meta(ge=0, le=100), says("How many members there shall be.")] = 1
-    image: Annotated[str, Meta(min_length=1), says("What each of them runs.")]
+    replicas: Annotated[int, Meta(ge=0, le=100), doc("How many members there shall be.")] = 1
+    image: Annotated[str, Meta(min_length=1), doc("What each of them runs.")]
 
 
 class OrderedSetStatus(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    replicas: Annotated[int, says("Members there are.")] = 0
-    ready_replicas: Annotated[int, says("Members that are ready.")] = 0
-    updated_replicas: Annotated[int, says("Members that run the image asked for.")] = 0
-    observed_generation: Annotated[int, says("The generation this status is about.")] = 0
+    replicas: Annotated[int, doc("Members there are.")] = 0
+    ready_replicas: Annotated[int, doc("Members that are ready.")] = 0
+    updated_replicas: Annotated[int, doc("Members that run the image asked for.")] = 0
+    observed_generation: Annotated[int, doc("The generation this status is about.")] = 0
 
 
 class OrderedSet(ApiObject, frozen=True, kw_only=True):
@@ -32,12 +32,12 @@ class OrderedSet(ApiObject, frozen=True, kw_only=True):
 
 
 class MemberSpec(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    ordinal: Annotated[int, says("Its place in the set.")]
-    image: Annotated[str, says("What it runs.")]
+    ordinal: Annotated[int, doc("Its place in the set.")]
+    image: Annotated[str, doc("What it runs.")]
 
 
 class MemberStatus(ApiStruct, frozen=True, kw_only=True):
-    ready: Annotated[bool, says("Whether it has started.")] = False
+    ready: Annotated[bool, doc("Whether it has started.")] = False
 
 
 class Member(ApiObject, frozen=True, kw_only=True):

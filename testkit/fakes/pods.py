@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 
 from datum_compute.api.core import Pod
-from datum_compute.api.meta.codec import JsonObject, copied, typed
+from datum_compute.api.meta.codec import JsonObject, copied, from_json
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.drivers.driver import TransientError
 from datum_compute.drivers.pods.driver import PodEvent
@@ -46,7 +46,7 @@ class MemoryPods:
     async def get(self, namespace: str, name: str) -> Pod | None:
         self._answer()
         found = self._pods.get((namespace, name))
-        return typed(found, Pod) if found is not None else None
+        return from_json(found, Pod) if found is not None else None
 
     async def delete(self, pod: Pod, *, at_once: bool = False) -> None:
         self._answer()
@@ -63,7 +63,7 @@ class MemoryPods:
 
     async def list(self) -> tuple[list[Pod], str]:
         self._answer()
-        return [typed(pod, Pod) for pod in self._pods.values()], str(self._version)
+        return [from_json(pod, Pod) for pod in self._pods.values()], str(self._version)
 
     async def watch(self, since: str) -> AsyncGenerator[PodEvent, None]:
         seen, opened = int(since), self._lost_from
@@ -98,7 +98,7 @@ class MemoryPods:
         self._version += 1
         metadata = {**pod["metadata"], "resourceVersion": str(self._version)}
         self._pods[key] = {**pod, "metadata": metadata}
-        held = typed(self._pods[key], Pod)
+        held = from_json(self._pods[key], Pod)
         self._tell(PodEvent(held))
         return held
 
@@ -106,7 +106,7 @@ class MemoryPods:
         gone = self._pods.pop(key)
         self._gone_from_s.pop(key, None)
         self._version += 1
-        self._tell(PodEvent(typed(gone, Pod), is_deleted=True))
+        self._tell(PodEvent(from_json(gone, Pod), is_deleted=True))
 
     def _tell(self, event: PodEvent) -> None:
         self._log.append((self._version, event))

@@ -33,9 +33,9 @@ from datum_compute.app.platform import (
     BOOTSTRAP,
     EVERYTHING,
     MANAGER_AGENT,
-    Layout,
+    PlaneLayout,
     Platform,
-    Safeguards,
+    SecurityOptions,
     build_manager,
 )
 from datum_compute.app.state_credentials import Credentials
@@ -278,7 +278,9 @@ class SimulatedHost:
         credentials = around.credentials
         if roles.joins:
             credentials = replace(credentials, hub=HUB_TOKEN)
-        guarded = Safeguards(certify=certifier(self.unix_s)) if roles.members else Safeguards()
+        guarded = (
+            SecurityOptions(certify=certifier(self.unix_s)) if roles.members else SecurityOptions()
+        )
         drivers = {
             plane: around.providers[plane].driver()
             for plane in roles.serves
@@ -288,7 +290,7 @@ class SimulatedHost:
             elapsed_s = around.loop.time
             self.traffic = SimulatedTraffic(drivers, around.providers, self.unix_s, elapsed_s)
         return Platform(
-            Layout(
+            PlaneLayout(
                 tuple(p for p in roles.serves if plane_role(p) == "project"),
                 self.traffic.drivers if self.traffic is not None else drivers,
                 centre=roles.centre,

@@ -45,8 +45,8 @@ from datum_compute.runtime.leader_election import (
     check_all,
     lead_all,
 )
-from datum_compute.server.access.cell_join import Certified, Certify
-from datum_compute.server.access.client_certificates import Requested
+from datum_compute.server.access.cell_join import Certify, IssuedCertificate
+from datum_compute.server.access.client_certificates import SigningRequest
 from testkit.sim.scenario.scenario import city_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _authority() -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
 
 
 def certifier(unix_s: Callable[[], float]) -> Certify:
-    def certify(requested: Requested, user: str, groups: tuple[str, ...]) -> Certified:
+    def certify(requested: SigningRequest, user: str, groups: tuple[str, ...]) -> IssuedCertificate:
         now = datetime.fromtimestamp(unix_s(), UTC)
         return certified_by(*_authority(), requested, user, groups, now, _LIFETIME)
 

@@ -15,7 +15,7 @@ from datum_compute.drivers.traffic import Backend
 from datum_compute.ingress.activations import WakeBook
 from datum_compute.ingress.balancer import Balance, Port, Reached
 from datum_compute.ingress.drivers import with_traffic
-from datum_compute.ingress.idle_scaler import Sleepers
+from datum_compute.ingress.idle_scaler import IdleScaler
 from testkit.sim.provider import Provider, ProviderDriver
 
 _FIRST_PORT = 30_000
@@ -34,7 +34,7 @@ class SimulatedTraffic:
         self._providers = providers
         self._ports: dict[tuple[str, str], tuple[Port, int]] = {}
         book = WakeBook(unix_s, elapsed_s)
-        sleepers = Sleepers(drivers, elapsed_s, book)
+        sleepers = IdleScaler(drivers, elapsed_s, book)
         self.balance: Balance[Backend] = Balance(sleepers, book, self._connect, elapsed_s)
         self.drivers: dict[PlaneName, Driver] = with_traffic(
             drivers, self.balance.take_out, book, elapsed_s

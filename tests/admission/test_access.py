@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.admission.questions import Answers, May, Write
+from datum_compute.admission.questions import AccessQuery, Answers, Write
 from datum_compute.admission.rules.workload_references import (
     asks_for_access,
     references_are_allowed,
@@ -18,15 +18,15 @@ from tests.admission.writes import on_networks, with_template
 OWN, SHARED = {"name": "own"}, {"name": "shared", "namespace": "infra"}
 
 
-def use(name: str, namespace: str = "default") -> May:
-    return May("use", "networking.datumapis.com", "networks", namespace, name)
+def use(name: str, namespace: str = "default") -> AccessQuery:
+    return AccessQuery("use", "networking.datumapis.com", "networks", namespace, name)
 
 
 def write(new: JsonObject, old: JsonObject | None = None) -> Write:
     return Write(WORKLOAD, "default", new, old)
 
 
-def found(asked: Write, *rights: May) -> list[Cause]:
+def found(asked: Write, *rights: AccessQuery) -> list[Cause]:
     allowed = {right: right in rights for right in asks_for_access(asked)}
     return list(references_are_allowed(asked, Answers(allowed=allowed)))
 
@@ -68,8 +68,8 @@ def reading(container: JsonObject, **more: Any) -> JsonObject:
     return made
 
 
-def get(resource: str, name: str) -> May:
-    return May("get", "", resource, "default", name)
+def get(resource: str, name: str) -> AccessQuery:
+    return AccessQuery("get", "", resource, "default", name)
 
 
 SECRET_REF = {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "pw"}}}

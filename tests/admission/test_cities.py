@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datum_compute.admission.findings import Warned
+from datum_compute.admission.findings import AdmissionWarning
 from datum_compute.admission.questions import Answers, Write
 from datum_compute.admission.rules.workload_references import (
     LOCATIONS,
@@ -37,7 +37,7 @@ def test_a_city_that_cannot_be_used_now_is_worth_a_warning() -> None:
     answers = Answers(listed={LOCATIONS: [closed, a_location("DFW")]})
     write = Write(WORKLOAD, "default", in_cities(("LHR", "DFW")), None)
     (warned,) = cities_are_known(write, answers)
-    assert isinstance(warned, Warned)
+    assert isinstance(warned, AdmissionWarning)
     assert "LHR cannot be used now: Cell lhr does not answer" in warned.text
     open_again = Answers(listed={LOCATIONS: [closed, a_location("LHR"), a_location("DFW")]})
     assert list(cities_are_known(write, open_again)) == []

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from datum_compute.admission.questions import May
+from datum_compute.admission.questions import AccessQuery
 from datum_compute.admission.review import Requester
 from datum_compute.admission.rules.workload_references import LOCATIONS, TYPES
 from datum_compute.admission.webhook import ClientLookups, access_review
@@ -19,8 +19,8 @@ from tests.server.running_server import CITIES, PROJECT, TOKEN, Server, running_
 from tests.server.test_instance_types import TYPES as TYPES_PATH
 
 ANN = Requester("ann", "42", ("dev",), {"scopes": ("a", "b")})
-USE = May("use", "networking.datumapis.com", "networks", "default", "blue")
-READ = May("get", "", "secrets", "default", "db")
+USE = AccessQuery("use", "networking.datumapis.com", "networks", "default", "blue")
+READ = AccessQuery("get", "", "secrets", "default", "db")
 
 
 @pytest.fixture

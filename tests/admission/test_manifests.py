@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from datum_compute.admission.chain import CHAIN
-from datum_compute.admission.context_rules import READING, REMOVING
+from datum_compute.admission.context_rules import CONTEXT_RULES, REMOVING
 from datum_compute.admission.webhook import PATIENCE_S, hooked_kind, mutated_kinds, validated_kinds
 from datum_compute.api.kinds import KINDS, WORKLOAD
 from hack.generated import stale_files
@@ -39,7 +39,7 @@ def test_the_manifests_are_fresh() -> None:
 
 def test_every_kind_of_ours_with_rules_is_asked_about() -> None:
     ours = {kind.resource for kind in KINDS if not (kind.built_in or kind.partial)}
-    with_rules = ours & (set(CHAIN) | set(READING))
+    with_rules = ours & (set(CHAIN) | set(CONTEXT_RULES))
     assert resources(webhooks("validating.yaml")) == with_rules
     assert {kind.resource for kind in validated_kinds()} == with_rules
     assert resources(webhooks("mutating.yaml")) == {kind.resource for kind in mutated_kinds()}

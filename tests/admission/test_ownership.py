@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from datum_compute.admission.context_rules import judged, questions_of
-from datum_compute.admission.questions import Answers, May, Write
+from datum_compute.admission.context_rules import evaluate, questions_of
+from datum_compute.admission.questions import AccessQuery, Answers, Write
 from datum_compute.admission.rules.controller_owned import asks_who_controls, controllers_write
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from tests.admission.writes import with_template
 
-RIGHT = May("control", "compute.datumapis.com", "instances", "default")
+RIGHT = AccessQuery("control", "compute.datumapis.com", "instances", "default")
 
 
 def an_instance(*gates: str, **metadata: Any) -> JsonObject:
@@ -63,12 +63,12 @@ def test_owners_finalizers_and_foreign_marks_take_no_right(
 def test_deployments_are_guarded_and_workloads_are_their_users_own() -> None:
     deployment = Write(DEPLOYMENT, "default", OLD, None)
     (right,) = questions_of(deployment)
-    assert isinstance(right, May)
+    assert isinstance(right, AccessQuery)
     assert (right.verb, right.resource) == ("control", "workloaddeployments")
-    assert judged(deployment, Answers(allowed={right: False})).causes
+    assert evaluate(deployment, Answers(allowed={right: False})).causes
     verbs = [
         q.verb
         for q in questions_of(Write(WORKLOAD, "default", with_template(), None))
-        if isinstance(q, May)
+        if isinstance(q, AccessQuery)
     ]
     assert verbs == ["use"]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.admission.questions import Answers, Listing, May, Question
+from datum_compute.admission.questions import AccessQuery, Answers, ListQuery, Question
 from datum_compute.admission.review import Requester, read_review
 from datum_compute.admission.rules.workload_references import LOCATIONS
 from datum_compute.admission.webhook import Webhook
@@ -20,7 +20,7 @@ from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, WORKLOAD
 from datum_compute.api.labels import CHANGED_BY
 from datum_compute.api.meta.codec import JsonObject, copied, decode
 from datum_compute.api.meta.json_patch import json_patch
-from datum_compute.server.verbs.json_patch import patched
+from datum_compute.server.verbs.json_patch import apply_json_patch
 from tests.admission.reviews import ANN, review
 from tests.server.running_server import location_binding, workload
 
@@ -39,9 +39,9 @@ class Surroundings:
             raise self.trouble
         known = [location_binding("DFW"), location_binding("ORD")]
         return Answers(
-            allowed={q: q.verb in self.rights for q in questions if isinstance(q, May)},
+            allowed={q: q.verb in self.rights for q in questions if isinstance(q, AccessQuery)},
             listed={
-                q: known if q == LOCATIONS else [] for q in questions if isinstance(q, Listing)
+                q: known if q == LOCATIONS else [] for q in questions if isinstance(q, ListQuery)
             },
         )
 
@@ -131,7 +131,7 @@ async def test_what_an_unknown_release_stored_counts_as_new() -> None:
     around = Surroundings(rights=())
     response = await around.validated(review(stored(), {"spec": {"placements": "?"}}))
     assert response["allowed"] is False
-    assert [q.verb for _, q in around.asked if isinstance(q, May)] == ["use"]
+    assert [q.verb for _, q in around.asked if isinstance(q, AccessQuery)] == ["use"]
 
 
 @pytest.mark.parametrize(
@@ -177,11 +177,11 @@ async def test_a_deprecated_size_warns() -> None:
         lifecycle = {"phase": "Deprecated", "replacementInstanceType": "big"}
         old = {"metadata": {"name": "d1-standard-2"}, "spec": {"lifecycle": lifecycle}}
         return Answers(
-            allowed={q: True for q in questions if isinstance(q, May)},
+            allowed={q: True for q in questions if isinstance(q, AccessQuery)},
             listed={
                 q: [location_binding("DFW")] if q == LOCATIONS else [old]
                 for q in questions
-                if isinstance(q, Listing)
+                if isinstance(q, ListQuery)
             },
         )
 
@@ -203,7 +203,7 @@ async def test_a_type_that_is_offered_is_not_deleted() -> None:
     offered = {"metadata": {"name": "old", "uid": "1"}, "spec": spec}
 
     async def ask(requester: Requester, questions: Sequence[Question]) -> Answers:
-        return Answers(listed={q: [offered] for q in questions if isinstance(q, Listing)})
+        return Answers(listed={q: [offered] for q in questions if isinstance(q, ListQuery)})
 
     async def verdict(old: JsonObject) -> JsonObject:
         body = review(None, old, kind=INSTANCE_TYPE, operation="DELETE", name="old")
@@ -228,8 +228,8 @@ def test_cities_are_put_into_upper_case_by_a_patch_of_just_that() -> None:
     path = "/spec/placements/0/cityCodes/0"
     assert {"op": "replace", "path": path, "value": "DFW"} in operations
     assert {operation["path"].split("/")[1] for operation in operations} == {"spec", "metadata"}
-    assert patched(sent, operations)["spec"] == in_city("DFW")["spec"]
-    assert patched(sent, operations)["metadata"]["annotations"] == {CHANGED_BY: "ann"}
+    assert apply_json_patch(sent, operations)["spec"] == in_city("DFW")["spec"]
+    assert apply_json_patch(sent, operations)["metadata"]["annotations"] == {CHANGED_BY: "ann"}
 
 
 def by_ann(obj: JsonObject) -> JsonObject:
@@ -251,7 +251,7 @@ json_values = st.recursive(
 @given(st.dictionaries(st.text("a~/b", max_size=2), json_values), st.data())
 def test_a_patch_leads_from_one_document_to_the_other(before: JsonObject, data: Any) -> None:
     after = data.draw(st.dictionaries(st.text("a~/b", max_size=2), json_values))
-    assert patched(before, json_patch(before, after)) == after
+    assert apply_json_patch(before, json_patch(before, after)) == after
     assert json_patch(before, copied(before)) == []
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.admission.context_rules import Findings
-from datum_compute.admission.findings import Finding, Warned
+from datum_compute.admission.findings import AdmissionWarning, Finding
 from datum_compute.api.errors import Cause
 from datum_compute.api.meta.codec import JsonObject
 
@@ -15,7 +15,7 @@ def findings(found: Iterable[Finding]) -> Findings:
     every = list(found)
     return Findings(
         tuple(f for f in every if isinstance(f, Cause)),
-        tuple(f.text for f in every if isinstance(f, Warned)),
+        tuple(f.text for f in every if isinstance(f, AdmissionWarning)),
     )
 
 

@@ -17,11 +17,11 @@ from datum_compute.api.meta.codec import (
     decode,
     decode_as,
     encode,
-    plain,
-    typed,
+    from_json,
+    to_json,
 )
 from datum_compute.api.schema.derive import structural_schema
-from datum_compute.api.schema.validate import Report, compiled
+from datum_compute.api.schema.validate import Report, compile_check
 
 CONTAINER = {"name": "web", "image": "example/web:1"}
 TEMPLATE = {"spec": {"runtime": {"sandbox": {"containers": [CONTAINER]}}}}
@@ -74,23 +74,23 @@ def test_any_content_changes_the_hash() -> None:
 
 
 def test_the_server_filling_in_defaults_does_not_change_the_template_hash() -> None:
-    defaulted = compiled(structural_schema(WORKLOAD))(MANIFEST, "", Report())
+    defaulted = compile_check(structural_schema(WORKLOAD))(MANIFEST, "", Report())
     assert defaulted != MANIFEST
-    before, after = typed(MANIFEST, Workload), typed(defaulted, Workload)
+    before, after = from_json(MANIFEST, Workload), from_json(defaulted, Workload)
     assert canonical_hash(before.spec.template) == canonical_hash(after.spec.template)
 
 
 def test_the_hash_of_a_template_does_not_change_between_releases() -> None:
     """A changed hash rolls every instance there is."""
-    template = typed(TEMPLATE, InstanceTemplate)
+    template = from_json(TEMPLATE, InstanceTemplate)
     assert canonical_hash(template)[:12] == "0ba38d23eef9"
 
 
 def test_a_typed_object_survives_the_wire() -> None:
-    workload = typed(MANIFEST, Workload)
+    workload = from_json(MANIFEST, Workload)
     assert decode_as(encode(workload), Workload) == workload
-    assert decode(encode(workload)) == plain(workload)
-    assert plain(workload)["spec"] == MANIFEST["spec"]
+    assert decode(encode(workload)) == to_json(workload)
+    assert to_json(workload)["spec"] == MANIFEST["spec"]
 
 
 def test_unknown_fields_are_no_error_for_a_reader() -> None:
@@ -111,7 +111,7 @@ def test_bytes_that_are_no_json_are_refused(body: bytes) -> None:
 
 def test_a_value_of_the_wrong_shape_says_where() -> None:
     with pytest.raises(DecodeError, match="size"):
-        typed({"name": "a", "size": "large"}, Old)
+        from_json({"name": "a", "size": "large"}, Old)
 
 
 def test_a_copy_shares_nothing() -> None:
@@ -122,10 +122,12 @@ def test_a_copy_shares_nothing() -> None:
 
 
 def test_two_structs_are_compared_without_what_is_equal_in_them() -> None:
-    one, other = (typed(MANIFEST, Workload) for _ in range(2))
+    one, other = (from_json(MANIFEST, Workload) for _ in range(2))
     assert canonical_diff_inputs(one, other) == [{}, {}]
     scaled = {**PLACEMENT, "scaleSettings": {"minReplicas": 2}}
-    changed = typed({**MANIFEST, "spec": {"template": TEMPLATE, "placements": [scaled]}}, Workload)
+    changed = from_json(
+        {**MANIFEST, "spec": {"template": TEMPLATE, "placements": [scaled]}}, Workload
+    )
     assert canonical_diff_inputs(one.spec, changed.spec) == [
         {"placements": None},
         {"placements": canonical(changed)["spec"]["placements"]},

@@ -12,7 +12,7 @@ from datum_compute.api.conditions import (
     is_true,
     with_condition,
 )
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
@@ -66,7 +66,7 @@ def test_absent_and_unknown_are_not_true() -> None:
 
 
 def test_a_condition_is_written_out_in_full() -> None:
-    assert plain(OTHER) == {
+    assert to_json(OTHER) == {
         "type": "Programmed",
         "status": "True",
         "reason": "Done",

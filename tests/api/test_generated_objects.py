@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datum_compute.api.kinds import KINDS
-from datum_compute.api.meta.codec import JsonObject, decode, encode, typed
+from datum_compute.api.meta.codec import JsonObject, decode, encode, from_json
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.derive import structural_schema
 from datum_compute.api.schema.report import Check
-from datum_compute.api.schema.validate import Report, compiled
+from datum_compute.api.schema.validate import Report, compile_check
 from tests.api.generated_objects import objects_of
 
 
@@ -25,20 +25,20 @@ def test_defaults_change_nothing_for_a_reader_and_all_that_is_written_is_valid(
     kind: KindInfo[Any], data: st.DataObject
 ) -> None:
     sent = data.draw(objects_of(kind))
-    read = typed(sent, kind.model)
+    read = from_json(sent, kind.model)
 
     defaulted = defaulted_without_a_problem(kind, sent)
-    assert typed(defaulted, kind.model) == read
+    assert from_json(defaulted, kind.model) == read
     assert defaulted_without_a_problem(kind, defaulted) == defaulted
 
     written = decode(encode(read))  # defaults are left out again
-    assert typed(written, kind.model) == read
-    assert typed(defaulted_without_a_problem(kind, written), kind.model) == read
+    assert from_json(written, kind.model) == read
+    assert from_json(defaulted_without_a_problem(kind, written), kind.model) == read
 
 
 @cache
 def _check(kind: KindInfo[Any]) -> Check:
-    return compiled(structural_schema(kind))
+    return compile_check(structural_schema(kind))
 
 
 def defaulted_without_a_problem(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:

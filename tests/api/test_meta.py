@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import KINDS, NAMESPACE, WORKLOAD, kind_of
-from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.codec import from_json
 from datum_compute.api.meta.objects import (
     ApiObject,
     Ref,
@@ -16,7 +16,7 @@ from datum_compute.api.meta.objects import (
 
 
 def named(name: str, **metadata: object) -> ApiObject:
-    return typed({"metadata": {"name": name, "uid": f"uid-{name}", **metadata}}, Namespace)
+    return from_json({"metadata": {"name": name, "uid": f"uid-{name}", **metadata}}, Namespace)
 
 
 def test_refs_read_like_paths() -> None:

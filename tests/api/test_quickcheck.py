@@ -16,9 +16,9 @@ from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE, structural_schema
-from datum_compute.api.schema.fast_path import Fit, _fit, quick, refusing_report
+from datum_compute.api.schema.fast_path import Fit, _fit, compile_fast_check, refusing_report
 from datum_compute.api.schema.report import Check, Report
-from datum_compute.api.schema.validate import Compiler, compiled, whole_object
+from datum_compute.api.schema.validate import Compiler, compile_check, whole_object
 from tests.api.generated_objects import objects_of
 
 NAMES = ("a", "b", "name", "spec", "kind")
@@ -82,14 +82,14 @@ def test_any_schema_and_any_value(
         schema = {"type": "object", "properties": parts, "required": required}
         value = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, VALUES)) | VALUES)
         before = deepcopy({"value": value})
-        assert answer(quick(schema), value) == answer(compiled(schema), value)
+        assert answer(compile_fast_check(schema), value) == answer(compile_check(schema), value)
         assert {"value": value} == before
 
 
 @cache
 def checks_of(kind: KindInfo[Any]) -> tuple[Check, Fit, Check]:
     schema = whole_object(structural_schema(kind))
-    return quick(schema), _fit(schema, Compiler()), compiled(schema)
+    return compile_fast_check(schema), _fit(schema, Compiler()), compile_check(schema)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
@@ -132,7 +132,7 @@ def _entries(value: Any) -> list[tuple[Any, Any]]:
 
 def test_defaults_with_parts_are_not_shared_between_objects() -> None:
     inner = {"type": "array", "items": {"type": "object", PRESERVE: True}, "default": [{}]}
-    check = quick({"type": "object", "properties": {"list": inner}})
+    check = compile_fast_check({"type": "object", "properties": {"list": inner}})
     first = check({}, "", Report())
     first["list"][0]["name"] = "changed"
     assert check({}, "", Report()) == {"list": [{}]}

@@ -7,7 +7,7 @@ from typing import Any
 from datum_compute.api.compute.instance import InstanceTemplate
 from datum_compute.api.compute.referenced_data import Reference, Source, references, sources
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta.codec import plain, typed
+from datum_compute.api.meta.codec import from_json, to_json
 from datum_compute.api.schema.derive import structural_schema
 from testkit.builders import a_template
 
@@ -15,11 +15,11 @@ FIRST = "spec.runtime.sandbox.containers[0]"
 
 
 def a_template_with(container: dict[str, Any], **spec: Any) -> InstanceTemplate:
-    document = plain(a_template())
+    document = to_json(a_template())
     document["spec"]["runtime"]["sandbox"]["containers"][0] |= container
     pulls = spec.pop("imagePullSecrets", [])
     document["spec"]["runtime"]["sandbox"]["imagePullSecrets"] = pulls
-    return typed({**document, "spec": {**document["spec"], **spec}}, InstanceTemplate)
+    return from_json({**document, "spec": {**document["spec"], **spec}}, InstanceTemplate)
 
 
 def test_a_template_without_data_refers_to_nothing() -> None:

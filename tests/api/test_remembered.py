@@ -9,9 +9,9 @@ import pytest
 from datum_compute.api.schema.fast_path import (
     VALUE_BYTES_MAX,
     VALUES_MAX,
-    Remembered,
+    ContentCache,
+    compile_fast_check,
     key_of,
-    quick,
 )
 from datum_compute.api.schema.validate import Report
 
@@ -45,7 +45,7 @@ def checked(check: Any, spec: Any) -> tuple[Any, list[str]]:
 
 
 def test_equal_values_get_equal_results_that_share_nothing() -> None:
-    check = quick(SCHEMA)
+    check = compile_fast_check(SCHEMA)
     first, second, third = (checked(check, {"ports": [{"port": 80}]})[0] for _ in range(3))
     assert first == second == third
     assert second["spec"]["ports"] == [{"port": 80, "protocol": "TCP"}]
@@ -58,14 +58,14 @@ def test_equal_values_get_equal_results_that_share_nothing() -> None:
     ("good", "bad"), [({"count": 1}, {"count": True}), ({"count": 1}, {"count": 1.5})]
 )
 def test_a_value_that_only_looks_like_a_known_one_is_looked_at(good: Any, bad: Any) -> None:
-    check = quick(SCHEMA)
+    check = compile_fast_check(SCHEMA)
     for _ in range(2):
         assert checked(check, good)[1] == []
         assert checked(check, bad)[1] == ["spec.count"]
 
 
 def test_what_is_wrong_is_never_remembered_as_right() -> None:
-    check = quick(SCHEMA)
+    check = compile_fast_check(SCHEMA)
     for _ in range(2):
         assert checked(check, {"count": "many"})[1] == ["spec.count"]
 
@@ -74,13 +74,13 @@ def test_large_and_unspeakable_values_are_not_kept() -> None:
     assert key_of({"text": "x" * VALUE_BYTES_MAX}) == b""
     assert key_of({"number": 2**70}) == b""
     assert key_of({"text": "\ud800"}) == b""
-    remembered = Remembered[int]()
+    remembered = ContentCache[int]()
     remembered.put(b"", 1)
     assert remembered.get(b"") is None
 
 
 def test_only_so_many_are_kept() -> None:
-    remembered = Remembered[int]()
+    remembered = ContentCache[int]()
     for number in range(10 * VALUES_MAX):
         remembered.put(b"%d" % number, number)
     kept = [number for number in range(10 * VALUES_MAX) if remembered.get(b"%d" % number)]

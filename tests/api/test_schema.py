@@ -14,7 +14,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.fields import LIST_KEYS, LIST_TYPE, VALIDATIONS
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.derive import INT_OR_STRING, PRESERVE, structural_schema
-from datum_compute.api.schema.validate import Report, compiled
+from datum_compute.api.schema.validate import Report, compile_check
 
 GOLDEN = Path(__file__).parent / "golden" / "workload_schema.json"
 EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
@@ -123,7 +123,7 @@ def test_defaults_obey_their_own_schema(kind: KindInfo[Any]) -> None:
     for path, schema in nodes(kind.kind, structural_schema(kind)):
         if "default" in schema:
             report = Report()
-            compiled(schema)(schema["default"], path, report)
+            compile_check(schema)(schema["default"], path, report)
             assert (report.errors, report.unknown) == ([], [])
 
 
@@ -135,7 +135,7 @@ def test_defaults_say_something(kind: KindInfo[Any]) -> None:
 
 def kept(kind: KindInfo[Any], value: JsonObject) -> list[str]:
     report = Report()
-    compiled(structural_schema(kind))(value, "", report)
+    compile_check(structural_schema(kind))(value, "", report)
     return report.unknown
 
 
@@ -167,7 +167,7 @@ def test_every_limit_of_an_integer_is_one_as_a_float_too(kind: KindInfo[Any]) ->
 
 
 def test_an_integer_or_a_text_is_no_larger_than_64_bits() -> None:
-    check = compiled({INT_OR_STRING: True, "anyOf": [{"type": "integer"}, {"type": "string"}]})
+    check = compile_check({INT_OR_STRING: True, "anyOf": [{"type": "integer"}, {"type": "string"}]})
     for value, fits in ((2**63 - 1, True), (2**63, False), ("4Gi", True)):
         report = Report()
         check(value, "cpu", report)

@@ -12,12 +12,12 @@ from datum_compute.api.kinds import DEPLOYMENT, KINDS, SERVER, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.fields import IMAGE, WORDS
 from datum_compute.api.schema.derive import PRESERVE, structural_schema
-from datum_compute.api.schema.validate import Report, compiled
+from datum_compute.api.schema.validate import Report, compile_check
 
 
 def walked(schema: JsonObject, value: Any) -> tuple[Any, Report]:
     report = Report()
-    return compiled(schema)(value, "", report), report
+    return compile_check(schema)(value, "", report), report
 
 
 def problems(schema: JsonObject, value: Any) -> list[tuple[str, str]]:
@@ -196,7 +196,7 @@ JSON_VALUES = st.recursive(
     )
 )
 def test_any_json_is_answered_and_a_clean_answer_is_stable(value: JsonObject) -> None:
-    check = compiled(structural_schema(WORKLOAD))
+    check = compile_check(structural_schema(WORKLOAD))
     first = Report()
     result = check(value, "", first)
     if not first.errors:
@@ -209,7 +209,7 @@ def test_any_json_is_answered_and_a_clean_answer_is_stable(value: JsonObject) ->
 def test_a_city_must_be_usable_as_name_and_label(city: str) -> None:
     schema = structural_schema(DEPLOYMENT)["properties"]["spec"]["properties"]["cityCode"]
     report = Report()
-    compiled(schema)(city, "cityCode", report)
+    compile_check(schema)(city, "cityCode", report)
     assert [cause.field for cause in report.errors] == ["cityCode"]
 
 
@@ -233,7 +233,7 @@ def test_a_city_must_be_usable_as_name_and_label(city: str) -> None:
 def test_an_image_must_be_a_reference(image: str, fine: bool) -> None:
     report = Report()
     containers = structural_schema(SERVER)["properties"]["spec"]["properties"]["containers"]
-    compiled(containers["items"]["properties"]["image"])(image, "image", report)
+    compile_check(containers["items"]["properties"]["image"])(image, "image", report)
     assert (not report.errors) == fine
 
 

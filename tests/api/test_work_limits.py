@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api.errors import Invalid, RequestEntityTooLarge
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.schema.fast_path import quick
+from datum_compute.api.schema.fast_path import compile_fast_check
 from datum_compute.api.schema.report import (
     DEFAULT_BYTES_MAX,
     ERRORS_MAX,
@@ -17,10 +17,10 @@ from datum_compute.api.schema.report import (
     Report,
     shown,
 )
-from datum_compute.api.schema.validate import compiled, structure_of
+from datum_compute.api.schema.validate import compile_check, structure_of
 
 TEXT: JsonObject = {"type": "string"}
-BOTH_WAYS = pytest.mark.parametrize("make", [compiled, quick])
+BOTH_WAYS = pytest.mark.parametrize("make", [compile_check, compile_fast_check])
 
 
 def list_of(items: JsonObject, **more: Any) -> JsonObject:
@@ -69,7 +69,7 @@ def test_defaults_inside_of_defaults_are_counted(make: Any) -> None:
 def test_a_branch_spends_the_work_of_the_object() -> None:
     schema = list_of({**TEXT, "anyOf": [{"maxLength": 0}] * 100})
     with pytest.raises(Invalid) as raised:
-        checked(compiled(schema), ["x"] * 10_000)
+        checked(compile_check(schema), ["x"] * 10_000)
     assert raised.value.causes[0].field.startswith("spec[")
     assert "simplify the schema" in raised.value.causes[0].message
 
@@ -78,7 +78,7 @@ def test_required_fields_of_every_item_are_counted() -> None:
     names = [f"f{n}" for n in range(300)]
     item = {"type": "object", "required": names, "x-kubernetes-preserve-unknown-fields": True}
     with pytest.raises(Invalid):
-        checked(compiled(list_of(item)), [dict.fromkeys(names, 0)] * 600)
+        checked(compile_check(list_of(item)), [dict.fromkeys(names, 0)] * 600)
 
 
 @BOTH_WAYS
@@ -90,13 +90,13 @@ def test_a_long_enumeration_costs_no_more_than_a_short_one(make: Any) -> None:
 
 
 def test_an_error_names_some_of_the_supported_values() -> None:
-    report = checked(compiled({**TEXT, "enum": ["x" * 100] * 1000}), "y")
+    report = checked(compile_check({**TEXT, "enum": ["x" * 100] * 1000}), "y")
     assert len(report.errors[0].message) < 2000
     assert report.errors[0].message.endswith("...")
 
 
 def test_only_so_many_errors_are_listed() -> None:
-    report = checked(compiled(list_of({"type": "integer"})), ["x"] * 1000)
+    report = checked(compile_check(list_of({"type": "integer"})), ["x"] * 1000)
     assert (report.failures, len(report.errors)) == (1000, ERRORS_MAX + 1)
     assert "fix these first" in report.errors[-1].message
 
@@ -117,8 +117,8 @@ def test_errors_show_the_beginning_of_a_large_value() -> None:
 @pytest.mark.parametrize("items", [[1, 2, 3], [1, 1.0, True], ["a", "b"], [{"a": 1}, {"a": 2}]])
 def test_items_of_a_set_differ_as_in_json(items: list[Any]) -> None:
     schema = list_of({}, **{"x-kubernetes-list-type": "set"})
-    assert not checked(compiled(schema), items).errors
-    assert len(checked(compiled(schema), [*items, items[0]]).errors) == 1
+    assert not checked(compile_check(schema), items).errors
+    assert len(checked(compile_check(schema), [*items, items[0]]).errors) == 1
 
 
 def test_the_structure_of_a_schema_prunes_and_defaults_like_the_schema() -> None:
@@ -127,8 +127,8 @@ def test_the_structure_of_a_schema_prunes_and_defaults_like_the_schema() -> None
         b={**list_of(fields(c={**TEXT, "nullable": True}), maxItems=2), "anyOf": [{"minItems": 1}]},
     )
     value = {"b": [{"c": None, "unknown": 1}, {}], "unknown": 2}
-    expected = compiled(schema)(value, "", Report())
+    expected = compile_check(schema)(value, "", Report())
     report = Report()
-    assert compiled(structure_of(schema))(value, "", report) == expected
+    assert compile_check(structure_of(schema))(value, "", report) == expected
     assert not report.errors
-    assert compiled(structure_of(schema, defaults=False))({}, "", Report()) == {}
+    assert compile_check(structure_of(schema, defaults=False))({}, "", Report()) == {}

@@ -19,7 +19,7 @@ from datum_compute.api.planes import PLATFORM, PlaneName, member_name, path_pref
 from datum_compute.api.resourcemanager import Project, ProjectOwner, ProjectSpec
 from datum_compute.api.services import ServiceEntitlement, ServiceEntitlementSpec
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import BOOTSTRAP, Layout, Platform
+from datum_compute.app.platform import BOOTSTRAP, PlaneLayout, Platform
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
@@ -54,7 +54,7 @@ class Running:
             for cell, table in self.machines.items()
         }
         self.platform = Platform(
-            Layout((FIRST,), drivers),
+            PlaneLayout((FIRST,), drivers),
             ports,
             self.disk,
             credentials,

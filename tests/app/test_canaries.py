@@ -29,7 +29,7 @@ from datum_compute.api.http import JSON_PATCH, MERGE_PATCH, PROTOBUF, YAML, Requ
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, path_prefix, project_plane
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import Layout, Platform, Safeguards
+from datum_compute.app.platform import PlaneLayout, Platform, SecurityOptions
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.driver import NO_DATA, MachineData, PermanentError
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
@@ -88,11 +88,11 @@ class Witness:
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         tokens = {plane: f"token-of-{plane}" for plane in (PLATFORM, HUB, CELL)}
         return Platform(
-            Layout((PROJECT,), {CELL: FailingDriver(MachineTable(), now=ports.unix_s)}),
+            PlaneLayout((PROJECT,), {CELL: FailingDriver(MachineTable(), now=ports.unix_s)}),
             ports,
             MemoryJournal(),
             Credentials("canary-of-manager", {**tokens, PROJECT: TOKEN}),
-            safeguards=Safeguards(audit=self.audit.append),
+            safeguards=SecurityOptions(audit=self.audit.append),
             registry=self.registry,
             tracer=otel_tracer(provider),
         )

@@ -9,8 +9,8 @@ import pytest
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request, Response
 from datum_compute.api.planes import HUB, cell_plane
-from datum_compute.app.fault_injection import FILE, Chaos
-from datum_compute.client.transport.faults import Trouble, encoded_troubles
+from datum_compute.app.fault_injection import FILE, FaultInjector
+from datum_compute.client.transport.faults import Fault, encoded_troubles
 
 ASK = Request("GET", "/api")
 
@@ -22,9 +22,9 @@ class Plane:
 
 async def test_only_the_plane_that_is_named_suffers_and_only_for_its_time(tmp_path: Path) -> None:
     clock = [100.0]
-    chaos = Chaos(tmp_path, lambda: clock[0])
+    chaos = FaultInjector(tmp_path, lambda: clock[0])
     hub, cell = (chaos.around(p, Plane()) for p in (HUB, cell_plane("dfw")))
-    crash = Trouble(kind="crash", until_s=110.0)
+    crash = Fault(kind="crash", until_s=110.0)
     (tmp_path / FILE).write_bytes(encoded_troubles({"cell/dfw": crash}))
     chaos.look()
     with pytest.raises(Unreachable):
@@ -35,9 +35,9 @@ async def test_only_the_plane_that_is_named_suffers_and_only_for_its_time(tmp_pa
 
 
 async def test_a_file_that_cannot_be_read_changes_nothing_and_none_heals(tmp_path: Path) -> None:
-    chaos = Chaos(tmp_path, lambda: 0.0)
+    chaos = FaultInjector(tmp_path, lambda: 0.0)
     hub = chaos.around(HUB, Plane())
-    (tmp_path / FILE).write_bytes(encoded_troubles({"hub": Trouble(kind="crash")}))
+    (tmp_path / FILE).write_bytes(encoded_troubles({"hub": Fault(kind="crash")}))
     chaos.look()
     (tmp_path / FILE).write_bytes(b"{")
     chaos.look()

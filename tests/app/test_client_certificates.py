@@ -21,7 +21,7 @@ from datum_compute.app.certificates import (
 )
 from datum_compute.server.access.client_certificates import Certificates
 from datum_compute.server.http.listen import api_tls_context, bind_listener
-from datum_compute.server.http.server import Front
+from datum_compute.server.http.server import HttpServer
 from tests.server.granting import ANN, RBAC, cluster_binding, cluster_role, rule, server_with_ann
 from tests.server.running_server import PROJECT, TOKEN, WORKLOADS, Server
 
@@ -59,7 +59,7 @@ async def port(tmp_path: Path) -> AsyncIterator[Port]:
     with bind_listener(0) as bound:
         async with server_with_ann() as server:
             server.clock.now_s = NOW.timestamp()
-            front = Front(server.api.dispatch, server.clock)
+            front = HttpServer(server.api.dispatch, server.clock)
             await front.start(bound, api_tls_context(files))
             role = cluster_role("lists", rule("list", "workloads"))
             await server.json("POST", f"{RBAC}/clusterroles", role)

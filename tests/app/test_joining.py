@@ -30,8 +30,8 @@ from datum_compute.app.state_directory import StateError, private_directory
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
-from datum_compute.server.access.cell_join import Certified
-from datum_compute.server.access.client_certificates import Requested
+from datum_compute.server.access.cell_join import IssuedCertificate
+from datum_compute.server.access.client_certificates import SigningRequest
 from tests.server.cell_world import CLUSTERS, hub_with_two_cells
 from tests.server.cell_world import HUB as HUB_PATH
 from tests.server.running_server import START_S, TOKEN, Server
@@ -66,7 +66,7 @@ def opener(
 async def hub(folder: Path) -> AsyncIterator[Server]:
     ensure_certificate(private_directory(folder), NOW)
 
-    def signed(requested: Requested, user: str, groups: tuple[str, ...]) -> Certified:
+    def signed(requested: SigningRequest, user: str, groups: tuple[str, ...]) -> IssuedCertificate:
         now = datetime.fromtimestamp(server.clock.now_s, UTC)
         return certify(folder, requested, user, groups, now, timedelta(hours=3))
 

@@ -12,9 +12,9 @@ from datum_compute.app.container_host import (
     AGE_S,
     REPORTS_PER_MACHINE_MAX,
     CrashReportFiles,
-    HostFolders,
     Limits,
     LogFiles,
+    VolumeDirectories,
     platform_id,
     ran_out_of_memory,
 )
@@ -24,7 +24,7 @@ from datum_compute.drivers.queries import CrashReport
 
 
 def test_a_folder_holds_exactly_the_files_it_was_given(tmp_path: Path) -> None:
-    folders = HostFolders(tmp_path / "data")
+    folders = VolumeDirectories(tmp_path / "data")
     folders.write("ns/web/1", "v", [DataFile("old", b"1")])
     folder = Path(folders.write("ns/web/1", "v", [DataFile("a/b/c", b"2", 0o440)]))
     assert [f.relative_to(folder).as_posix() for f in folder.rglob("*")] == ["a", "a/b", "a/b/c"]
@@ -37,11 +37,11 @@ def test_a_folder_holds_exactly_the_files_it_was_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["../out", "a/../../out", "/etc/out"])
 def test_no_file_leaves_its_folder(tmp_path: Path, path: str) -> None:
     with pytest.raises(PermanentError, match=r"volume v: .* lies outside of it"):
-        HostFolders(tmp_path / "data").write("ns/web/1", "v", [DataFile(path, b"x")])
+        VolumeDirectories(tmp_path / "data").write("ns/web/1", "v", [DataFile(path, b"x")])
 
 
 def test_files_go_with_their_machine_also_if_nobody_saw_it_go(tmp_path: Path) -> None:
-    folders = HostFolders(tmp_path / "data")
+    folders = VolumeDirectories(tmp_path / "data")
     kept, gone, lost = (
         Path(folders.write(f"ns/web/{n}", "v", [DataFile("f", b"x")])) for n in range(3)
     )

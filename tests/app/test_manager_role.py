@@ -12,7 +12,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import Layout, Platform, Safeguards
+from datum_compute.app.platform import PlaneLayout, Platform, SecurityOptions
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.planes.roles import MANAGER_USER
@@ -36,8 +36,8 @@ def a_platform(loop: VirtualLoop, events: list[AuditEvent]) -> Platform:
         random=Random(1),
     )
     tokens = {plane: f"token-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, CELL)}
-    layout = Layout((PROJECT,), {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)})
-    guards = Safeguards(audit=events.append)
+    layout = PlaneLayout((PROJECT,), {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)})
+    guards = SecurityOptions(audit=events.append)
     return Platform(
         layout, ports, MemoryJournal(), Credentials("manager", tokens), safeguards=guards
     )

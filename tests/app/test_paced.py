@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from datum_compute.app.debounced_file import Apart, Paced
+from datum_compute.app.debounced_file import Apart, DebouncedFile
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 Write = Callable[[], None]
@@ -26,8 +26,8 @@ class File:
         self.lasting: list[int] = []
         self.refusals = 0
 
-    def paced(self, apart: Apart = at_once, pause_s: float = 1.0) -> Paced:
-        return Paced(
+    def paced(self, apart: Apart = at_once, pause_s: float = 1.0) -> DebouncedFile:
+        return DebouncedFile(
             Path("unused"),
             lambda: b"%d" % self.state,
             pause_s,

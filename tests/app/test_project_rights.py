@@ -24,7 +24,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, project_plane
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import Layout, Platform
+from datum_compute.app.platform import PlaneLayout, Platform
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
 from datum_compute.store.journal import MemoryJournal
@@ -48,7 +48,7 @@ def on_a_platform(story: Callable[[As], Coroutine[Any, Any, None]]) -> None:
 
         ports = Ports(loop.time, next_id, next_id, Random(1))
         credentials = Credentials("t-manager", TOKENS)
-        platform = Platform(Layout((FIRST,), {}), ports, MemoryJournal(), credentials)
+        platform = Platform(PlaneLayout((FIRST,), {}), ports, MemoryJournal(), credentials)
         running = loop.create_task(platform.run())
         await platform.ready.wait()
         await story(lambda who, where: platform.client(where, TOKENS[who]))

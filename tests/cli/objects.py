@@ -8,7 +8,7 @@ from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_UID
-from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.codec import JsonObject, from_json
 
 UID = "uid-web"
 
@@ -32,7 +32,7 @@ def workload_spec(*cities: str, minimum: int = 1, placement: str = "default") ->
 def workload(
     *cities: str, generation: int = 1, observed: int = 1, minimum: int = 1, **status: Any
 ) -> Workload:
-    return typed(
+    return from_json(
         {
             "metadata": {"name": "web", "uid": UID, "generation": generation},
             "spec": workload_spec(*cities, minimum=minimum),
@@ -69,7 +69,7 @@ def deployment(
     }
     if terminating:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    return typed(
+    return from_json(
         {
             "metadata": metadata,
             "spec": {
@@ -96,7 +96,7 @@ def deployment(
 def instance(
     name: str, city: str, ready: JsonObject | None = None, *, placement: str = "default"
 ) -> Instance:
-    return typed(
+    return from_json(
         {
             "metadata": {
                 "name": name,

@@ -10,7 +10,7 @@ import pytest
 
 from datum_compute.api.http import Request
 from datum_compute.api.kinds import ENTITLEMENT, SERVICE
-from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PLATFORM
 from datum_compute.api.services import Service, ServiceEntitlement
@@ -42,7 +42,7 @@ def offered(world: World, mode: str) -> None:
     }
 
     async def create(client: Client) -> None:
-        service = typed({"metadata": {"name": "compute"}, "spec": spec}, Service)
+        service = from_json({"metadata": {"name": "compute"}, "spec": spec}, Service)
         await client.create(SERVICE, service)
         await client.patch(SERVICE, COMPUTE, {"spec": {"phase": "Published"}})
 
@@ -61,7 +61,7 @@ def entitled(**said: Any) -> ServiceEntitlement:
         "spec": {"serviceRef": {"name": "compute"}},
         "status": said,
     }
-    return typed(document, ServiceEntitlement)
+    return from_json(document, ServiceEntitlement)
 
 
 STATES = [

@@ -10,7 +10,7 @@ import pytest
 from datum_compute.api.karmada import Cluster, ClusterStatus
 from datum_compute.api.kinds import CLUSTER, INSTANCE, LOCATION_BINDING
 from datum_compute.api.labels import CELL
-from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB, PLATFORM
 from datum_compute.cli.local_status import ANSWERS, SILENT, UNKNOWN, _cell_health
@@ -39,7 +39,9 @@ def test_cells_are_listed_with_the_instances_that_the_hub_knows_there(
 ) -> None:
     async def three_in_dfw(client: Client) -> None:
         for name in ("dfw", "lhr"):
-            await client.create(CLUSTER, typed({"metadata": {"name": name}, "spec": {}}, Cluster))
+            await client.create(
+                CLUSTER, from_json({"metadata": {"name": name}, "spec": {}}, Cluster)
+            )
         template = {"runtime": {"sandbox": {"containers": [{"name": "a", "image": "b"}]}}}
         for number in range(3):
             await ensure(client, INSTANCE, f"web-{number}", {CELL: "dfw"}, template)
@@ -89,5 +91,5 @@ def test_a_cell_whose_process_is_gone_does_not_answer_whatever_the_hub_still_bel
     ready: str, stuck: str, is_cut: bool, health: str
 ) -> None:
     said = [condition("Ready", ready, "Told", "")] if ready else []
-    status = typed({"conditions": said}, ClusterStatus)
+    status = from_json({"conditions": said}, ClusterStatus)
     assert _cell_health(Cluster(status=status), stuck, is_cut=is_cut)[0] == health

@@ -14,7 +14,7 @@ import pytest
 
 from datum_compute.cli.local_chaos import FILE, read_troubles
 from datum_compute.cli.platform_process import find_running
-from datum_compute.client.transport.faults import Trouble
+from datum_compute.client.transport.faults import Fault
 from tests.cli.surroundings import NOW, Desk
 
 
@@ -49,9 +49,9 @@ def test_each_fault_is_written_for_the_platform_to_read(tmp_path: Path, running:
     assert chaos(desk, running, "slow", "hub", "--by=300ms", "--for=1m") == 0
     assert chaos(desk, running, "crash", "iad") == 0
     assert read_troubles(running) == {
-        "cell/dfw": Trouble(kind="cut"),
-        "cell/iad": Trouble(kind="crash", until_s=NOW + 5),
-        "hub": Trouble(kind="slow", delay_s=0.3, until_s=NOW + 60),
+        "cell/dfw": Fault(kind="cut"),
+        "cell/iad": Fault(kind="crash", until_s=NOW + 5),
+        "hub": Fault(kind="slow", delay_s=0.3, until_s=NOW + 60),
     }
     assert stat.S_IMODE((running / FILE).stat().st_mode) == 0o600
     assert chaos(desk, running, "status") == 0

@@ -15,7 +15,7 @@ from datum_compute.api.http import Request
 from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER, INSTANCE, SERVER
 from datum_compute.api.labels import CELL, CITY_CODE
-from datum_compute.api.meta.codec import JsonObject, plain, typed
+from datum_compute.api.meta.codec import JsonObject, from_json, to_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane
@@ -71,13 +71,13 @@ def test_the_machine_on_the_cell_has_the_last_word(desk: Desk, world: World) -> 
 
     async def create(client: Client) -> None:
         metadata = {"name": name, "namespace": "default", "labels": copy.metadata.labels}
-        made = {"metadata": metadata, "spec": plain(copy.spec), "status": plain(copy.status)}
-        await client.create(INSTANCE, typed(made, Instance))
-        await set_status(client, INSTANCE, name, plain(copy.status))
-        containers = plain(copy.spec)["runtime"]["sandbox"]["containers"]
+        made = {"metadata": metadata, "spec": to_json(copy.spec), "status": to_json(copy.status)}
+        await client.create(INSTANCE, from_json(made, Instance))
+        await set_status(client, INSTANCE, name, to_json(copy.status))
+        containers = to_json(copy.spec)["runtime"]["sandbox"]["containers"]
         spec = {"instanceType": "d1", "templateHash": "x", "containers": containers}
         machine = {"metadata": metadata, "spec": spec}
-        await client.create(SERVER, typed(machine, Server))
+        await client.create(SERVER, from_json(machine, Server))
         said = {"phase": "Failed", "reason": "ImageUnavailable", "message": "registry says 404"}
         await set_status(client, SERVER, name, said)
 
@@ -98,7 +98,7 @@ def test_the_hub_says_why_a_cell_is_silent(desk: Desk, world: World) -> None:
     world.do(lambda client: set_status(client, INSTANCE, name, {"conditions": [silent]}))
 
     async def create(client: Client) -> None:
-        await client.create(CLUSTER, typed({"metadata": {"name": "dfw"}, "spec": {}}, Cluster))
+        await client.create(CLUSTER, from_json({"metadata": {"name": "dfw"}, "spec": {}}, Cluster))
         said = condition("Ready", "False", "ClusterNotReachable", "connection refused")
         version = (await client.get(CLUSTER, Ref("", "dfw"))).metadata.resource_version
         status = {"conditions": [said]}
@@ -133,7 +133,7 @@ def test_commands_lead_to_the_plane_where_they_are_of_use() -> None:
     there = msgspec.structs.replace(there, metadata=metadata)
     commands = {}
     for reason in ("SourceNotFound", "ProgrammingInProgress"):
-        said = typed(condition("Ready", "False", reason, "why"), Condition)
+        said = from_json(condition("Ready", "False", reason, "why"), Condition)
         status = msgspec.structs.replace(there.status, conditions=[said])
         told = explain_instance(msgspec.structs.replace(there, status=status)).cause
         commands[reason] = as_seen_from(copy, DFW, told).command

@@ -14,7 +14,7 @@ from datum_compute.api.core import Namespace
 from datum_compute.api.events import Event
 from datum_compute.api.kinds import BUCKET, EVENT, INSTANCE, LOCATION_BINDING, NAMESPACE, WORKLOAD
 from datum_compute.api.labels import CITY_CODE
-from datum_compute.api.meta.codec import JsonObject, plain, typed
+from datum_compute.api.meta.codec import JsonObject, from_json, to_json
 from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
 from datum_compute.api.networking.location import LocationBinding
 from datum_compute.api.quota import MEMORY, WORKLOADS, AllowanceBucket, QuotaMetric
@@ -165,7 +165,7 @@ def binding(city: str) -> LocationBinding:
         "locationClassName": "datum-managed",
         "topology": {"topology.datum.net/city-code": city},
     }
-    return typed({"metadata": {"name": city.lower()}, "spec": spec}, LocationBinding)
+    return from_json({"metadata": {"name": city.lower()}, "spec": spec}, LocationBinding)
 
 
 def test_cities_say_whether_they_can_be_used(desk: Desk, world: World) -> None:
@@ -198,7 +198,7 @@ async def bucket(
     client: Client, metric: QuotaMetric, limit: int, used: int, *, added_up: bool = True
 ) -> None:
     consumer = {"kind": "Project", "name": "default"}
-    made = typed(
+    made = from_json(
         {
             "metadata": {"name": f"bucket-{metric.name}", "namespace": "milo-system"},
             "spec": {"consumerRef": consumer, "resourceType": metric.resource_type},
@@ -252,9 +252,9 @@ def test_every_namespace_is_listed_and_counted(desk: Desk, world: World) -> None
         kinds: tuple[KindInfo[Any], ...] = (WORKLOAD, INSTANCE)
         for kind in kinds:
             (found,) = (await client.list(kind, "default")).items
-            body = {**plain(found), "metadata": {"namespace": "other", "name": "api-dfw-0"}}
+            body = {**to_json(found), "metadata": {"namespace": "other", "name": "api-dfw-0"}}
             body["metadata"]["labels"] = {CITY_CODE: "DFW"}
-            await client.create(kind, typed(body, kind.model))
+            await client.create(kind, from_json(body, kind.model))
 
     world.do(elsewhere)
     assert desk.run("workloads", "-A") == 0
@@ -274,7 +274,7 @@ def test_every_namespace_is_listed_and_counted(desk: Desk, world: World) -> None
 
 
 def event(name: str, uid: str, at: str, type_: str = "Normal") -> Event:
-    return typed(
+    return from_json(
         {
             "metadata": {"name": name, "namespace": "default"},
             "involvedObject": {"kind": "Workload", "name": "web", "uid": uid},

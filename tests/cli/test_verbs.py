@@ -14,7 +14,7 @@ from click.shell_completion import ShellComplete
 from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, RESTARTED_AT, WORKLOAD_NAME
-from datum_compute.api.meta.codec import JsonObject, plain, typed
+from datum_compute.api.meta.codec import JsonObject, from_json, to_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.cli.group import compute
 from datum_compute.cli.whereabouts import by_name, whereabouts
@@ -250,19 +250,19 @@ def test_where_names_cannot_be_had_there_are_none(desk: Desk, tmp_path: Path) ->
 def test_labels_come_first_then_the_deployment_by_name_then_the_ordinal() -> None:
     deployments = by_name([deployment("DFW", name="web-x")])
     bare = instance("web-x-0", "")
-    found = whereabouts(typed(_without_labels(bare), type(bare)), deployments)
+    found = whereabouts(from_json(_without_labels(bare), type(bare)), deployments)
     assert (found.workload, found.placement, found.city) == ("web", "default", "DFW")
     labels = {WORKLOAD_NAME: "api", PLACEMENT_NAME: "east", CITY_CODE: "ord"}
     labelled = {**_without_labels(bare), "metadata": {"name": "web-x-0", "labels": labels}}
-    found = whereabouts(typed(labelled, type(bare)), deployments)
+    found = whereabouts(from_json(labelled, type(bare)), deployments)
     assert (found.workload, found.placement, found.city) == ("api", "east", "ORD")
     orphan = {**_without_labels(bare), "metadata": {"name": "nobody"}}
-    found = whereabouts(typed(orphan, type(bare)), deployments)
+    found = whereabouts(from_json(orphan, type(bare)), deployments)
     assert (found.workload, found.city) == ("unknown", "unknown")
 
 
 def _without_labels(found: Any) -> JsonObject:
-    return {**plain(found), "metadata": {"name": found.metadata.name}}
+    return {**to_json(found), "metadata": {"name": found.metadata.name}}
 
 
 def test_instances_without_labels_are_found_by_their_deployment(desk: Desk, world: World) -> None:

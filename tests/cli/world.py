@@ -19,7 +19,7 @@ from datum_compute.api.errors import AlreadyExists
 from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_UID
-from datum_compute.api.meta.codec import JsonObject, decode, encode, typed
+from datum_compute.api.meta.codec import JsonObject, decode, encode, from_json
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import (
@@ -283,7 +283,7 @@ async def ensure(
     metadata = {"name": name, "namespace": NAMESPACE, "labels": labels}
     try:
         made: ApiObject = await client.create(
-            kind, typed({"metadata": metadata, "spec": spec}, kind.model)
+            kind, from_json({"metadata": metadata, "spec": spec}, kind.model)
         )
     except AlreadyExists:
         made = await client.patch(kind, Ref(NAMESPACE, name), {"spec": spec})

@@ -11,7 +11,7 @@ import pytest
 
 from datum_compute.api.errors import ServiceUnavailable, to_status
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.client.watch import REMIND_S, Watched, follow, follow_kept
+from datum_compute.client.watch import REMIND_S, Watched, follow, follow_mapped
 from tests.client.recorded import (
     Recorded,
     answer,
@@ -82,7 +82,7 @@ def test_it_is_told_by_the_name_that_the_reader_gave(caplog: pytest.LogCaptureFi
     transport = Recorded(lost(), listed(5))
 
     async def test() -> None:
-        news = follow_kept(
+        news = follow_mapped(
             transport.client(),
             NAMESPACE,
             lambda obj: obj.metadata.name,

@@ -13,7 +13,7 @@ from datum_compute.api.http import Request
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.client.client import Client
 from datum_compute.client.transport import http1 as lean
-from datum_compute.client.transport.http1 import LeanTransport
+from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.client.transport.interface import Timeouts
 from datum_compute.client.transport.proxied import HttpTransport
 from tests.client.authority import Authority, new_authority
@@ -34,10 +34,10 @@ def tls(authority: Authority) -> ssl.SSLContext:
     return server_tls(authority)
 
 
-Make = type[HttpTransport] | type[LeanTransport]
+Make = type[HttpTransport] | type[Http1Transport]
 
 
-@pytest.fixture(params=[HttpTransport, LeanTransport], ids=["aiohttp", "lean"])
+@pytest.fixture(params=[HttpTransport, Http1Transport], ids=["aiohttp", "lean"])
 def make(request: pytest.FixtureRequest) -> Make:
     made: Make = request.param
     return made
@@ -198,7 +198,7 @@ async def test_closing_a_transport_ends_the_watches_that_go_over_it(
         return response
 
     async with serving(stream, tls) as server:
-        transport = LeanTransport(server, ca_pem=authority.ca_pem)
+        transport = Http1Transport(server, ca_pem=authority.ca_pem)
         answer = await transport.send(WATCH)
         assert answer.stream is not None
         assert await anext(answer.stream) == b"first\n"
@@ -237,7 +237,7 @@ async def test_a_connection_that_lay_idle_for_long_is_left_alone(
         return web.Response()
 
     monkeypatch.setattr(lean, "KEPT_IDLE_S", 0.0)
-    async with serving(note_peer) as server, LeanTransport(server) as transport:
+    async with serving(note_peer) as server, Http1Transport(server) as transport:
         await transport.send(Request("GET", "/"))
         await transport.send(Request("GET", "/"))
     assert len(peers) == 2
@@ -254,7 +254,7 @@ async def test_each_answer_may_take_its_time_and_one_that_does_not_come_is_given
         return web.Response()
 
     timeouts = Timeouts(connect_s=5, read_s=2 * slow_s)
-    async with serving(slowly) as server, LeanTransport(server, timeouts=timeouts) as transport:
+    async with serving(slowly) as server, Http1Transport(server, timeouts=timeouts) as transport:
         for _ in range(3):
             assert (await transport.send(Request("POST", "/"))).status == 200
         with pytest.raises(Unreachable, match="no answer in time"):

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from datum_compute.client.auth.connection import Connection, ExecSignIn
-from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.auth.credentials import AuthEnvironment
 from datum_compute.client.auth.exec_plugin import ExecPlugin
 from datum_compute.client.auth.kubeconfig import connection_of, load_kubeconfig
 from datum_compute.client.connect import open_transport
@@ -22,7 +22,7 @@ from tests.client.authority import Authority, new_authority
 # What the other library leaves open or uses though deprecated is its own business.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
-OUTSIDE = Outside({}, False, lambda: 0.0, Random(1))
+OUTSIDE = AuthEnvironment({}, False, lambda: 0.0, Random(1))
 
 
 @pytest.fixture(scope="module")

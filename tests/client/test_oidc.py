@@ -17,14 +17,14 @@ from aiohttp import web
 
 from datum_compute.api.errors import Unauthorized, Unreachable
 from datum_compute.client.auth.connection import OidcSignIn
-from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.auth.credentials import AuthEnvironment
 from datum_compute.client.auth.kubeconfig import connection_of, load_kubeconfig
 from datum_compute.client.auth.oidc import OidcRefresh
 from tests.client.authority import Authority, new_authority
 from tests.client.serving import server_tls, serving
 
 NOW_S = 1_700_000_000.0
-OUTSIDE = Outside({}, False, lambda: NOW_S, Random(1))
+OUTSIDE = AuthEnvironment({}, False, lambda: NOW_S, Random(1))
 
 
 def id_token(name: str, expires_s: float) -> str:

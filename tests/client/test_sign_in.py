@@ -23,9 +23,9 @@ from datum_compute.client.auth.connection import Certificate, Connection, ExecSi
 from datum_compute.client.auth.credentials import (
     REREAD_S,
     AuthenticatedTransport,
+    AuthEnvironment,
     Credential,
     FileCredentials,
-    Outside,
     in_cluster_connection,
 )
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError
@@ -48,8 +48,8 @@ class World:
     environ: dict[str, str] = field(default_factory=lambda: {"PATH": os.environ["PATH"]})
 
     @property
-    def outside(self) -> Outside:
-        return Outside(self.environ, self.is_terminal, lambda: self.now_s, Random(1))
+    def outside(self) -> AuthEnvironment:
+        return AuthEnvironment(self.environ, self.is_terminal, lambda: self.now_s, Random(1))
 
 
 @dataclass

@@ -13,8 +13,8 @@ from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request, Response
 from datum_compute.client.transport.faults import (
     GIVE_UP_S,
-    Trouble,
-    TroubledTransport,
+    Fault,
+    FaultyTransport,
     decoded_troubles,
     encoded_troubles,
 )
@@ -54,10 +54,10 @@ def test_what_is_cut_off_gives_no_answer_and_what_has_crashed_refuses(
     kind: str, after_s: float
 ) -> None:
     async def story() -> float:
-        trouble = Trouble(kind=kind)  # type: ignore[arg-type]
+        trouble = Fault(kind=kind)  # type: ignore[arg-type]
         began_s = now_s()
         with pytest.raises(Unreachable):
-            await TroubledTransport(Plane(), lambda: trouble).send(ASK)
+            await FaultyTransport(Plane(), lambda: trouble).send(ASK)
         return now_s() - began_s
 
     assert in_virtual_time(story) == after_s
@@ -66,7 +66,7 @@ def test_what_is_cut_off_gives_no_answer_and_what_has_crashed_refuses(
 def test_what_is_slow_answers_later() -> None:
     async def story() -> float:
         began_s = now_s()
-        slow = TroubledTransport(Plane(), lambda: Trouble(kind="slow", delay_s=0.5))
+        slow = FaultyTransport(Plane(), lambda: Fault(kind="slow", delay_s=0.5))
         assert (await slow.send(ASK)).status == 200
         return round(now_s() - began_s, 3)
 
@@ -75,12 +75,12 @@ def test_what_is_slow_answers_later() -> None:
 
 def test_an_open_watch_breaks_when_its_plane_is_cut_off() -> None:
     async def story() -> list[bytes]:
-        troubles: list[Trouble] = []
-        transport = TroubledTransport(Plane(), lambda: troubles[0] if troubles else None)
+        troubles: list[Fault] = []
+        transport = FaultyTransport(Plane(), lambda: troubles[0] if troubles else None)
         stream = (await transport.send(Request("GET", "/api", {"watch": "1"}))).stream
         assert stream is not None
         seen = [await anext(stream)]
-        troubles.append(Trouble(kind="cut"))
+        troubles.append(Fault(kind="cut"))
         with pytest.raises(Unreachable):
             await anext(stream)
         await stream.aclose()
@@ -90,7 +90,7 @@ def test_an_open_watch_breaks_when_its_plane_is_cut_off() -> None:
 
 
 def test_troubles_are_read_as_they_were_written() -> None:
-    troubles = {"hub": Trouble(kind="slow", delay_s=0.5), "cell/dfw": Trouble(kind="cut")}
+    troubles = {"hub": Fault(kind="slow", delay_s=0.5), "cell/dfw": Fault(kind="cut")}
     assert decoded_troubles(encoded_troubles(troubles)) == troubles
-    assert Trouble(kind="cut", until_s=10.0).lasts(9.0)
-    assert not Trouble(kind="cut", until_s=10.0).lasts(10.0)
+    assert Fault(kind="cut", until_s=10.0).lasts(9.0)
+    assert not Fault(kind="cut", until_s=10.0).lasts(10.0)

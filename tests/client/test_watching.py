@@ -16,7 +16,7 @@ from datum_compute.api.http import Response
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import ANSWER_S
-from datum_compute.client.responses import Listed
+from datum_compute.client.responses import ListResult
 from datum_compute.client.watch import LIST_S, OLDER_LISTS, OVERDUE_S, STALL_S, Watched, follow
 from tests.client.recorded import (
     Answer,
@@ -42,7 +42,7 @@ def news_of(transport: Recorded, count: int) -> list[str]:
         watched = Watched(NAMESPACE)
         async with aclosing(follow(transport.client(), watched, Random(1))) as news:
             async for item in news:
-                if isinstance(item, Listed):
+                if isinstance(item, ListResult):
                     seen.append(f"list@{item.version}")
                 else:
                     seen.append(f"{item.type}@{item.version}")

@@ -18,7 +18,7 @@ from datum_compute.api.compute.instance import (
 from datum_compute.api.compute.server import ServerSpec
 from datum_compute.api.planes import cell_plane
 from datum_compute.app.container_host import containers_driver
-from datum_compute.app.debounced_file import Paced
+from datum_compute.app.debounced_file import DebouncedFile
 from datum_compute.app.environment import real_ports
 from datum_compute.app.state_directory import private_directory
 from datum_compute.drivers.containers.driver import ContainersDriver
@@ -57,7 +57,7 @@ class Cell:
     async def _has_saved(self) -> bool:
         """Return True if no save is pending, because the next driver writes the same file."""
         saves = self.driver._save
-        return not isinstance(saves, Paced) or saves._pausing is None
+        return not isinstance(saves, DebouncedFile) or saves._pausing is None
 
     async def clean(self, within_s: float = WAIT_S) -> None:
         if self._running is None:

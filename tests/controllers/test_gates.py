@@ -12,7 +12,7 @@ from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
 from datum_compute.api.errors import Forbidden, Unreachable
 from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CLAIM, NAMESPACE
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import PlaneName, cell_plane, encoded_cluster, project_plane
@@ -61,7 +61,7 @@ async def a_context(loop: VirtualLoop, planes: InProcessPlanes, granted_s: float
     await project.patch_status(
         CLAIM,
         CLAIM_REF,
-        {"conditions": [plain(granted)]},
+        {"conditions": [to_json(granted)]},
         version=claim.metadata.resource_version,
     )
     views = {plane: await synced_once(loop, planes, plane) for plane in (CELL, PROJECT)}

@@ -10,7 +10,7 @@ import pytest
 from datum_compute.api.compute.referenced_data import Source, references_of_server
 from datum_compute.api.compute.server import Server
 from datum_compute.api.core import ConfigMap, Secret
-from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.codec import from_json
 from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.controllers.machine_data import machine_data
 from datum_compute.drivers.driver import DataFile, MachineData, PermanentError
@@ -31,7 +31,7 @@ HELD = ObservedSources({Source("ConfigMap", "web"): WEB, Source("Secret", "db"):
 def delivered(container: dict[str, Any], **spec: Any) -> MachineData:
     containers = [{"name": "app", "image": "web:1", **container}]
     document = {"instanceType": "d1", "templateHash": "abc", "containers": containers, **spec}
-    server = typed({"metadata": {"name": "web-0"}, "spec": document}, Server)
+    server = from_json({"metadata": {"name": "web-0"}, "spec": document}, Server)
     return machine_data(server, references_of_server(server.spec), HELD)
 
 

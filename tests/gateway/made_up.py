@@ -36,8 +36,8 @@ from datum_compute.drivers.queries import (
     NotRunning,
     Usage,
 )
-from datum_compute.gateway.authorizer import Dispatch, Doorkeeper
-from datum_compute.gateway.cells import CellWay, CellWays
+from datum_compute.gateway.authorizer import Dispatch, LocalGatewayAuthorizer
+from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
 from datum_compute.gateway.gateway import Gateway
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.server.access.authentication import User
@@ -175,7 +175,7 @@ class Desk:
 
     server: Server
     gateway: Gateway
-    ways: CellWays
+    ways: CellEndpoints
     trail: list[AuditEvent]
     cell: MadeUpCell
 
@@ -228,10 +228,10 @@ def at_a_desk(scenario: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
     run_virtual(Random(5), main)
 
 
-def a_desk(server: Server, inside: dict[PlaneName, CellWay], cell: MadeUpCell) -> Desk:
+def a_desk(server: Server, inside: dict[PlaneName, CellEndpoint], cell: MadeUpCell) -> Desk:
     trail: list[AuditEvent] = []
-    doorkeeper = Doorkeeper(server.api.dispatch, server.clock, trail.append)
-    ways = CellWays(inside, [cell_plane("pretended")], why="it is told so")
+    doorkeeper = LocalGatewayAuthorizer(server.api.dispatch, server.clock, trail.append)
+    ways = CellEndpoints(inside, [cell_plane("pretended")], why="it is told so")
 
     def client_of(plane: PlaneName) -> Client:
         transport = InProcessTransport(server.api.dispatch)

@@ -14,7 +14,7 @@ from datum_compute.api.http import Request
 from datum_compute.api.planes import PlaneName, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
-from datum_compute.gateway.authorizer import HOLDS_S, About, Reviewer
+from datum_compute.gateway.authorizer import HOLDS_S, GatewayTarget, RemoteGatewayAuthorizer
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.server.access.authentication import User
 from testkit.sim.loop import run_virtual
@@ -23,7 +23,7 @@ from tests.gateway.made_up import MadeUpCell as NoCell
 from tests.server.running_server import TOKEN, Server, running_server
 
 DEMO = PlaneName("project/demo")
-LOG = About(DEMO, "default", "web", "log")
+LOG = GatewayTarget(DEMO, "default", "web", "log")
 
 
 @dataclass
@@ -33,12 +33,14 @@ class Door:
     now_s: float = 0.0
     trail: list[AuditEvent] = field(default_factory=list)
 
-    def reviewer(self) -> Reviewer:
+    def reviewer(self) -> RemoteGatewayAuthorizer:
         def client_of(plane: PlaneName) -> Client:
             transport = InProcessTransport(self.server.api.dispatch)
             return Client(transport, prefix=path_prefix(plane), token=self.manager, agent="test")
 
-        return Reviewer(client_of, self.server.clock, lambda: self.now_s, self.trail.append)
+        return RemoteGatewayAuthorizer(
+            client_of, self.server.clock, lambda: self.now_s, self.trail.append
+        )
 
     async def let_in(self) -> str:
         """Eve may read logs; the path of what lets her."""
@@ -107,7 +109,7 @@ def test_a_yes_holds_for_a_while_and_a_no_not_at_all() -> None:
         door.now_s += HOLDS_S - 0.1
         await reviewer.check(asked(), LOG)
         with pytest.raises(Forbidden):
-            await reviewer.check(asked(), About(DEMO, "default", "other", "log"))
+            await reviewer.check(asked(), GatewayTarget(DEMO, "default", "other", "log"))
         door.now_s += 0.2
         with pytest.raises(Forbidden):
             await reviewer.check(asked(), LOG)

@@ -8,7 +8,7 @@ from random import Random
 from datum_compute.api.errors import TooManyRequests, Unreachable
 from datum_compute.api.gateway import ExecWish
 from datum_compute.client.transport.websocket import FAILED, WebSocket
-from datum_compute.gateway.exec_session import AGAIN_S, UNANSWERED_S, talk
+from datum_compute.gateway.exec_session import AGAIN_S, UNANSWERED_S, relay_exec
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.gateway.made_up import Echo, connected
 
@@ -28,7 +28,7 @@ def ended(*answers: Exception | None) -> tuple[str, int, str]:
 
         session = Echo(ExecWish(command=["sh"]))
         talking = asyncio.create_task(
-            talk(WebSocket(theirs, of_server=True), session, still_allowed)
+            relay_exec(WebSocket(theirs, of_server=True), session, still_allowed)
         )
         client = WebSocket(mine, of_server=False)
         try:

@@ -14,7 +14,7 @@ from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.drivers.traffic import Backend, SleepPolicy
 from datum_compute.ingress.activations import WakeBook
 from datum_compute.ingress.balancer import Balance, Port, Reached
-from datum_compute.ingress.idle_scaler import Sleepers
+from datum_compute.ingress.idle_scaler import IdleScaler
 from testkit.conformance.driver import SPEC
 from testkit.sim.loop import VirtualLoop, run_virtual
 
@@ -39,7 +39,7 @@ class World:
         """A process that knows nothing of what was before."""
         self.book = WakeBook(self.loop.time, self.loop.time)
         watched = FencedDriver(self.driver, lambda: self.calls.append("asked"))
-        self.sleepers = Sleepers({CELL: watched}, self.loop.time, self.book)
+        self.sleepers = IdleScaler({CELL: watched}, self.loop.time, self.book)
         self.balance = Balance(self.sleepers, self.book, self._connect, self.loop.time)
         self.port = Port()
 

@@ -12,7 +12,7 @@ import pytest
 from datum_compute.api.planes import cell_plane
 from datum_compute.drivers.traffic import Backend
 from datum_compute.ingress.activations import WakeBook
-from datum_compute.ingress.idle_scaler import Sleepers
+from datum_compute.ingress.idle_scaler import IdleScaler
 from datum_compute.ingress.proxy import Proxy
 
 CELL = cell_plane("dfw")
@@ -41,7 +41,7 @@ _OPEN: list[asyncio.StreamWriter] = []
 @pytest.fixture
 async def proxy() -> AsyncIterator[Proxy]:
     book = WakeBook(time.time, time.monotonic)
-    made = Proxy(Sleepers({}, time.monotonic, book), book, time.monotonic)
+    made = Proxy(IdleScaler({}, time.monotonic, book), book, time.monotonic)
     yield made
     while _OPEN:
         writer = _OPEN.pop()

@@ -21,7 +21,7 @@ from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.state_directory import private_directory
 from datum_compute.client.transport.websocket import WebSocket, answer_headers
 from datum_compute.server.http.listen import api_tls_context, bind_listener
-from datum_compute.server.http.server import Front
+from datum_compute.server.http.server import HttpServer
 from testkit.fakes.kubelet import NODE
 
 FAILING, FAILED = "fail", 7
@@ -58,7 +58,7 @@ _EXEC = re.compile(r"/exec/([^/]+)/([^/]+)/([^/]+)")
 
 @asynccontextmanager
 async def node_port(folder: Path) -> AsyncIterator[int]:
-    front = Front(_dispatch, time)
+    front = HttpServer(_dispatch, time)
     with bind_listener(0) as bound:
         await front.start(
             bound, api_tls_context(ensure_certificate(private_directory(folder), datetime.now(UTC)))

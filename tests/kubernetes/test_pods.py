@@ -15,7 +15,7 @@ from datum_compute.api.compute.instance import Container
 from datum_compute.api.compute.server import ServerSpec
 from datum_compute.api.core import POD
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.codec import from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.app.pod_client import ClientPods
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
@@ -89,7 +89,7 @@ async def test_a_pod_with_all_fields_satisfies_the_restricted_standard(
     plane: RealPlane,
 ) -> None:
     async with running(plane) as cell:
-        await cell.driver.start("ns/whole/1", typed(SAID, ServerSpec))
+        await cell.driver.start("ns/whole/1", from_json(SAID, ServerSpec))
         await settled(cell, lambda s: s is not None and s.phase == "Running", "ns/whole/1")
 
 

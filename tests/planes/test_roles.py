@@ -14,7 +14,7 @@ from datum_compute.planes.role_objects import RULES_DIGEST_ANNOTATION
 from datum_compute.planes.roles import admin_user, rules_by_role, subjects_by_role
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import User
-from datum_compute.server.discovery.resources import Catalogue
+from datum_compute.server.discovery.resources import ResourceRegistry
 from datum_compute.store.journal import ObjectKey
 from tests.server.granting import RBAC, cluster_binding, ensure_first_roles, rule
 from tests.server.running_server import PROJECT, WORKLOADS, Server, running_server, workload
@@ -171,7 +171,7 @@ OF_THE_GATEWAY = {
 def served_verbs() -> dict[tuple[str, str], set[str]]:
     """By group and resource, as rules name them."""
     found: dict[tuple[str, str], set[str]] = {key: set(v) for key, v in OF_THE_GATEWAY.items()}
-    catalogue = Catalogue.of_kinds(KINDS)
+    catalogue = ResourceRegistry.of_kinds(KINDS)
     for kind in catalogue.kinds():
         served = catalogue.find(kind.group, kind.version, kind.plural)
         assert served is not None

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from datum_compute.api.compute.instance import Instance
-from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.codec import from_json
 from datum_compute.api.planes import cell_plane
 from datum_compute.app.settings.settings import manager_settings
 from datum_compute.controllers import registry
@@ -222,7 +222,7 @@ def test_an_instance_without_control_fields_can_be_read_and_planned() -> None:
         "metadata": {"name": "web-dfw-0", "namespace": "default", "uid": "u"},
         "spec": {"runtime": {"sandbox": {"containers": containers}}},
     }
-    instance = typed(body, Instance)
+    instance = from_json(body, Instance)
     status = deployment_status(a_deployment(), [instance], NOW)
     assert (status.replicas, status.updated_replicas) == (1, 0)
     assert plan_instances(cell_plane("dfw"), a_deployment(), [instance]).actions

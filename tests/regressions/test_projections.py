@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
-from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.planes import HUB, project_plane
 from datum_compute.planes.planes import upstream_key
@@ -58,7 +58,7 @@ def test_a_copy_without_its_label_is_mapped_by_its_name_and_a_lost_owner_is_rest
             "apiVersion": INSTANCE.api_version,
             "kind": INSTANCE.kind,
             "metadata": {"name": f"{name}-7", "namespace": copy.metadata.namespace, "labels": told},
-            "spec": plain(copy.spec),
+            "spec": to_json(copy.spec),
         }
         await hub.create_plain(INSTANCE, body)
         await asyncio.sleep(1)

@@ -7,7 +7,7 @@ import asyncio
 from datum_compute.api import labels
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.kinds import EVENT, INSTANCE, NAMESPACE
-from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB
 from datum_compute.client.client import Client
@@ -24,7 +24,7 @@ async def a_stranger(hub: Client, copy: Instance, at: Ref | None = None, **told:
         "apiVersion": INSTANCE.api_version,
         "kind": INSTANCE.kind,
         "metadata": {"name": ref.name, "namespace": ref.namespace, "labels": told},
-        "spec": plain(copy.spec),
+        "spec": to_json(copy.spec),
     }
     await hub.create_plain(INSTANCE, body)
     return ref

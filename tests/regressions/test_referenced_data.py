@@ -30,7 +30,7 @@ from datum_compute.api.kinds import (
     SECRET,
     WORKLOAD,
 )
-from datum_compute.api.meta.codec import ApiStruct, JsonObject, decode, plain, typed
+from datum_compute.api.meta.codec import ApiStruct, JsonObject, decode, from_json, to_json
 from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import HUB, PlaneName, cell_plane
 from datum_compute.client.client import Client
@@ -189,7 +189,7 @@ async def take_away_secrets(platform: Platform, plane: PlaneName) -> None:
     role = await operator.get(CLUSTER_ROLE, ref)
     named = sorted({kind.plural for kind in KINDS} - {"secrets"})
     rules = []
-    for rule in plain(role)["rules"]:
+    for rule in to_json(role)["rules"]:
         resources = [r for r in rule.get("resources", ()) if r != "secrets"]
         rules.append({**rule, "resources": named if resources == ["*"] else resources})
     await operator.patch_plain(CLUSTER_ROLE, ref, {"rules": [r for r in rules if r["resources"]]})
@@ -369,7 +369,7 @@ async def deploy_beside(platform: Platform) -> Client:
     identity = {labels.UPSTREAM_NAMESPACE: "default", labels.UPSTREAM_CLUSTER: "cluster-default"}
     home = Namespace(metadata=ObjectMeta(name="beside", labels=identity))
     await cell.create(NAMESPACE, home)
-    variables = typed({"v": ENV}, Variables).v
+    variables = from_json({"v": ENV}, Variables).v
     made = a_deployment()
     template = made.spec.template
     sandbox = Sandbox(containers=[Container(name="app", image="web:1", env=variables)])

@@ -18,10 +18,10 @@ from random import Random
 import pytest
 
 from datum_compute.api.kinds import KINDS
-from datum_compute.api.meta.codec import decode, decode_as, typed
+from datum_compute.api.meta.codec import decode, decode_as, from_json
 from datum_compute.api.planes import cell_plane, project_plane
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import Layout, Platform, Safeguards
+from datum_compute.app.platform import PlaneLayout, Platform, SecurityOptions
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
@@ -102,7 +102,9 @@ class NotedJournal(MemoryJournal):
 def read_record(path: Path) -> Recorded:
     head, _, dump = gzip.decompress(path.read_bytes()).partition(b"\n")
     told = decode(head)
-    machines = {name: typed(found, SimulatedMachine) for name, found in told["machines"].items()}
+    machines = {
+        name: from_json(found, SimulatedMachine) for name, found in told["machines"].items()
+    }
     return Recorded(told["at"], machines, undumped(dump))
 
 
@@ -180,9 +182,9 @@ def _platform(
         return f"new-{next(ids)}"
 
     return Platform(
-        Layout((PROJECT,), {CELL: SimulatedDriver(table, now=now)}),
+        PlaneLayout((PROJECT,), {CELL: SimulatedDriver(table, now=now)}),
         Ports(now, new_id, new_id, Random(1)),
         journal,
         Credentials("token", {}),
-        safeguards=Safeguards(authority=recorded.authority),
+        safeguards=SecurityOptions(authority=recorded.authority),
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta.objects import ApiObject, ObjectMeta, OwnerReference, Ref
-from datum_compute.client.responses import Unreadable as UnreadableAnswer
+from datum_compute.client.responses import UndecodableObject as UnreadableAnswer
 from datum_compute.runtime.cache import (
     DECODED_OBJECTS_MAX,
     Cache,

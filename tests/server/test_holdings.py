@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from datum_compute.api.inventory import Changed, Changes, Wanted
+from datum_compute.api.inventory import Changed, ChangeFilter, Changes
 from datum_compute.api.planes import PlaneName
 from tests.server.running_server import ENOUGH_S, PROJECT, Server
 
@@ -30,14 +30,14 @@ async def held(server: Server) -> None:
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [
-        (Wanted(resources=("configmaps",)), ["ending", "owned", "plain"]),
-        (Wanted(resources=("secrets",)), []),
-        (Wanted(ties=True), ["ending", "owned"]),
-        (Wanted(gone=True), []),
+        (ChangeFilter(resources=("configmaps",)), ["ending", "owned", "plain"]),
+        (ChangeFilter(resources=("secrets",)), []),
+        (ChangeFilter(ties=True), ["ending", "owned"]),
+        (ChangeFilter(gone=True), []),
     ],
 )
 async def test_what_is_there_is_told_to_those_who_want_it(
-    server: Server, wanted: Wanted, names: list[str]
+    server: Server, wanted: ChangeFilter, names: list[str]
 ) -> None:
     with closing(server.api.holdings(PLANE).changes(wanted)) as changes:
         await server.json("POST", MAPS, config_map("last"))
@@ -51,7 +51,7 @@ async def test_what_is_there_is_told_to_those_who_want_it(
 
 @pytest.mark.usefixtures("held")
 async def test_a_change_of_owners_and_a_beginning_end_are_ties(server: Server) -> None:
-    with closing(server.api.holdings(PLANE).changes(Wanted(ties=True))) as changes:
+    with closing(server.api.holdings(PLANE).changes(ChangeFilter(ties=True))) as changes:
         await taken(changes, 2)
         await server.merge(f"{MAPS}/owned", {"metadata": {"labels": {"a": "b"}}})
         await server.merge(f"{MAPS}/owned", {"metadata": {"finalizers": ["example.com/wait"]}})

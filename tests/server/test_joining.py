@@ -17,8 +17,8 @@ from cryptography.x509.oid import NameOID
 from datum_compute.api.membership import KEY_HASH
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.timestamps import timestamp
-from datum_compute.server.access.cell_join import Certified
-from datum_compute.server.access.client_certificates import Requested
+from datum_compute.server.access.cell_join import IssuedCertificate
+from datum_compute.server.access.client_certificates import SigningRequest
 from tests.server.cell_world import CLUSTERS, COMPUTE, HUB, cell_user, hub_with_two_cells
 from tests.server.running_server import START_S, Server, causes
 
@@ -28,8 +28,10 @@ SECRETS = f"{HUB}/api/v1/namespaces/karmada-cluster/secrets"
 HOUR_S = 3600.0
 
 
-def certify(requested: Requested, user: str, groups: tuple[str, ...]) -> Certified:
-    return Certified(f"{user} of {groups} with {requested.key_hash}", "authority", START_S + HOUR_S)
+def certify(requested: SigningRequest, user: str, groups: tuple[str, ...]) -> IssuedCertificate:
+    return IssuedCertificate(
+        f"{user} of {groups} with {requested.key_hash}", "authority", START_S + HOUR_S
+    )
 
 
 class Machine:

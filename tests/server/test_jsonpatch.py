@@ -13,7 +13,7 @@ from datum_compute.server.verbs.json_patch import (
     POINTER_PARTS_MAX,
     POINTER_PARTS_TOTAL_MAX,
     TRANSFERRED_VALUES_MAX,
-    patched,
+    apply_json_patch,
 )
 
 
@@ -49,7 +49,7 @@ def origin(path: str) -> dict[str, str]:
 )
 def test_an_operation_does_what_it_says(before: Any, operation: Any, after: Any) -> None:
     original = repr(before)
-    assert patched(before, [operation]) == after
+    assert apply_json_patch(before, [operation]) == after
     assert repr(before) == original
 
 
@@ -79,7 +79,7 @@ def test_an_operation_does_what_it_says(before: Any, operation: Any, after: Any)
 )
 def test_an_operation_that_does_not_fit_is_invalid(before: Any, operation: Any) -> None:
     with pytest.raises(Invalid):
-        patched(before, [operation])
+        apply_json_patch(before, [operation])
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_an_operation_that_does_not_fit_is_invalid(before: Any, operation: Any) 
 )
 def test_a_patch_that_cannot_be_read_is_a_bad_request(patch: Any) -> None:
     with pytest.raises(BadRequest):
-        patched({"a": 1}, patch)
+        apply_json_patch({"a": 1}, patch)
 
 
 def test_later_operations_do_not_change_the_patch_itself() -> None:
     patch = [op("add", "/a", value=[]), op("add", "/a/-", value=1)]
-    assert patched({}, patch) == patched({}, patch) == {"a": [1]}
+    assert apply_json_patch({}, patch) == apply_json_patch({}, patch) == {"a": [1]}
 
 
 def test_an_operation_changes_nothing_but_the_document() -> None:
@@ -122,7 +122,7 @@ def test_an_operation_changes_nothing_but_the_document() -> None:
         op("move", "/g", **origin("/f")),
         op("add", "/g/b/-", value=4),
     ]
-    after = patched(before, patch)
+    after = apply_json_patch(before, patch)
     changed = {"x": {"y": 2}}
     assert after["a"] == {"b": [{"e": changed}]}
     assert after["g"] == {"b": [{"c": 1, "e": changed}, 3, 4]}
@@ -134,7 +134,7 @@ def test_an_operation_changes_nothing_but_the_document() -> None:
 def test_copies_cannot_grow_a_document_without_end() -> None:
     doubling = [op("copy", f"/x{n}", **origin("")) for n in range(64)]
     with pytest.raises(BadRequest, match=f"at most {COPIED_BYTES_MAX} bytes"):
-        patched({"a": "x" * 1000}, doubling)
+        apply_json_patch({"a": "x" * 1000}, doubling)
 
 
 def test_moves_cannot_nest_a_document_without_end() -> None:
@@ -145,7 +145,7 @@ def test_moves_cannot_nest_a_document_without_end() -> None:
                           op("move", "/a", **origin("/b")))
     ]  # fmt: skip
     with pytest.raises(ApiError, match="levels deep"):
-        patched({"a": {}}, deeper)
+        apply_json_patch({"a": {}}, deeper)
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -174,13 +174,13 @@ def test_a_pointer_with_too_many_parts_is_rejected_before_it_is_split(
     operation = {"op": "move", "from": "/a", "path": "/b", field: long}
     CountedText.splits = 0
     with pytest.raises(BadRequest, match=f"'{field}' of operation 'move' has 129 parts"):
-        patched({"a": 1}, [operation])
+        apply_json_patch({"a": 1}, [operation])
     assert CountedText.splits == 0
 
 
 def test_a_pointer_reaches_the_deepest_value_of_a_document() -> None:
     depth = DEPTH_MAX - 1
-    after = patched(nested(depth), [op("replace", "/a" * depth + "/x", value=2)])
+    after = apply_json_patch(nested(depth), [op("replace", "/a" * depth + "/x", value=2)])
     for _ in range(depth):
         after = after["a"]
     assert after == {"x": 2}
@@ -189,7 +189,7 @@ def test_a_pointer_reaches_the_deepest_value_of_a_document() -> None:
 @pytest.mark.parametrize("part", ["/a" * 100, "/" + "~1" * 100_000, "/" + "/".join(["b" * 99] * 9)])
 def test_an_error_shows_the_beginning_of_a_pointer(part: str) -> None:
     with pytest.raises(Invalid) as raised:
-        patched({"a": 1}, [op("remove", part)])
+        apply_json_patch({"a": 1}, [op("remove", part)])
     message = str(raised.value)
     assert part[:100] in message
     assert len(message) < 250
@@ -208,9 +208,9 @@ def test_an_error_shows_the_beginning_of_a_pointer(part: str) -> None:
 def test_the_parts_of_all_pointers_are_limited(operation: Any) -> None:
     pointers = 2 if "from" in operation else 1
     fitting = POINTER_PARTS_TOTAL_MAX // (51 * pointers)
-    assert patched(nested(50), [operation] * fitting) == nested(50)
+    assert apply_json_patch(nested(50), [operation] * fitting) == nested(50)
     with pytest.raises(BadRequest, match="replace a larger part of the object"):
-        patched(nested(50), [operation] * (fitting + 1))
+        apply_json_patch(nested(50), [operation] * (fitting + 1))
 
 
 @pytest.mark.parametrize("name", ["copy", "move"])
@@ -218,7 +218,7 @@ def test_copied_and_moved_values_are_limited(name: str) -> None:
     before = {"a": {f"k{number}": 1 for number in range(TRANSFERRED_VALUES_MAX // 4)}}
     there, back = op(name, "/b", **origin("/a")), op(name, "/a", **origin("/b"))
     original = repr(before)
-    assert patched(before, [there, back])["a"] == before["a"]
+    assert apply_json_patch(before, [there, back])["a"] == before["a"]
     assert repr(before) == original
     with pytest.raises(BadRequest, match=f"at most {TRANSFERRED_VALUES_MAX} values"):
-        patched(before, [there, back] * 2)
+        apply_json_patch(before, [there, back] * 2)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datum_compute.api.errors import BadRequest
-from datum_compute.api.meta.codec import DecodeError, JsonObject, plain, typed
+from datum_compute.api.meta.codec import DecodeError, JsonObject, from_json, to_json
 from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.server.verbs.metadata import read_metadata
 
@@ -43,7 +43,7 @@ OF_CALLER = ("generateName", "labels", "annotations", "ownerReferences", "finali
 
 def carefully_read(sent: JsonObject) -> Any:
     try:
-        found = plain(typed({n: v for n, v in sent.items() if v is not None}, ObjectMeta))
+        found = to_json(from_json({n: v for n, v in sent.items() if v is not None}, ObjectMeta))
     except DecodeError:
         return None
     return json.dumps({name: found[name] for name in OF_CALLER if name in found})

@@ -15,7 +15,7 @@ from datum_compute.server.access.rbac import (
     CACHE_ENTRIES_MAX,
     CACHE_KEY_CHARACTERS_MAX,
     RESOURCES,
-    RoleBook,
+    RbacCache,
 )
 from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.store import Store
@@ -29,7 +29,7 @@ class Book:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.told: list[PlaneName] = []
-        self.book = RoleBook(store, (), self.told.append)
+        self.book = RbacCache(store, (), self.told.append)
 
     async def write(self, name: str) -> None:
         await self.store.put(PLANE, ObjectKey(ROLES, "", name), 0, lambda _version: role(name))

@@ -13,7 +13,7 @@ from datum_compute.server.access.rbac_rules import (
     ComparisonBudget,
     Rule,
     allowed,
-    uncovered,
+    missing_permissions,
 )
 
 SHOWN = 6
@@ -25,7 +25,7 @@ def some(prefix: str, count: int = 10) -> frozenset[str]:
 
 def count_comparisons(held: list[Rule], wanted: list[Rule]) -> tuple[list[str], int]:
     budget = ComparisonBudget()
-    missing = uncovered(held, wanted, SHOWN, budget)
+    missing = missing_permissions(held, wanted, SHOWN, budget)
     return missing, COMPARISONS_MAX - budget.left
 
 
@@ -105,7 +105,7 @@ def test_a_rule_is_covered_if_each_of_its_permissions_is(
 ) -> None:
     parts = [part for rule in wanted for part in _single_permissions(rule)]
     expected = all(allowed(held, part) for part in parts)
-    assert (uncovered(held, wanted, SHOWN) == []) is expected
+    assert (missing_permissions(held, wanted, SHOWN) == []) is expected
 
 
 def _single_permissions(rule: Rule) -> list[Attributes]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.server.encoding.body import stamped
+from datum_compute.server.encoding.body import encode_at_version
 from datum_compute.store.journal import ObjectKey
 from tests.server.running_server import WORKLOADS, Server, causes, workload
 
@@ -182,7 +182,7 @@ async def test_only_metadata_changes_of_an_object_that_a_newer_rule_dislikes_pas
     old = workload(namespace="default", uid="u", finalizers=["x.io/y"])
     old["spec"]["placements"] = []  # as an older release may have stored it
     key = ObjectKey("workloads.compute.datumapis.com", "default", "web")
-    await server.store.put("platform", key, 0, lambda version: stamped(old, version))
+    await server.store.put("platform", key, 0, lambda version: encode_at_version(old, version))
     released = await server.merge(WEB, {"metadata": {"finalizers": None}})
     assert "finalizers" not in released["metadata"]
     patch = {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}

@@ -9,7 +9,7 @@ from typing import Any, cast
 from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.authentication import User
 from datum_compute.server.flowcontrol.control import SLICE_S, FlowControl, LoopWork
-from datum_compute.server.verbs.long_requests import OpenStreams
+from datum_compute.server.verbs.long_requests import LongRequests
 from datum_compute.server.verbs.watch_stream import WatchStream
 
 MATCH_S = 0.0001  # what it costs to compare one object with a selector
@@ -36,7 +36,7 @@ async def test_a_watch_lets_others_run_while_it_skips_objects() -> None:
             await asyncio.sleep(0)
 
     work = LoopWork(control, control.flow_of(User("ann"), PlaneName("project/a")))
-    stream = WatchStream(initial(), None, cast("Any", None), OpenStreams(), work)
+    stream = WatchStream(initial(), None, cast("Any", None), LongRequests(), work)
     counting = asyncio.create_task(count_passes())
     assert [line async for line in stream] == [b"selected\n"]
     counting.cancel()
@@ -56,7 +56,7 @@ async def test_lines_that_are_taken_together_end_where_skipping_used_its_slice()
         yield b"last\n"
 
     work = LoopWork(FlowControl(lambda: now_s))
-    stream = WatchStream(initial(), None, cast("Any", None), OpenStreams(), work)
+    stream = WatchStream(initial(), None, cast("Any", None), LongRequests(), work)
     assert stream.take_ready(1000) == b"first\n"
     assert now_s <= SLICE_S + MATCH_S
     assert [line async for line in stream] == [b"last\n"]

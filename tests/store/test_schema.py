@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from datum_compute.store.journal import JournalError, LoadedPlane
-from datum_compute.store.sqlite import STEPS, SqliteJournal, Step, bring_up_to_date
+from datum_compute.store.sqlite import STEPS, SqliteJournal, Step, migrate
 from testkit.conformance.plane import PLANE, contents, put, running, thing
 
 # Format 1 as release 0.1 wrote it: never to be changed with the code.
@@ -73,7 +73,7 @@ LATER: tuple[Step, ...] = (*STEPS[:1], add_size, fill_size)
 
 def brought(path: Path, steps: tuple[Step, ...]) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        bring_up_to_date(connection, path, steps)
+        migrate(connection, path, steps)
 
 
 async def test_a_file_of_the_first_release_is_read_and_written(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from datum_compute.store.sqlite import bring_up_to_date
+from datum_compute.store.sqlite import migrate
 from tests.store.test_schema import LATER
 
 def die(connection):
@@ -139,7 +139,7 @@ steps.insert(int(sys.argv[2]), die)
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute("PRAGMA synchronous=FULL")
 connection.execute("PRAGMA cache_size=1")  # so that pages of the transaction reach the file
-bring_up_to_date(connection, Path(sys.argv[1]), steps)
+migrate(connection, Path(sys.argv[1]), steps)
 """
 
 

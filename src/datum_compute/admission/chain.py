@@ -34,11 +34,11 @@ from datum_compute.admission.rules.core import (
     with_string_data_merged,
 )
 from datum_compute.admission.rules.crd import (
+    check_immutable_fields,
     names_fit,
     nothing_is_asked_that_is_not_supported,
     protected_groups_are_approved,
     versions_fit,
-    what_stays,
     with_default_names,
 )
 from datum_compute.admission.rules.instance_type import (
@@ -87,7 +87,7 @@ from datum_compute.api.meta.fields import IMMUTABLE_RULE, VALIDATIONS
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.derive import structural_schema
 from datum_compute.api.schema.report import limit_causes
-from datum_compute.api.schema.validate import Check, Report, compiled
+from datum_compute.api.schema.validate import Check, Report, compile_check
 
 # --- Fields of the public API that nothing here can carry out yet: refused by name
 # Other fields that a schema does not know are dropped with a warning; these are known to mean
@@ -166,7 +166,7 @@ def _immutable_fields(kind: KindInfo[Any]) -> tuple[ImmutableField, ...]:
 def _found(schema: JsonObject, path: tuple[str, ...]) -> Iterator[ImmutableField]:
     for rule in schema.get(VALIDATIONS, ()):
         if rule["rule"] == IMMUTABLE_RULE:
-            yield ImmutableField(path, rule["message"], compiled(schema))
+            yield ImmutableField(path, rule["message"], compile_check(schema))
     for name, inner in schema.get("properties", {}).items():
         yield from _found(inner, (*path, name))
 
@@ -250,7 +250,7 @@ CHAIN: Mapping[str, Rules] = {
             protected_groups_are_approved,
             nothing_is_asked_that_is_not_supported,
             versions_fit,
-            what_stays,
+            check_immutable_fields,
         ),
     ),
     LEASE.resource: Rules(

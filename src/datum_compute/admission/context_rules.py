@@ -4,7 +4,7 @@ A rule is two pure functions: ``asks`` says what it must know about a write, ``f
 answers. It yields causes (the write is refused) and warnings (it is stored, and the caller is
 told). Whoever runs the rules answers the questions first: the embedded server from its store, the
 webhook over a client; what they answer may be a moment old.
-To add a rule: write it in the file of what it is about and list it in ``READING``.
+To add a rule: write it in the file of what it is about and list it in ``CONTEXT_RULES``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from datum_compute.admission.findings import Finding, Warned
+from datum_compute.admission.findings import AdmissionWarning, Finding
 from datum_compute.admission.questions import Answers, Question, Removal, Write
 from datum_compute.admission.rules import services as entitlement
 from datum_compute.admission.rules.controller_owned import asks_who_controls, controllers_write
@@ -54,7 +54,7 @@ class ReadingRule:
 
 _OWNERSHIP = (ReadingRule(asks_who_controls, controllers_write),)
 
-READING: Mapping[str, tuple[ReadingRule, ...]] = {
+CONTEXT_RULES: Mapping[str, tuple[ReadingRule, ...]] = {
     WORKLOAD.resource: (
         ReadingRule(entitlement.asks_for_access, entitlement.project_has_access),
         ReadingRule(asks_for_locations, cities_are_known),
@@ -82,18 +82,18 @@ _NOTHING = Findings()
 
 def questions_of(write: Write) -> tuple[Question, ...]:
     """Everything that must be answered before the write can be judged, each once, in order."""
-    rules = READING.get(write.kind.resource, ())
+    rules = CONTEXT_RULES.get(write.kind.resource, ())
     return tuple(dict.fromkeys(question for rule in rules for question in rule.asks(write)))
 
 
-def judged(write: Write, answers: Answers) -> Findings:
-    rules = READING.get(write.kind.resource, ())
+def evaluate(write: Write, answers: Answers) -> Findings:
+    rules = CONTEXT_RULES.get(write.kind.resource, ())
     found = [finding for rule in rules for finding in rule.finds(write, answers)]
     if not found:
         return _NOTHING
     return Findings(
         causes=tuple(f for f in found if isinstance(f, Cause)),
-        warnings=tuple(f.text for f in found if isinstance(f, Warned)),
+        warnings=tuple(f.text for f in found if isinstance(f, AdmissionWarning)),
     )
 
 

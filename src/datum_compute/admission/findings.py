@@ -14,13 +14,13 @@ from datum_compute.api.meta.timestamps import normalized_micro_time, normalized_
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class AdmissionWarning:
     """The write is stored, and the caller is told."""
 
     text: str
 
 
-Finding = Cause | Warned
+Finding = Cause | AdmissionWarning
 
 
 # --- The error that lists everything that is wrong with an object, in the words clients know

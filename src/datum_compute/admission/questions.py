@@ -43,7 +43,7 @@ class Removal(msgspec.Struct, frozen=True):
     old: JsonObject
 
 
-class May(msgspec.Struct, frozen=True):
+class AccessQuery(msgspec.Struct, frozen=True):
     """Whether the user behind the write may do something on the plane that is written to."""
 
     verb: str
@@ -53,7 +53,7 @@ class May(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class Listing(msgspec.Struct, frozen=True):
+class ListQuery(msgspec.Struct, frozen=True):
     """All objects of a kind: of the plane that is written to, or those that operators keep for
     all projects (of the same plane where there is no other)."""
 
@@ -61,11 +61,11 @@ class Listing(msgspec.Struct, frozen=True):
     catalogue: bool = False
 
 
-Question = May | Listing
+Question = AccessQuery | ListQuery
 
 
 class Answers(msgspec.Struct, frozen=True):
     """To every question that was asked; to look for another is a defect."""
 
-    allowed: Mapping[May, bool] = {}
-    listed: Mapping[Listing, Sequence[JsonObject]] = {}
+    allowed: Mapping[AccessQuery, bool] = {}
+    listed: Mapping[ListQuery, Sequence[JsonObject]] = {}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from datum_compute.api.errors import ApiError, BadRequest, to_status
-from datum_compute.api.meta.codec import ApiStruct, DecodeError, JsonObject, encode, typed
+from datum_compute.api.meta.codec import ApiStruct, DecodeError, JsonObject, encode, from_json
 from datum_compute.api.meta.json_patch import json_patch
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
@@ -77,7 +77,7 @@ def read_review(body: JsonObject) -> Review:
     if not isinstance(request, dict):
         raise BadRequest(f"the {KIND} has no request")
     try:
-        review = typed(request, Review)
+        review = from_json(request, Review)
     except DecodeError as error:
         raise BadRequest(f"the request of the {KIND} cannot be read: {error}") from error
     if not review.uid:

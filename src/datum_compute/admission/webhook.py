@@ -16,15 +16,22 @@ from typing import Any
 
 from datum_compute.admission.chain import CHAIN, defaulted, faults
 from datum_compute.admission.context_rules import (
-    READING,
+    CONTEXT_RULES,
     REMOVING,
-    judged,
+    evaluate,
     objections,
     questions_before,
     questions_of,
 )
 from datum_compute.admission.findings import invalid
-from datum_compute.admission.questions import Answers, Listing, May, Question, Removal, Write
+from datum_compute.admission.questions import (
+    AccessQuery,
+    Answers,
+    ListQuery,
+    Question,
+    Removal,
+    Write,
+)
 from datum_compute.admission.review import Requester, Review, allowed, mutated, refused
 from datum_compute.admission.rules.controller_owned import with_author
 from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
@@ -41,7 +48,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import SUBJECT_ACCESS_REVIEW
 from datum_compute.api.schema.derive import structural_schema
-from datum_compute.api.schema.validate import Check, Report, compiled, whole_object
+from datum_compute.api.schema.validate import Check, Report, compile_check, whole_object
 from datum_compute.client.client import Client
 
 # --- Which kinds a webhook is asked about, read off the tables of rules: ours, where they have any
@@ -50,7 +57,7 @@ from datum_compute.client.client import Client
 
 
 def validated_kinds() -> tuple[KindInfo[Any], ...]:
-    return tuple(k for k in _own_kinds() if k.resource in CHAIN or k.resource in READING)
+    return tuple(k for k in _own_kinds() if k.resource in CHAIN or k.resource in CONTEXT_RULES)
 
 
 def removal_is_asked_about(kind: KindInfo[Any]) -> bool:
@@ -114,7 +121,7 @@ class Webhook:
                 answers = await self._answers(review.requester, questions_of(write))
             except (ApiError, Unreachable, TimeoutError) as error:
                 return refused(review, _unanswered(error))
-            found = judged(write, answers)
+            found = evaluate(write, answers)
             causes, warnings = list(found.causes), found.warnings
         if causes:
             name = review.name or str(write.new["metadata"].get("name", ""))
@@ -194,7 +201,7 @@ def _check_of(kind: KindInfo[Any]) -> Check:
     whole = whole_object(structural_schema(kind))
     fields = {name: schema for name, schema in whole["properties"].items() if name != "status"}
     required = [name for name in whole.get("required", ()) if name != "status"]
-    return compiled({**whole, "properties": fields, "required": required})
+    return compile_check({**whole, "properties": fields, "required": required})
 
 
 def _main(obj: JsonObject) -> JsonObject:
@@ -233,8 +240,8 @@ class ClientLookups:
     platform: Client | None = None
 
     async def answers(self, requester: Requester, questions: Sequence[Question]) -> Answers:
-        rights = [question for question in questions if isinstance(question, May)]
-        listings = [question for question in questions if isinstance(question, Listing)]
+        rights = [question for question in questions if isinstance(question, AccessQuery)]
+        listings = [question for question in questions if isinstance(question, ListQuery)]
         allowed, listed = await asyncio.gather(
             asyncio.gather(*(self._may(requester, right) for right in rights)),
             asyncio.gather(*(self._listed(listing) for listing in listings)),
@@ -244,19 +251,19 @@ class ClientLookups:
             listed=dict(zip(listings, listed, strict=True)),
         )
 
-    async def _may(self, requester: Requester, right: May) -> bool:
+    async def _may(self, requester: Requester, right: AccessQuery) -> bool:
         review = access_review(requester, right)
         answer = await self.plane.create_plain(SUBJECT_ACCESS_REVIEW, review)
         status = answer.get("status") or {}
         return status.get("allowed") is True and status.get("denied") is not True
 
-    async def _listed(self, listing: Listing) -> list[JsonObject]:
+    async def _listed(self, listing: ListQuery) -> list[JsonObject]:
         by_platform = self.platform if listing.catalogue else None
         kept = await _all(by_platform, listing) if by_platform is not None else []
         return kept or await _all(self.plane, listing)
 
 
-async def _all(client: Client, listing: Listing) -> list[JsonObject]:
+async def _all(client: Client, listing: ListQuery) -> list[JsonObject]:
     """None of a kind that the plane does not serve."""
     try:
         return (await client.list_plain(listing.kind)).items
@@ -264,7 +271,7 @@ async def _all(client: Client, listing: Listing) -> list[JsonObject]:
         return []
 
 
-def access_review(requester: Requester, right: May) -> JsonObject:
+def access_review(requester: Requester, right: AccessQuery) -> JsonObject:
     attributes = {
         "verb": right.verb,
         "group": right.group,

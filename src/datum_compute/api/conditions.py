@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Annotated, Final, Literal, NamedTuple
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import keyed, says
+from datum_compute.api.meta.fields import doc, keyed
 
 TRUE: Final = "True"
 FALSE: Final = "False"
@@ -24,16 +24,16 @@ EPOCH = "1970-01-01T00:00:00Z"
 class Condition(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """One thing that is so, is not so, or is not known, and why."""
 
-    type: Annotated[str, says("What is said; one of each type in the list.")]
-    status: Annotated[ConditionStatus, says("Whether it is so.")]
-    reason: Annotated[str, says("The cause, one word for programs.")]
-    message: Annotated[str, says("The cause, for people.")] = ""
-    last_transition_time: Annotated[str, says("When the status changed last (RFC 3339).")] = EPOCH
-    observed_generation: Annotated[int, says("The generation that this is said about.")] = 0
+    type: Annotated[str, doc("What is said; one of each type in the list.")]
+    status: Annotated[ConditionStatus, doc("Whether it is so.")]
+    reason: Annotated[str, doc("The cause, one word for programs.")]
+    message: Annotated[str, doc("The cause, for people.")] = ""
+    last_transition_time: Annotated[str, doc("When the status changed last (RFC 3339).")] = EPOCH
+    observed_generation: Annotated[int, doc("The generation that this is said about.")] = 0
 
 
 Conditions = Annotated[
-    list[Condition], keyed("type"), says("What is known of the object, each with its reason.")
+    list[Condition], keyed("type"), doc("What is known of the object, each with its reason.")
 ]
 
 

@@ -41,7 +41,7 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ChangeFilter:
     """Which changes somebody follows; what is not wanted costs nearly nothing."""
 
     resources: tuple[str, ...] = ()  # every change of these
@@ -76,7 +76,7 @@ class Holdings(Protocol):
 
     def of_resource(self, resource: str) -> list[StoredObject]: ...
 
-    def changes(self, wanted: Wanted) -> Changes: ...
+    def changes(self, wanted: ChangeFilter) -> Changes: ...
 
     async def strike_off(self, held: StoredObject, owners: Collection[str]) -> None:
         """Take the owners of these uids out of the object as it was looked at; one that is gone

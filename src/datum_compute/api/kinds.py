@@ -22,7 +22,7 @@ from datum_compute.api.karmada import (
     WORK,
 )
 from datum_compute.api.membership import JOIN_TOKEN
-from datum_compute.api.meta.fields import says
+from datum_compute.api.meta.fields import doc
 from datum_compute.api.meta.objects import ApiObject, KindInfo
 from datum_compute.api.networking.location import LOCATION, LOCATION_BINDING
 from datum_compute.api.networking.network import (
@@ -153,7 +153,7 @@ def kind_of(api_version: str, kind: str) -> KindInfo[Any] | None:
 class CoreService(ApiObject, frozen=True, kw_only=True):
     """A Service of Kubernetes: there are none on this platform."""
 
-    spec: Annotated[dict[str, Any], says("Nothing: there are no Services here.")] = {}
+    spec: Annotated[dict[str, Any], doc("Nothing: there are no Services here.")] = {}
 
 
 CORE_SERVICE = KindInfo(

@@ -10,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import Time, says
+from datum_compute.api.meta.fields import Time, doc
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
 
@@ -18,19 +18,19 @@ class JoinTokenSpec(ApiStruct, frozen=True, kw_only=True):
     token_hash: Annotated[
         str,
         Meta(pattern="^[0-9a-f]{64}$", max_length=64),
-        says("The sha256 of the token, in hexadecimal digits."),
+        doc("The sha256 of the token, in hexadecimal digits."),
     ]
-    expires_at: Annotated[Time, says("From when on it is refused (RFC 3339).")]
+    expires_at: Annotated[Time, doc("From when on it is refused (RFC 3339).")]
     cell: Annotated[
         str,
-        says("The only cell that may use it; it may also take the place of one of that name."),
+        doc("The only cell that may use it; it may also take the place of one of that name."),
     ] = ""
 
 
 class JoinTokenStatus(ApiStruct, frozen=True, kw_only=True):
-    used_by: Annotated[str, says("The cell that joined with it.")] = ""
-    key_hash: Annotated[str, says("The sha256 of the public key of that cell.")] = ""
-    used_at: Annotated[Time | None, says("When that was (RFC 3339).")] = None
+    used_by: Annotated[str, doc("The cell that joined with it.")] = ""
+    key_hash: Annotated[str, doc("The sha256 of the public key of that cell.")] = ""
+    used_at: Annotated[Time | None, doc("When that was (RFC 3339).")] = None
 
 
 class JoinToken(ApiObject, frozen=True, kw_only=True):
@@ -62,12 +62,12 @@ JOIN_TOKEN = KindInfo(
 
 
 class CellJoinSpec(ApiStruct, frozen=True, kw_only=True):
-    cell: Annotated[str, says("Name of the cell: a DNS label.")]
-    request: Annotated[str, says("A certificate signing request (PEM) of the cell's own key.")]
-    city: Annotated[str, says("The city that it serves.")] = ""
-    endpoint: Annotated[str, says("Where the hub reaches the plane of the cell (https).")] = ""
-    authority: Annotated[str, says("The authority (PEM) of that endpoint's certificate.")] = ""
-    hub_token: Annotated[str, says("The bearer token of the hub on the plane of the cell.")] = ""
+    cell: Annotated[str, doc("Name of the cell: a DNS label.")]
+    request: Annotated[str, doc("A certificate signing request (PEM) of the cell's own key.")]
+    city: Annotated[str, doc("The city that it serves.")] = ""
+    endpoint: Annotated[str, doc("Where the hub reaches the plane of the cell (https).")] = ""
+    authority: Annotated[str, doc("The authority (PEM) of that endpoint's certificate.")] = ""
+    hub_token: Annotated[str, doc("The bearer token of the hub on the plane of the cell.")] = ""
 
     def __repr__(self) -> str:
         return f"CellJoinSpec({self.cell})"

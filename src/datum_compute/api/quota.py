@@ -22,9 +22,9 @@ from datum_compute.api.meta.fields import (
     Text,
     Time,
     TypedObjectReference,
+    doc,
     immutable,
     keyed,
-    says,
 )
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
@@ -41,35 +41,35 @@ Unit = Annotated[str, Meta(min_length=1, max_length=50)]
 
 class ResourceRegistrationSpec(ApiStruct, frozen=True, kw_only=True):
     consumer_type: Annotated[
-        KindReference, says("The kind that amounts are granted to."), immutable(_INSTEAD)
+        KindReference, doc("The kind that amounts are granted to."), immutable(_INSTEAD)
     ]
     type: Annotated[
         Literal["Entity", "Allocation", "Feature"],
-        says("Entity: objects are counted. Allocation: an amount is measured. Feature: on or off."),
+        doc("Entity: objects are counted. Allocation: an amount is measured. Feature: on or off."),
         immutable(_INSTEAD),
     ]
     resource_type: Annotated[
         ResourceType,
-        says("Name of what is counted, such as compute.datumapis.com/instances."),
+        doc("Name of what is counted, such as compute.datumapis.com/instances."),
         immutable(_INSTEAD),
     ]
-    description: Annotated[Text, says("What is counted, for people.")] = ""
-    base_unit: Annotated[Unit, says("Unit of all amounts, such as millicore.")]
-    display_unit: Annotated[Unit, says("Unit that people are shown, such as vCPU.")]
+    description: Annotated[Text, doc("What is counted, for people.")] = ""
+    base_unit: Annotated[Unit, doc("Unit of all amounts, such as millicore.")]
+    display_unit: Annotated[Unit, doc("Unit that people are shown, such as vCPU.")]
     unit_conversion_factor: Annotated[
-        PositiveAmount, says("How many base units make a display unit.")
+        PositiveAmount, doc("How many base units make a display unit.")
     ] = 1
     claiming_resources: Annotated[
         list[KindReference],
         keyed("apiGroup", "kind"),
         Meta(min_length=1, max_length=20),
-        says("Kinds that may claim it."),
+        doc("Kinds that may claim it."),
     ]
 
 
 class ResourceRegistrationStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class ResourceRegistration(ApiObject, frozen=True, kw_only=True):
@@ -108,39 +108,39 @@ GRANTED = "Granted"
 class ResourceRequest(ApiStruct, frozen=True, kw_only=True):
     """An amount of one resource."""
 
-    resource_type: Annotated[ResourceType, says("Name of the resource.")]
-    amount: Annotated[PositiveAmount, says("Amount, in base units.")]
+    resource_type: Annotated[ResourceType, doc("Name of the resource.")]
+    amount: Annotated[PositiveAmount, doc("Amount, in base units.")]
 
 
 class ResourceClaimSpec(ApiStruct, frozen=True, kw_only=True):
-    consumer_ref: Annotated[TypedObjectReference, says("Whose quota is used, such as a Project.")]
+    consumer_ref: Annotated[TypedObjectReference, doc("Whose quota is used, such as a Project.")]
     requests: Annotated[
         list[ResourceRequest],
         keyed("resourceType"),
         Meta(min_length=1, max_length=20),
-        says("What is asked for."),
+        doc("What is asked for."),
     ]
-    resource_ref: Annotated[TypedObjectReference, says("The object that it is claimed for.")]
+    resource_ref: Annotated[TypedObjectReference, doc("The object that it is claimed for.")]
 
 
 class RequestAllocation(ApiStruct, frozen=True, kw_only=True):
     """The decision about one request."""
 
-    resource_type: Annotated[ResourceType, says("Name of the resource.")]
-    status: Annotated[Literal["Granted", "Denied", "Pending"], says("The decision.")]
-    reason: Annotated[ShortText, says("The cause, one word for programs.")] = ""
-    message: Annotated[Text, says("The cause, for people.")] = ""
-    allocated_amount: Annotated[Amount, says("What was granted, in base units.")] = 0
-    allocating_bucket: Annotated[ShortText, says("Name of the bucket it came from.")] = ""
-    last_transition_time: Annotated[Time, says("When it was decided (RFC 3339).")] = ""
+    resource_type: Annotated[ResourceType, doc("Name of the resource.")]
+    status: Annotated[Literal["Granted", "Denied", "Pending"], doc("The decision.")]
+    reason: Annotated[ShortText, doc("The cause, one word for programs.")] = ""
+    message: Annotated[Text, doc("The cause, for people.")] = ""
+    allocated_amount: Annotated[Amount, doc("What was granted, in base units.")] = 0
+    allocating_bucket: Annotated[ShortText, doc("Name of the bucket it came from.")] = ""
+    last_transition_time: Annotated[Time, doc("When it was decided (RFC 3339).")] = ""
 
 
 class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     allocations: Annotated[
-        list[RequestAllocation], keyed("resourceType"), says("Decisions, request by request.")
+        list[RequestAllocation], keyed("resourceType"), doc("Decisions, request by request.")
     ] = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 _UNDECIDED = Condition(
@@ -158,7 +158,7 @@ class ResourceClaim(ApiObject, frozen=True, kw_only=True):
 
     spec: Annotated[
         ResourceClaimSpec,
-        says("What is asked for, and for whom."),
+        doc("What is asked for, and for whom."),
         immutable("delete the claim and create another for another amount"),
     ]
     status: ResourceClaimStatus = ResourceClaimStatus(conditions=[_UNDECIDED])
@@ -194,33 +194,33 @@ CLAIM = KindInfo(
 
 
 class AllowanceBucketSpec(ApiStruct, frozen=True, kw_only=True):
-    consumer_ref: Annotated[TypedObjectReference, says("Who may use it, such as a Project.")]
-    resource_type: Annotated[ResourceType, says("Name of the resource.")]
+    consumer_ref: Annotated[TypedObjectReference, doc("Who may use it, such as a Project.")]
+    resource_type: Annotated[ResourceType, doc("Name of the resource.")]
 
 
 class ContributingGrant(ApiStruct, frozen=True, kw_only=True):
     """A grant that adds to the limit."""
 
-    name: Annotated[ShortText, says("Name of the grant.")]
-    namespace: Annotated[ShortText, says("Namespace of the grant.")]
-    amount: Annotated[Amount, says("What it adds, in base units.")]
-    last_observed_generation: Annotated[int, says("The generation that was counted.")] = 0
+    name: Annotated[ShortText, doc("Name of the grant.")]
+    namespace: Annotated[ShortText, doc("Namespace of the grant.")]
+    amount: Annotated[Amount, doc("What it adds, in base units.")]
+    last_observed_generation: Annotated[int, doc("The generation that was counted.")] = 0
 
 
 class AllowanceBucketStatus(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """Said in full, because none is not the same as not known."""
 
-    limit: Annotated[Amount, says("What the grants add up to, in base units.")] = 0
-    allocated: Annotated[Amount, says("What granted claims use, in base units.")] = 0
-    available: Annotated[Amount, says("What is left, never below zero.")] = 0
-    claim_count: Annotated[int, says("Claims that use it.")] = 0
-    grant_count: Annotated[int, says("Grants that add to it.")] = 0
+    limit: Annotated[Amount, doc("What the grants add up to, in base units.")] = 0
+    allocated: Annotated[Amount, doc("What granted claims use, in base units.")] = 0
+    available: Annotated[Amount, doc("What is left, never below zero.")] = 0
+    claim_count: Annotated[int, doc("Claims that use it.")] = 0
+    grant_count: Annotated[int, doc("Grants that add to it.")] = 0
     contributing_grant_refs: Annotated[
-        list[ContributingGrant], keyed("namespace", "name"), says("Grants that add to it.")
+        list[ContributingGrant], keyed("namespace", "name"), doc("Grants that add to it.")
     ] = []
-    last_reconciliation: Annotated[Time | None, says("When it changed last (RFC 3339).")] = None
+    last_reconciliation: Annotated[Time | None, doc("When it changed last (RFC 3339).")] = None
     conditions: Conditions = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class AllowanceBucket(ApiObject, frozen=True, kw_only=True):
@@ -260,31 +260,31 @@ BUCKET = KindInfo(
 class GrantedBucket(ApiStruct, frozen=True, kw_only=True):
     """A part of the amount."""
 
-    amount: Annotated[Amount, says("Amount, in base units.")]
+    amount: Annotated[Amount, doc("Amount, in base units.")]
 
 
 class Allowance(ApiStruct, frozen=True, kw_only=True):
     """What is granted of one resource; its buckets add up."""
 
-    resource_type: Annotated[ResourceType, says("Name of the resource.")]
+    resource_type: Annotated[ResourceType, doc("Name of the resource.")]
     buckets: Annotated[
-        list[GrantedBucket], Meta(min_length=1, max_length=20), says("Amounts that add up.")
+        list[GrantedBucket], Meta(min_length=1, max_length=20), doc("Amounts that add up.")
     ]
 
 
 class ResourceGrantSpec(ApiStruct, frozen=True, kw_only=True):
-    consumer_ref: Annotated[TypedObjectReference, says("Who may use it, such as a Project.")]
+    consumer_ref: Annotated[TypedObjectReference, doc("Who may use it, such as a Project.")]
     allowances: Annotated[
         list[Allowance],
         keyed("resourceType"),
         Meta(min_length=1, max_length=100),
-        says("What may be used."),
+        doc("What may be used."),
     ]
 
 
 class ResourceGrantStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class ResourceGrant(ApiObject, frozen=True, kw_only=True):

@@ -12,15 +12,15 @@ from msgspec import Meta
 
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import ShortText, immutable, says
+from datum_compute.api.meta.fields import ShortText, doc, immutable
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
 
 class ProjectOwner(ApiStruct, frozen=True, kw_only=True):
     """Who the project belongs to."""
 
-    kind: Annotated[Literal["Organization"], says("Kind of the owner.")]
-    name: Annotated[ShortText, Meta(min_length=1), says("Name of the owner.")]
+    kind: Annotated[Literal["Organization"], doc("Kind of the owner.")]
+    name: Annotated[ShortText, Meta(min_length=1), doc("Name of the owner.")]
 
 
 class ProjectSpec(ApiStruct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class ProjectSpec(ApiStruct, frozen=True, kw_only=True):
 
 class ProjectStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class Project(ApiObject, frozen=True, kw_only=True):
@@ -68,12 +68,12 @@ PROJECT = KindInfo(
 
 
 class OrganizationSpec(ApiStruct, frozen=True, kw_only=True):
-    display_name: Annotated[ShortText, says("Name for people.")] = ""
+    display_name: Annotated[ShortText, doc("Name for people.")] = ""
 
 
 class OrganizationStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class Organization(ApiObject, frozen=True, kw_only=True):

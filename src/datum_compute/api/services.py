@@ -27,8 +27,8 @@ from datum_compute.api.meta.fields import (
     Text,
     Time,
     TypedObjectReference,
+    doc,
     immutable,
-    says,
 )
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
@@ -36,13 +36,13 @@ from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectab
 class ServiceOwner(ApiStruct, frozen=True, kw_only=True):
     """Who provides the service."""
 
-    producer_project_ref: Annotated[LocalReference, says("The project that provides it.")]
+    producer_project_ref: Annotated[LocalReference, doc("The project that provides it.")]
 
 
 class ServiceDependency(ApiStruct, frozen=True, kw_only=True):
     """Another service that this one needs."""
 
-    service_ref: Annotated[LocalReference, says("The service that is needed.")]
+    service_ref: Annotated[LocalReference, doc("The service that is needed.")]
 
 
 class EnablementPolicy(ApiStruct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class EnablementPolicy(ApiStruct, frozen=True, kw_only=True):
 
     mode: Annotated[
         Literal["SelfService", "GatedByProvider"],
-        says("SelfService: at once. GatedByProvider: after the provider has approved."),
+        doc("SelfService: at once. GatedByProvider: after the provider has approved."),
     ] = "SelfService"
 
 
@@ -58,23 +58,23 @@ class ServiceSpec(ApiStruct, frozen=True, kw_only=True):
     service_name: Annotated[
         DnsName,
         Meta(min_length=1),
-        says("Name of the service over all releases, such as compute.datumapis.com."),
+        doc("Name of the service over all releases, such as compute.datumapis.com."),
         immutable("create another service instead"),
     ]
-    phase: Annotated[ServicePhase, says("How far it is; one step forward at a time.")] = "Draft"
-    display_name: Annotated[ShortText, says("Name for people.")] = ""
-    description: Annotated[Text, says("What the service does.")] = ""
+    phase: Annotated[ServicePhase, doc("How far it is; one step forward at a time.")] = "Draft"
+    display_name: Annotated[ShortText, doc("Name for people.")] = ""
+    description: Annotated[Text, doc("What the service does.")] = ""
     owner: ServiceOwner
     dependencies: Annotated[
-        list[ServiceDependency], Meta(max_length=16), says("Services that are enabled with it.")
+        list[ServiceDependency], Meta(max_length=16), doc("Services that are enabled with it.")
     ] = []
     enablement_policy: EnablementPolicy = EnablementPolicy()
 
 
 class ServiceStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    published_at: Annotated[Time | None, says("When it was published (RFC 3339).")] = None
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    published_at: Annotated[Time | None, doc("When it was published (RFC 3339).")] = None
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class Service(ApiObject, frozen=True, kw_only=True):
@@ -117,45 +117,45 @@ Manifest = dict[str, Any]
 class ServiceMetric(ApiStruct, frozen=True, kw_only=True):
     """Something that the service counts or measures."""
 
-    name: Annotated[MetricName, says("Name, such as compute.datumapis.com/instances.")]
-    display_name: Annotated[ShortText, says("Name for people.")] = ""
-    description: Annotated[Text, says("What is counted.")] = ""
-    unit: Annotated[ShortText, says("Unit of its amounts.")] = "1"
+    name: Annotated[MetricName, doc("Name, such as compute.datumapis.com/instances.")]
+    display_name: Annotated[ShortText, doc("Name for people.")] = ""
+    description: Annotated[Text, doc("What is counted.")] = ""
+    unit: Annotated[ShortText, doc("Unit of its amounts.")] = "1"
 
 
 class QuotaLimit(ApiStruct, frozen=True, kw_only=True):
     """How much of a metric a consumer gets."""
 
-    name: Annotated[ShortText, Meta(min_length=1), says("Name of the limit.")]
-    display_name: Annotated[ShortText, says("Name for people.")] = ""
-    metric: Annotated[MetricName, says("The metric that is limited; one of spec.metrics.")]
-    consumer_type: Annotated[KindReference, says("The kind that the limit is for.")]
-    unit: Annotated[ShortText, says("Unit of the limits.")] = "1"
-    default_limit: Annotated[Amount, says("What every consumer gets.")]
-    max_limit: Annotated[Amount | None, says("What a consumer can be given at most.")] = None
+    name: Annotated[ShortText, Meta(min_length=1), doc("Name of the limit.")]
+    display_name: Annotated[ShortText, doc("Name for people.")] = ""
+    metric: Annotated[MetricName, doc("The metric that is limited; one of spec.metrics.")]
+    consumer_type: Annotated[KindReference, doc("The kind that the limit is for.")]
+    unit: Annotated[ShortText, doc("Unit of the limits.")] = "1"
+    default_limit: Annotated[Amount, doc("What every consumer gets.")]
+    max_limit: Annotated[Amount | None, doc("What a consumer can be given at most.")] = None
 
 
 class MetricRule(ApiStruct, frozen=True, kw_only=True):
     """What an object of a kind costs."""
 
-    selector: Annotated[KindReference, says("The kind of the objects.")]
-    metric_costs: Annotated[dict[str, Amount], says("Amounts by metric; each one of spec.metrics.")]
+    selector: Annotated[KindReference, doc("The kind of the objects.")]
+    metric_costs: Annotated[dict[str, Amount], doc("Amounts by metric; each one of spec.metrics.")]
 
 
 class ServiceQuota(ApiStruct, frozen=True, kw_only=True):
     """Limits of the service, and what counts against them."""
 
     limits: Annotated[
-        list[QuotaLimit], MAP_BY_NAME, Meta(max_length=100), says("How much consumers get.")
+        list[QuotaLimit], MAP_BY_NAME, Meta(max_length=100), doc("How much consumers get.")
     ] = []
-    metric_rules: Annotated[list[MetricRule], Meta(max_length=100), says("What objects cost.")] = []
+    metric_rules: Annotated[list[MetricRule], Meta(max_length=100), doc("What objects cost.")] = []
 
 
 class ServiceLocations(ApiStruct, frozen=True, kw_only=True):
     """Where the service can be used."""
 
     supported_classes: Annotated[
-        list[LocationClass], SET, says("Classes of locations that the service runs in.")
+        list[LocationClass], SET, doc("Classes of locations that the service runs in.")
     ] = []
 
 
@@ -163,18 +163,18 @@ class ServiceProvisioning(ApiStruct, frozen=True, kw_only=True):
     """What a project gets with the service."""
 
     resources: Annotated[
-        list[Manifest], Meta(max_length=100), says("Objects that every entitled project gets.")
+        list[Manifest], Meta(max_length=100), doc("Objects that every entitled project gets.")
     ] = []
 
 
 class ServiceConfigurationSpec(ApiStruct, frozen=True, kw_only=True):
-    service_ref: Annotated[LocalReference, says("The service, by the name of its object.")]
+    service_ref: Annotated[LocalReference, doc("The service, by the name of its object.")]
     phase: Annotated[
-        ServicePhase, says("How far it is; a Draft has no effect. One step forward at a time.")
+        ServicePhase, doc("How far it is; a Draft has no effect. One step forward at a time.")
     ] = "Draft"
-    version: Annotated[ShortText, says("Version of this configuration, for people.")] = ""
+    version: Annotated[ShortText, doc("Version of this configuration, for people.")] = ""
     metrics: Annotated[
-        list[ServiceMetric], MAP_BY_NAME, Meta(max_length=100), says("What is measured.")
+        list[ServiceMetric], MAP_BY_NAME, Meta(max_length=100), doc("What is measured.")
     ] = []
     quota: ServiceQuota = ServiceQuota()
     locations: ServiceLocations = ServiceLocations()
@@ -183,7 +183,7 @@ class ServiceConfigurationSpec(ApiStruct, frozen=True, kw_only=True):
 
 class ServiceConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class ServiceConfiguration(ApiObject, frozen=True, kw_only=True):
@@ -221,28 +221,28 @@ SERVICE_CONFIGURATION = KindInfo(
 class Approval(ApiStruct, frozen=True, kw_only=True):
     """What the provider has decided."""
 
-    decision: Annotated[Literal["Approved", "Denied"], says("The decision.")]
-    message: Annotated[Text, says("A word to whoever asked.")] = ""
+    decision: Annotated[Literal["Approved", "Denied"], doc("The decision.")]
+    message: Annotated[Text, doc("A word to whoever asked.")] = ""
 
 
 class ServiceConsumerSpec(ApiStruct, frozen=True, kw_only=True):
-    service_ref: Annotated[LocalReference, says("The service, by the name of its object.")]
-    consumer_project_ref: Annotated[LocalReference, says("The project that uses it.")]
+    service_ref: Annotated[LocalReference, doc("The service, by the name of its object.")]
+    consumer_project_ref: Annotated[LocalReference, doc("The project that uses it.")]
     approval: Annotated[
-        Approval | None, says("The provider's decision; absent until there is one.")
+        Approval | None, doc("The provider's decision; absent until there is one.")
     ] = None
-    suspended: Annotated[bool, says("Whether use of the service is suspended.")] = False
+    suspended: Annotated[bool, doc("Whether use of the service is suspended.")] = False
 
 
 class ServiceConsumerStatus(ApiStruct, frozen=True, kw_only=True):
     phase: Annotated[
         Literal["PendingApproval", "Active", "Denied"] | None,
-        says("Whether the project may use the service; absent until it was looked at."),
+        doc("Whether the project may use the service; absent until it was looked at."),
     ] = None
-    entitled_at: Annotated[Time | None, says("When it became Active first (RFC 3339).")] = None
-    service_name: Annotated[ShortText, says("Name of the service over all releases.")] = ""
+    entitled_at: Annotated[Time | None, doc("When it became Active first (RFC 3339).")] = None
+    service_name: Annotated[ShortText, doc("Name of the service over all releases.")] = ""
     conditions: Conditions = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class ServiceConsumer(ApiObject, frozen=True, kw_only=True):
@@ -282,31 +282,31 @@ CONSUMER = KindInfo(
 class ServiceEntitlementSpec(ApiStruct, frozen=True, kw_only=True):
     service_ref: Annotated[
         LocalReference,
-        says("The service, by the name of its object."),
+        doc("The service, by the name of its object."),
         immutable("request the other service instead"),
     ]
-    request_message: Annotated[Text, says("A word to whoever approves it.")] = ""
+    request_message: Annotated[Text, doc("A word to whoever approves it.")] = ""
 
 
 class ServiceEntitlementStatus(ApiStruct, frozen=True, kw_only=True):
     phase: Annotated[
         Literal["PendingApproval", "Active", "Rejected"] | None,
-        says("Whether the service may be used; absent until it was looked at."),
+        doc("Whether the service may be used; absent until it was looked at."),
     ] = None
     origin: Annotated[
         Literal["Direct", "Dependency"] | None,
-        says("Asked for by the project, or needed by another service."),
+        doc("Asked for by the project, or needed by another service."),
     ] = None
-    dependency_of: Annotated[ShortText, says("The entitlement that this one was made for.")] = ""
+    dependency_of: Annotated[ShortText, doc("The entitlement that this one was made for.")] = ""
     entitled_at: Annotated[
-        Time | None, says("When it became Active first (RFC 3339); never cleared.")
+        Time | None, doc("When it became Active first (RFC 3339); never cleared.")
     ] = None
-    service_name: Annotated[ShortText, says("Name of the service over all releases.")] = ""
+    service_name: Annotated[ShortText, doc("Name of the service over all releases.")] = ""
     provisioned_resources: Annotated[
-        list[TypedObjectReference], says("Objects that were made in the project for the service.")
+        list[TypedObjectReference], doc("Objects that were made in the project for the service.")
     ] = []
     conditions: Conditions = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class ServiceEntitlement(ApiObject, frozen=True, kw_only=True):

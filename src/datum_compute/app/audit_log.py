@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api.meta.codec import encode, plain
+from datum_compute.api.meta.codec import encode, to_json
 from datum_compute.api.meta.timestamps import micro_timestamp
 from datum_compute.server.access.audit import AuditEvent
 
@@ -148,4 +148,4 @@ def _entry(event: AuditEvent) -> _Entry:
 def _line(entry: Any) -> bytes:
     # Plain ASCII: what a stranger put into a name must do nothing to a terminal that shows it.
     line = encode(entry)
-    return (line if line.isascii() else json.dumps(plain(entry)).encode()) + b"\n"
+    return (line if line.isascii() else json.dumps(to_json(entry)).encode()) + b"\n"

@@ -40,8 +40,8 @@ from datum_compute.app.environment import Ports, real_ports
 from datum_compute.app.heartbeat import Heartbeat
 from datum_compute.app.manager_connections import opener
 from datum_compute.app.metrics import process_registry
-from datum_compute.app.platform import MANAGER_AGENT, Layout, Platform, Safeguards
-from datum_compute.app.process import Beside, Serving, bound_socket, run_process, serve_until
+from datum_compute.app.platform import MANAGER_AGENT, PlaneLayout, Platform, SecurityOptions
+from datum_compute.app.process import Beside, ServerProcess, bound_socket, run_process, serve_until
 from datum_compute.app.settings.settings import CellSettings, cell_settings
 from datum_compute.app.state_credentials import (
     Credentials,
@@ -177,13 +177,13 @@ async def _serve(
     certificate = ensure_certificate(state, datetime.now(UTC), names=settings.server_names)
     journal, audit = SqliteJournal(state / "store.db"), AuditLog(state / "audit.log")
     platform = Platform(
-        Layout((), machines.drivers, centre=False),
+        PlaneLayout((), machines.drivers, centre=False),
         ports,
         journal,
         credentials,
         controllers=(*registry.CELL_PROCESS, *publishing_over(machines)),
         traffic=machines.traffic,
-        safeguards=Safeguards(
+        safeguards=SecurityOptions(
             authority=certificate.authority.read_text(),
             signer=ensure_signer(state / "service-accounts.key"),
             audit=audit.keep,
@@ -193,7 +193,7 @@ async def _serve(
         flow_limits=settings.flow_limits,
     )
     bound, membership = bound_for_cell(state, membership, settings.port, settings.listen)
-    serving = Serving(
+    serving = ServerProcess(
         state,
         platform,
         journal,

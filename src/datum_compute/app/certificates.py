@@ -16,8 +16,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from datum_compute.api.planes import PlaneName
 from datum_compute.app.state_directory import write_private
-from datum_compute.server.access.cell_join import Certified
-from datum_compute.server.access.client_certificates import PLANE_SCHEME, Requested
+from datum_compute.server.access.cell_join import IssuedCertificate
+from datum_compute.server.access.client_certificates import PLANE_SCHEME, SigningRequest
 from datum_compute.server.http.listen import ServerCertificate
 
 _AUTHORITY_LIFETIME = timedelta(days=3650)
@@ -82,12 +82,12 @@ def issue_client_certificate(
 
 def certify(
     directory: Path,
-    requested: Requested,
+    requested: SigningRequest,
     user: str,
     groups: Sequence[str],
     now: datetime,
     lifetime: timedelta = _CLIENT_LIFETIME,
-) -> Certified:
+) -> IssuedCertificate:
     """A certificate for a key that stays with its holder, by the authority in ``directory``."""
     authority_key, authority = _load_authority(directory)
     return certified_by(authority_key, authority, requested, user, groups, now, lifetime)
@@ -96,18 +96,18 @@ def certify(
 def certified_by(
     authority_key: ec.EllipticCurvePrivateKey,
     authority: x509.Certificate,
-    requested: Requested,
+    requested: SigningRequest,
     user: str,
     groups: Sequence[str],
     now: datetime,
     lifetime: timedelta,
-) -> Certified:
+) -> IssuedCertificate:
     """Nothing but the key is taken from the request: who it is for we say."""
     key = requested.request.public_key()
     assert isinstance(key, ec.EllipticCurvePublicKey), "read_request takes no other"
     builder = _client(user, groups, authority, authority_key, key, now, lifetime)
     signed = builder.sign(authority_key, hashes.SHA256())
-    return Certified(
+    return IssuedCertificate(
         signed.public_bytes(_PEM).decode(),
         authority.public_bytes(_PEM).decode(),
         signed.not_valid_after_utc.timestamp(),

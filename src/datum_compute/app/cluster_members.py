@@ -37,10 +37,10 @@ from datum_compute.api.planes import (
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
-from datum_compute.client.responses import Listed
+from datum_compute.client.responses import ListResult
 from datum_compute.client.transport.interface import Transport
 from datum_compute.client.watch import Watched, follow
-from datum_compute.gateway.cells import CellWays, RemoteCell
+from datum_compute.gateway.cells import CellEndpoints, RemoteCell
 from datum_compute.planes.planes import project_label_scope
 from datum_compute.runtime.cached_client import LabelScope
 
@@ -66,7 +66,7 @@ class Followed(Generic[T]):
     async def run(self) -> None:
         async with aclosing(follow(self._client, self._watched, self._random)) as news:
             async for item in news:
-                if isinstance(item, Listed):
+                if isinstance(item, ListResult):
                     self.objects = {ref_of(obj): obj for obj in item.items}
                     self.complete = True
                 elif item.object is None:
@@ -114,7 +114,7 @@ class Unengaged:
 class Relay:
     """Lets the gateway of this process ask the members about their instances."""
 
-    ways: CellWays
+    ways: CellEndpoints
     open_transport: OpenTransport
 
     async def meet(self, plane: PlaneName, connection: Connection, opened: AsyncExitStack) -> None:

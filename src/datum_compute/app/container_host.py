@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from datum_compute.api.meta.codec import DecodeError, decode_as, encode, plain
+from datum_compute.api.meta.codec import DecodeError, decode_as, encode, to_json
 from datum_compute.api.meta.names import NUL, NUL_PROBLEM
 from datum_compute.api.planes import PlaneName, member_name
-from datum_compute.app.debounced_file import Paced
+from datum_compute.app.debounced_file import DebouncedFile
 from datum_compute.app.environment import Ports
 from datum_compute.app.state_directory import StateError, private_directory, write_private
 from datum_compute.drivers.containers.container_spec import ContainerOwner
@@ -52,7 +52,7 @@ def hang_up(process: int, container_id: str, by_force: bool) -> None:
 # their machine.
 
 
-class HostFolders:
+class VolumeDirectories:
     """One folder for each machine, and in it one for each of its volumes."""
 
     def __init__(self, root: Path) -> None:
@@ -311,10 +311,10 @@ def containers_driver(
     owner = ContainerOwner(platform_id(state, ports.new_uid), name)
     path = state / f"containers-{name}.json"
     records = _read_records(path)
-    save = Paced(path, lambda: encode(plain(records)))
+    save = DebouncedFile(path, lambda: encode(to_json(records)))
     archive = LogFiles(state / "logs" / name, ports.unix_s)
     return ContainersDriver(
-        ContainerOperations(engine, owner, HostFolders(state / "data" / name), archive),
+        ContainerOperations(engine, owner, VolumeDirectories(state / "data" / name), archive),
         owner,
         records,
         unix_s=ports.unix_s,

@@ -28,7 +28,7 @@ Write = Callable[[Path, bytes], None]
 Apart = Callable[[Callable[[], None]], Awaitable[None]]
 
 
-class Paced:
+class DebouncedFile:
     """``content`` is asked for where the changes are made; writes also run elsewhere."""
 
     def __init__(

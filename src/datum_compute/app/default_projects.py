@@ -60,7 +60,7 @@ _Plans = Sequence[Plan]
 _Step = Callable[[Client, Client, PlaneName, str], Awaitable[_Plans]]
 
 
-class Founding:
+class DefaultProjects:
     """``client`` may do everything on every plane."""
 
     def __init__(

@@ -15,10 +15,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from datum_compute.api.meta.codec import DecodeError, decode_as, encode, plain
+from datum_compute.api.meta.codec import DecodeError, decode_as, encode, to_json
 from datum_compute.api.planes import PlaneName
 from datum_compute.app.container_host import SOCKETS, containers_driver, find_engine
-from datum_compute.app.debounced_file import Paced
+from datum_compute.app.debounced_file import DebouncedFile
 from datum_compute.app.environment import Ports
 from datum_compute.app.metrics import UsageMetrics
 from datum_compute.app.settings.settings import CellSettings, LocalSettings
@@ -30,10 +30,10 @@ from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.drivers.traffic import Traffic
-from datum_compute.gateway.cells import CellWay, CellWays
+from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
 from datum_compute.ingress.activations import PrometheusWakes, WakeBook
 from datum_compute.ingress.drivers import with_traffic
-from datum_compute.ingress.idle_scaler import Sleepers
+from datum_compute.ingress.idle_scaler import IdleScaler
 from datum_compute.ingress.proxy import Proxy
 from datum_compute.runtime.controller import Controller
 
@@ -56,11 +56,11 @@ class Machines:
     runs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
     close: Callable[[], Awaitable[None]] = nothing_to_close
     traffic: Traffic | None = None
-    ways: Mapping[PlaneName, CellWay] = field(default_factory=dict)  # to what runs in them
+    ways: Mapping[PlaneName, CellEndpoint] = field(default_factory=dict)  # to what runs in them
 
-    def cell_ways(self) -> CellWays:
+    def cell_ways(self) -> CellEndpoints:
         """For the gateway: cells of other processes may be added."""
-        return CellWays(
+        return CellEndpoints(
             self.ways, [cell for cell in self.drivers if cell not in self.ways], self.why
         )
 
@@ -76,12 +76,12 @@ def simulated_driver(
             f"{path} is damaged ({error}); remove it: the simulated machines start again"
         ) from error
     table = MachineTable(found)
-    save = Paced(path, lambda: encode_table(table))
+    save = DebouncedFile(path, lambda: encode_table(table))
     return SimulatedDriver(table, now=unix_s, save=save, boot_s=boot_s)
 
 
 def encode_table(table: Mapping[str, SimulatedMachine]) -> bytes:
-    return encode(plain(dict(table)))
+    return encode(to_json(dict(table)))
 
 
 # --- choice
@@ -178,7 +178,7 @@ def _containers(
     engine = Engine(socket)
     real = {cell: containers_driver(state, cell, engine, ports) for cell in cells}
     book = WakeBook(ports.unix_s, ports.elapsed_s, PrometheusWakes(registry))
-    proxy = Proxy(Sleepers(real, ports.elapsed_s, book), book, ports.elapsed_s)
+    proxy = Proxy(IdleScaler(real, ports.elapsed_s, book), book, ports.elapsed_s)
     inside = {cell: driver.queries for cell, driver in real.items()}
     readings = {cell: machines.measure_usage for cell, machines in inside.items()}
     usage = UsageMetrics(readings, ports.elapsed_s)

@@ -19,8 +19,8 @@ from datum_compute.api.meta.codec import DecodeError
 from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.client.transport.faults import (
     DistantTransport,
-    Trouble,
-    TroubledTransport,
+    Fault,
+    FaultyTransport,
     Troubles,
     decoded_troubles,
 )
@@ -32,7 +32,7 @@ LOOK_S = 0.2
 _log = logging.getLogger("datum_compute.chaos")
 
 
-class Chaos:
+class FaultInjector:
     """``latency_s`` is how far hub and cells are from everybody."""
 
     def __init__(self, state: Path, unix_s: Callable[[], float], latency_s: float = 0.0) -> None:
@@ -45,7 +45,7 @@ class Chaos:
     def around(self, plane: PlaneName, inner: Transport) -> Transport:
         if self._latency_s and plane_role(plane) in ("hub", "cell"):
             inner = DistantTransport(inner, self._latency_s)
-        return TroubledTransport(inner, lambda: self._of(plane))
+        return FaultyTransport(inner, lambda: self._of(plane))
 
     def heal(self) -> None:
         self._file.unlink(missing_ok=True)
@@ -74,7 +74,7 @@ class Chaos:
             _log.warning("faults on purpose: %s", troubles or "none any more")
         self._troubles = troubles
 
-    def _of(self, plane: PlaneName) -> Trouble | None:
+    def _of(self, plane: PlaneName) -> Fault | None:
         if not self._troubles:
             return None
         trouble = self._troubles.get(plane)

@@ -32,8 +32,8 @@ from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
 from datum_compute.drivers.pods.queries import PodQueries
-from datum_compute.gateway.authorizer import Dispatch, Reviewer
-from datum_compute.gateway.cells import CellWay, CellWays
+from datum_compute.gateway.authorizer import Dispatch, RemoteGatewayAuthorizer
+from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
 from datum_compute.gateway.gateway import Gateway, federated_space
 from datum_compute.server.access.audit import AuditEvent
 
@@ -62,7 +62,7 @@ class OnDemand:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class GatewayDependencies:
     """How the manager reaches planes; ``connection_of`` also those that came later. Transports of
     ``open_transport`` can leave HTTP."""
 
@@ -78,7 +78,7 @@ class PlaneClients:
     """One connection for each plane that is known from the start, one for all that come later:
     whatever somebody asks for, no more are opened."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: GatewayDependencies) -> None:
         self._around = around
         self._transports: dict[PlaneName | None, OnDemand] = {}
 
@@ -91,7 +91,7 @@ class PlaneClients:
         return build_client(connection, self._transports[key])
 
 
-async def open_gateway(settings: ManagerSettings, around: Surroundings) -> None:
+async def open_gateway(settings: ManagerSettings, around: GatewayDependencies) -> None:
     """Serve until the stack is closed, if that was asked for."""
     if settings.gateway is None:
         return
@@ -101,7 +101,7 @@ async def open_gateway(settings: ManagerSettings, around: Surroundings) -> None:
         _nothing_else,
         clients,
         ways,
-        Reviewer(clients, ports.unix_s, ports.elapsed_s, _note),
+        RemoteGatewayAuthorizer(clients, ports.unix_s, ports.elapsed_s, _note),
         ports.unix_s,
         _same_space if around.single else federated_space,
     )
@@ -113,18 +113,20 @@ async def open_gateway(settings: ManagerSettings, around: Surroundings) -> None:
     _log.info("gateway on https://%s:%d", settings.gateway.address[0], port)
 
 
-def _ways(settings: ManagerSettings, around: Surroundings, clients: PlaneClients) -> CellWays:
+def _ways(
+    settings: ManagerSettings, around: GatewayDependencies, clients: PlaneClients
+) -> CellEndpoints:
     """To the cells of this manager; its simulated machines say nothing."""
     cells = [p for p in around.planes if plane_role(p) == "cell"] if settings.cell else []
     if settings.driver != "pods":
-        return CellWays({}, cells)
-    inside: dict[PlaneName, CellWay] = {
+        return CellEndpoints({}, cells)
+    inside: dict[PlaneName, CellEndpoint] = {
         cell: PodQueries(ClientInsides(clients(cell))) for cell in cells
     }
-    return CellWays(inside)
+    return CellEndpoints(inside)
 
 
-def _meet_members(around: Surroundings, hub: Client, ways: CellWays) -> None:
+def _meet_members(around: GatewayDependencies, hub: Client, ways: CellEndpoints) -> None:
     """Cells of the hub, for as long as the gateway is served."""
     members = Members(
         hub,
@@ -145,7 +147,7 @@ def _tell_of_end(meeting: asyncio.Task[None]) -> None:
         _log.error("cells are no longer followed; start again", exc_info=meeting.exception())
 
 
-def _own(settings: ManagerSettings, around: Surroundings) -> Callable[[PlaneName], bool]:
+def _own(settings: ManagerSettings, around: GatewayDependencies) -> Callable[[PlaneName], bool]:
     """Whose planes this manager answers for."""
     roles = {role for role, on in (("project", settings.management), ("cell", settings.cell)) if on}
 

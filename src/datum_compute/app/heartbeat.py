@@ -16,7 +16,7 @@ from datum_compute.api.core import Lease, LeaseSpec
 from datum_compute.api.errors import ApiError, Conflict, NotFound, Unreachable
 from datum_compute.api.karmada import CREDENTIALS_NAMESPACE, ResourceSummary
 from datum_compute.api.kinds import CLUSTER, LEASE
-from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import PlaneName, member_name
 from datum_compute.client.client import Client
@@ -129,6 +129,6 @@ class Heartbeat:
         said = (cluster.status.kubernetes_version, cluster.status.resource_summary)
         if said == (version, has):
             return
-        status = {"kubernetesVersion": version, "resourceSummary": plain(has)}
+        status = {"kubernetesVersion": version, "resourceSummary": to_json(has)}
         seen = cluster.metadata.resource_version
         await self._hub.patch_status(CLUSTER, self._cluster, status, version=seen)

@@ -31,12 +31,18 @@ from datum_compute.app.certificates import certify, ensure_certificate
 from datum_compute.app.cluster_members import Members, Relay, Unengaged
 from datum_compute.app.driver_selection import Machines, build_machines, publishing_over
 from datum_compute.app.environment import Ports, real_ports
-from datum_compute.app.fault_injection import Chaos
+from datum_compute.app.fault_injection import FaultInjector
 from datum_compute.app.heartbeat import tell_of_own_cells
 from datum_compute.app.manager_connections import opener
 from datum_compute.app.metrics import process_registry
-from datum_compute.app.platform import EVERYTHING, MANAGER_AGENT, Layout, Platform, Safeguards
-from datum_compute.app.process import Serving, bound_socket, run_process, serve_until
+from datum_compute.app.platform import (
+    EVERYTHING,
+    MANAGER_AGENT,
+    PlaneLayout,
+    Platform,
+    SecurityOptions,
+)
+from datum_compute.app.process import ServerProcess, bound_socket, run_process, serve_until
 from datum_compute.app.settings.settings import LocalSettings, local_settings
 from datum_compute.app.state_credentials import (
     Credentials,
@@ -55,10 +61,10 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
-from datum_compute.gateway.cells import CellWays
+from datum_compute.gateway.cells import CellEndpoints
 from datum_compute.runtime.controller import Controller
-from datum_compute.server.access.cell_join import Certified
-from datum_compute.server.access.client_certificates import Requested
+from datum_compute.server.access.cell_join import IssuedCertificate
+from datum_compute.server.access.client_certificates import SigningRequest
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from datum_compute.telemetry.context import Tracer
@@ -80,12 +86,12 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
     journal = _claimed_journal(state)
     ports, counted = real_ports(), process_registry()
     machines = await build_machines(settings, state, _cells(settings, state), ports, counted)
-    layout = Layout((PROJECT,), machines.drivers)
+    layout = PlaneLayout((PROJECT,), machines.drivers)
     credentials = ensure_credentials(state / "tokens.json", layout.planes)
     certificate = ensure_certificate(state, datetime.now(UTC), names=settings.server_names)
     audit = AuditLog(state / "audit.log")
     changed = asyncio.Event()
-    chaos = Chaos(state, ports.unix_s, settings.latency_s)
+    chaos = FaultInjector(state, ports.unix_s, settings.latency_s)
 
     def reach(plane: PlaneName) -> Client:
         transport = chaos.around(plane, InProcessTransport(platform.dispatch))
@@ -98,7 +104,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
         journal,
         credentials,
         controllers=_controllers(settings, machines),
-        safeguards=Safeguards(
+        safeguards=SecurityOptions(
             authority=certificate.authority.read_text(),
             signer=ensure_signer(state / "service-accounts.key"),
             audit=audit.keep,
@@ -116,7 +122,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
     chaos.heal()
     ways = machines.cell_ways()
     contexts = _Contexts(state, credentials, certificate.authority, layout.cells, platform)
-    serving = Serving(
+    serving = ServerProcess(
         state,
         platform,
         journal,
@@ -159,8 +165,8 @@ def _controllers(settings: LocalSettings, machines: Machines) -> tuple[Controlle
 
 
 def _certified(
-    state: Path, lifetime_s: float, requested: Requested, user: str, groups: tuple[str, ...]
-) -> Certified:
+    state: Path, lifetime_s: float, requested: SigningRequest, user: str, groups: tuple[str, ...]
+) -> IssuedCertificate:
     now = datetime.now(UTC)
     return certify(state, requested, user, groups, now, timedelta(seconds=lifetime_s))
 
@@ -192,7 +198,7 @@ class _Contexts:
 
 
 async def _work_with_members(
-    settings: LocalSettings, platform: Platform, ports: Ports, ways: CellWays
+    settings: LocalSettings, platform: Platform, ports: Ports, ways: CellEndpoints
 ) -> None:
     random = Random(ports.random.getrandbits(64))  # noqa: S311 - jitter, not secrets
     hub = platform.bootstrap_client(HUB)

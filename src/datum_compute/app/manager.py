@@ -29,7 +29,7 @@ from datum_compute.api.planes import HUB, PlaneName, member_name, path_prefix, p
 from datum_compute.app.cluster_members import Members, unoffered
 from datum_compute.app.driver_selection import simulated_driver
 from datum_compute.app.environment import Ports, real_ports
-from datum_compute.app.gateway_server import Surroundings, open_gateway
+from datum_compute.app.gateway_server import GatewayDependencies, open_gateway
 from datum_compute.app.heartbeat import Heartbeat, version_of
 from datum_compute.app.manager_connections import (
     Connections,
@@ -49,7 +49,7 @@ from datum_compute.app.tls_listener import webhook_port
 from datum_compute.app.tracing import tracing
 from datum_compute.app.webhook import WebhookDispatcher
 from datum_compute.client.auth.connection import Connection
-from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.auth.credentials import AuthEnvironment
 from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client
 from datum_compute.client.client import Client
 from datum_compute.client.connect import open_transport
@@ -92,14 +92,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _World:
+class PlaneConnections:
     """How this process reaches the planes it works on."""
 
     settings: ManagerSettings
     single: bool
     planes: Connections
     connections: AsyncExitStack
-    outside: Outside
+    outside: AuthEnvironment
     ports: Ports
 
     async def client(
@@ -124,7 +124,7 @@ async def manage(
 ) -> None:
     async with AsyncExitStack() as connections:
         ports = real_ports()
-        outside = Outside(
+        outside = AuthEnvironment(
             environ=settings.environment,
             is_terminal=False,
             unix_s=ports.unix_s,
@@ -132,7 +132,7 @@ async def manage(
         )
         single = is_single_cluster(settings)
         planes = reached_planes(settings, single=single)
-        world = _World(settings, single, planes, connections, outside, ports)
+        world = PlaneConnections(settings, single, planes, connections, outside, ports)
         await _open_webhook(world)
         await _open_gateway(world)
         elections = await _elections(world)
@@ -143,7 +143,7 @@ async def manage(
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class ControllerRun:
     """What to do while leading."""
 
     manager: Manager[Context]
@@ -182,7 +182,7 @@ class _Work:
         return ""
 
 
-async def _until(running: asyncio.Task[None], stop: asyncio.Event, work: _Work) -> None:
+async def _until(running: asyncio.Task[None], stop: asyncio.Event, work: ControllerRun) -> None:
     """Until told to stop, or until the work fails.
 
     Reconciles that run may come to their end for a while, then they are given up. Work that ends
@@ -202,7 +202,9 @@ async def _until(running: asyncio.Task[None], stop: asyncio.Event, work: _Work) 
         running.result()
 
 
-async def _build_work(world: _World, elections: Sequence[Election], tracer: Tracer | None) -> _Work:
+async def _build_work(
+    world: PlaneConnections, elections: Sequence[Election], tracer: Tracer | None
+) -> ControllerRun:
     """Every write, to a plane or a machine, is checked first."""
     settings, ports = world.settings, world.ports
     check = check_all(election.fence for election in elections)
@@ -235,13 +237,13 @@ async def _build_work(world: _World, elections: Sequence[Election], tracer: Trac
         manager.engage(plane, client)
     members = _members(world, manager, clients, check)
     heartbeats = _heartbeats(world, manager, clients)
-    work = _Work(manager, recorder, members, tuple(pods.values()), heartbeats, elections)
+    work = ControllerRun(manager, recorder, members, tuple(pods.values()), heartbeats, elections)
     await _open_ports(world, numbers, work)
     return work
 
 
 def _members(
-    world: _World,
+    world: PlaneConnections,
     manager: Manager[Context],
     clients: Mapping[PlaneName, Client],
     check: Callable[[], None],
@@ -257,7 +259,7 @@ def _members(
 
 
 def _heartbeats(
-    world: _World, manager: Manager[Context], clients: Mapping[PlaneName, Client]
+    world: PlaneConnections, manager: Manager[Context], clients: Mapping[PlaneName, Client]
 ) -> list[Heartbeat]:
     """Of the cells that this manager works on, to their hub."""
     if world.single or not world.settings.cell:
@@ -282,7 +284,9 @@ def _heartbeats(
     ]
 
 
-async def _open_ports(world: _World, numbers: CollectorRegistry, work: _Work) -> None:
+async def _open_ports(
+    world: PlaneConnections, numbers: CollectorRegistry, work: ControllerRun
+) -> None:
     settings = world.settings
     health, token = health_pages(work.not_ready_reason), settings.metrics_token
     for what, path, address, pages, known_by in (
@@ -294,7 +298,7 @@ async def _open_ports(world: _World, numbers: CollectorRegistry, work: _Work) ->
             _log.info("%s on http://%s:%d%s", what, address[0], port, path)
 
 
-async def _open_webhook(world: _World) -> None:
+async def _open_webhook(world: PlaneConnections) -> None:
     """With clients of its own: who answers questions need not lead."""
     settings = world.settings
     if settings.webhook is None:
@@ -310,8 +314,8 @@ async def _open_webhook(world: _World) -> None:
     _log.info("webhook on https://%s:%d", settings.webhook.address[0], port)
 
 
-async def _open_gateway(world: _World) -> None:
-    surroundings = Surroundings(
+async def _open_gateway(world: PlaneConnections) -> None:
+    surroundings = GatewayDependencies(
         planes=world.planes,
         connection_of=world.connection,
         open_transport=partial(open_transport, outside=world.outside),
@@ -322,7 +326,9 @@ async def _open_gateway(world: _World) -> None:
     await open_gateway(world.settings, surroundings)
 
 
-def _pods(world: _World, clients: Mapping[PlaneName, Client]) -> dict[PlaneName, PodsDriver]:
+def _pods(
+    world: PlaneConnections, clients: Mapping[PlaneName, Client]
+) -> dict[PlaneName, PodsDriver]:
     """Of cells whose instances are pods of their own cluster."""
     if world.settings.driver != "pods":
         return {}
@@ -335,7 +341,7 @@ def _pods(world: _World, clients: Mapping[PlaneName, Client]) -> dict[PlaneName,
     }
 
 
-def _simulated(world: _World) -> dict[PlaneName, Driver]:
+def _simulated(world: PlaneConnections) -> dict[PlaneName, Driver]:
     state, settings = private_directory(world.settings.state_dir), world.settings
     tables = {
         plane: state / f"machines-{plane.replace('/', '-')}.json"
@@ -348,7 +354,7 @@ def _simulated(world: _World) -> dict[PlaneName, Driver]:
     }
 
 
-def _told(world: _World) -> str:
+def _told(world: PlaneConnections) -> str:
     names = ", ".join(sorted(world.planes))
     if not world.single:
         return names
@@ -376,7 +382,7 @@ def _following(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
     return registry.PROJECT_MEMBERSHIP if settings.management else registry.HUB_NAMESPACE_MEMBERSHIP
 
 
-async def _elections(world: _World) -> list[Election]:
+async def _elections(world: PlaneConnections) -> list[Election]:
     """One for each lease."""
     if not world.settings.leader.enabled:
         return []

@@ -20,7 +20,7 @@ from datum_compute.app.environment import Ports
 from datum_compute.app.settings.flags import MILO, SINGLE
 from datum_compute.app.settings.settings import ManagerSettings
 from datum_compute.client.auth.connection import Connection
-from datum_compute.client.auth.credentials import Outside
+from datum_compute.client.auth.credentials import AuthEnvironment
 from datum_compute.client.auth.kubeconfig import (
     Kubeconfig,
     KubeconfigError,
@@ -167,6 +167,8 @@ def opener(
 ) -> Callable[[Connection], AbstractAsyncContextManager[Transport]]:
     """For connections that bring all they need: no program is started to sign in. Those that are
     ``bounded`` are few; what users follow for as long as they like goes over others."""
-    outside = Outside(environ={}, is_terminal=False, unix_s=ports.unix_s, random=ports.random)
+    outside = AuthEnvironment(
+        environ={}, is_terminal=False, unix_s=ports.unix_s, random=ports.random
+    )
     around = BoundedTransport if bounded else None
     return lambda connection: open_transport(connection, outside, around)

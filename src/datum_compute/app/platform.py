@@ -34,7 +34,7 @@ from datum_compute.api.planes import (
 )
 from datum_compute.api.quota import DEFAULT_LIMITS, SERVICE
 from datum_compute.api.services import is_open
-from datum_compute.app.default_projects import Founding
+from datum_compute.app.default_projects import DefaultProjects
 from datum_compute.app.environment import Ports
 from datum_compute.app.project_planes import ProjectPlanes, holds_of
 from datum_compute.app.project_planes import untold as untold_projects
@@ -58,7 +58,7 @@ from datum_compute.runtime.event_recorder import EventRecorder, EventRequest
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.runtime.worker import instrument
-from datum_compute.server.access.audit import AuditSink, nowhere
+from datum_compute.server.access.audit import AuditSink, discard
 from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User
 from datum_compute.server.access.cell_join import Certify
 from datum_compute.server.access.service_accounts import TokenSigner
@@ -89,7 +89,7 @@ _HELD_BACK = finalized_kinds_on("project", EVERYTHING)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PlaneLayout:
     """Which planes the process serves, and what realises the servers of each of its cells.
 
     ``projects`` are there from the first moment; others come and go as objects of the platform. A
@@ -193,17 +193,17 @@ def build_recorder(
 
 
 @dataclass(frozen=True, slots=True)
-class Safeguards:
+class SecurityOptions:
     """What the server needs besides tokens: ``authority`` is what clients trust, ``signer`` signs
     the tokens of accounts, ``certify`` the certificates of cells that join."""
 
     authority: str = ""
     signer: TokenSigner | None = None
-    audit: AuditSink = nowhere
+    audit: AuditSink = discard
     certify: Certify | None = None
 
 
-_UNGUARDED = Safeguards()
+_UNGUARDED = SecurityOptions()
 
 
 class Platform:
@@ -214,13 +214,13 @@ class Platform:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: PlaneLayout,
         ports: Ports,
         journal: Journal,
         credentials: Credentials,
         *,
         controllers: Sequence[Controller[Context]] = EVERYTHING,
-        safeguards: Safeguards = _UNGUARDED,
+        safeguards: SecurityOptions = _UNGUARDED,
         registry: CollectorRegistry | None = None,
         tracer: Tracer | None = None,
         reach: Callable[[PlaneName], Client] | None = None,
@@ -326,7 +326,7 @@ class Platform:
         hub = self.bootstrap_client(HUB)
         await ensure_cells(hub, self._layout.members, holds_of(self.store, HUB))
         platform, now = self.bootstrap_client(PLATFORM), timestamp(self._unix_s())
-        founding = Founding(self.bootstrap_client, self.projects, now, self._random)
+        founding = DefaultProjects(self.bootstrap_client, self.projects, now, self._random)
         older = [p for p in self.projects.stored() if p not in self._layout.projects]
         known = {project.metadata.name for project in (await platform.list(PROJECT)).items}
         strays = [plane for plane in older if member_name(plane) not in known]

@@ -18,7 +18,7 @@ from datum_compute.api.errors import (
     Unreachable,
 )
 from datum_compute.api.gateway import PROTOCOL, ExecWish
-from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import Client
 from datum_compute.drivers.driver import DriverError, PermanentError, TransientError
@@ -35,7 +35,7 @@ class ClientPods:
     async def create(self, body: JsonObject) -> Pod | None:
         try:
             with _in_our_words():
-                return typed(await self._client.create_plain(POD, body), Pod)
+                return from_json(await self._client.create_plain(POD, body), Pod)
         except _There:
             return None
 

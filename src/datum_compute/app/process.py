@@ -29,12 +29,12 @@ from datum_compute.app.state_directory import (
     write_over,
 )
 from datum_compute.app.tracing import tracing
-from datum_compute.gateway.authorizer import Dispatch, Doorkeeper
-from datum_compute.gateway.cells import CellWays
+from datum_compute.gateway.authorizer import Dispatch, LocalGatewayAuthorizer
+from datum_compute.gateway.cells import CellEndpoints
 from datum_compute.gateway.gateway import Gateway
 from datum_compute.server.http.listen import ServerCertificate, api_tls_context, bind_listener
 from datum_compute.server.http.send_budget import PortLimits, fit_to_file_limit, raise_file_limit
-from datum_compute.server.http.server import Front
+from datum_compute.server.http.server import HttpServer
 from datum_compute.store.journal import Journal, JournalBroken, JournalError
 from datum_compute.telemetry.context import Tracer
 from datum_compute.telemetry.logs import configure_logging
@@ -80,7 +80,7 @@ Beside = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ServerProcess:
     """The parts of the process that run together. ``when_ready`` is told the port before anybody is
     told that the process is ready; ``beside`` runs from then on."""
 
@@ -92,7 +92,7 @@ class Serving:
     unix_s: Callable[[], float]
     when_ready: Callable[[int], None]
     machines: Machines
-    ways: CellWays
+    ways: CellEndpoints
     beside: Sequence[Beside] = ()
     port_limits: PortLimits = field(default_factory=PortLimits)
 
@@ -121,7 +121,7 @@ def run_process(telemetry: TelemetrySettings, name: str, state: Path, serve: Ser
     return 1
 
 
-async def serve_until(serving: Serving, bound: socket.socket, stop: asyncio.Event) -> None:
+async def serve_until(serving: ServerProcess, bound: socket.socket, stop: asyncio.Event) -> None:
     """Serve on the bound socket, which is closed in the end."""
     announcement = serving.state / "server.json"
     with bound:
@@ -143,7 +143,7 @@ async def serve_until(serving: Serving, bound: socket.socket, stop: asyncio.Even
             await serving.journal.close()
 
 
-async def _run(serving: Serving, bound: socket.socket, stop: asyncio.Event) -> None:
+async def _run(serving: ServerProcess, bound: socket.socket, stop: asyncio.Event) -> None:
     port = bound.getsockname()[1]
     platform = serving.platform
     async with asyncio.TaskGroup() as group:
@@ -157,7 +157,7 @@ async def _run(serving: Serving, bound: socket.socket, stop: asyncio.Event) -> N
             return
         settle_memory()
         limits = fit_to_file_limit(serving.port_limits, raise_file_limit())
-        front = Front(_dispatch(serving), serving.unix_s, limits, platform.registry)
+        front = HttpServer(_dispatch(serving), serving.unix_s, limits, platform.registry)
         await front.start(bound, api_tls_context(serving.certificate))
         serving.when_ready(port)
         remember_port(serving.state, port)
@@ -175,11 +175,11 @@ async def _run(serving: Serving, bound: socket.socket, stop: asyncio.Event) -> N
             task.cancel()
 
 
-def _dispatch(serving: Serving) -> Dispatch:
+def _dispatch(serving: ServerProcess) -> Dispatch:
     """The API server, behind the gateway."""
     platform, unix_s = serving.platform, serving.unix_s
     inner = platform.server.dispatch
-    doorkeeper = Doorkeeper(inner, unix_s, serving.audit.keep)
+    doorkeeper = LocalGatewayAuthorizer(inner, unix_s, serving.audit.keep)
     client_of = platform.bootstrap_client
     return Gateway(inner, client_of, serving.ways, doorkeeper, unix_s).dispatch
 

@@ -26,7 +26,7 @@ from datum_compute.app.webhook import WebhookDispatcher
 from datum_compute.server.http.connection import Dispatch
 from datum_compute.server.http.listen import bind_listener, server_tls_context
 from datum_compute.server.http.send_budget import PortLimits, fit_to_file_limit, raise_file_limit
-from datum_compute.server.http.server import Front
+from datum_compute.server.http.server import HttpServer
 
 LOOK_AGAIN_S = 10.0
 
@@ -49,7 +49,7 @@ async def tls_port(settings: TlsPortSettings, served: Served, state: Path) -> As
     certificate, key = _certificate(settings, served, state)
     context = _tls_context(certificate, key, settings.client_authority)
     limits = fit_to_file_limit(PortLimits(), raise_file_limit())
-    front = Front(served.dispatch, served.unix_s, limits)
+    front = HttpServer(served.dispatch, served.unix_s, limits)
     with _listen(settings.address, served.name) as bound:
         await front.start(bound, context)
         following = asyncio.create_task(follow_certificate(context, certificate, key))

@@ -9,7 +9,7 @@ import click
 
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import ENTITLEMENT
-from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.access_gate import await_state, late, read_access, request_access
 from datum_compute.cli.access_state import WORDS, Access, AccessState, next_step, refusal
@@ -84,7 +84,7 @@ def access_document(session: Session, found: Access) -> JsonObject:
         "state": str(found.state),
         "message": found.message,
         "requestedAt": found.requested_at,
-        "entitlement": plain(found.entitlement.status) if found.entitlement else {},
+        "entitlement": to_json(found.entitlement.status) if found.entitlement else {},
     }
 
 

@@ -15,7 +15,7 @@ from datum_compute.api.karmada import CREDENTIALS_NAMESPACE, NO_SCHEDULE, Cluste
 from datum_compute.api.kinds import CLUSTER, INSTANCE, LEASE, WORK
 from datum_compute.api.labels import CELL, FORCED_LEAVE, TOPOLOGY_CITY
 from datum_compute.api.membership import DRAINED
-from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import execution_namespace
 from datum_compute.cli.errors import ConflictError, MissingError
@@ -202,7 +202,7 @@ async def _taint(session: Session, cluster: Cluster, taints: list[JsonObject]) -
 
 
 def _taints(cluster: Cluster) -> list[JsonObject]:
-    return [plain(taint) for taint in cluster.spec.taints]
+    return [to_json(taint) for taint in cluster.spec.taints]
 
 
 def _renewed(lease: Lease) -> str:

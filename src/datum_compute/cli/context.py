@@ -108,10 +108,10 @@ def _open_browser(address: str) -> bool:
 
 
 def open_http_transport(connection: Connection) -> AbstractAsyncContextManager[Transport]:
-    from datum_compute.client.auth.credentials import Outside
+    from datum_compute.client.auth.credentials import AuthEnvironment
     from datum_compute.client.connect import open_transport
 
-    outside = Outside(
+    outside = AuthEnvironment(
         environ=os.environ,
         is_terminal=sys.stdin.isatty() and sys.stderr.isatty(),
         unix_s=time.time,

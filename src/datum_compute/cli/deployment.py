@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import AlreadyExists, NotFound
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.access_gate import ensure_access
 from datum_compute.cli.deploykey import DeployKey, deploy_key, done_before
@@ -86,7 +86,7 @@ async def _done_before(
     if not action:
         return None
     session.note(f"Deploy {key.key} of {target.name} was carried out already; going on with it.")
-    return typed(observed, Workload), action
+    return from_json(observed, Workload), action
 
 
 def show_plan(session: Session, plan: Plan, preview: Preview) -> None:

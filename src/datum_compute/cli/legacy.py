@@ -12,7 +12,7 @@ from datum_compute.api.compute.workload import Workload
 from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.errors import Forbidden, NotFound
 from datum_compute.api.kinds import CONFIG_MAP
-from datum_compute.api.meta.codec import DecodeError, JsonObject, typed
+from datum_compute.api.meta.codec import DecodeError, JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.session import Session
 
@@ -35,7 +35,7 @@ def _revision(workload: Workload, text: str) -> WorkloadRevision | None:
     try:
         entry = json.loads(text)
         spec = json.loads(entry["spec"]) if isinstance(entry["spec"], str) else entry["spec"]
-        return typed(_document(workload, entry, spec), WorkloadRevision)
+        return from_json(_document(workload, entry, spec), WorkloadRevision)
     except (ValueError, KeyError, TypeError, DecodeError):
         return None
 

@@ -25,7 +25,7 @@ from datum_compute.cli.options import F, output_option, parse_duration
 from datum_compute.cli.output import build_output
 from datum_compute.cli.platform_process import find_running
 from datum_compute.client.transport.faults import (
-    Trouble,
+    Fault,
     Troubles,
     decoded_troubles,
     encoded_troubles,
@@ -80,7 +80,7 @@ def cut(surroundings: Surroundings, target: str, for_s: int | None, state_dir: P
     Example:
       datumctl compute local chaos cut dfw --for=2m
     """
-    _break(surroundings, state_dir, target, Trouble(kind="cut"), for_s)
+    _break(surroundings, state_dir, target, Fault(kind="cut"), for_s)
 
 
 @chaos.command()
@@ -106,7 +106,7 @@ def slow(
     Example:
       datumctl compute local chaos slow hub
     """
-    _break(surroundings, state_dir, target, Trouble(kind="slow", delay_s=delay_s), for_s)
+    _break(surroundings, state_dir, target, Fault(kind="slow", delay_s=delay_s), for_s)
 
 
 @chaos.command()
@@ -121,7 +121,7 @@ def crash(surroundings: Surroundings, target: str, for_s: int | None, state_dir:
     Example:
       datumctl compute local chaos crash dfw
     """
-    _break(surroundings, state_dir, target, Trouble(kind="crash"), for_s)
+    _break(surroundings, state_dir, target, Fault(kind="crash"), for_s)
 
 
 @chaos.command()
@@ -166,7 +166,7 @@ def show(surroundings: Surroundings, output_format: str, state_dir: Path) -> Non
         output.data(f"{plane}: {described(trouble, surroundings.now())}")
 
 
-def described(trouble: Trouble, now_s: float) -> str:
+def described(trouble: Fault, now_s: float) -> str:
     words = {"cut": "cut off", "crash": "crashed", "slow": f"slower by {trouble.delay_s:g} s"}
     left = f", for {trouble.until_s - now_s:.0f} s more" if trouble.until_s is not None else ""
     return words[trouble.kind] + left
@@ -180,7 +180,7 @@ def read_troubles(state_dir: Path) -> Troubles:
 
 
 def _break(
-    surroundings: Surroundings, state_dir: Path, target: str, trouble: Trouble, for_s: int | None
+    surroundings: Surroundings, state_dir: Path, target: str, trouble: Fault, for_s: int | None
 ) -> None:
     _need_running(surroundings, state_dir)
     if has_processes(state_dir):
@@ -192,7 +192,7 @@ def _break(
         return
     plane, now_s = _plane(state_dir, target), surroundings.now()
     until_s = now_s + for_s if for_s is not None else None
-    lasting = Trouble(kind=trouble.kind, delay_s=trouble.delay_s, until_s=until_s)
+    lasting = Fault(kind=trouble.kind, delay_s=trouble.delay_s, until_s=until_s)
     troubles = {**_lasting(surroundings, read_troubles(state_dir)), plane: lasting}
     _write(state_dir, troubles)
     output = build_output(surroundings)
@@ -202,7 +202,7 @@ def _break(
 
 
 def _break_process(
-    surroundings: Surroundings, state_dir: Path, target: str, trouble: Trouble
+    surroundings: Surroundings, state_dir: Path, target: str, trouble: Fault
 ) -> None:
     """Where each cell has a process, and the hub that of the projects: it stands still, which
     nobody can tell from a cable that was pulled, or dies."""

@@ -14,7 +14,7 @@ from typing import Any
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.schema.derive import structural_schema
-from datum_compute.api.schema.validate import Check, Report, compiled, whole_object
+from datum_compute.api.schema.validate import Check, Report, compile_check, whole_object
 from datum_compute.cli.context import Surroundings
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.files import read_stdin, read_text_file
@@ -101,7 +101,7 @@ def _checked_spec(document: Document) -> JsonObject:
 
 @cache
 def _workload_check() -> Check:
-    return compiled(whole_object(structural_schema(WORKLOAD)))
+    return compile_check(whole_object(structural_schema(WORKLOAD)))
 
 
 def _metadata(document: Document) -> JsonObject:

@@ -14,7 +14,7 @@ from datum_compute.api.compute.referenced_data import references, sources
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import CONFIG_MAP, ENTITLEMENT, NAMESPACE, NETWORK, SECRET, WORKLOAD
-from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.cli.export import exported
 from datum_compute.client.client import Client
@@ -80,7 +80,7 @@ def _needed(workloads: list[JsonObject]) -> Iterator[tuple[KindInfo[Any], Ref]]:
     data: set[tuple[str, Ref]] = set()
     for workload in workloads:
         namespace = workload["metadata"]["namespace"]
-        template = typed(workload, Workload).spec.template
+        template = from_json(workload, Workload).spec.template
         for interface in template.spec.network_interfaces:
             network = interface.network
             networks.add(Ref(network.namespace or namespace, network.name))

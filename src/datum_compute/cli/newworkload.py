@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from datum_compute.api.compute.workload import Workload
-from datum_compute.api.meta.codec import JsonObject, decode, encode, typed
+from datum_compute.api.meta.codec import JsonObject, decode, encode, from_json
 from datum_compute.api.object_diff import shortened
 
 _CONTAINER = ("name", "image", "ports", "env")
@@ -36,7 +36,7 @@ def _first(spec: JsonObject) -> Iterator[str]:
 
 
 def _further(desired: JsonObject) -> Iterator[str]:
-    desired = decode(encode(typed(desired, Workload)))  # without what is as it would be anyway
+    desired = decode(encode(from_json(desired, Workload)))  # without what is as it would be anyway
     metadata = desired.get("metadata", {})
     marks = {k: metadata[k] for k in _METADATA if metadata.get(k)}
     told = {"metadata": marks} if marks else {}

@@ -14,7 +14,7 @@ from datum_compute.api.meta.objects import ApiObject, Ref
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.guesses import named_hint
 from datum_compute.cli.session import Session
-from datum_compute.client.responses import Listed
+from datum_compute.client.responses import ListResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Observed:
     """``workload`` is None when it is gone, or when the name now means another object."""
 
     workload: Workload | None
-    deployments: Listed[WorkloadDeployment]
-    instances: Listed[Instance]
+    deployments: ListResult[WorkloadDeployment]
+    instances: ListResult[Instance]
 
 
 async def find_workload(session: Session, name: str) -> Workload:

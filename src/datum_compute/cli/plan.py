@@ -14,7 +14,7 @@ from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import Conflict, NotFound
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import CHANGED_BY, DEPLOY
-from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.json_patch import merge_patch
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.object_diff import render_changes
@@ -102,11 +102,11 @@ async def carry_out(
 ) -> Workload:
     """Write the plan and answer the workload as written; a plan without changes writes nothing."""
     if plan.action == "unchanged":
-        return typed(plan.outcome, Workload)
+        return from_json(plan.outcome, Workload)
     for _ in range(_TRIES):
         try:
             desired = with_record(plan.desired, key, plan.action, plan.outcome)
-            return typed(await write(session, plan.observed, desired), Workload)
+            return from_json(await write(session, plan.observed, desired), Workload)
         except Conflict:
             again = await read_plan(session, plan.name, edit)
             if (again.action, again.lines) != (plan.action, plan.lines):

@@ -23,7 +23,7 @@ from datum_compute.api.kinds import (
     NETWORK,
     SECRET,
 )
-from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.planes import deployment_of
 from datum_compute.api.quota import (
@@ -100,7 +100,7 @@ async def preview_plan(session: Session, plan: Plan) -> Preview:
     """Empty for a plan that changes nothing."""
     if plan.action == "unchanged":
         return Preview()
-    after = typed(plan.outcome, Workload)
+    after = from_json(plan.outcome, Workload)
     observed = await observe(session, plan.name, after.metadata.uid)
     slots = _slots(after, observed.deployments.items, observed.instances.items)
     quota, shortages = await _quota(session, after, observed.instances.items, plan)

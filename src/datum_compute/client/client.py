@@ -20,12 +20,12 @@ from datum_compute.api.core import Namespace
 from datum_compute.api.errors import Conflict, Expired, InternalError, Invalid, Unreachable
 from datum_compute.api.http import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, Request, Response
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta.codec import JsonObject, encode, plain
+from datum_compute.api.meta.codec import JsonObject, encode, to_json
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.client.responses import (
-    Listed,
+    ListResult,
     Page,
-    Unreadable,
+    UndecodableObject,
     WatchEvent,
     event_of,
     event_with_unreadable,
@@ -84,7 +84,7 @@ class Client:
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
         page_size: int = 0,
-    ) -> Listed[T]:
+    ) -> ListResult[T]:
         """All objects as of one version; with a page size in several requests."""
         query = _selection(labels, fields)
         path = _path(kind, Ref(namespace, ""))
@@ -98,19 +98,19 @@ class Client:
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
         page_size: int = 0,
-    ) -> Listed[JsonObject]:
+    ) -> ListResult[JsonObject]:
         query = _selection(labels, fields)
         path = _path(kind, Ref(namespace, ""))
         return await self._listed(path, query, page_size, lambda r: page_of(r, JsonObject))
 
-    async def list_kept(
+    async def list_mapped(
         self,
         kind: KindInfo[T],
-        keep: Callable[[T | Unreadable], K],
+        keep: Callable[[T | UndecodableObject], K],
         *,
         page_size: int,
         labels: Mapping[str, str] | None = None,
-    ) -> Listed[K]:
+    ) -> ListResult[K]:
         """What ``keep`` makes of every object, page by page: never are all of them decoded at
         once, and one that cannot be decoded does not hide the others."""
 
@@ -151,14 +151,14 @@ class Client:
         path = _path(kind, Ref(namespace, ""))
         return self._events(path, query, lambda line: event_of(line, kind.model))
 
-    def watch_kept(
+    def watch_lenient(
         self,
         kind: KindInfo[T],
         since: str,
         *,
         labels: Mapping[str, str] | None = None,
         timeout_s: int = WATCH_S,
-    ) -> AsyncGenerator[WatchEvent[T | Unreadable], None]:
+    ) -> AsyncGenerator[WatchEvent[T | UndecodableObject], None]:
         """As ``watch``, for all namespaces; goes on after an object that cannot be decoded."""
         query = {**_selection(labels, None), **_watching(since, timeout_s)}
         path = _path(kind, Ref("", ""))
@@ -297,7 +297,7 @@ class Client:
         query: Mapping[str, str],
         page_size: int,
         read: Callable[[Response], Page[M]],
-    ) -> Listed[M]:
+    ) -> ListResult[M]:
         for _ in range(_RESTARTS if page_size else 0):
             try:
                 return await self._pages(path, {**query, "limit": str(page_size)}, read)
@@ -307,7 +307,7 @@ class Client:
 
     async def _pages(
         self, path: str, query: Mapping[str, str], read: Callable[[Response], Page[M]]
-    ) -> Listed[M]:
+    ) -> ListResult[M]:
         page = read(await self._call("GET", path, query=query))
         # A watch that goes on from the first page's version misses nothing of the later ones.
         items, version = page.items, page.version
@@ -316,7 +316,7 @@ class Client:
             if page.more == more:
                 raise InternalError("the server gives the same page of a list again and again")
             items += page.items
-        return Listed(items, version)
+        return ListResult(items, version)
 
     async def _events(
         self, path: str, query: Mapping[str, str], read: Callable[[bytes], WatchEvent[M]]
@@ -413,7 +413,7 @@ class Client:
 
 def manifest(kind: KindInfo[Any], obj: ApiObject) -> JsonObject:
     """The plain JSON of an object, with its apiVersion and kind."""
-    return {**plain(obj), "apiVersion": kind.api_version, "kind": kind.kind}
+    return {**to_json(obj), "apiVersion": kind.api_version, "kind": kind.kind}
 
 
 def _plain_ref(obj: JsonObject) -> Ref:

@@ -12,30 +12,30 @@ from typing import assert_never
 from datum_compute.client.auth.connection import (
     Certificate,
     Connection,
+    CredentialSource,
     ExecSignIn,
     FileSignIn,
     HelperSignIn,
     OidcSignIn,
-    SignIn,
 )
 from datum_compute.client.auth.credentials import (
     AuthenticatedTransport,
+    AuthEnvironment,
     Credential,
     Credentials,
     FileCredentials,
-    Outside,
     Renewing,
     TokenHelper,
 )
 from datum_compute.client.auth.exec_plugin import ExecPlugin
-from datum_compute.client.transport.http1 import LeanTransport
+from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.client.transport.interface import OpenTransport, Timeouts, Transport
 from datum_compute.client.transport.retry import RetryingTransport
 
 
 def open_transport(
     connection: Connection,
-    outside: Outside,
+    outside: AuthEnvironment,
     around: Callable[[Transport], Transport] | None = None,
 ) -> AbstractAsyncContextManager[Transport]:
     """What cannot be used is refused here (ValueError); the network is not touched yet.
@@ -47,7 +47,7 @@ def open_transport(
 
     def connect(certificate: Certificate | None) -> OpenTransport:
         if not connection.proxy:
-            return LeanTransport(
+            return Http1Transport(
                 connection.server,
                 ca_pem=connection.ca_pem,
                 insecure=connection.insecure,
@@ -74,7 +74,9 @@ def open_transport(
     return _opened(AuthenticatedTransport(credentials, connect), outside.random, around)
 
 
-def _credentials(connection: Connection, sign_in: SignIn, outside: Outside) -> Credentials:
+def _credentials(
+    connection: Connection, sign_in: CredentialSource, outside: AuthEnvironment
+) -> Credentials:
     match sign_in:
         case FileSignIn():
             return FileCredentials(sign_in, Credential(connection.token, connection.certificate))

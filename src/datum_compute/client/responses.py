@@ -27,7 +27,7 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(Generic[M]):
+class ListResult(Generic[M]):
     """``version`` is the version of the plane at which these were all the objects."""
 
     items: list[M]
@@ -35,7 +35,7 @@ class Listed(Generic[M]):
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UndecodableObject:
     """An object that is there, but not of the shape its kind has; only its metadata is known."""
 
     metadata: ObjectMeta
@@ -104,7 +104,7 @@ def page_of(response: Response, model: type[M]) -> Page[M]:
     return _checked(_decoded(response.body, _decoders(model).page))
 
 
-def page_with_unreadable(response: Response, model: type[M]) -> Page[M | Unreadable]:
+def page_with_unreadable(response: Response, model: type[M]) -> Page[M | UndecodableObject]:
     try:
         return _checked(_decoders(model).page.decode(response.body))
     except msgspec.DecodeError:
@@ -130,7 +130,7 @@ def event_of(line: bytes, model: type[M]) -> WatchEvent[M]:
     return WatchEvent(change.type, _version(change.object), change.object)
 
 
-def event_with_unreadable(line: bytes, model: type[M]) -> WatchEvent[M | Unreadable]:
+def event_with_unreadable(line: bytes, model: type[M]) -> WatchEvent[M | UndecodableObject]:
     try:
         return event_of(line, model)
     except InternalError:
@@ -182,12 +182,12 @@ def _checked(page: _Page[M]) -> Page[M]:
     return Page(page.items or [], meta.resource_version, meta.continue_token)
 
 
-def _readable(body: bytes, model: type[M]) -> M | Unreadable:
+def _readable(body: bytes, model: type[M]) -> M | UndecodableObject:
     try:
         found: M = _decoders(model).alone.decode(body)
     except msgspec.DecodeError as error:
         metadata = _decoded(body, _decoders(_Described).alone).metadata
-        return Unreadable(metadata, body, str(error))
+        return UndecodableObject(metadata, body, str(error))
     return found
 
 

@@ -38,7 +38,7 @@ from datum_compute.api.errors import (
     Unreachable,
 )
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
-from datum_compute.client.responses import Listed, Unreadable, WatchEvent
+from datum_compute.client.responses import ListResult, UndecodableObject, WatchEvent
 from datum_compute.client.transport.retry import Backoff
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ REMIND_S = 300.0
 _log = logging.getLogger(__name__)
 
 
-class Absence:
+class OutageLog:
     """``what`` there are no news of."""
 
     def __init__(self, what: str) -> None:
@@ -278,13 +278,13 @@ class Watched(Generic[T]):
 
 def follow(
     client: Client, watched: Watched[T], random: Random | None = None
-) -> AsyncGenerator[Listed[T] | WatchEvent[T], None]:
+) -> AsyncGenerator[ListResult[T] | WatchEvent[T], None]:
     """First everything there is, then every change; a later list replaces all that went before.
 
     Without ``random`` the delays after failures have no jitter: for a lone waiter.
     """
 
-    async def list_once() -> Listed[T]:
+    async def list_once() -> ListResult[T]:
         return await client.list(
             watched.kind,
             watched.namespace,
@@ -309,26 +309,26 @@ def follow(
     return _follow(source, random)
 
 
-def follow_kept(
+def follow_mapped(
     client: Client,
     kind: KindInfo[T],
-    keep: Callable[[T | Unreadable], L],
+    keep: Callable[[T | UndecodableObject], L],
     *,
     page_size: int,
     random: Random,
     not_served: Callable[[], None],
     labels: Mapping[str, str] | None = None,
     name: str = "",
-) -> AsyncGenerator[Listed[L] | WatchEvent[T | Unreadable], None]:
+) -> AsyncGenerator[ListResult[L] | WatchEvent[T | UndecodableObject], None]:
     """As ``follow``, for caches: objects of a list come as what ``keep`` makes of each page, one
     that cannot be decoded comes as Unreadable, and a kind that is not served is told of. ``name``
     is what the log calls it."""
 
-    async def list_once() -> Listed[L]:
-        return await client.list_kept(kind, keep, page_size=page_size, labels=labels)
+    async def list_once() -> ListResult[L]:
+        return await client.list_mapped(kind, keep, page_size=page_size, labels=labels)
 
-    def open_stream(version: str) -> AsyncGenerator[WatchEvent[T | Unreadable], None]:
-        return client.watch_kept(kind, version, labels=labels)
+    def open_stream(version: str) -> AsyncGenerator[WatchEvent[T | UndecodableObject], None]:
+        return client.watch_lenient(kind, version, labels=labels)
 
     async def probe() -> str:
         return await client.version(kind)
@@ -343,7 +343,7 @@ class _Source(Generic[L, E]):
     whom to tell that there is neither."""
 
     what: str
-    list_once: Callable[[], Awaitable[Listed[L]]]
+    list_once: Callable[[], Awaitable[ListResult[L]]]
     open_stream: Callable[[str], AsyncGenerator[WatchEvent[E], None]]
     probe: Callable[[], Awaitable[object]]
     not_served: Callable[[], None]
@@ -355,7 +355,7 @@ def _nobody() -> None:
 
 async def _follow(
     source: _Source[L, E], random: Random | None
-) -> AsyncGenerator[Listed[L] | WatchEvent[E], None]:
+) -> AsyncGenerator[ListResult[L] | WatchEvent[E], None]:
     failures = _Failures(source.what, random)
     place, rhythm = _Place(), Rhythm()
     while True:
@@ -430,7 +430,7 @@ async def wait_for(
     try:
         async with asyncio.timeout(timeout_s), aclosing(follow(client, watched)) as news:
             async for item in news:
-                if isinstance(item, Listed):
+                if isinstance(item, ListResult):
                     seen = item.items[0] if item.items else None
                 elif item.object is None:
                     continue
@@ -443,7 +443,7 @@ async def wait_for(
     raise AssertionError("a followed watch does not end")
 
 
-async def _list(source: _Source[L, E]) -> Listed[L]:
+async def _list(source: _Source[L, E]) -> ListResult[L]:
     try:
         async with asyncio.timeout(LIST_S):
             return await source.list_once()
@@ -502,7 +502,7 @@ class _Failures:
     """Counts failures in a row and waits longer after each."""
 
     def __init__(self, what: str, random: Random | None) -> None:
-        self._absence = Absence(what)
+        self._absence = OutageLog(what)
         self._random = random
         self._count = 0
         self._expired = 0

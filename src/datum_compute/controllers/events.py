@@ -13,7 +13,7 @@ from typing import Any
 from datum_compute.api.conditions import TRUE, Condition, find_condition
 from datum_compute.api.events import DELETION_UNCONFIRMED
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
-from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.fields import ObjectReference
 from datum_compute.api.meta.objects import ApiObject, KindInfo
 from datum_compute.api.planes import PlaneName, plane_role
@@ -137,7 +137,7 @@ def _status_events(
 ) -> Iterator[EventRequest]:
     type_ = _SUMMARY_CONDITION[kind.kind]
     written = status.get("conditions") or ()  # null removes all conditions
-    new = next((typed(c, Condition) for c in written if c["type"] == type_), None)
+    new = next((from_json(c, Condition) for c in written if c["type"] == type_), None)
     yield from _condition_events(
         plane, kind, observed, find_condition(observed.status.conditions, type_), new
     )

@@ -30,7 +30,7 @@ from datum_compute.api.compute.referenced_data import references_of
 from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, Reason, find_condition
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, INSTANCE_TYPE, NAMESPACE, SERVER
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.quota import GRANTED, ResourceClaim
 from datum_compute.controllers.context import Context
@@ -202,7 +202,7 @@ def decide_network(context: Context, key: Key, instance: Instance) -> Decision |
         addresses = context.state.addresses.allocate(view, attachment, instance)
         if addresses is not None:
             interfaces = [interface_of(instance, attachment, addresses)]
-            status_fields = {"networkInterfaces": plain(interfaces)}
+            status_fields = {"networkInterfaces": to_json(interfaces)}
     value = network_verdict(instance, attachment, interfaces)
     recheck_s = None if value.status == TRUE else RECHECK_S
     spec_fields = missing_location_fields(instance, attachment)

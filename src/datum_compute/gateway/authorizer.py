@@ -50,7 +50,7 @@ _CREDENTIALS = ("authorization", _IMPERSONATE)
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class GatewayTarget:
     """What is asked, of which instance."""
 
     plane: PlaneName
@@ -79,17 +79,17 @@ class About:
 
 
 class Keeper(Protocol):
-    """Of the door: ``Doorkeeper`` where the API server is of this process, ``Reviewer`` where it is
-    another one."""
+    """Of the door: ``LocalGatewayAuthorizer`` where the API server is of this process,
+    ``RemoteGatewayAuthorizer`` where it is another one."""
 
-    async def check(self, request: Request, about: About) -> str: ...
+    async def check(self, request: Request, about: GatewayTarget) -> str: ...
 
-    async def refused(self, request: Request, about: About, error: ApiError) -> None: ...
+    async def refused(self, request: Request, about: GatewayTarget, error: ApiError) -> None: ...
 
     async def note(
         self,
         request: Request,
-        about: About,
+        about: GatewayTarget,
         *,
         code: int,
         reason: str,
@@ -98,7 +98,7 @@ class Keeper(Protocol):
     ) -> None: ...
 
 
-def forbidden(about: About, whom: str) -> Forbidden:
+def forbidden(about: GatewayTarget, whom: str) -> Forbidden:
     return Forbidden(
         f'{about.resource}.{GROUP} "{about.name}" is forbidden: {whom} cannot {about.verb} '
         f'resource "{about.full_resource}" in the namespace "{about.namespace}"'
@@ -106,7 +106,7 @@ def forbidden(about: About, whom: str) -> Forbidden:
 
 
 def audit_event(
-    about: About,
+    about: GatewayTarget,
     user: str,
     now_s: float,
     since_s: float | None,
@@ -136,14 +136,14 @@ def audit_event(
 
 
 @dataclass(frozen=True, slots=True)
-class Doorkeeper:
+class LocalGatewayAuthorizer:
     """``inner`` is the API server, which knows the callers and their roles."""
 
     inner: Dispatch
     unix_s: Callable[[], float]
     audit: AuditSink
 
-    async def check(self, request: Request, about: About) -> str:
+    async def check(self, request: Request, about: GatewayTarget) -> str:
         """Raises if the caller may not; the id of the question for the trail."""
         attributes = {
             "group": GROUP,
@@ -159,7 +159,7 @@ class Doorkeeper:
             raise forbidden(about, "you")
         return answer.headers.get(REQUEST_ID_HEADER, "")
 
-    async def refused(self, request: Request, about: About, error: ApiError) -> None:
+    async def refused(self, request: Request, about: GatewayTarget, error: ApiError) -> None:
         """Whoever was turned away by us; who has no name is in the trail of the server already."""
         if isinstance(error, Forbidden):
             await self.note(request, about, code=error.code, reason=error.reason)
@@ -167,7 +167,7 @@ class Doorkeeper:
     async def note(
         self,
         request: Request,
-        about: About,
+        about: GatewayTarget,
         *,
         code: int,
         reason: str,
@@ -228,7 +228,7 @@ HOLDS_S = 10.0
 _KEPT_MAX = 1000
 _BEARER = "bearer "
 
-_Question = tuple[str, About]  # digest of a token, and what it is for
+_Question = tuple[str, GatewayTarget]  # digest of a token, and what it is for
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class Reviewer:
+class RemoteGatewayAuthorizer:
     """``client_of`` is the manager on a plane; ``elapsed_s`` a clock that only goes forward."""
 
     client_of: Callable[[PlaneName], Client]
@@ -249,7 +249,7 @@ class Reviewer:
     audit: AuditSink
     _allowed: dict[_Question, tuple[float, Caller]] = field(default_factory=dict)
 
-    async def check(self, request: Request, about: About) -> str:
+    async def check(self, request: Request, about: GatewayTarget) -> str:
         """Raises if the caller may not; there is no id for the trail."""
         token = _token(request)
         question = _question(token, about)
@@ -267,7 +267,7 @@ class Reviewer:
         self._allowed[question] = (self.elapsed_s() + HOLDS_S, caller)
         return ""
 
-    async def refused(self, request: Request, about: About, error: ApiError) -> None:
+    async def refused(self, request: Request, about: GatewayTarget, error: ApiError) -> None:
         """Of whom nobody knows it is not asked again who that is."""
         if isinstance(error, Forbidden):
             await self.note(request, about, code=error.code, reason=error.reason)
@@ -277,7 +277,7 @@ class Reviewer:
     async def note(
         self,
         request: Request,
-        about: About,
+        about: GatewayTarget,
         *,
         code: int,
         reason: str,
@@ -290,7 +290,7 @@ class Reviewer:
 
     def _keep(
         self,
-        about: About,
+        about: GatewayTarget,
         name: str,
         *,
         code: int,
@@ -303,7 +303,7 @@ class Reviewer:
         )
         self.audit(event)
 
-    async def _name(self, request: Request, about: About) -> str:
+    async def _name(self, request: Request, about: GatewayTarget) -> str:
         """Who was let in is known, whatever has become of the token or of the API server since."""
         try:
             token = _token(request)
@@ -327,7 +327,7 @@ class Reviewer:
             extra=tuple((key, tuple(values)) for key, values in extra.items()),
         )
 
-    async def _ask(self, caller: Caller, about: About) -> None:
+    async def _ask(self, caller: Caller, about: GatewayTarget) -> None:
         spec = AccessSpec(
             resource_attributes=ResourceAttributes(
                 namespace=about.namespace,
@@ -359,7 +359,7 @@ def _as_the_gateway() -> Iterator[None]:
         raise ServiceUnavailable(why) from error
 
 
-def _question(token: str, about: About) -> _Question:
+def _question(token: str, about: GatewayTarget) -> _Question:
     return hashlib.sha256(token.encode()).hexdigest(), about
 
 

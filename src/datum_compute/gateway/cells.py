@@ -20,7 +20,7 @@ from datum_compute.api.gateway import (
     images_path,
     instance_path,
 )
-from datum_compute.api.meta.codec import ApiStruct, JsonObject, encode, plain, typed
+from datum_compute.api.meta.codec import ApiStruct, JsonObject, encode, from_json, to_json
 from datum_compute.api.planes import PlaneName, member_name, plane_role
 from datum_compute.client.client import Client
 from datum_compute.client.transport.websocket import NORMAL, WebSocket
@@ -50,18 +50,18 @@ class RemoteCell:
             "tail": str(wish.tail),
             "since": str(wish.since_s),
             "previous": "true" if wish.previous else "",
-            "cursor": encode(plain(dict(wish.cursor))).decode() if wish.cursor else "",
+            "cursor": encode(to_json(dict(wish.cursor))).decode() if wish.cursor else "",
         }
         found = await self._asked(server, "log", {k: v for k, v in query.items() if v})
-        return typed(found, LogPage) if found is not None else LogPage(lines=[], cursor={})
+        return from_json(found, LogPage) if found is not None else LogPage(lines=[], cursor={})
 
     async def usage(self, server: str) -> Usage | None:
         found = await self._asked(server, "usage")
-        return typed(found, Usage) if found is not None else None
+        return from_json(found, Usage) if found is not None else None
 
     async def crashes(self, server: str) -> list[CrashReport]:
         found = await self._asked(server, "crashes")
-        return typed(found, CrashReportList).items if found is not None else []
+        return from_json(found, CrashReportList).items if found is not None else []
 
     async def check_image(
         self, image: str, policy: str, pull_configs: Sequence[bytes]
@@ -69,7 +69,7 @@ class RemoteCell:
         configs = [base64.b64encode(config).decode() for config in pull_configs]
         body = {"image": image, "policy": policy, "configs": configs}
         try:
-            return typed(await self._client.tell(images_path("default"), body), ImageCheck)
+            return from_json(await self._client.tell(images_path("default"), body), ImageCheck)
         except Unreachable as error:
             raise self._silent(error) from error
 
@@ -78,7 +78,7 @@ class RemoteCell:
             told = await self._client.ask(drivers_path("default"))
         except Unreachable as error:
             raise self._silent(error) from error
-        return typed(told["items"][0], DriverReport)
+        return from_json(told["items"][0], DriverReport)
 
     async def execute(self, server: str, wish: ExecWish) -> RemoteExecution | None:
         try:
@@ -151,7 +151,7 @@ def _knows_nothing(error: ApiError) -> bool:
 # --- The cells that can be asked about their instances, and which of them to ask
 
 
-class CellWay(Protocol):
+class CellEndpoint(Protocol):
     """A cell, of this process or of another. ``server`` is ``namespace/name`` on its plane; the
     answer is None, or a page without a cursor, if the cell knows nothing of it."""
 
@@ -170,23 +170,23 @@ class CellWay(Protocol):
     async def driver(self) -> DriverReport: ...
 
 
-class CellWays:
+class CellEndpoints:
     """Those of this process from the start; others come and go with their membership. ``silent``
     are cells of this process whose machines are simulated; ``why`` is how the driver of this
     process was chosen."""
 
     def __init__(
         self,
-        inside: Mapping[PlaneName, CellWay],
+        inside: Mapping[PlaneName, CellEndpoint],
         silent: Collection[PlaneName] = (),
         why: str = "",
     ) -> None:
-        self._ways: dict[PlaneName, CellWay] = dict(inside)
+        self._ways: dict[PlaneName, CellEndpoint] = dict(inside)
         self._inside = frozenset(inside)
         self._silent = silent
         self._why = why
 
-    def add(self, plane: PlaneName, way: CellWay) -> None:
+    def add(self, plane: PlaneName, way: CellEndpoint) -> None:
         self._ways[plane] = way
 
     def remove(self, plane: PlaneName) -> None:
@@ -208,7 +208,7 @@ class CellWays:
         told = await way.driver()
         return replace(told, why=self._why) if plane in self._inside else told
 
-    def to(self, plane: PlaneName | None) -> list[CellWay]:
+    def to(self, plane: PlaneName | None) -> list[CellEndpoint]:
         """That of the plane; all of them, in order, if nobody knows which it is."""
         if plane is None and self._ways:
             return [self._ways[known] for known in sorted(self._ways)]
@@ -236,14 +236,14 @@ class CellDrivers(ApiStruct, frozen=True, kw_only=True):
     items: list[CellDriver]
 
 
-async def read_drivers(ways: CellWays, plane: PlaneName) -> CellDrivers:
+async def read_drivers(ways: CellEndpoints, plane: PlaneName) -> CellDrivers:
     """Of the cell that is asked; on a project of all of them."""
     asked = [plane] if plane_role(plane) == "cell" else ways.planes()
     found = await asyncio.gather(*(_driver(ways, cell) for cell in asked))
     return CellDrivers(items=list(found))
 
 
-async def _driver(ways: CellWays, plane: PlaneName) -> CellDriver:
+async def _driver(ways: CellEndpoints, plane: PlaneName) -> CellDriver:
     try:
         async with asyncio.timeout(ANSWER_S):
             told = await ways.driver(plane)

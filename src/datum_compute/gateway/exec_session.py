@@ -27,7 +27,7 @@ SILENCE_S = 300.0
 _log = logging.getLogger(__name__)
 
 
-async def talk(
+async def relay_exec(
     socket: WebSocket, session: ExecSession, still_allowed: Callable[[], Awaitable[None]]
 ) -> str:
     """Until it ends; why it did, in a word for the trail."""

@@ -27,7 +27,7 @@ from datum_compute.api.gateway import COMMAND_WORDS_MAX, NOT_HERE, PROTOCOL, ROO
 from datum_compute.api.http import Duplex, Request, Response
 from datum_compute.api.kinds import INSTANCE, NAMESPACE
 from datum_compute.api.labels import CELL
-from datum_compute.api.meta.codec import DecodeError, decode_as, encode, plain
+from datum_compute.api.meta.codec import DecodeError, decode_as, encode, to_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import (
     PlaneName,
@@ -49,9 +49,9 @@ from datum_compute.drivers.logs import (
     LogQuery,
 )
 from datum_compute.drivers.queries import CrashReportList, ExecSession, NoSuchContainer, NotRunning
-from datum_compute.gateway.authorizer import DRIVERS, IMAGE, About, Dispatch, Keeper
-from datum_compute.gateway.cells import CellWay, CellWays, read_drivers
-from datum_compute.gateway.exec_session import talk
+from datum_compute.gateway.authorizer import DRIVERS, IMAGE, Dispatch, GatewayTarget, Keeper
+from datum_compute.gateway.cells import CellEndpoint, CellEndpoints, read_drivers
+from datum_compute.gateway.exec_session import relay_exec
 from datum_compute.gateway.image_check import ImageDesk, read_question
 from datum_compute.server.encoding.responses import error_answer
 
@@ -81,7 +81,7 @@ class Gateway:
         self,
         inner: Dispatch,
         client_of: Callable[[PlaneName], Client],
-        ways: CellWays,
+        ways: CellEndpoints,
         doorkeeper: Keeper,
         unix_s: Callable[[], float],
         space_of: Callable[[Namespace], str] = federated_space,
@@ -115,7 +115,7 @@ class Gateway:
             failed = InternalError("the gateway failed; its log says why")
             return error_answer(failed)
 
-    async def _answered(self, request: Request, about: About) -> Response:
+    async def _answered(self, request: Request, about: GatewayTarget) -> Response:
         request_id = await self._doorkeeper.check(request, about)
         if request.method != "GET":
             raise MethodNotAllowed("the gateway is asked with GET")
@@ -124,7 +124,7 @@ class Gateway:
                 wish = self._log_wish(request.query)
                 with self._log_turn(about.plane):
                     found: object = await self._asked(about, partial(_page, wish=wish))
-                    return Response(200, encode(plain(found)))
+                    return Response(200, encode(to_json(found)))
             case "usage":
                 found = await self._asked(about, _usage)
             case "crashes":
@@ -133,19 +133,19 @@ class Gateway:
                 found = await read_drivers(self._ways, about.plane)
             case _:
                 return await self._opened(request, about, request_id)
-        return Response(200, encode(plain(found)))
+        return Response(200, encode(to_json(found)))
 
-    async def _checked(self, request: Request, about: About) -> Response:
+    async def _checked(self, request: Request, about: GatewayTarget) -> Response:
         await self._doorkeeper.check(request, about)
         asked = read_question(request, about.plane)
         try:
             verdict = await self._images.answer(about.plane, about.namespace, asked)
         except DriverError as error:
             raise ServiceUnavailable(str(error)) from error
-        return Response(200, encode(plain(verdict)))
+        return Response(200, encode(to_json(verdict)))
 
     async def _asked(
-        self, about: About, ask: Callable[[list[CellWay], str], Awaitable[T | None]]
+        self, about: GatewayTarget, ask: Callable[[list[CellEndpoint], str], Awaitable[T | None]]
     ) -> T:
         """Of the cell that has, or had, the instance."""
         ways, server = await self._found(about)
@@ -163,7 +163,7 @@ class Gateway:
             raise NotFound(f"{told}: {NOT_HERE}")
         return found
 
-    async def _found(self, about: About) -> tuple[list[CellWay], str]:
+    async def _found(self, about: GatewayTarget) -> tuple[list[CellEndpoint], str]:
         """Whom to ask, and its Server's name; an instance has the same name on every plane."""
         if plane_role(about.plane) == "cell":
             return self._ways.to(about.plane), f"{about.namespace}/{about.name}"
@@ -179,7 +179,7 @@ class Gateway:
 
     # --- commands
 
-    async def _opened(self, request: Request, about: About, request_id: str) -> Response:
+    async def _opened(self, request: Request, about: GatewayTarget, request_id: str) -> Response:
         headers = answer_headers(request, PROTOCOL)
         wish = _exec_wish(request.query)
         if self._sessions >= SESSIONS_MAX:
@@ -209,7 +209,7 @@ class Gateway:
 
         since_s = self._unix_s()
         try:
-            reason = await talk(WebSocket(duplex, of_server=True), session, still_allowed)
+            reason = await relay_exec(WebSocket(duplex, of_server=True), session, still_allowed)
         finally:
             self._sessions -= 1
         await noted(reason=reason, since_s=since_s)
@@ -256,15 +256,15 @@ class Gateway:
         )
 
 
-def _about(whole_path: str) -> About | None:
+def _about(whole_path: str) -> GatewayTarget | None:
     """What is asked, if it is for the gateway."""
     plane, path = split_path(whole_path)
     if not path.startswith(ROOT) or plane_role(plane) not in _PLANES:
         return None
     if asked := _ASKED.fullmatch(path):
-        return About(plane, asked[1], asked[2], asked[3])
+        return GatewayTarget(plane, asked[1], asked[2], asked[3])
     if asked := _OF_NAMESPACE.fullmatch(path):
-        return About(plane, asked[1], "", IMAGE if asked[2] == "images" else DRIVERS)
+        return GatewayTarget(plane, asked[1], "", IMAGE if asked[2] == "images" else DRIVERS)
     return None
 
 
@@ -285,7 +285,7 @@ def _exec_wish(query: Mapping[str, str]) -> ExecWish:
     )
 
 
-async def _page(ways: list[CellWay], server: str, wish: LogQuery) -> LogPage | None:
+async def _page(ways: list[CellEndpoint], server: str, wish: LogQuery) -> LogPage | None:
     lines: list[LogLine] = []
     cursor: dict[str, LogPosition] = {}
     for way in ways:
@@ -295,19 +295,19 @@ async def _page(ways: list[CellWay], server: str, wish: LogQuery) -> LogPage | N
     return LogPage(lines=lines, cursor=cursor) if cursor else None
 
 
-async def _usage(ways: list[CellWay], server: str) -> object | None:
+async def _usage(ways: list[CellEndpoint], server: str) -> object | None:
     for way in ways:
         if (usage := await way.usage(server)) is not None:
             return usage
     return None
 
 
-async def _crashes(ways: list[CellWay], server: str) -> CrashReportList | None:
+async def _crashes(ways: list[CellEndpoint], server: str) -> CrashReportList | None:
     cards = [card for way in ways for card in await way.crashes(server)]
     return CrashReportList(items=sorted(cards, key=lambda card: card.ended_at)) if cards else None
 
 
-async def _execution(ways: list[CellWay], server: str, wish: ExecWish) -> ExecSession | None:
+async def _execution(ways: list[CellEndpoint], server: str, wish: ExecWish) -> ExecSession | None:
     for way in ways:
         if (session := await way.execute(server, wish)) is not None:
             return session

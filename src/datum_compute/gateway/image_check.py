@@ -27,7 +27,7 @@ from datum_compute.api.planes import PlaneName, cell_plane, plane_role
 from datum_compute.api.schema.regex import compiled_search
 from datum_compute.client.client import Client
 from datum_compute.drivers.queries import ImageCheck
-from datum_compute.gateway.cells import CellWay, CellWays
+from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
 
 SECRETS_MAX = 20
 _IMAGE_MAX = 1024
@@ -77,7 +77,7 @@ def read_question(request: Request, plane: PlaneName) -> ImageQuestion:
 @dataclass(frozen=True, slots=True)
 class ImageDesk:
     client_of: Callable[[PlaneName], Client]
-    ways: CellWays
+    ways: CellEndpoints
 
     async def answer(self, plane: PlaneName, namespace: str, asked: ImageQuestion) -> ImageCheck:
         if plane_role(plane) == "cell":
@@ -86,7 +86,7 @@ class ImageDesk:
         configs = await self._configs(plane, namespace, asked.secrets)
         return await self._way(asked.city).check_image(asked.image, asked.policy, configs)
 
-    def _way(self, city: str) -> CellWay:
+    def _way(self, city: str) -> CellEndpoint:
         """Of the city's own cell where its name tells, else of any: registries are the same."""
         try:
             plane = cell_plane(city.lower()) if city else None

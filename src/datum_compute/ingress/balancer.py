@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from datum_compute.drivers.traffic import Backend
 from datum_compute.ingress.activations import WakeBook, WakeTimes
-from datum_compute.ingress.idle_scaler import NotWoken, Rank, Sleepers
+from datum_compute.ingress.idle_scaler import IdleScaler, NotWoken, Rank
 
 # How long a connection that finds nobody waits.
 HOLD_S = 10.0
@@ -53,7 +53,7 @@ class Balance(Generic[T]):
 
     def __init__(
         self,
-        sleepers: Sleepers,
+        sleepers: IdleScaler,
         book: WakeBook,
         connect: Callable[[Backend], Awaitable[T | None]],
         elapsed_s: Callable[[], float],
@@ -117,7 +117,7 @@ class Balance(Generic[T]):
         ranks = [self.sleepers.rank(b.machine_id) for b in found]
         busy = ranks and ranks[0] is Rank.AWAKE and load(found[0].machine_id) >= BUSY_AT
         if busy and Rank.ASLEEP in ranks and Rank.WAKING not in ranks:
-            self.sleepers.rouse(found[ranks.index(Rank.ASLEEP)].machine_id)
+            self.sleepers.wake_in_background(found[ranks.index(Rank.ASLEEP)].machine_id)
         return found
 
     async def _tried(

@@ -58,7 +58,7 @@ class _Sleeper:
     idle: asyncio.TimerHandle | None = None
 
 
-class Sleepers:
+class IdleScaler:
     def __init__(
         self, drivers: Mapping[PlaneName, Driver], elapsed_s: Callable[[], float], book: WakeBook
     ) -> None:
@@ -158,7 +158,7 @@ class Sleepers:
         await asyncio.shield(sleeper.waking)
         return None
 
-    def rouse(self, machine_id: str) -> None:
+    def wake_in_background(self, machine_id: str) -> None:
         """Wake it for whoever comes next; nobody waits."""
         sleeper = self._known.get(machine_id)
         if sleeper is not None and not sleeper.is_awake and sleeper.waking is None:

@@ -17,7 +17,7 @@ from datum_compute.drivers.local_network import connect_on_link
 from datum_compute.drivers.traffic import Backend
 from datum_compute.ingress.activations import WakeBook
 from datum_compute.ingress.balancer import Balance, Port, Reached
-from datum_compute.ingress.idle_scaler import Sleepers
+from datum_compute.ingress.idle_scaler import IdleScaler
 
 HOST = "127.0.0.1"
 CONNECT_S = 2.0
@@ -40,7 +40,9 @@ class _Published:
 
 
 class Proxy:
-    def __init__(self, sleepers: Sleepers, book: WakeBook, elapsed_s: Callable[[], float]) -> None:
+    def __init__(
+        self, sleepers: IdleScaler, book: WakeBook, elapsed_s: Callable[[], float]
+    ) -> None:
         self._balance = Balance(sleepers, book, _connected, elapsed_s)
         self._published: dict[tuple[str, str], _Published] = {}
         self._serving: set[asyncio.Task[None]] = set()

@@ -26,7 +26,7 @@ from datum_compute.api.kinds import (
     SERVICE,
     SERVICE_CONFIGURATION,
 )
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.fields import (
     CITY_CODE_KEY,
     KindReference,
@@ -319,6 +319,6 @@ async def _ensure_condition(
         return
     verdict = ConditionValue(TRUE, reason, "A cell of this platform serves the city")
     initial = make_condition(type_, verdict, generation=obj.metadata.generation, now=now)
-    status = {"conditions": [plain(initial)]}
+    status = {"conditions": [to_json(initial)]}
     version = obj.metadata.resource_version
     await client.patch_status(kind, ref_of(obj), status, version=version)

@@ -13,7 +13,7 @@ from datum_compute.api.meta.codec import (
     JsonObject,
     canonical,
     canonical_diff_inputs,
-    plain,
+    to_json,
 )
 from datum_compute.api.meta.json_patch import merge_patch
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ref_of
@@ -95,5 +95,5 @@ def _metadata_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
     missing = [o for o in desired.metadata.owner_references if o.uid not in owner_uids]
     if missing:
         kept = [o for o in observed.metadata.owner_references if not o.controller]
-        patch["ownerReferences"] = plain([*kept, *missing])
+        patch["ownerReferences"] = to_json([*kept, *missing])
     return patch

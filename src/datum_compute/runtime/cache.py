@@ -23,7 +23,7 @@ import msgspec
 
 from datum_compute.api.meta.codec import ApiStruct, encode
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, Ref
-from datum_compute.client.responses import Unreadable
+from datum_compute.client.responses import UndecodableObject
 
 T = TypeVar("T", bound=ApiObject)
 
@@ -147,7 +147,7 @@ class Cache(Generic[T]):
     def has_index(self, name: str) -> bool:
         return name in self._indexes
 
-    def entry_for(self, obj: T | Unreadable) -> CacheEntry:
+    def entry_for(self, obj: T | UndecodableObject) -> CacheEntry:
         """Return the entry for an object: the cached one if the version is the same."""
         metadata = obj.metadata
         ref = Ref(metadata.namespace, metadata.name)
@@ -155,7 +155,7 @@ class Cache(Generic[T]):
         cached = self._entries.get(ref)
         if cached is not None and cached.version == version and cached.uid == metadata.uid:
             return cached
-        if isinstance(obj, Unreadable):
+        if isinstance(obj, UndecodableObject):
             keys = self._share(self._metadata_keys(metadata), cached)
             body, error = obj.body, obj.error
         else:

@@ -31,8 +31,8 @@ import msgspec
 
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
 from datum_compute.client.client import Client
-from datum_compute.client.responses import Listed, Unreadable, WatchEvent
-from datum_compute.client.watch import follow_kept
+from datum_compute.client.responses import ListResult, UndecodableObject, WatchEvent
+from datum_compute.client.watch import follow_mapped
 from datum_compute.runtime.cache import Cache, CacheEntry, Lister
 
 T = TypeVar("T", bound=ApiObject)
@@ -143,7 +143,7 @@ class Informer(Generic[T]):
             self._task.cancel()
 
     async def _follow(self) -> None:
-        following = follow_kept(
+        following = follow_mapped(
             self._client,
             self.kind,
             self.cache.entry_for,
@@ -155,7 +155,7 @@ class Informer(Generic[T]):
         )
         async with aclosing(following) as items:
             async for item in items:
-                if isinstance(item, Listed):
+                if isinstance(item, ListResult):
                     await self._replace(item, self.write_epoch)
                 else:
                     self._apply(item)
@@ -182,7 +182,7 @@ class Informer(Generic[T]):
 
         The watch of a kind without changes reports the plane version only with its next bookmark.
         """
-        listed = await self._client.list_kept(
+        listed = await self._client.list_mapped(
             self.kind, self.cache.entry_for, page_size=PAGE_SIZE, labels=self.labels
         )
         if int(listed.version) > self._version:
@@ -202,7 +202,7 @@ class Informer(Generic[T]):
         """Wait until the cache contains ``version``. Return False on timeout."""
         return await self.wait_for(lambda: self._version >= version, timeout_s)
 
-    async def _replace(self, listed: Listed[CacheEntry], epoch: int) -> None:
+    async def _replace(self, listed: ListResult[CacheEntry], epoch: int) -> None:
         version = int(listed.version)
         if epoch > self.epoch:
             self.epoch = epoch
@@ -227,14 +227,14 @@ class Informer(Generic[T]):
         self.first_sync.set()
         self._advance(version)
 
-    def _apply(self, event: WatchEvent[T | Unreadable]) -> None:
+    def _apply(self, event: WatchEvent[T | UndecodableObject]) -> None:
         obj = event.object
         if int(event.version) <= self._version:
             obj = None  # a refresh has applied it already
         if obj is not None and event.type == "DELETED":
             self._remove(Ref(obj.metadata.namespace, obj.metadata.name))
         elif obj is not None:
-            readable = None if isinstance(obj, Unreadable) else obj
+            readable = None if isinstance(obj, UndecodableObject) else obj
             self._put(self.cache.entry_for(obj), readable)
         self._advance(max(int(event.version), self._version))
 

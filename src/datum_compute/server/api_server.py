@@ -30,20 +30,29 @@ from datum_compute.api.membership import CELL_JOIN
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PLATFORM, PlaneName, split_path
 from datum_compute.server.access.attributes import Attributes, attributes_of
-from datum_compute.server.access.audit import Auditor, AuditSink, Trail, nowhere
+from datum_compute.server.access.audit import AuditContext, Auditor, AuditSink, discard
 from datum_compute.server.access.authentication import Authenticator, User, authenticated
 from datum_compute.server.access.authorization import Authorizer
-from datum_compute.server.access.cell_join import REGISTRAR, Certify, JoinDesk, joiner
-from datum_compute.server.access.request_authenticator import Caller, Gate, has_credentials
-from datum_compute.server.access.reviews import Desk, review, token_request
+from datum_compute.server.access.cell_join import (
+    REGISTRAR,
+    CellJoinHandler,
+    Certify,
+    authenticate_join_token,
+)
+from datum_compute.server.access.request_authenticator import (
+    Principal,
+    RequestAuthenticator,
+    has_credentials,
+)
+from datum_compute.server.access.reviews import ReviewHandler, review, token_request
 from datum_compute.server.access.service_accounts import AccountTokens, TokenSigner
 from datum_compute.server.access.watch_limits import PER_USER_MAX, OpenWatches
-from datum_compute.server.context import CreationsUnderWay, Ports
-from datum_compute.server.discovery.builtin_definitions import OwnDefinitions
+from datum_compute.server.context import InFlightCreates, ServerContext
+from datum_compute.server.discovery.builtin_definitions import BuiltinDefinitions
 from datum_compute.server.discovery.discovery import PATHS, discovery_answer, health_answer
 from datum_compute.server.discovery.openapi import openapi_v2_answer
-from datum_compute.server.discovery.plane_resources import Catalogues, PlaneApi
-from datum_compute.server.discovery.resources import Catalogue
+from datum_compute.server.discovery.plane_resources import PlaneRegistries, PlaneResources
+from datum_compute.server.discovery.resources import ResourceRegistry
 from datum_compute.server.encoding.request_options import flag, warning_header
 from datum_compute.server.encoding.responses import error_answer, json_answer, page_not_found
 from datum_compute.server.flowcontrol.control import (
@@ -53,14 +62,14 @@ from datum_compute.server.flowcontrol.control import (
     run_measured,
     stopped_clock,
 )
-from datum_compute.server.inventory import COLLECTOR, PlaneHoldings
+from datum_compute.server.inventory import COLLECTOR, PlaneInventory
 from datum_compute.server.metrics import METRICS_PATH, ServerMetrics
-from datum_compute.server.routing import Call, Route, check_subresource, find_route
+from datum_compute.server.routing import ResourceRequest, Route, check_subresource, find_route
 from datum_compute.server.verbs.create import create
 from datum_compute.server.verbs.definitions import is_definition
 from datum_compute.server.verbs.delete import delete, delete_collection
 from datum_compute.server.verbs.event_encoder import EventEncoder
-from datum_compute.server.verbs.long_requests import OpenStreams
+from datum_compute.server.verbs.long_requests import LongRequests
 from datum_compute.server.verbs.patch import patch
 from datum_compute.server.verbs.read import get, list_objects
 from datum_compute.server.verbs.update import update
@@ -103,7 +112,9 @@ logger = logging.getLogger(__name__)
 
 _READS = ("GET", "HEAD")
 _NOT_ALLOWED = " (not allowed)"  # after a method that is no verb of the route
-_HANDLERS: Mapping[str, Callable[[Ports, Catalogue, Call], Awaitable[Response]]] = {
+_HANDLERS: Mapping[
+    str, Callable[[ServerContext, ResourceRegistry, ResourceRequest], Awaitable[Response]]
+] = {
     "get": lambda ports, _, call: get(ports, call),
     "list": lambda ports, _, call: list_objects(ports, call),
     "create": create,
@@ -131,7 +142,7 @@ class ApiServer:
         authenticator: Authenticator,
         is_ready: Callable[[], bool] = always,
         signer: TokenSigner | None = None,
-        audit: AuditSink = nowhere,
+        audit: AuditSink = discard,
         new_request_id: Callable[[], str] | None = None,
         watches_per_user_max: int = PER_USER_MAX,
         metrics: ServerMetrics | None = None,
@@ -143,8 +154,8 @@ class ApiServer:
         flow_limits: FlowLimits | None = None,
     ) -> None:
         kinds = tuple(kinds)
-        own = OwnDefinitions(kinds, clock())
-        self._catalogues = Catalogues(store, kinds)
+        own = BuiltinDefinitions(kinds, clock())
+        self._catalogues = PlaneRegistries(store, kinds)
         self._definition_writes = asyncio.Lock()
         self._watches = OpenWatches(watches_per_user_max)
         self._auditor = Auditor(audit, clock, new_request_id or _counted())
@@ -157,16 +168,22 @@ class ApiServer:
         groups = self._catalogues.platform.catalogue.groups()
         authorizer = Authorizer(store, groups, self._watches.grants_changed)
         self._accounts = AccountTokens(store, signer, clock) if signer is not None else None
-        self._gate = Gate(authenticator, authorizer, self._accounts, clock, partial(joiner, store))
-        self._desk = Desk(self._gate, authorizer)
-        self._joins = JoinDesk(store, clock, partial(self.dispatch_as, REGISTRAR), certify)
-        self._ports = Ports(
+        self._gate = RequestAuthenticator(
+            authenticator,
+            authorizer,
+            self._accounts,
+            clock,
+            partial(authenticate_join_token, store),
+        )
+        self._desk = ReviewHandler(self._gate, authorizer)
+        self._joins = CellJoinHandler(store, clock, partial(self.dispatch_as, REGISTRAR), certify)
+        self._ports = ServerContext(
             store,
             clock,
             new_uid,
             new_suffix,
-            OpenStreams(),
-            CreationsUnderWay(),
+            LongRequests(),
+            InFlightCreates(),
             own,
             authorizer,
             deprecation_grace_s,
@@ -183,12 +200,12 @@ class ApiServer:
         return self._ports.encoder
 
     @property
-    def streams(self) -> OpenStreams:
+    def streams(self) -> LongRequests:
         return self._ports.streams
 
-    def holdings(self, plane: PlaneName) -> PlaneHoldings:
+    def holdings(self, plane: PlaneName) -> PlaneInventory:
         """What a plane holds, for those who clean up in this process."""
-        return PlaneHoldings(
+        return PlaneInventory(
             self._ports.store,
             plane,
             lambda plane: self._catalogues.of(plane).catalogue,
@@ -214,9 +231,9 @@ class ApiServer:
         """For code of this process that needs no credentials: bringing up a plane, before there
         are roles that could let anybody in."""
         known = authenticated(user)
-        return self._dispatch(request, Caller(known, known))
+        return self._dispatch(request, Principal(known, known))
 
-    async def _dispatch(self, request: Request, known: Caller | None) -> Response:
+    async def _dispatch(self, request: Request, known: Principal | None) -> Response:
         begun_s = self._metrics.begun()
         trail = self._auditor.begun()
         outer = REQUEST_ID.set(trail.request_id)
@@ -236,7 +253,12 @@ class ApiServer:
         return response
 
     async def _traced(
-        self, tracer: Tracer, request: Request, known: Caller | None, trail: Trail, work: LoopWork
+        self,
+        tracer: Tracer,
+        request: Request,
+        known: Principal | None,
+        trail: AuditContext,
+        work: LoopWork,
     ) -> Response:
         attributes = {"http.request.method": request.method, "datum.request": trail.request_id}
         parent = request.headers.get("traceparent", "")
@@ -250,7 +272,7 @@ class ApiServer:
         return response
 
     async def _handle(
-        self, request: Request, known: Caller | None, trail: Trail, work: LoopWork
+        self, request: Request, known: Principal | None, trail: AuditContext, work: LoopWork
     ) -> Response:
         try:
             _check_text(request)
@@ -267,7 +289,7 @@ class ApiServer:
         return self._auditor.ended(trail, response)
 
     async def _answer(
-        self, request: Request, known: Caller | None, trail: Trail, work: LoopWork
+        self, request: Request, known: Principal | None, trail: AuditContext, work: LoopWork
     ) -> Response:
         plane, path = split_path(request.path)
         path = path.removesuffix("/") or "/"  # kr8s asks for /version/, as Kubernetes allows
@@ -276,7 +298,7 @@ class ApiServer:
             self._check_health_caller(request, plane, path)
             return health_answer(path, self._is_ready)
         platform = self._catalogues.platform
-        route = _described(trail, platform.catalogue, request, path)
+        route = resolve_route(trail, platform.catalogue, request, path)
         try:
             caller = self._identified(request, known, trail)
         except Unauthorized:
@@ -293,14 +315,18 @@ class ApiServer:
         # Whoever may not reach a plane learns nothing of the kinds it has defined.
         served = self._catalogues.of(plane) if caller.user.may_reach(plane) else platform
         if served is not platform:
-            route = _described(trail, served.catalogue, request, path)
-        self._ports.authorizer.check(caller.user, plane, _needed(trail.wanted, route))
+            route = resolve_route(trail, served.catalogue, request, path)
+        self._ports.authorizer.check(
+            caller.user, plane, attributes_to_authorize(trail.wanted, route)
+        )
         self._ports.store.version(plane)  # raises NotFound when there is no such plane
         if route is None:
             return self._non_resource(served, request, plane, path)
-        call = Call(caller.user, plane, route, request, route.served, route.served.kind, work)
+        call = ResourceRequest(
+            caller.user, plane, route, request, route.served, route.served.kind, work
+        )
         if trail.wanted.verb == "watch":
-            still_open = self._gate.still_open(request, plane, trail.wanted)
+            still_open = self._gate.recheck(request, plane, trail.wanted)
             return await self._watch(call, caller.until_s, always if known else still_open)
         if is_definition(call.kind) and request.method not in _READS:
             # One after the other, so that two cannot be promised the same name.
@@ -309,9 +335,11 @@ class ApiServer:
                 catalogue = self._catalogues.of(plane).catalogue
                 return await self._resource(trail.wanted.verb, catalogue, call)
         response = await self._resource(trail.wanted.verb, served.catalogue, call)
-        return _warned(response, call.kind.deprecation or _told_of_none(call))
+        return _warned(response, call.kind.deprecation or empty_kind_warning(call))
 
-    def _identified(self, request: Request, known: Caller | None, trail: Trail) -> Caller:
+    def _identified(
+        self, request: Request, known: Principal | None, trail: AuditContext
+    ) -> Principal:
         if known is None:
             assert trail.plane is not None
             return self._gate.identify(request, trail.plane, trail)
@@ -328,7 +356,9 @@ class ApiServer:
         if user.may_reach(plane) and self._ports.authorizer.allows(user, plane, wanted):
             self._ports.store.version(plane)
 
-    async def _watch(self, call: Call, until_s: float, may_stay: Callable[[], bool]) -> Response:
+    async def _watch(
+        self, call: ResourceRequest, until_s: float, may_stay: Callable[[], bool]
+    ) -> Response:
         """A watch stays open only as long as the same request would be let through."""
         self._watches.check_room(call.plane, call.user.name)
         left_s = max(0.0, until_s - self._ports.clock())
@@ -338,7 +368,7 @@ class ApiServer:
         return response
 
     def _non_resource(
-        self, served: PlaneApi, request: Request, plane: PlaneName, path: str
+        self, served: PlaneResources, request: Request, plane: PlaneName, path: str
     ) -> Response:
         found = (
             discovery_answer(served.catalogue, request, path)
@@ -365,7 +395,9 @@ class ApiServer:
         """The platform does, and where that is elsewhere the only plane there is: a cell."""
         return plane == PLATFORM or PLATFORM not in self._ports.store.planes()
 
-    async def _resource(self, verb: str, catalogue: Catalogue, call: Call) -> Response:
+    async def _resource(
+        self, verb: str, catalogue: ResourceRegistry, call: ResourceRequest
+    ) -> Response:
         ports = self._ports
         if verb == "create" and call.kind is CELL_JOIN:
             return await self._joins.answer(call)
@@ -383,7 +415,7 @@ class ApiServer:
         return replace(answer, headers={"allow": ", ".join(methods)})
 
 
-def _told_of_none(call: Call) -> str:
+def empty_kind_warning(call: ResourceRequest) -> str:
     """For who looks at a list that is always empty. With a selector a program looks for something,
     as ``kubectl cluster-info`` does, and finding nothing is the answer."""
     lists = call.request.method in _READS and not call.route.name
@@ -405,7 +437,9 @@ def _counted() -> Callable[[], str]:
     return lambda: f"request-{next(numbers)}"
 
 
-def _described(trail: Trail, catalogue: Catalogue, request: Request, path: str) -> Route | None:
+def resolve_route(
+    trail: AuditContext, catalogue: ResourceRegistry, request: Request, path: str
+) -> Route | None:
     """The route of a request; the trail hears what is wanted."""
     route = find_route(catalogue, path)
     trail.wanted = attributes_of(_verb(request, route), route, path, request.query)
@@ -413,7 +447,7 @@ def _described(trail: Trail, catalogue: Catalogue, request: Request, path: str) 
     return route
 
 
-def _needed(wanted: Attributes, route: Route | None) -> Attributes:
+def attributes_to_authorize(wanted: Attributes, route: Route | None) -> Attributes:
     """What is not there may be asked for in any way by whoever may see that it is not: nothing
     happens, and "not found" is an answer that helps. So is that there is no such way."""
     if route is not None and wanted.verb.endswith(_NOT_ALLOWED):

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.authorization import Authorizer
-from datum_compute.server.discovery.builtin_definitions import OwnDefinitions
+from datum_compute.server.discovery.builtin_definitions import BuiltinDefinitions
 from datum_compute.server.verbs.event_encoder import EventEncoder
-from datum_compute.server.verbs.long_requests import OpenStreams
+from datum_compute.server.verbs.long_requests import LongRequests
 from datum_compute.store.store import Store
 
 _Place = tuple[PlaneName, str]
@@ -39,7 +39,7 @@ class _Counted:
             self._add(place, -1)
 
 
-class CreationsUnderWay:
+class InFlightCreates:
     def __init__(self) -> None:
         self._counts: dict[_Place, int] = {}  # without places where there are none
 
@@ -66,14 +66,14 @@ class CreationsUnderWay:
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
+class ServerContext:
     store: Store
     clock: Callable[[], float]  # unix seconds
     new_uid: Callable[[], str]
     new_suffix: Callable[[], str]  # five characters for generateName
-    streams: OpenStreams
-    creations: CreationsUnderWay
-    own: OwnDefinitions
+    streams: LongRequests
+    creations: InFlightCreates
+    own: BuiltinDefinitions
     authorizer: Authorizer
     deprecation_grace_s: float  # of instance types
     encoder: EventEncoder = field(default_factory=EventEncoder)

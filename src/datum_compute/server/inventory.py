@@ -14,13 +14,13 @@ from typing import Any
 
 from datum_compute.api.errors import NotFound, from_status
 from datum_compute.api.http import MERGE_PATCH, Request, Response
-from datum_compute.api.inventory import Changed, StoredObject, Wanted
+from datum_compute.api.inventory import Changed, ChangeFilter, StoredObject
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
-from datum_compute.api.meta.codec import JsonObject, decode, decode_as, encode, plain
+from datum_compute.api.meta.codec import JsonObject, decode, decode_as, encode, to_json
 from datum_compute.api.meta.objects import ApiObject, KindInfo, OwnerReference, Ref
 from datum_compute.api.planes import PlaneName, path_prefix
 from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User
-from datum_compute.server.discovery.resources import Catalogue
+from datum_compute.server.discovery.resources import ResourceRegistry
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
 from datum_compute.store.store import Store
@@ -33,14 +33,14 @@ _HEADERS = {"content-type": MERGE_PATCH, "user-agent": "garbage-collector"}
 Send = Callable[[Request], Awaitable[Response]]
 
 
-class PlaneHoldings:
+class PlaneInventory:
     """``send`` carries out a request as COLLECTOR."""
 
     def __init__(
         self,
         store: Store,
         plane: PlaneName,
-        catalogue_of: Callable[[PlaneName], Catalogue],
+        catalogue_of: Callable[[PlaneName], ResourceRegistry],
         send: Send,
     ) -> None:
         self._store = store
@@ -72,11 +72,11 @@ class PlaneHoldings:
     def of_resource(self, resource: str) -> list[StoredObject]:
         return self._held(self._store.snapshot(self._plane, resource).records)
 
-    def changes(self, wanted: Wanted) -> _Changes:
+    def changes(self, wanted: ChangeFilter) -> _Changes:
         return _Changes(self._store, self._plane, wanted)
 
     async def strike_off(self, held: StoredObject, owners: Collection[str]) -> None:
-        kept = [plain(owner) for owner in held.owners if owner.uid not in owners]
+        kept = [to_json(owner) for owner in held.owners if owner.uid not in owners]
         await self._patch(held, {"ownerReferences": kept or None})
 
     async def release(self, held: StoredObject, finalizer: str) -> None:
@@ -105,7 +105,7 @@ class PlaneHoldings:
 class _Changes:
     """A plain object and no generator, so that nothing is left to finish at an odd time."""
 
-    def __init__(self, store: Store, plane: PlaneName, wanted: Wanted) -> None:
+    def __init__(self, store: Store, plane: PlaneName, wanted: ChangeFilter) -> None:
         self._wanted = wanted
         # Of most resources nothing that is merely there is wanted: those are not even listed.
         listed = store.resources(plane) if wanted.ties else sorted(wanted.resources)
@@ -133,7 +133,9 @@ class _Changes:
             self._news.set()
 
 
-def _is_wanted(wanted: Wanted, record: Record, previous: Record | None, *, gone: bool) -> bool:
+def _is_wanted(
+    wanted: ChangeFilter, record: Record, previous: Record | None, *, gone: bool
+) -> bool:
     if (gone and wanted.gone) or record.key.resource in wanted.resources:
         return True
     return wanted.ties and (

@@ -34,7 +34,7 @@ from datum_compute.store.store import Store
 # library's histogram cost more than the commit of a small row in memory.
 
 
-class Buckets(Collector):
+class Histogram(Collector):
     def __init__(self, name: str, text: str, bounds: tuple[float, ...]) -> None:
         self._name = name
         self._text = text
@@ -92,12 +92,12 @@ class ServerMetrics:
         self._watches = Gauge(
             "datum_apiserver_open_watches", "Watches that are open now.", registry=registry
         )
-        self._commit_s = Buckets(
+        self._commit_s = Histogram(
             "datum_store_commit_duration_seconds",
             "Time until a batch of writes was durable; the count is the number of commits.",
             _SECONDS,
         )
-        self._commit_entries = Buckets(
+        self._commit_entries = Histogram(
             "datum_store_commit_entries", "Writes that shared one commit.", _ENTRIES
         )
         registry.register(self._commit_s)

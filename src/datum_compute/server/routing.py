@@ -13,7 +13,7 @@ from datum_compute.api.http import Request
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.authentication import User
-from datum_compute.server.discovery.resources import Catalogue, Served, is_namespace
+from datum_compute.server.discovery.resources import ResourceRegistry, ServedResource, is_namespace
 from datum_compute.server.encoding.responses import shortened
 from datum_compute.server.flowcontrol.control import LoopWork
 from datum_compute.store.journal import ObjectKey
@@ -22,7 +22,7 @@ from datum_compute.store.journal import ObjectKey
 class Route(msgspec.Struct, frozen=True):
     """``namespace`` is empty for cluster-scoped kinds and for all namespaces together."""
 
-    served: Served
+    served: ServedResource
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -62,7 +62,7 @@ def _collection_methods(verbs: tuple[str, ...]) -> dict[str, str]:
     return {m: v for m, v in _OF_COLLECTION.items() if v in verbs}
 
 
-def find_route(catalogue: Catalogue, path: str) -> Route | None:
+def find_route(catalogue: ResourceRegistry, path: str) -> Route | None:
     """The resource a path names, or None when it names none (discovery, health, unknown)."""
     # Every request comes through here; patterns would be easier to read and cost twice as much.
     start, *segments = path.split("/")
@@ -85,7 +85,7 @@ def _is_own_subresource(group: str, segment: str) -> bool:
     return not group and segment in ("status", "finalize")
 
 
-def _resolved(served: Served | None, namespace: str, more: list[str]) -> Route | None:
+def _resolved(served: ServedResource | None, namespace: str, more: list[str]) -> Route | None:
     if served is None or (namespace and not served.kind.namespaced) or len(more) > 2:
         return None
     name = more[0] if more else ""
@@ -97,7 +97,7 @@ def _resolved(served: Served | None, namespace: str, more: list[str]) -> Route |
     return Route(served, namespace, name, subresource)
 
 
-def check_subresource(catalogue: Catalogue, path: str) -> None:
+def check_subresource(catalogue: ResourceRegistry, path: str) -> None:
     """Raise NotFound for a subresource that the kind of an object does not have."""
     parent, _, subresource = path.rpartition("/")
     route = find_route(catalogue, parent)
@@ -125,12 +125,12 @@ def namespace_of_request(route: Route) -> str:
 # --- One authorised request for a resource: who asks what of which object on which plane
 
 
-class Call(msgspec.Struct, frozen=True):
+class ResourceRequest(msgspec.Struct, frozen=True):
     user: User
     plane: PlaneName
     route: Route
     request: Request
-    served: Served  # of the route; here because every step asks for them
+    served: ServedResource  # of the route; here because every step asks for them
     kind: KindInfo[Any]
     work: LoopWork  # charged for the time that the request uses on the loop
 

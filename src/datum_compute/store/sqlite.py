@@ -75,9 +75,7 @@ def _first_tables(connection: sqlite3.Connection) -> None:
 STEPS: tuple[Step, ...] = (_first_tables,)
 
 
-def bring_up_to_date(
-    connection: sqlite3.Connection, path: Path, steps: Sequence[Step] = STEPS
-) -> None:
+def migrate(connection: sqlite3.Connection, path: Path, steps: Sequence[Step] = STEPS) -> None:
     """Raise JournalError for a file of a newer release, or of somebody else."""
     found = _format_of(connection)
     if found > len(steps):
@@ -307,7 +305,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise JournalError(f"{path} is damaged: {verdict}; restore it from a backup")
-    bring_up_to_date(connection, path)
+    migrate(connection, path)
 
 
 def _read_all(connection: sqlite3.Connection, path: Path) -> dict[str, LoadedPlane]:

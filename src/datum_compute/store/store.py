@@ -42,7 +42,7 @@ from datum_compute.store.journal import (
     PlaneDeleted,
 )
 from datum_compute.store.records import Record, indexed, record_of
-from datum_compute.store.watch_log import Concerns, StoreEvent, Watch, WatchLog
+from datum_compute.store.watch_log import EventFilter, StoreEvent, Watch, WatchLog
 
 WATCH_WINDOW = 1000
 SELECTIONS_MAX = 64  # namespaces of a resource whose sorted records are kept
@@ -294,7 +294,7 @@ class Store:
             log.close()
 
     def watch(
-        self, plane: str, resource: str, since: int, concerns: Concerns | None = None
+        self, plane: str, resource: str, since: int, concerns: EventFilter | None = None
     ) -> Watch:
         """Events strictly after ``since``; raises Expired when those are no longer known. What
         does not concern the reader need not wake it."""

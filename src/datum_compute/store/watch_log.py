@@ -29,7 +29,7 @@ class StoreEvent(msgspec.Struct, frozen=True):
 
 
 # Asked inside of a commit, for every change and every watch that waits: quick, and never raises.
-Concerns = Callable[[StoreEvent], bool]
+EventFilter = Callable[[StoreEvent], bool]
 
 # Large objects that change often must not fill the memory with their past.
 WINDOW_BYTES = 16 * 1024 * 1024
@@ -80,7 +80,7 @@ class WatchLog:
             watch.interrupt()
         self._wake()
 
-    def watch(self, since: int, concerns: Concerns | None = None) -> Watch:
+    def watch(self, since: int, concerns: EventFilter | None = None) -> Watch:
         if since < self._floor:
             raise _expired(since, self._floor)
         position = self._dropped + _first_after(self._events, since)
@@ -125,7 +125,7 @@ class Watch:
     """One reader. ``next_events`` waits for news, or returns none after the timeout. Those that do
     not concern it may be among them; alone they do not end the wait."""
 
-    def __init__(self, log: WatchLog, position: int, concerns: Concerns | None = None) -> None:
+    def __init__(self, log: WatchLog, position: int, concerns: EventFilter | None = None) -> None:
         self._log = log
         self._position = position
         self._concerns = concerns

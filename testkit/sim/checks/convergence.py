@@ -28,7 +28,7 @@ from datum_compute.api.kinds import (
     WORKLOAD,
     kind_of,
 )
-from datum_compute.api.meta.codec import JsonObject, canonical, encode, typed
+from datum_compute.api.meta.codec import JsonObject, canonical, encode, from_json
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, execution_namespace, project_plane
 from datum_compute.planning.workload.revisions import REVISIONS_KEPT
 from datum_compute.store.journal import ObjectKey
@@ -101,10 +101,10 @@ def i13_newest_revision_is_current(state: ClusterState, expected: ExpectedState)
     for project in expected.projects:
         plane = project_plane(project)
         rows = [row for _, row in state.rows_of(plane, REVISION.resource)]
-        revisions = [typed(row, WorkloadRevision) for row in rows]
+        revisions = [from_json(row, WorkloadRevision) for row in rows]
         workloads = (row for _, row in state.rows_of(plane, WORKLOAD.resource))
         for row in (row for row in workloads if row.get("spec")):
-            missing = _find_revision_problem(typed(row, Workload), revisions)
+            missing = _find_revision_problem(from_json(row, Workload), revisions)
             if missing:
                 return f"{plane}: {missing}"
     return ""

@@ -13,7 +13,7 @@ from typing import Any
 from datum_compute.api.compute.referenced_data import references_of_server
 from datum_compute.api.compute.server import Server
 from datum_compute.api.kinds import CONFIG_MAP, SECRET, WORK
-from datum_compute.api.meta.codec import DecodeError, JsonObject, typed
+from datum_compute.api.meta.codec import DecodeError, JsonObject, from_json
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PlaneName
 from testkit.sim.checks.state import ClusterState, RowChange
@@ -55,7 +55,7 @@ def i26_runs_with_the_data_on_record(state: ClusterState, change: RowChange) -> 
     if change.after is None or (change.plane, change.key.name) in state.tampered:
         return ""
     try:
-        server = typed(change.after, Server)
+        server = from_json(change.after, Server)
     except DecodeError:
         return ""  # an invalid object of an operator
     if server.status.phase != "Running":

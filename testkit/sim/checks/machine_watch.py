@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.referenced_data import references_of
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE, SECRET
-from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.planes import PlaneName
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import ClusterState, is_terminating, is_true
@@ -92,7 +92,7 @@ def _lacks_deleted_data(
     A machine starts only with all its required data, and only the center has another copy.
     """
     rows = state.rows.get(cell, {})
-    for reference in references_of(typed(row, Instance).spec):
+    for reference in references_of(from_json(row, Instance).spec):
         kind = SECRET if reference.kind == SECRET.kind else CONFIG_MAP
         is_absent = ObjectKey(kind.resource, key.namespace, reference.name) not in rows
         if is_absent and not reference.optional and (cell, reference.name) in state.tampered:

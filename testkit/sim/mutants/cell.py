@@ -20,7 +20,7 @@ from datum_compute.controllers.gates import confirm_grant
 from datum_compute.controllers.workload import machine
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
 from datum_compute.drivers.simulated.driver import SimulatedDriver
-from datum_compute.ingress.idle_scaler import Sleepers
+from datum_compute.ingress.idle_scaler import IdleScaler
 from datum_compute.planning.federation.instances import plan_hub_copy
 from datum_compute.planning.plan import Create, Delete, Plan, drop_finalizer
 from datum_compute.planning.quota.buckets import decide_claims
@@ -271,7 +271,7 @@ def _connection_lost_while_pausing() -> Iterator[None]:
 
         return awake
 
-    with attribute_replaced(Sleepers, "awake", make):
+    with attribute_replaced(IdleScaler, "awake", make):
         yield
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from datum_compute.api.kinds import SERVER
 from datum_compute.client import watch as quiet
-from datum_compute.client.responses import Listed, WatchEvent
+from datum_compute.client.responses import ListResult, WatchEvent
 from datum_compute.client.watch import _follow
 from datum_compute.runtime.cache import Lister
 from datum_compute.runtime.cached_client import CachedClient
@@ -29,10 +29,10 @@ def _relist_not_applied() -> Iterator[None]:
         async def follow_from_now(source: Any, random: Any) -> Any:
             listed_before = False
             async for item in original(source, random):
-                if isinstance(item, Listed) and listed_before:
+                if isinstance(item, ListResult) and listed_before:
                     yield WatchEvent("BOOKMARK", item.version, None)
                 else:
-                    listed_before = listed_before or isinstance(item, Listed)
+                    listed_before = listed_before or isinstance(item, ListResult)
                     yield item
 
         return follow_from_now

@@ -20,7 +20,7 @@ from datum_compute.api.compute.instance import (
     SecurityContext,
 )
 from datum_compute.api.compute.server import ServerSpec
-from datum_compute.app.container_host import HostFolders
+from datum_compute.app.container_host import VolumeDirectories
 from datum_compute.drivers.container_defaults import container_limits
 from datum_compute.drivers.containers.container_spec import (
     INIT,
@@ -231,4 +231,4 @@ def test_invalid_process_input_is_not_sent_to_the_engine(fields: dict[str, Any])
 
 def test_a_file_whose_path_has_a_nul_byte_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(PermanentError, match="NUL byte"):
-        HostFolders(tmp_path / "data").write(ID, "v", [DataFile("a\0b", b"x")])
+        VolumeDirectories(tmp_path / "data").write(ID, "v", [DataFile("a\0b", b"x")])

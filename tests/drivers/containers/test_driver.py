@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from datum_compute.api.compute.instance import ExecAction, Probe, TcpSocket
-from datum_compute.app.container_host import CrashReportFiles, HostFolders, LogFiles
+from datum_compute.app.container_host import CrashReportFiles, LogFiles, VolumeDirectories
 from datum_compute.drivers.containers.container_spec import (
     ContainerOwner,
     ContainerPlan,
@@ -62,7 +62,7 @@ def a_driver(
 ) -> ContainersDriver:
     archive = LogFiles(state / "logs", lambda: 2e9)
     return ContainersDriver(
-        ContainerOperations(engine, OWNER, HostFolders(state / "data"), archive),
+        ContainerOperations(engine, OWNER, VolumeDirectories(state / "data"), archive),
         OWNER,
         {} if records is None else records,
         unix_s=lambda: 2e9,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datum_compute.api.meta.codec import decode_as, encode, plain
+from datum_compute.api.meta.codec import decode_as, encode, to_json
 from datum_compute.drivers.containers.machine import MachineRecord
 
 
@@ -35,5 +35,5 @@ def test_the_field_names_of_a_record_in_the_file_do_not_change() -> None:
         "asleep": "stop",
         "woken": True,
     }
-    assert plain(record) == fields
+    assert to_json(record) == fields
     assert decode_as(encode(fields), MachineRecord) == record

@@ -12,7 +12,7 @@ import pytest
 from datum_compute.api.compute.instance import Container
 from datum_compute.api.compute.server import ServerSpec
 from datum_compute.api.meta.codec import JsonObject, encode
-from datum_compute.app.container_host import HostFolders, LogFiles
+from datum_compute.app.container_host import LogFiles, VolumeDirectories
 from datum_compute.drivers.containers.container_spec import (
     INIT,
     INIT_MISSING,
@@ -111,7 +111,7 @@ class InitEngine(MemoryEngine):
 async def create(engine: InitEngine, folder: Path, program: str = "/bin/web") -> Any:
     """Create a container with an init process, and return the body of the last request."""
     archive = LogFiles(folder / "logs", lambda: 2e9)
-    operations = ContainerOperations(engine, OWNER, HostFolders(folder / "data"), archive)
+    operations = ContainerOperations(engine, OWNER, VolumeDirectories(folder / "data"), archive)
     spec = a_spec(a_container(command=[program]))
     await operations.create(Machine(ID, build_plan(OWNER, spec, {}), spec=spec), {"app": IMAGE})
     return engine.created[-1]
@@ -181,7 +181,7 @@ async def test_an_engine_that_creates_nothing_may_have_an_init_program(
 async def test_an_init_program_that_is_installed_later_is_used(tmp_path: Path) -> None:
     engine = InitEngine()
     archive = LogFiles(tmp_path / "logs", lambda: 2e9)
-    operations = ContainerOperations(engine, OWNER, HostFolders(tmp_path / "data"), archive)
+    operations = ContainerOperations(engine, OWNER, VolumeDirectories(tmp_path / "data"), archive)
     spec = a_spec(a_container(command=["/bin/web"]))
 
     async def create() -> Any:

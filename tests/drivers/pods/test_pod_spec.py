@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from datum_compute.api.compute.server import ServerSpec
-from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.codec import from_json
 from datum_compute.drivers.pods.pod_spec import MACHINE, PORT_CHECKED, pod_body, pod_name
 
 ID = "ns-1/web-0/0e0f3c1e-0000-4000-8000-000000000001"
@@ -44,7 +44,7 @@ SAID: dict[str, Any] = {
 
 
 def build_pod() -> Any:
-    return pod_body(ID, typed(SAID, ServerSpec))
+    return pod_body(ID, from_json(SAID, ServerSpec))
 
 
 def test_a_container_has_the_fields_of_the_server() -> None:
@@ -110,7 +110,7 @@ def test_pod_names_differ_between_machines() -> None:
 def with_ports(*ports: dict[str, Any], **fields: Any) -> Any:
     container = {"name": "app", "image": "web:1", "ports": list(ports), **fields}
     side = {"name": "side", "image": "web:1"}
-    return pod_body(ID, typed({**SAID, "containers": [container, side]}, ServerSpec))
+    return pod_body(ID, from_json({**SAID, "containers": [container, side]}, ServerSpec))
 
 
 def test_a_container_without_a_readiness_probe_has_its_first_tcp_port_checked() -> None:

@@ -11,7 +11,7 @@ import pytest
 from datum_compute.api.core import Pod
 from datum_compute.api.errors import NotFound
 from datum_compute.api.gateway import ExecWish
-from datum_compute.api.meta.codec import JsonObject, typed
+from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.drivers.logs import LogQuery
 from datum_compute.drivers.pods.pod_spec import (
     MACHINE,
@@ -39,7 +39,7 @@ def pod(status: JsonObject | None = None, machine_id: str = ID, **metadata: Any)
         "spec": {"containers": [{"name": "app", "resources": {"limits": {"memory": "256Mi"}}}]},
         "status": {"phase": "Running", "containerStatuses": [status or RUNNING]},
     }
-    return typed(body, Pod)
+    return from_json(body, Pod)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.core import Pod
-from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.codec import from_json
 from datum_compute.drivers.driver import MachineState
 from datum_compute.drivers.pods.status import pod_state
 
@@ -26,7 +26,7 @@ def state_with(*conditions: dict[str, str]) -> MachineState:
             "containerStatuses": [container],
         },
     }
-    return pod_state(typed(pod, Pod), 2e9)
+    return pod_state(from_json(pod, Pod), 2e9)
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])

@@ -12,7 +12,7 @@ from datum_compute.api.compute.deployment import WorkloadDeploymentStatus
 from datum_compute.api.conditions import FALSE, ConditionValue, make_condition
 from datum_compute.api.karmada import Cluster, ClusterStatus, ResourceBinding, Suspension, Work
 from datum_compute.api.kinds import BINDING, CLUSTER_POLICY, DEPLOYMENT, WORK
-from datum_compute.api.meta.codec import plain, typed
+from datum_compute.api.meta.codec import from_json, to_json
 from datum_compute.api.meta.json_patch import merged
 from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.planning.federation.hub_namespaces import plan_policies
@@ -187,7 +187,7 @@ def test_a_work_created_by_hand_needs_no_binding() -> None:
 
 
 def suspended(**how: object) -> Suspension:
-    return typed(how, Suspension)
+    return from_json(how, Suspension)
 
 
 @pytest.mark.parametrize(("named_cluster", "holds"), [("dfw", True), ("lhr", None)])
@@ -221,15 +221,15 @@ def replanned(binding: ResourceBinding, by_policy: dict[str, Any] | None) -> Res
     held = msgspec.structs.replace(policy, spec=spec)
     dfw = [a_cluster("dfw", "DFW")]
     plan = plan_binding(DEPLOYMENT, a_template(), [held], dfw, binding, NOW)
-    after: dict[str, Any] = plain(binding)
+    after: dict[str, Any] = to_json(binding)
     for action in plan.actions:
         if isinstance(action, Patch):
             after = merged(after, action.patch)
-    return typed(after, ResourceBinding)
+    return from_json(after, ResourceBinding)
 
 
 def suspended_by_hand(binding: ResourceBinding, how: dict[str, Any] | None) -> ResourceBinding:
-    return typed(merged(plain(binding), {"spec": {"suspension": how}}), ResourceBinding)
+    return from_json(merged(to_json(binding), {"spec": {"suspension": how}}), ResourceBinding)
 
 
 def holds_dfw(binding: ResourceBinding) -> bool:
@@ -313,8 +313,8 @@ def test_a_template_held_by_a_finalizer_stays_on_its_cells() -> None:
 
 def test_a_cluster_without_its_city_label_loses_its_objects() -> None:
     policies = city_policies(a_template())
-    plain = Cluster(metadata=ObjectMeta(name="dfw"))
-    plan = plan_binding(DEPLOYMENT, a_template(), policies, [plain], a_binding("dfw"), NOW)
+    to_json = Cluster(metadata=ObjectMeta(name="dfw"))
+    plan = plan_binding(DEPLOYMENT, a_template(), policies, [to_json], a_binding("dfw"), NOW)
     (patch,) = [a for a in plan.actions if isinstance(a, Patch)]
     assert patch.patch["spec"] == {"clusters": None}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from datum_compute.api import labels
 from datum_compute.api.conditions import Condition
 from datum_compute.api.kinds import CONSUMER, ENTITLEMENT, GRANT, LOCATION_BINDING
-from datum_compute.api.meta.codec import decode_as, encode, plain
+from datum_compute.api.meta.codec import decode_as, encode, to_json
 from datum_compute.api.meta.fields import LocalReference
 from datum_compute.api.meta.json_patch import merged
 from datum_compute.api.meta.objects import ApiObject, ObjectMeta, owner_reference
@@ -246,7 +246,7 @@ def _stored(obj: Any) -> Any:
 
 
 def _with_status(obj: Any, status: Any) -> Any:
-    new = merged(plain(obj.status), status)
+    new = merged(to_json(obj.status), status)
     return msgspec.structs.replace(obj, status=decode_as(encode(new), type(obj.status)))
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from datum_compute.api.conditions import Condition, ConditionStatus, Reason, find_condition
 from datum_compute.api.karmada import Cluster
 from datum_compute.api.labels import TOPOLOGY_CITY
-from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.codec import from_json
 from datum_compute.api.meta.fields import LocalReference
 from datum_compute.api.meta.objects import ObjectMeta, OwnerReference
 from datum_compute.api.networking.location import (
@@ -27,7 +27,7 @@ from datum_compute.planning.platform.locations import (
 )
 
 NOW = "2026-01-01T00:00:00Z"
-DFW = typed(
+DFW = from_json(
     {
         "metadata": {"name": "dfw", "generation": 1},
         "spec": {
@@ -42,7 +42,7 @@ DFW = typed(
 def cell(name: str, ready: str = "True", *, drained: bool = False) -> Cluster:
     taints = [{"key": "compute.datumapis.com/drained", "effect": "NoSchedule"}] if drained else []
     condition = {"type": "Ready", "status": ready, "reason": "Reported", "lastTransitionTime": NOW}
-    return typed(
+    return from_json(
         {
             "metadata": {"name": name, "labels": {TOPOLOGY_CITY: "DFW"}},
             "spec": {"taints": taints},

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.fields import TypedObjectReference
 from datum_compute.api.meta.objects import ApiObject, ObjectMeta
 from datum_compute.api.planes import PLATFORM, project_plane
@@ -321,7 +321,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     def totals(self) -> Totals:
         def row(kind: str, obj: ApiObject) -> tuple[str, dict[str, object]]:
-            return str(PLANE), {**plain(obj), "kind": kind}
+            return str(PLANE), {**to_json(obj), "kind": kind}
 
         return quota_totals(
             [

@@ -37,7 +37,7 @@ from datum_compute.api.conditions import (
     with_condition,
 )
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import ObjectMeta, OwnerReference, Ref, owner_reference, ref_of
 from datum_compute.api.planes import cell_plane
 from datum_compute.planning.network.addresses import interface_of
@@ -192,7 +192,7 @@ def test_an_unobserved_machine_makes_ready_unknown_and_keeps_other_fields() -> N
         "Unknown",
         "NotObserved",
     )
-    assert conditions["Programmed"] == plain(find_condition(before.conditions, "Programmed"))
+    assert conditions["Programmed"] == to_json(find_condition(before.conditions, "Programmed"))
 
 
 def test_a_recorded_crash_becomes_unknown_while_the_machine_is_unobserved() -> None:

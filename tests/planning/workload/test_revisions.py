@@ -10,7 +10,7 @@ import pytest
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.labels import CHANGED_BY
-from datum_compute.api.meta.codec import typed
+from datum_compute.api.meta.codec import from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import project_plane
 from datum_compute.planning.plan import Create, Delete
@@ -26,7 +26,7 @@ def workload(image: str = "web:1", *, replicas: int = 1, uid: str = "u1", **meta
         "cityCodes": ["DFW"],
         "scaleSettings": {"minReplicas": replicas},
     }
-    return typed(
+    return from_json(
         {
             "metadata": {"name": "web", "namespace": "default", "uid": uid, **meta},
             "spec": {
@@ -68,7 +68,7 @@ def test_no_revision_is_recorded_without_a_change() -> None:
 def test_an_explicit_default_is_no_change() -> None:
     container = {"name": "app", "image": "web:1", "env": [{"name": "KEY", "value": "v-web:1"}]}
     scale = {"minReplicas": 1, "maxUnavailable": 1, "progressDeadlineSeconds": 600}
-    written_out = typed(
+    written_out = from_json(
         {
             "metadata": {"name": "web", "namespace": "default", "uid": "u1"},
             "spec": {
@@ -121,7 +121,7 @@ def test_a_workload_that_is_being_deleted_is_not_recorded() -> None:
 
 @pytest.mark.parametrize("secret", ["hunter2-long-secret"])
 def test_values_of_variables_are_not_in_the_changes(secret: str) -> None:
-    changed = typed(
+    changed = from_json(
         {
             "metadata": {"name": "web", "namespace": "default", "uid": "u1"},
             "spec": {

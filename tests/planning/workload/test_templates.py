@@ -17,8 +17,8 @@ from datum_compute.api.compute.scale_to_zero import ScaleToZero
 from datum_compute.api.compute.workload import PROGRESSING, CityRestart, Workload
 from datum_compute.api.conditions import TRUE, ConditionValue, Reason, make_condition
 from datum_compute.api.labels import CITY_RESTARTED_AT, RESTARTED_AT
-from datum_compute.api.meta.codec import ApiStruct, decode_as, encode, plain, typed
-from datum_compute.api.meta.fields import says
+from datum_compute.api.meta.codec import ApiStruct, decode_as, encode, from_json, to_json
+from datum_compute.api.meta.fields import doc
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.status import workload_status
 from datum_compute.planning.workload.templates import current_templates, template_hash, template_in
@@ -28,8 +28,8 @@ from testkit.builders import NOW, a_template, a_workload
 class NewerSpec(TemplateSpec, frozen=True, kw_only=True):
     """The template of a later release: one more field, with a default."""
 
-    priority: Annotated[int, says("Priority of scheduling.")] = 7
-    tolerations: Annotated[list[str], says("Tolerated taints.")] = []
+    priority: Annotated[int, doc("Priority of scheduling.")] = 7
+    tolerations: Annotated[list[str], doc("Tolerated taints.")] = []
 
 
 class NewerTemplate(ApiStruct, frozen=True, kw_only=True):
@@ -44,30 +44,30 @@ def test_a_new_field_with_a_default_does_not_change_the_hash() -> None:
 
 
 def test_a_new_field_with_a_value_changes_the_hash() -> None:
-    newer = typed({**plain(a_template())}, NewerTemplate)
+    newer = from_json({**to_json(a_template())}, NewerTemplate)
     spec = msgspec.structs.replace(newer.spec, priority=8)
     used = msgspec.structs.replace(newer, spec=spec)
     assert template_hash(used) != template_hash(newer)  # type: ignore[arg-type]
 
 
 def test_an_explicit_default_does_not_change_the_hash() -> None:
-    document = plain(a_template())
+    document = to_json(a_template())
     document["spec"]["runtime"]["resources"] = {"instanceType": "datumcloud/d1-standard-2"}
     document["spec"]["runtime"]["sandbox"]["containers"][0] |= {"env": [], "command": []}
     document["metadata"] = {"labels": {}, "annotations": {}}
-    assert template_hash(typed(document, InstanceTemplate)) == template_hash(a_template())
+    assert template_hash(from_json(document, InstanceTemplate)) == template_hash(a_template())
 
 
 def test_the_init_process_changes_the_hash_only_when_it_is_turned_off() -> None:
     """A template from before the field has the same hash, so an upgrade recreates no instance."""
     before = "8ef48f9cb3afb66165f0bf5d55ddd4fb"
     assert template_hash(a_template()) == before
-    document = plain(a_template())
+    document = to_json(a_template())
     container = document["spec"]["runtime"]["sandbox"]["containers"][0]
     container["init"] = True
-    assert template_hash(typed(document, InstanceTemplate)) == before
+    assert template_hash(from_json(document, InstanceTemplate)) == before
     container["init"] = False
-    assert template_hash(typed(document, InstanceTemplate)) != before
+    assert template_hash(from_json(document, InstanceTemplate)) != before
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,9 @@ def test_the_hash_depends_on_the_order_of_containers_and_not_of_keys() -> None:
 
 def of_containers(*names: str) -> InstanceTemplate:
     containers: list[dict[str, Any]] = [{"name": name, "image": "web:1"} for name in names]
-    return typed({"spec": {"runtime": {"sandbox": {"containers": containers}}}}, InstanceTemplate)
+    return from_json(
+        {"spec": {"runtime": {"sandbox": {"containers": containers}}}}, InstanceTemplate
+    )
 
 
 def test_the_hash_of_a_known_template_never_changes() -> None:
@@ -103,14 +105,14 @@ def test_the_hash_of_a_known_template_never_changes() -> None:
 
 
 def test_scale_to_zero_changes_only_the_hash_of_templates_that_use_it() -> None:
-    document = plain(a_template())
+    document = to_json(a_template())
     document["spec"]["scaleToZero"] = {}
-    asked = typed(document, InstanceTemplate)
+    asked = from_json(document, InstanceTemplate)
     assert asked.spec.scale_to_zero == ScaleToZero(idle_after="30s", mode="pause")
     assert template_hash(asked) != template_hash(a_template())
     document["spec"]["scaleToZero"] = {"mode": "pause", "idleAfter": "30s"}
-    assert template_hash(typed(document, InstanceTemplate)) == template_hash(asked)
-    assert "scaleToZero" not in plain(a_template())["spec"]
+    assert template_hash(from_json(document, InstanceTemplate)) == template_hash(asked)
+    assert "scaleToZero" not in to_json(a_template())["spec"]
 
 
 def restarted(workload: Workload, *cities: str, at: str = "t1") -> Workload:

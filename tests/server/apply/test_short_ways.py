@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from datum_compute.server.apply.compare import _every_field, applied_fields, sent_fields
 from datum_compute.server.apply.field_set import MEMBER, SELF
 from datum_compute.server.apply.field_shape import (
-    ANYTHING,
+    ATOMIC_LISTS_MAP,
     LEAF,
     VALUES,
     FieldMap,
@@ -36,7 +36,12 @@ def test_an_item_is_named_by_its_key_as_json_writes_it(name: Any, key: str) -> N
 
 @given(st.lists(ITEMS, max_size=20))
 def test_an_item_owns_the_same_fields_however_many_were_like_it(items: list[Any]) -> None:
-    fields: dict[str, Shape] = {"name": LEAF, "value": LEAF, "set": VALUES, "open": ANYTHING}
+    fields: dict[str, Shape] = {
+        "name": LEAF,
+        "value": LEAF,
+        "set": VALUES,
+        "open": ATOMIC_LISTS_MAP,
+    }
     shape = FieldMap({"list": KeyedList(("name",), {}, FieldMap(fields))})
     kept = [{**item, "name": f"item-{number}"} for number, item in enumerate(items)]
     found = sent_fields({"list": kept}, shape)
@@ -67,5 +72,10 @@ def test_a_list_that_is_applied_as_it_stands_stays_unless_a_type_differs(
 
 
 def _spec_shape() -> FieldMap:
-    fields: dict[str, Shape] = {"name": LEAF, "value": LEAF, "set": VALUES, "open": ANYTHING}
+    fields: dict[str, Shape] = {
+        "name": LEAF,
+        "value": LEAF,
+        "set": VALUES,
+        "open": ATOMIC_LISTS_MAP,
+    }
     return FieldMap({"list": KeyedList(("name",), {}, FieldMap(fields))})

@@ -23,7 +23,7 @@ from datum_compute.server.http.connection import Connection
 from datum_compute.server.http.listen import ServerCertificate, api_tls_context, bind_listener
 from datum_compute.server.http.metrics import LOG_EVERY_S, PortMetrics
 from datum_compute.server.http.send_budget import PortLimits, raise_file_limit
-from datum_compute.server.http.server import Front
+from datum_compute.server.http.server import HttpServer
 from tests.server.http.wire import request
 
 ENOUGH_S = 30
@@ -35,7 +35,7 @@ async def answer(_request: Request) -> Response:
 
 @dataclass
 class Port:
-    front: Front
+    front: HttpServer
     number: int
 
     async def connect(self, tls: ssl.SSLContext | None = None) -> tuple[asyncio.StreamReader, ...]:
@@ -49,7 +49,7 @@ class Port:
 async def serving(
     files: ServerCertificate | None = None, bound: socket.socket | None = None, **limits: int
 ) -> AsyncIterator[Port]:
-    front = Front(answer, lambda: 0.0, PortLimits(**limits))
+    front = HttpServer(answer, lambda: 0.0, PortLimits(**limits))
     with bound or bind_listener(0) as listening:
         await front.start(listening, api_tls_context(files) if files is not None else None)
         yield Port(front, listening.getsockname()[1])

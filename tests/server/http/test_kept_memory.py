@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from datum_compute.server.http.request_parser import BODY_BYTES_MAX, HEADERS_MAX, RequestReader
+from datum_compute.server.http.request_parser import BODY_BYTES_MAX, HEADERS_MAX, RequestParser
 from tests.server.http.wire import Wire, front_of, request
 from tests.server.running_server import WORKLOADS, Server
 
@@ -28,7 +28,7 @@ def kept_bytes() -> Iterator[list[int]]:
         tracemalloc.stop()
 
 
-def read_one(reader: RequestReader, data: bytes) -> None:
+def read_one(reader: RequestParser, data: bytes) -> None:
     reader.feed(data)
     assert reader.refusal is None
     reader.arrived.popleft()
@@ -46,7 +46,7 @@ def read_one(reader: RequestReader, data: bytes) -> None:
     ids=["body", "header", "headers", "query", "query fields"],
 )
 def test_an_idle_connection_keeps_no_large_request(large: bytes) -> None:
-    reader = RequestReader("")
+    reader = RequestParser("")
     read_one(reader, request())
     with kept_bytes() as found:
         read_one(reader, large)
@@ -54,7 +54,7 @@ def test_an_idle_connection_keeps_no_large_request(large: bytes) -> None:
 
 
 def test_a_small_head_is_parsed_once() -> None:
-    reader = RequestReader("")
+    reader = RequestParser("")
     for _ in range(2):
         reader.feed(request())
     first, second = (arrived.request for arrived in reader.arrived)
@@ -63,7 +63,7 @@ def test_a_small_head_is_parsed_once() -> None:
 
 
 def test_a_request_after_a_large_head_has_its_own_head() -> None:
-    reader = RequestReader("")
+    reader = RequestParser("")
     reader.feed(request(target=f"/a?b={'x' * 5000}", headers={"X-Long": "x" * 5000}))
     reader.feed(request(target="/c"))
     first, second = (arrived.request for arrived in reader.arrived)
@@ -72,7 +72,7 @@ def test_a_request_after_a_large_head_has_its_own_head() -> None:
 
 
 def test_a_missing_host_is_found_after_a_large_head() -> None:
-    reader = RequestReader("")
+    reader = RequestParser("")
     reader.feed(request(headers={"X-Long": "x" * 5000}))
     reader.feed(b"GET /version HTTP/1.1\r\n\r\n")
     assert reader.refusal is not None
@@ -80,7 +80,7 @@ def test_a_missing_host_is_found_after_a_large_head() -> None:
 
 
 def test_a_request_has_a_limited_number_of_headers() -> None:
-    reader = RequestReader("")
+    reader = RequestParser("")
     read_one(reader, request(headers={f"X-{number}": "x" for number in range(HEADERS_MAX - 2)}))
     reader.feed(request(headers={f"X-{number}": "x" for number in range(HEADERS_MAX - 1)}))
     assert reader.refusal is not None
@@ -89,7 +89,7 @@ def test_a_request_has_a_limited_number_of_headers() -> None:
 
 
 def test_headers_above_the_limit_are_not_kept() -> None:
-    reader = RequestReader("")
+    reader = RequestParser("")
     many = request(headers={f"X-{number}": "x" for number in range(5_000)})
     with kept_bytes() as found:
         reader.feed(many)

@@ -18,7 +18,7 @@ from yarl import URL
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.server.http.listen import api_tls_context, bind_listener
-from datum_compute.server.http.server import Front
+from datum_compute.server.http.server import HttpServer
 from tests.server.http.wire import front_of
 from tests.server.running_server import TOKEN, WORKLOADS, Server, running_server, workload
 
@@ -29,7 +29,7 @@ ENOUGH_S = 30
 class Port:
     server: Server
     session: aiohttp.ClientSession
-    front: Front
+    front: HttpServer
     address: str
 
 

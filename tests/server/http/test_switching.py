@@ -8,7 +8,7 @@ from random import Random
 from datum_compute.api.http import Duplex, Request, Response
 from datum_compute.server.http.connection import SEND_S
 from datum_compute.server.http.response_writer import BUFFER_BYTES_MAX, WRITE_BYTES_MAX
-from datum_compute.server.http.server import Front
+from datum_compute.server.http.server import HttpServer
 from testkit.sim.loop import run_virtual
 from tests.server.http.wire import Wire
 
@@ -39,7 +39,7 @@ class Echo:
 
 def echoing() -> tuple[Echo, Wire]:
     echo = Echo()
-    return echo, Wire(Front(echo.dispatch, lambda: 0.0))
+    return echo, Wire(HttpServer(echo.dispatch, lambda: 0.0))
 
 
 async def test_bytes_go_both_ways_also_those_sent_with_the_question() -> None:
@@ -83,7 +83,7 @@ async def test_a_client_that_goes_before_the_answer_is_noticed_by_who_talks() ->
 
 async def test_a_port_that_stops_ends_the_talk() -> None:
     echo = Echo()
-    front = Front(echo.dispatch, lambda: 0.0)
+    front = HttpServer(echo.dispatch, lambda: 0.0)
     wire = Wire(front)
     wire.send(UPGRADE)
     await wire.settled()
@@ -108,7 +108,7 @@ async def test_no_more_is_taken_from_a_client_than_somebody_reads() -> None:
             await never
 
     never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    wire = Wire(Front(Deaf().dispatch, lambda: 0.0))
+    wire = Wire(HttpServer(Deaf().dispatch, lambda: 0.0))
     wire.send(UPGRADE)
     await wire.settled()
     wire.send(b"x" * (BUFFER_BYTES_MAX + 1))

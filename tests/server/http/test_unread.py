@@ -21,8 +21,8 @@ from datum_compute.server.http.response_writer import (
     WRITE_BYTES_MAX,
 )
 from datum_compute.server.http.send_budget import PortLimits
-from datum_compute.server.http.server import Front
-from datum_compute.server.verbs.event_encoder import EventLines
+from datum_compute.server.http.server import HttpServer
+from datum_compute.server.verbs.event_encoder import WatchEventEncoder
 from datum_compute.store.records import Record
 from testkit.sim.loop import run_virtual
 from tests.server.granting import ANN, grant, rule, server_with_ann
@@ -49,11 +49,11 @@ def of_ann(target: str) -> bytes:
     return request(target=target, headers={"Authorization": f"Bearer {ANN}"})
 
 
-def front_with(server: Server, **limits: int) -> Front:
-    return Front(server.api.dispatch, lambda: START_S, PortLimits(**limits))
+def front_with(server: Server, **limits: int) -> HttpServer:
+    return HttpServer(server.api.dispatch, lambda: START_S, PortLimits(**limits))
 
 
-async def unread(front: Front, count: int, data: bytes) -> list[Wire]:
+async def unread(front: HttpServer, count: int, data: bytes) -> list[Wire]:
     wires = []
     for _ in range(count):
         wire = Wire(front)
@@ -128,7 +128,7 @@ async def test_a_body_that_is_held_as_a_whole_counts_as_a_whole() -> None:
     async def answer(_request: Request) -> Response:
         return Response(200, body)
 
-    front = Front(answer, lambda: START_S)
+    front = HttpServer(answer, lambda: START_S)
     (wire,) = await unread(front, 1, request())
     assert len(body) <= front.budget.total_bytes <= len(body) + TLS_BUFFER_BYTES + 1000
     wire.take()
@@ -146,7 +146,7 @@ async def put_large(server: Server, name: str, size_bytes: int = LARGE_BYTES) ->
     await server.json("POST", CONFIG_MAPS, body | {"data": {"a": "x" * size_bytes}})
 
 
-async def open_blocked_watches(front: Front, count: int, target: str) -> list[Wire]:
+async def open_blocked_watches(front: HttpServer, count: int, target: str) -> list[Wire]:
     """Watches whose clients have read the headers and no event."""
     wires = await unread(front, count, request(target=target))
     for wire in wires:
@@ -161,15 +161,15 @@ class LineLog:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines: dict[int, bytes] = {}
-        added = EventLines.added
+        added = WatchEventEncoder.added
 
-        def record_line(events: EventLines, record: Record) -> bytes | None:
+        def record_line(events: WatchEventEncoder, record: Record) -> bytes | None:
             line = added(events, record)
             if line is not None:
                 self.lines[id(line)] = line
             return line
 
-        monkeypatch.setattr(EventLines, "added", record_line)
+        monkeypatch.setattr(WatchEventEncoder, "added", record_line)
 
 
 @pytest.mark.parametrize("small_first", [False, True])
@@ -260,7 +260,7 @@ async def test_a_body_is_written_in_pieces_and_arrives_whole(size_bytes: int) ->
     async def answer(_request: Request) -> Response:
         return Response(200, body)
 
-    front = Front(answer, lambda: START_S)
+    front = HttpServer(answer, lambda: START_S)
     wires = [Wire(front), *await unread(front, 1, request() + request())]
     wires[0].send(request() + request())
     assert wires[1].unread_bytes <= WRITE_BYTES_MAX
@@ -281,7 +281,7 @@ async def test_a_connection_with_unanswered_requests_is_freed_without_the_garbag
     async def answer(_request: Request) -> Response:
         return Response(200, b"x" * size_bytes)
 
-    (wire,) = await unread(Front(answer, lambda: START_S), 1, request() * 20)
+    (wire,) = await unread(HttpServer(answer, lambda: START_S), 1, request() * 20)
     gc.disable()
     try:
         wire.abort()
@@ -303,7 +303,7 @@ async def test_a_connection_closes_after_its_client_has_read_the_whole_body() ->
     async def answer(_request: Request) -> Response:
         return Response(200, body)
 
-    (wire,) = await unread(Front(answer, lambda: START_S), 1, request(version="1.0"))
+    (wire,) = await unread(HttpServer(answer, lambda: START_S), 1, request(version="1.0"))
     assert not wire.closed
     wire.take()
     await wire.end()
@@ -339,7 +339,7 @@ def test_a_response_must_be_read_within_its_time_although_data_is_taken_now_and_
         async def answer(_request: Request) -> Response:
             return Response(200, pieces=Slowly())
 
-        wire = Wire(Front(answer, lambda: START_S))
+        wire = Wire(HttpServer(answer, lambda: START_S))
         wire.takes = False
         wire.send(request())
         await wire.settled()
@@ -359,7 +359,7 @@ def test_a_watch_that_is_read_after_its_initial_events_has_no_deadline() -> None
     async def scenario(_: object) -> None:
         async with running_server() as server:
             await server.json("POST", WORKLOADS, workload("web"))
-            wire = Wire(Front(server.api.dispatch, lambda: START_S))
+            wire = Wire(HttpServer(server.api.dispatch, lambda: START_S))
             wire.send(request(target=f"{WORKLOADS}?watch=1"))
             await wire.lines(1)
             await asyncio.sleep(2 * RESPONSE_S)

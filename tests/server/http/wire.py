@@ -10,7 +10,7 @@ from typing import Any
 import httptools
 
 from datum_compute.api.meta.codec import decode
-from datum_compute.server.http.server import Front
+from datum_compute.server.http.server import HttpServer
 from tests.server.running_server import START_S, TOKEN, WORKLOADS, Server
 
 ENOUGH_S = 300.0
@@ -32,7 +32,7 @@ class Answer:
 class Wire(asyncio.Transport):
     """The client's end of one connection. While ``takes`` is false it reads nothing."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: HttpServer) -> None:
         super().__init__()
         self.answers: list[Answer] = []
         self.raw = b""
@@ -165,8 +165,8 @@ class Wire(asyncio.Transport):
             self.answers.pop()
 
 
-def front_of(server: Server) -> Front:
-    return Front(server.api.dispatch, lambda: START_S)
+def front_of(server: Server) -> HttpServer:
+    return HttpServer(server.api.dispatch, lambda: START_S)
 
 
 def request(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from datum_compute.admission.questions import Answers, May, Write
+from datum_compute.admission.questions import AccessQuery, Answers, Write
 from datum_compute.api import labels
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
@@ -101,7 +101,7 @@ _DOMAINS = ("datumapis.com", "miloapis.com", "topology.datum.net")
 _SUBDOMAINS = tuple(f".{domain}" for domain in _DOMAINS)
 
 
-def asks_who_controls(write: Write) -> Iterable[May]:
+def asks_who_controls(write: Write) -> Iterable[AccessQuery]:
     if _is_controllers_work(write):
         yield _right(write)
 
@@ -117,8 +117,8 @@ def controllers_write(write: Write, answers: Answers) -> Iterable[Cause]:
         yield Cause("spec", "FieldValueForbidden", f"Forbidden: {why}")
 
 
-def _right(write: Write) -> May:
-    return May(CONTROL, write.kind.group, write.kind.plural, write.namespace)
+def _right(write: Write) -> AccessQuery:
+    return AccessQuery(CONTROL, write.kind.group, write.kind.plural, write.namespace)
 
 
 def _is_controllers_work(write: Write) -> bool:

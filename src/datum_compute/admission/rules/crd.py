@@ -109,7 +109,7 @@ def versions_fit(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
         yield _invalid("spec.versions", len(versions), "must have exactly one storage version")
 
 
-def what_stays(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_immutable_fields(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     """Objects exist under these; another scope, or no trace of their version, would lose them."""
     if old is None:
         return

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import get_args
 
 from datum_compute.admission.findings import hint, one_step_forward
-from datum_compute.admission.questions import Answers, Listing, Write
+from datum_compute.admission.questions import Answers, ListQuery, Write
 from datum_compute.api.conditions import TRUE
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import ENTITLEMENT, SERVICE
@@ -23,9 +23,9 @@ from datum_compute.api.meta.names import dns_label_problem
 from datum_compute.api.quota import SERVICE as COMPUTE
 from datum_compute.api.services import ACTIVE, PENDING_APPROVAL, PUBLISHED, AccessReason
 
-SERVICES = Listing(SERVICE, catalogue=True)
-OWN_SERVICES = Listing(SERVICE)
-ENTITLEMENTS = Listing(ENTITLEMENT)
+SERVICES = ListQuery(SERVICE, catalogue=True)
+OWN_SERVICES = ListQuery(SERVICE)
+ENTITLEMENTS = ListQuery(ENTITLEMENT)
 _REQUEST = "datumctl compute access request"
 _RENEW = "datumctl compute access renew"
 _SEE = "datumctl compute access"
@@ -42,7 +42,7 @@ def named_as_its_service(new: JsonObject, old: JsonObject | None) -> Iterable[Ca
         yield Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {why}')
 
 
-def asks_for_services(write: Write) -> Iterable[Listing]:
+def asks_for_services(write: Write) -> Iterable[ListQuery]:
     if write.old is None:
         yield SERVICES
 
@@ -65,7 +65,7 @@ def service_is_offered(write: Write, answers: Answers) -> Iterable[Cause]:
 # --- use
 
 
-def asks_for_access(write: Write) -> Iterable[Listing]:
+def asks_for_access(write: Write) -> Iterable[ListQuery]:
     if write.old is None:
         yield SERVICES
         yield OWN_SERVICES
@@ -172,7 +172,7 @@ def _used_metrics(quota: JsonObject) -> Iterator[tuple[str, str]]:
 # --- Rules for Projects: a name that can be part of a path and of labels, and whose they are
 
 
-ORGANIZATIONS = Listing(ORGANIZATION_KIND)
+ORGANIZATIONS = ListQuery(ORGANIZATION_KIND)
 _OWNER = "spec.ownerRef.name"
 
 
@@ -193,7 +193,7 @@ def name_is_a_label(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
         yield Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {why}')
 
 
-def asks_for_organizations(write: Write) -> Iterable[Listing]:
+def asks_for_organizations(write: Write) -> Iterable[ListQuery]:
     if write.old is None:
         yield ORGANIZATIONS
 

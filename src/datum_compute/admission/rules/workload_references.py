@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from datum_compute.admission.findings import Finding, Warned, hint
-from datum_compute.admission.questions import Answers, Listing, May, Write
+from datum_compute.admission.findings import AdmissionWarning, Finding, hint
+from datum_compute.admission.questions import AccessQuery, Answers, ListQuery, Write
 from datum_compute.admission.rules.template import interfaces
 from datum_compute.api.compute.instance import InstanceTemplate
 from datum_compute.api.compute.instance_type import BUILT_IN_SIZES, size_name
@@ -30,7 +30,7 @@ from datum_compute.api.conditions import FALSE
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE_TYPE, LOCATION_BINDING, NETWORK, SECRET
 from datum_compute.api.labels import RESTARTED_AT
-from datum_compute.api.meta.codec import DecodeError, JsonObject, typed
+from datum_compute.api.meta.codec import DecodeError, JsonObject, from_json
 from datum_compute.api.meta.fields import CITY_CODE_KEY
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.networking.network import DEFAULT_NETWORK
@@ -47,11 +47,11 @@ class Reached:
 
     field: str
     what: str
-    right: May
+    right: AccessQuery
     is_kept: bool = False
 
 
-def asks_for_access(write: Write) -> Iterable[May]:
+def asks_for_access(write: Write) -> Iterable[AccessQuery]:
     for reached in _to_ask_about(write):
         yield reached.right
 
@@ -87,7 +87,7 @@ def _before(write: Write) -> JsonObject | None:
 
 
 def _template(workload: JsonObject) -> InstanceTemplate:
-    return typed(workload["spec"]["template"], InstanceTemplate)
+    return from_json(workload["spec"]["template"], InstanceTemplate)
 
 
 def _what_runs(workload: JsonObject) -> InstanceTemplate:
@@ -102,7 +102,7 @@ def _reached(workload: JsonObject, namespace: str) -> Iterator[Reached]:
     yield from _networks(workload, namespace)
     for reference in references(_template(workload)):
         kind = _SOURCES[reference.kind]
-        right = May("get", kind.group, kind.plural, namespace, reference.name)
+        right = AccessQuery("get", kind.group, kind.plural, namespace, reference.name)
         what = f'{reference.kind} "{reference.name}"'
         yield Reached(f"spec.template.{reference.field}", what, right)
 
@@ -118,7 +118,7 @@ def _networks(workload: JsonObject, namespace: str) -> Iterator[Reached]:
 
 
 def _network(field: str, namespace: str, name: str) -> Reached:
-    right = May("use", NETWORK.group, NETWORK.plural, namespace, name)
+    right = AccessQuery("use", NETWORK.group, NETWORK.plural, namespace, name)
     return Reached(field, f'network "{name}"', right)
 
 
@@ -146,11 +146,11 @@ def _why_kept(reached: Reached) -> str:
 # is no mistake of the workload's, which may wait for it: the caller is warned.
 
 
-LOCATIONS = Listing(LOCATION_BINDING)
+LOCATIONS = ListQuery(LOCATION_BINDING)
 _NONE = "the project has no locations yet; an operator gives it some as LocationBindings"
 
 
-def asks_for_locations(write: Write) -> Iterable[Listing]:
+def asks_for_locations(write: Write) -> Iterable[ListQuery]:
     if _new_cities(write):
         yield LOCATIONS
 
@@ -161,7 +161,7 @@ def cities_are_known(write: Write, answers: Answers) -> Iterable[Finding]:
     closed = _closed_cities(answers) if named else {}
     for path, city in named:
         if city in closed:
-            yield Warned(f"{path}: {city} cannot be used now: {closed[city]}")
+            yield AdmissionWarning(f"{path}: {city} cannot be used now: {closed[city]}")
         if city not in known:
             why = f"the project has no such location; {hint(city, known)}" if known else _NONE
             yield Cause(path, "FieldValueNotSupported", f'Unsupported value: "{city}": {why}')
@@ -215,11 +215,11 @@ def _city_of(binding: JsonObject) -> str:
 # repaired whatever becomes of its type. Where there is no catalogue the built-in sizes count.
 
 
-TYPES = Listing(INSTANCE_TYPE, catalogue=True)
+TYPES = ListQuery(INSTANCE_TYPE, catalogue=True)
 _FIELD = "spec.template.spec.runtime.resources.instanceType"
 
 
-def asks_for_types(write: Write) -> Iterable[Listing]:
+def asks_for_types(write: Write) -> Iterable[ListQuery]:
     if write.changes_spec:
         yield TYPES
 
@@ -244,7 +244,7 @@ def size_is_offered(write: Write, answers: Answers) -> Iterable[Finding]:
     if phase == "Disabled" and not kept:
         yield Cause(_FIELD, "FieldValueForbidden", f'Forbidden: "{asked}": {text}')
     else:
-        yield Warned(f"{_FIELD}: {text}")
+        yield AdmissionWarning(f"{_FIELD}: {text}")
 
 
 def _asked(workload: JsonObject) -> str:
@@ -269,10 +269,10 @@ def _unknown(asked: str, types: Mapping[str, JsonObject]) -> str:
 # instances wait for it and say so.
 
 
-NETWORKS = Listing(NETWORK)
+NETWORKS = ListQuery(NETWORK)
 
 
-def asks_for_networks(write: Write) -> Iterable[Listing]:
+def asks_for_networks(write: Write) -> Iterable[ListQuery]:
     if _joined(write):
         yield NETWORKS
 

@@ -30,8 +30,8 @@ from datum_compute.api.meta.fields import (
     PortName,
     SecretText,
     ShortText,
+    doc,
     keyed,
-    says,
 )
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
@@ -56,65 +56,65 @@ _Times = Annotated[int, Meta(ge=1, le=100)]
 class HttpHeader(ApiStruct, frozen=True, kw_only=True):
     """A header of a request."""
 
-    name: Annotated[HeaderName, says("Name of the header.")]
+    name: Annotated[HeaderName, doc("Name of the header.")]
     value: Annotated[
-        Annotated[str, Meta(pattern="^[ -~]*$", max_length=1024)], says("Its value.")
+        Annotated[str, Meta(pattern="^[ -~]*$", max_length=1024)], doc("Its value.")
     ] = ""
 
 
 class HttpGet(ApiStruct, frozen=True, kw_only=True):
     """A request that must be answered with 200 to 399."""
 
-    path: Annotated[UrlPath, says("Path of the request.")] = "/"
-    port: Annotated[ProbePort, says("Port to ask, by number or by name.")]
-    http_headers: Annotated[list[HttpHeader], says("Headers of the request.")] = []
+    path: Annotated[UrlPath, doc("Path of the request.")] = "/"
+    port: Annotated[ProbePort, doc("Port to ask, by number or by name.")]
+    http_headers: Annotated[list[HttpHeader], doc("Headers of the request.")] = []
 
 
 class TcpSocket(ApiStruct, frozen=True, kw_only=True):
     """A connection that must be accepted."""
 
-    port: Annotated[ProbePort, says("Port to connect to, by number or by name.")]
+    port: Annotated[ProbePort, doc("Port to connect to, by number or by name.")]
 
 
 class ExecAction(ApiStruct, frozen=True, kw_only=True):
     """A command in the container that must end with 0."""
 
     command: Annotated[
-        list[str], Meta(min_length=1, max_length=100), says("The command and its arguments.")
+        list[str], Meta(min_length=1, max_length=100), doc("The command and its arguments.")
     ]
 
 
 class Probe(ApiStruct, frozen=True, kw_only=True):
     """A question that is asked again and again: exactly one of httpGet, tcpSocket and exec."""
 
-    http_get: Annotated[HttpGet | None, says("Ask over HTTP.")] = None
-    tcp_socket: Annotated[TcpSocket | None, says("Ask for a connection.")] = None
-    exec_: Annotated[ExecAction | None, says("Run a command.")] = field(name="exec", default=None)
+    http_get: Annotated[HttpGet | None, doc("Ask over HTTP.")] = None
+    tcp_socket: Annotated[TcpSocket | None, doc("Ask for a connection.")] = None
+    exec_: Annotated[ExecAction | None, doc("Run a command.")] = field(name="exec", default=None)
     initial_delay_seconds: Annotated[
-        Annotated[int, Meta(ge=0, le=3600)], says("Seconds from the start to the first question.")
+        Annotated[int, Meta(ge=0, le=3600)], doc("Seconds from the start to the first question.")
     ] = 0
-    period_seconds: Annotated[_Seconds, says("Seconds between questions.")] = 10
-    timeout_seconds: Annotated[_Seconds, says("Seconds until a question counts as failed.")] = 1
-    success_threshold: Annotated[_Times, says("Good answers in a row after bad ones.")] = 1
-    failure_threshold: Annotated[_Times, says("Bad answers in a row that count.")] = 3
+    period_seconds: Annotated[_Seconds, doc("Seconds between questions.")] = 10
+    timeout_seconds: Annotated[_Seconds, doc("Seconds until a question counts as failed.")] = 1
+    success_threshold: Annotated[_Times, doc("Good answers in a row after bad ones.")] = 1
+    failure_threshold: Annotated[_Times, doc("Bad answers in a row that count.")] = 3
 
 
 class SecurityContext(ApiStruct, frozen=True, kw_only=True):
     """As whom it runs and what it may write. Privileges can only be given up, never gained."""
 
-    run_as_user: Annotated[UserId | None, says("User to run as; else as the image says.")] = None
-    run_as_group: Annotated[UserId | None, says("Group to run as; needs runAsUser.")] = None
+    run_as_user: Annotated[UserId | None, doc("User to run as; else as the image says.")] = None
+    run_as_group: Annotated[UserId | None, doc("Group to run as; needs runAsUser.")] = None
     read_only_root_filesystem: Annotated[
-        bool, says("Nothing but /tmp, /run and /dev/shm can be written.")
+        bool, doc("Nothing but /tmp, /run and /dev/shm can be written.")
     ] = False
 
 
 class ImageRecord(ApiStruct, frozen=True, kw_only=True):
     """What a container really runs."""
 
-    name: Annotated[ShortText, says("Name of the container.")]
-    image: Annotated[str, says("The image as it was asked for.")]
-    digest: Annotated[ShortText, says("Digest that the registry gave, or the id of a local one.")]
+    name: Annotated[ShortText, doc("Name of the container.")]
+    image: Annotated[str, doc("The image as it was asked for.")]
+    digest: Annotated[ShortText, doc("Digest that the registry gave, or the id of a local one.")]
 
 
 # --- instance
@@ -126,86 +126,86 @@ ImageReference = Annotated[str, Meta(pattern=IMAGE, max_length=1024)]
 
 GraceSeconds = Annotated[
     Annotated[int, Meta(ge=0, le=3600)],
-    says("Seconds between asking the containers to end and ending them."),
+    doc("Seconds between asking the containers to end and ending them."),
 ]
 
 
 class EnvVar(ApiStruct, frozen=True, kw_only=True):
     """An environment variable."""
 
-    name: Annotated[str, Meta(min_length=1), says("Name of the variable.")]
-    value: Annotated[SecretText, says("Its value, taken as it is.")] = ""
+    name: Annotated[str, Meta(min_length=1), doc("Name of the variable.")]
+    value: Annotated[SecretText, doc("Its value, taken as it is.")] = ""
     value_from: Annotated[
-        EnvVarSource | None, says("Where its value comes from, instead of value.")
+        EnvVarSource | None, doc("Where its value comes from, instead of value.")
     ] = None
 
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
     """A port that the container listens on."""
 
-    name: Annotated[PortName, says("Name of the port, unique over all containers.")]
-    port: Annotated[Port, says("Number of the port.")]
-    protocol: Annotated[Literal["TCP", "UDP"], says("Protocol spoken on it.")] = "TCP"
+    name: Annotated[PortName, doc("Name of the port, unique over all containers.")]
+    port: Annotated[Port, doc("Number of the port.")]
+    protocol: Annotated[Literal["TCP", "UDP"], doc("Protocol spoken on it.")] = "TCP"
 
 
 class ResourceAmounts(ApiStruct, frozen=True, kw_only=True):
     """Processors and memory."""
 
-    cpu: Annotated[Cpu | None, says("Processors, such as 2 or 500m.")] = None
-    memory: Annotated[Memory | None, says("Memory, such as 2Gi or 512Mi.")] = None
+    cpu: Annotated[Cpu | None, doc("Processors, such as 2 or 500m.")] = None
+    memory: Annotated[Memory | None, doc("Memory, such as 2Gi or 512Mi.")] = None
 
 
 class ContainerResources(ApiStruct, frozen=True, kw_only=True):
     """What a container may use."""
 
-    limits: Annotated[ResourceAmounts, says("What it may use at most.")] = ResourceAmounts()
-    requests: Annotated[ResourceAmounts, says("What it needs at least.")] = ResourceAmounts()
+    limits: Annotated[ResourceAmounts, doc("What it may use at most.")] = ResourceAmounts()
+    requests: Annotated[ResourceAmounts, doc("What it needs at least.")] = ResourceAmounts()
 
 
 class Container(ApiStruct, frozen=True, kw_only=True):
     """command replaces ENTRYPOINT, args replace CMD; without both the image decides."""
 
-    name: Annotated[DnsLabel, says("Name of the container, unique in the instance.")]
-    image: Annotated[ImageReference, says("Image to run, with tag or digest.")]
+    name: Annotated[DnsLabel, doc("Name of the container, unique in the instance.")]
+    image: Annotated[ImageReference, doc("Image to run, with tag or digest.")]
     command: Annotated[
         list[str],
         Meta(max_length=1000),
-        says("What to run instead of the image's own entry point."),
+        doc("What to run instead of the image's own entry point."),
     ] = []
     args: Annotated[
-        list[str], Meta(max_length=1000), says("Arguments instead of the image's own.")
+        list[str], Meta(max_length=1000), doc("Arguments instead of the image's own.")
     ] = []
     env: Annotated[
-        list[EnvVar], MAP_BY_NAME, Meta(max_length=1000), says("Environment variables.")
+        list[EnvVar], MAP_BY_NAME, Meta(max_length=1000), doc("Environment variables.")
     ] = []
     env_from: Annotated[
         list[EnvFromSource],
         Meta(max_length=100),
-        says("Sources of more variables; a later one wins over an earlier, and env over all."),
+        doc("Sources of more variables; a later one wins over an earlier, and env over all."),
     ] = []
     volume_attachments: VolumeAttachments = []
     ports: Annotated[
-        list[ContainerPort], MAP_BY_NAME, Meta(max_length=100), says("Ports it listens on.")
+        list[ContainerPort], MAP_BY_NAME, Meta(max_length=100), doc("Ports it listens on.")
     ] = []
     resources: ContainerResources = ContainerResources()
     image_pull_policy: Annotated[
         PullPolicy,
-        says("When to ask the registry; empty: always for the tag latest, else if not present."),
+        doc("When to ask the registry; empty: always for the tag latest, else if not present."),
     ] = ""
     readiness_probe: Annotated[
         Probe | None,
-        says(
+        doc(
             "The instance is available only while this succeeds; without it, only while its TCP "
             "ports accept connections."
         ),
     ] = None
     liveness_probe: Annotated[
-        Probe | None, says("The instance is started again when this is not answered well.")
+        Probe | None, doc("The instance is started again when this is not answered well.")
     ] = None
     security_context: SecurityContext = SecurityContext()
     init: Annotated[
         bool,
-        says(
+        doc(
             "Run the program under an init process that forwards signals and reaps children, where "
             "the driver has one. Set to false for an image that brings its own."
         ),
@@ -219,13 +219,13 @@ class Sandbox(ApiStruct, frozen=True, kw_only=True):
         list[Container],
         MAP_BY_NAME,
         Meta(min_length=1, max_length=32),
-        says("What runs in the instance."),
+        doc("What runs in the instance."),
     ]
     image_pull_secrets: Annotated[
         list[PullSecret],
         MAP_BY_NAME,
         Meta(max_length=32),
-        says("Secrets by which registries let the images be read."),
+        doc("Secrets by which registries let the images be read."),
     ] = []
     termination_grace_period_seconds: GraceSeconds = GRACE_S
 
@@ -234,11 +234,11 @@ class RuntimeResources(ApiStruct, frozen=True, kw_only=True):
     """How large the instance is."""
 
     instance_type: Annotated[
-        ShortText, Meta(min_length=1), says("Name of the size of the instance.")
+        ShortText, Meta(min_length=1), doc("Name of the size of the instance.")
     ] = "datumcloud/d1-standard-2"
     requests: Annotated[
         ResourceAmounts,
-        says("How large the instance is, instead of what its size says; both amounts or none."),
+        doc("How large the instance is, instead of what its size says; both amounts or none."),
     ] = ResourceAmounts()
 
 
@@ -252,8 +252,8 @@ class Runtime(ApiStruct, frozen=True, kw_only=True):
 class NetworkInterface(ApiStruct, frozen=True, kw_only=True):
     """An interface of the instance and the network that it is in."""
 
-    name: Annotated[InterfaceName, says("Name of the interface inside the instance.")] = "eth0"
-    network: Annotated[NamespacedReference, says("The network.")]
+    name: Annotated[InterfaceName, doc("Name of the interface inside the instance.")] = "eth0"
+    network: Annotated[NamespacedReference, doc("The network.")]
 
 
 class TemplateSpec(ApiStruct, frozen=True, kw_only=True):
@@ -264,25 +264,25 @@ class TemplateSpec(ApiStruct, frozen=True, kw_only=True):
         list[NetworkInterface],
         MAP_BY_NAME,
         Meta(max_length=1),
-        says("Its interface; without one it is in the network called default."),
+        doc("Its interface; without one it is in the network called default."),
     ] = []
     volumes: Annotated[
         list[Volume],
         MAP_BY_NAME,
         Meta(max_length=100),
-        says("Files from ConfigMaps and Secrets; containers attach them."),
+        doc("Files from ConfigMaps and Secrets; containers attach them."),
     ] = []
     scale_to_zero: Annotated[
         ScaleToZero | None,
-        says("Instances without connections sleep, and the next one wakes them; else never."),
+        doc("Instances without connections sleep, and the next one wakes them; else never."),
     ] = None
 
 
 class TemplateMeta(ApiStruct, frozen=True, kw_only=True):
     """Labels and annotations of the instances; a change of them is a rollout too."""
 
-    labels: Annotated[dict[str, str], says("Labels given to every instance.")] = {}
-    annotations: Annotated[dict[str, str], says("Annotations given to every instance.")] = {}
+    labels: Annotated[dict[str, str], doc("Labels given to every instance.")] = {}
+    annotations: Annotated[dict[str, str], doc("Annotations given to every instance.")] = {}
 
 
 class InstanceTemplate(ApiStruct, frozen=True, kw_only=True):
@@ -295,17 +295,17 @@ class InstanceTemplate(ApiStruct, frozen=True, kw_only=True):
 class SchedulingGate(ApiStruct, frozen=True, kw_only=True):
     """Something that must happen first."""
 
-    name: Annotated[str, says("What is waited for.")]
+    name: Annotated[str, doc("What is waited for.")]
 
 
 class InstanceControl(ApiStruct, frozen=True, kw_only=True):
     """What the deployment controller keeps on the instance."""
 
-    template_hash: Annotated[str, says("Identity of the template it was made from.")] = ""
+    template_hash: Annotated[str, doc("Identity of the template it was made from.")] = ""
     scheduling_gates: Annotated[
         list[SchedulingGate],
         MAP_BY_NAME,
-        says("What it waits for; no machine is asked for while any is left."),
+        doc("What it waits for; no machine is asked for while any is left."),
     ] = []
 
 
@@ -314,17 +314,17 @@ class InstanceSpec(TemplateSpec, frozen=True, kw_only=True):
 
     controller: InstanceControl = InstanceControl()
     location: Annotated[
-        NamespacedReference | None, says("The project's location that it runs in, once known.")
+        NamespacedReference | None, doc("The project's location that it runs in, once known.")
     ] = None
 
 
 class NetworkAssignments(ApiStruct, frozen=True, kw_only=True):
     """Addresses that were given to the interface."""
 
-    network_ip: Annotated[str, says("Address that it is reached at, from inside.")] = field(
+    network_ip: Annotated[str, doc("Address that it is reached at, from inside.")] = field(
         name="networkIP", default=""
     )
-    external_ip: Annotated[str, says("Address for the outside, if it has one.")] = field(
+    external_ip: Annotated[str, doc("Address for the outside, if it has one.")] = field(
         name="externalIP", default=""
     )
 
@@ -332,28 +332,28 @@ class NetworkAssignments(ApiStruct, frozen=True, kw_only=True):
 class InterfaceAddress(ApiStruct, frozen=True, kw_only=True):
     """An address of the interface, and what a machine must know to use it."""
 
-    family: Annotated[IpFamily, says("Address family.")]
-    address: Annotated[str, says("The address, without a prefix length.")]
-    prefix_length: Annotated[int, says("Length of the prefix that it is from.")]
-    gateway: Annotated[str, says("The way out of the prefix.")]
+    family: Annotated[IpFamily, doc("Address family.")]
+    address: Annotated[str, doc("The address, without a prefix length.")]
+    prefix_length: Annotated[int, doc("Length of the prefix that it is from.")]
+    gateway: Annotated[str, doc("The way out of the prefix.")]
 
 
 class NetworkInterfaceStatus(ApiStruct, frozen=True, kw_only=True):
     """One network interface."""
 
-    name: Annotated[str, says("Name of the interface.")] = "eth0"
+    name: Annotated[str, doc("Name of the interface.")] = "eth0"
     assignments: NetworkAssignments = NetworkAssignments()
     addresses: Annotated[
-        list[InterfaceAddress], keyed("family"), says("Its addresses, primary first.")
+        list[InterfaceAddress], keyed("family"), doc("Its addresses, primary first.")
     ] = []
-    mtu: Annotated[int, says("Largest packet that it carries, in bytes.")] = 0
+    mtu: Annotated[int, doc("Largest packet that it carries, in bytes.")] = 0
 
 
 class InstanceControlStatus(ApiStruct, frozen=True, kw_only=True):
     """What the machine reports back to the deployment controller."""
 
     observed_template_hash: Annotated[
-        str, says("Identity of the template that the machine was set up from.")
+        str, doc("Identity of the template that the machine was set up from.")
     ] = ""
 
 
@@ -376,23 +376,23 @@ QUOTA_UNDECIDED = Condition(
 
 
 Images = Annotated[
-    list[ImageRecord], MAP_BY_NAME, says("What each container really runs, once it is known.")
+    list[ImageRecord], MAP_BY_NAME, doc("What each container really runs, once it is known.")
 ]
 
 
 class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     network_interfaces: Annotated[
-        list[NetworkInterfaceStatus], says("Network interfaces, in the order of the machine.")
+        list[NetworkInterfaceStatus], doc("Network interfaces, in the order of the machine.")
     ] = []
     controller: InstanceControlStatus = InstanceControlStatus()
     referenced_data: PinnedSources = []
     images: Images = []
     resources: Annotated[
         ResourceAmounts,
-        says("The most that its machine may use, which is what its quota was claimed for."),
+        doc("The most that its machine may use, which is what its quota was claimed for."),
     ] = ResourceAmounts()
-    last_wake: Annotated[Wake | None, says("The last time that it was woken, if ever.")] = None
+    last_wake: Annotated[Wake | None, doc("The last time that it was woken, if ever.")] = None
 
 
 class Instance(ApiObject, frozen=True, kw_only=True):

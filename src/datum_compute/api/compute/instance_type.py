@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import Cpu, Memory, ShortText, Text, Time, immutable, says
+from datum_compute.api.meta.fields import Cpu, Memory, ShortText, Text, Time, doc, immutable
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
 # What every plane offers from its first moment: processors and memory by name.
@@ -35,8 +35,8 @@ def size_name(instance_type: str) -> str:
 class InstanceTypeResources(ApiStruct, frozen=True, kw_only=True):
     """What an instance of this type gets."""
 
-    cpu: Annotated[Cpu, says("Processors, such as 2 or 500m.")]
-    memory: Annotated[Memory, says("Memory, such as 2Gi or 512Mi.")]
+    cpu: Annotated[Cpu, doc("Processors, such as 2 or 500m.")]
+    memory: Annotated[Memory, doc("Memory, such as 2Gi or 512Mi.")]
 
 
 class InstanceTypeLifecycle(ApiStruct, frozen=True, kw_only=True):
@@ -44,24 +44,24 @@ class InstanceTypeLifecycle(ApiStruct, frozen=True, kw_only=True):
 
     phase: Annotated[
         Literal["Active", "Deprecated", "Disabled"],
-        says("Active is offered, Deprecated warns, Disabled is refused; only ever forward."),
+        doc("Active is offered, Deprecated warns, Disabled is refused; only ever forward."),
     ] = "Active"
     replacement_instance_type: Annotated[
-        ShortText, says("The type to use instead; needed once this one is not Active.")
+        ShortText, doc("The type to use instead; needed once this one is not Active.")
     ] = ""
 
 
 class InstanceTypeSpec(ApiStruct, frozen=True, kw_only=True):
-    display_name: Annotated[ShortText, says("Name for people.")] = ""
-    description: Annotated[Text, says("What the type is good for.")] = ""
+    display_name: Annotated[ShortText, doc("Name for people.")] = ""
+    description: Annotated[Text, doc("What the type is good for.")] = ""
     resources: Annotated[InstanceTypeResources, immutable("create another instance type instead")]
     lifecycle: InstanceTypeLifecycle = InstanceTypeLifecycle()
 
 
 class InstanceTypeStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    deprecated_at: Annotated[Time | None, says("Since when it is deprecated (RFC 3339).")] = None
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    deprecated_at: Annotated[Time | None, doc("Since when it is deprecated (RFC 3339).")] = None
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class InstanceType(ApiObject, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import DURATION, Text, Time, says
+from datum_compute.api.meta.fields import DURATION, Text, Time, doc
 
 SleepMode = Literal["pause", "stop"]
 Duration = Annotated[str, Meta(pattern=DURATION, max_length=10)]
@@ -29,14 +29,14 @@ class ScaleToZero(ApiStruct, frozen=True, kw_only=True):
 
     idle_after: Annotated[
         Duration,
-        says(
+        doc(
             "How long an instance is without any connection before it sleeps, such as 500ms, 30s, "
             "5m or 1h; from 100ms to 24h."
         ),
     ] = "30s"
     mode: Annotated[
         SleepMode,
-        says(
+        doc(
             "pause: its processes are frozen, keep their memory and go on within milliseconds. "
             "stop: its processes end as when it is removed, and are started again."
         ),
@@ -46,19 +46,19 @@ class ScaleToZero(ApiStruct, frozen=True, kw_only=True):
 class Wake(ApiStruct, frozen=True, kw_only=True):
     """One wake of a sleeping instance, and where its time went."""
 
-    at: Annotated[Time, says("When the connection came that asked for it (RFC 3339).")]
-    mode: Annotated[SleepMode, says("How it had slept.")] = "pause"
+    at: Annotated[Time, doc("When the connection came that asked for it (RFC 3339).")]
+    mode: Annotated[SleepMode, doc("How it had slept.")] = "pause"
     queue_milliseconds: Annotated[
-        Milliseconds, says("Until the engine was asked: it may still have been falling asleep.")
+        Milliseconds, doc("Until the engine was asked: it may still have been falling asleep.")
     ] = 0
-    engine_milliseconds: Annotated[Milliseconds, says("What the engine took.")] = 0
+    engine_milliseconds: Annotated[Milliseconds, doc("What the engine took.")] = 0
     ready_milliseconds: Annotated[
-        Milliseconds, says("From there until it was ready and had accepted the connection.")
+        Milliseconds, doc("From there until it was ready and had accepted the connection.")
     ] = 0
     first_byte_milliseconds: Annotated[
-        Milliseconds, says("From there until the first byte of its answer.")
+        Milliseconds, doc("From there until the first byte of its answer.")
     ] = 0
-    failure: Annotated[Text, says("Why it did not come to serve in time; empty if it did.")] = ""
+    failure: Annotated[Text, doc("Why it did not come to serve in time; empty if it did.")] = ""
 
 
 def seconds_of(duration: str) -> float:

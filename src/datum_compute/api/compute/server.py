@@ -17,56 +17,56 @@ from datum_compute.api.compute.instance import (
 )
 from datum_compute.api.compute.scale_to_zero import ScaleToZero, Wake
 from datum_compute.api.meta.codec import ApiStruct, canonical_hash
-from datum_compute.api.meta.fields import MAP_BY_NAME, says
+from datum_compute.api.meta.fields import MAP_BY_NAME, doc
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
 Phase = Literal["Pending", "Running", "Sleeping", "Stopped", "Failed", "Unknown"]
 
 
 class ServerSpec(ApiStruct, frozen=True, kw_only=True):
-    instance_type: Annotated[str, says("Name of the size of the machine.")]
-    template_hash: Annotated[str, says("Identity of the template it is set up from.")]
+    instance_type: Annotated[str, doc("Name of the size of the machine.")]
+    template_hash: Annotated[str, doc("Identity of the template it is set up from.")]
     resources: Annotated[
         ResourceAmounts,
-        says("The most that the machine may use: what quota was claimed for; empty if unknown."),
+        doc("The most that the machine may use: what quota was claimed for; empty if unknown."),
     ] = ResourceAmounts()
     containers: Annotated[
-        list[Container], MAP_BY_NAME, Meta(min_length=1), says("What runs on the machine.")
+        list[Container], MAP_BY_NAME, Meta(min_length=1), doc("What runs on the machine.")
     ]
     image_pull_secrets: Annotated[
-        list[PullSecret], MAP_BY_NAME, says("Secrets by which registries let the images be read.")
+        list[PullSecret], MAP_BY_NAME, doc("Secrets by which registries let the images be read.")
     ] = []
     termination_grace_period_seconds: GraceSeconds = GRACE_S
-    volumes: Annotated[list[Volume], MAP_BY_NAME, says("Files that the containers attach.")] = []
+    volumes: Annotated[list[Volume], MAP_BY_NAME, doc("Files that the containers attach.")] = []
     interfaces: Annotated[
-        list[NetworkInterfaceStatus], MAP_BY_NAME, says("Its interfaces with their addresses.")
+        list[NetworkInterfaceStatus], MAP_BY_NAME, doc("Its interfaces with their addresses.")
     ] = []
     scale_to_zero: Annotated[
-        ScaleToZero | None, says("When the machine sleeps, and how; else it never does.")
+        ScaleToZero | None, doc("When the machine sleeps, and how; else it never does.")
     ] = None
     tags: Annotated[
-        dict[str, str], says("Marks by which the machine is found again, such as its instance.")
+        dict[str, str], doc("Marks by which the machine is found again, such as its instance.")
     ] = {}
 
 
 class ServerStatus(ApiStruct, frozen=True, kw_only=True):
     phase: Annotated[
         Phase,
-        says("What the machine is doing; Unknown if the driver could not observe it for 30 s."),
+        doc("What the machine is doing; Unknown if the driver could not observe it for 30 s."),
     ] = "Pending"
-    reason: Annotated[str, says("Why it is in this phase, one word for programs.")] = ""
-    message: Annotated[str, says("Why it is in this phase, for people.")] = ""
-    restarts: Annotated[int, says("How often it was started again.")] = 0
-    exit_code: Annotated[int | None, says("Exit code of its last end.")] = None
-    started_at: Annotated[str | None, says("Since when it runs (RFC 3339).")] = None
-    addresses: Annotated[list[str], says("Addresses of the machine.")] = []
-    last_lines: Annotated[list[str], says("The last lines of its output, if it ended badly.")] = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    reason: Annotated[str, doc("Why it is in this phase, one word for programs.")] = ""
+    message: Annotated[str, doc("Why it is in this phase, for people.")] = ""
+    restarts: Annotated[int, doc("How often it was started again.")] = 0
+    exit_code: Annotated[int | None, doc("Exit code of its last end.")] = None
+    started_at: Annotated[str | None, doc("Since when it runs (RFC 3339).")] = None
+    addresses: Annotated[list[str], doc("Addresses of the machine.")] = []
+    last_lines: Annotated[list[str], doc("The last lines of its output, if it ended badly.")] = []
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
     referenced_data: PinnedSources = []
     images: Images = []
-    last_wake: Annotated[Wake | None, says("The last time that it was woken, if ever.")] = None
+    last_wake: Annotated[Wake | None, doc("The last time that it was woken, if ever.")] = None
     spec_fingerprint: Annotated[
-        str, says("Fingerprint of the spec that the machine was started from; empty if unknown.")
+        str, doc("Fingerprint of the spec that the machine was started from; empty if unknown.")
     ] = ""
 
 

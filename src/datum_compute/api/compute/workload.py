@@ -15,8 +15,8 @@ from datum_compute.api.meta.fields import (
     SET,
     DnsLabel,
     ShortText,
+    doc,
     keyed,
-    says,
 )
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
@@ -35,24 +35,24 @@ MaxUnavailable = (
 class ScaleSettings(ApiStruct, frozen=True, kw_only=True):
     """How many instances run, and in which order they come and go."""
 
-    min_replicas: Annotated[int, Meta(ge=1, le=1000), says("Instances in each city.")]
+    min_replicas: Annotated[int, Meta(ge=1, le=1000), doc("Instances in each city.")]
     instance_management_policy: Annotated[
         Literal["OrderedReady", "Parallel"],
-        says(
+        doc(
             "OrderedReady: one at a time, each when all before it are ready. Parallel: all at "
             "once; a rollout still keeps to maxUnavailable."
         ),
     ] = "OrderedReady"
     max_unavailable: Annotated[
         MaxUnavailable,
-        says(
+        doc(
             "How many instances of a city a rollout may have out of service at a time, as a number "
             "or as a percentage (rounded down, at least one)."
         ),
     ] = 1
     min_ready_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=86_400)] | None,
-        says(
+        doc(
             "How many seconds an instance must be ready before it counts as available; a rollout "
             "replaces the next instance only then. If omitted: 0 where a readinessProbe or a "
             "TCP port is checked or the instances are simulated, otherwise 5."
@@ -61,36 +61,36 @@ class ScaleSettings(ApiStruct, frozen=True, kw_only=True):
     progress_deadline_seconds: Annotated[
         int,
         Meta(ge=1, le=86_400),
-        says("A rollout without progress for so long is reported as ProgressDeadlineExceeded."),
+        doc("A rollout without progress for so long is reported as ProgressDeadlineExceeded."),
     ] = 600
 
 
 class CityFloor(ApiStruct, frozen=True, kw_only=True):
     """How little is too little in one city."""
 
-    city_code: Annotated[CityCode, says("One of the cityCodes of the placement.")]
+    city_code: Annotated[CityCode, doc("One of the cityCodes of the placement.")]
     ready_replicas: Annotated[
         int,
         Meta(ge=1, le=1000),
-        says("With fewer ready instances than that, for a while, the city has failed."),
+        doc("With fewer ready instances than that, for a while, the city has failed."),
     ]
 
 
 class Placement(ApiStruct, frozen=True, kw_only=True):
     """Cities that are scaled alike."""
 
-    name: Annotated[DnsLabel, says("Name of the placement, unique in the workload.")]
+    name: Annotated[DnsLabel, doc("Name of the placement, unique in the workload.")]
     city_codes: Annotated[
         list[CityCode],
         Meta(min_length=1, max_length=100),
         SET,
-        says("Codes of the cities to run in, such as DFW; stored in upper case."),
+        doc("Codes of the cities to run in, such as DFW; stored in upper case."),
     ]
     scale_settings: ScaleSettings
     fallback_city_codes: Annotated[
         list[CityCode],
         Meta(max_length=100),
-        says(
+        doc(
             "Cities that take the share of one that has failed, the first that is free. None: "
             "nothing ever moves by itself."
         ),
@@ -99,20 +99,20 @@ class Placement(ApiStruct, frozen=True, kw_only=True):
         list[CityFloor],
         Meta(max_length=100),
         keyed("cityCode"),
-        says("When a city has failed; one that is not named when none of its instances is ready."),
+        doc("When a city has failed; one that is not named when none of its instances is ready."),
     ] = []
     fallback_after_seconds: Annotated[
         int,
         Meta(ge=30, le=86_400),
-        says("For how long a city must have been below its floor."),
+        doc("For how long a city must have been below its floor."),
     ] = 120
 
 
 class CityRestart(ApiStruct, frozen=True, kw_only=True):
     """A restart of the instances in one city."""
 
-    city_code: Annotated[CityCode, says("Code of the city.")]
-    at: Annotated[ShortText, says("When it was asked for; a new value replaces every instance.")]
+    city_code: Annotated[CityCode, doc("Code of the city.")]
+    at: Annotated[ShortText, doc("When it was asked for; a new value replaces every instance.")]
 
 
 class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
@@ -121,46 +121,46 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
         list[Placement],
         MAP_BY_NAME,
         Meta(min_length=1, max_length=32),
-        says("Where it runs."),
+        doc("Where it runs."),
     ]
     paused: Annotated[
         bool,
-        says("Hold a rollout where it is: nothing that runs is replaced. Scaling goes on."),
+        doc("Hold a rollout where it is: nothing that runs is replaced. Scaling goes on."),
     ] = False
     restarts: Annotated[
         list[CityRestart],
         keyed("cityCode"),
         Meta(max_length=100),
-        says("Restarts of single cities, the last one of each."),
+        doc("Restarts of single cities, the last one of each."),
     ] = []
 
 
 class BlockedReplicas(ApiStruct, frozen=True, kw_only=True):
     """Instances that are wanted and not ready, for one reason."""
 
-    reason: Annotated[str, says("The reason of their Ready condition.")]
-    replicas: Annotated[int, says("How many there are.")]
-    message: Annotated[str, says("What the first of them says about it.")] = ""
+    reason: Annotated[str, doc("The reason of their Ready condition.")]
+    replicas: Annotated[int, doc("How many there are.")]
+    message: Annotated[str, doc("What the first of them says about it.")] = ""
 
 
 class ReplicaCounts(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """Said in full, because none is not the same as not known."""
 
-    replicas: Annotated[int, says("Instances that exist.")] = 0
+    replicas: Annotated[int, doc("Instances that exist.")] = 0
     current_replicas: Annotated[
-        int, says("Instances of the current template whose machine is set up.")
+        int, doc("Instances of the current template whose machine is set up.")
     ] = 0
-    updated_replicas: Annotated[int, says("Instances of the current template, ready or not.")] = 0
-    desired_replicas: Annotated[int, says("Instances that there should be.")] = 0
-    ready_replicas: Annotated[int, says("Instances that are ready.")] = 0
+    updated_replicas: Annotated[int, doc("Instances of the current template, ready or not.")] = 0
+    desired_replicas: Annotated[int, doc("Instances that there should be.")] = 0
+    ready_replicas: Annotated[int, doc("Instances that are ready.")] = 0
     available_replicas: Annotated[
         int | None,
-        says("Instances that have been ready for minReadySeconds."),
+        doc("Instances that have been ready for minReadySeconds."),
     ] = None
     blocked: Annotated[
         list[BlockedReplicas],
         keyed("reason"),
-        says("Instances that are wanted and not ready, counted by reason."),
+        doc("Instances that are wanted and not ready, counted by reason."),
     ] = []
 
     @property
@@ -177,36 +177,36 @@ FallbackPhase = Literal["Engaging", "Engaged", "Returning", "Exhausted"]
 class PlacementFallback(ApiStruct, frozen=True, kw_only=True):
     """A city whose share runs, or is to run, in another."""
 
-    city_code: Annotated[str, says("The city, as the placement names it.")]
-    fallback_city_code: Annotated[str, says("The city that takes its share.")] = ""
+    city_code: Annotated[str, doc("The city, as the placement names it.")]
+    fallback_city_code: Annotated[str, doc("The city that takes its share.")] = ""
     phase: Annotated[
         FallbackPhase,
-        says(
+        doc(
             "Engaging: the other is coming up, nothing is removed yet. Engaged: it has taken over. "
             "Returning: on the way back. Exhausted: no fallback city is free."
         ),
     ]
-    since: Annotated[str, says("Since when the other city has been at it (RFC 3339).")] = ""
+    since: Annotated[str, doc("Since when the other city has been at it (RFC 3339).")] = ""
 
 
 class PlacementStatus(ReplicaCounts, frozen=True, kw_only=True):
     """One placement, over all its cities."""
 
-    name: Annotated[str, says("Name of the placement.")]
+    name: Annotated[str, doc("Name of the placement.")]
     conditions: Conditions = []
     fallbacks: Annotated[
         list[PlacementFallback],
         keyed("cityCode"),
-        says("Cities whose share runs, or is to run, elsewhere."),
+        doc("Cities whose share runs, or is to run, elsewhere."),
     ] = []
 
 
 class WorkloadStatus(ReplicaCounts, frozen=True, kw_only=True):
     conditions: Conditions = []
-    deployments: Annotated[int, says("Deployments, one for each placement and city.")] = 0
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    deployments: Annotated[int, doc("Deployments, one for each placement and city.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
     placements: Annotated[
-        list[PlacementStatus], MAP_BY_NAME, says("The same, placement by placement.")
+        list[PlacementStatus], MAP_BY_NAME, doc("The same, placement by placement.")
     ] = []
 
 

@@ -16,7 +16,7 @@ from datum_compute.api.compute.deployment import WorkloadRef
 from datum_compute.api.compute.instance import InstanceTemplate
 from datum_compute.api.compute.workload import Placement
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import MAP_BY_NAME, ShortText, Text, immutable, keyed, says
+from datum_compute.api.meta.fields import MAP_BY_NAME, ShortText, Text, doc, immutable, keyed
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
 Revision = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -25,30 +25,30 @@ Revision = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 class PinnedImage(ApiStruct, frozen=True, kw_only=True):
     """What an image name stood for at the time."""
 
-    container: Annotated[ShortText, says("Name of the container.")]
-    digest: Annotated[ShortText, says("Digest of its image.")]
+    container: Annotated[ShortText, doc("Name of the container.")]
+    digest: Annotated[ShortText, doc("Digest of its image.")]
 
 
 class WorkloadRevisionSpec(ApiStruct, frozen=True, kw_only=True):
     workload_ref: WorkloadRef
-    revision: Annotated[Revision, says("Number of the release, counted for each workload.")]
-    template_hash: Annotated[ShortText, says("Identity of the template.")]
+    revision: Annotated[Revision, doc("Number of the release, counted for each workload.")]
+    template_hash: Annotated[ShortText, doc("Identity of the template.")]
     template: InstanceTemplate
     placements: Annotated[
-        list[Placement], MAP_BY_NAME, Meta(min_length=1), says("Where it was to run.")
+        list[Placement], MAP_BY_NAME, Meta(min_length=1), doc("Where it was to run.")
     ]
     changes: Annotated[
-        list[Text], Meta(max_length=100), says("What is new in this release, for people.")
+        list[Text], Meta(max_length=100), doc("What is new in this release, for people.")
     ] = []
-    actor: Annotated[ShortText, says("Who asked for it.")] = ""
+    actor: Annotated[ShortText, doc("Who asked for it.")] = ""
     restores: Annotated[
-        Revision | None, says("The revision whose template was gone back to, if it is an undo.")
+        Revision | None, doc("The revision whose template was gone back to, if it is an undo.")
     ] = None
     images: Annotated[
-        list[PinnedImage], keyed("container"), says("Digests of the images, where known.")
+        list[PinnedImage], keyed("container"), doc("Digests of the images, where known.")
     ] = []
     referenced_data: Annotated[
-        list[PinnedData], keyed("kind", "name"), says("Versions of the data, where known.")
+        list[PinnedData], keyed("kind", "name"), doc("Versions of the data, where known.")
     ] = []
 
 
@@ -59,7 +59,7 @@ class WorkloadRevision(ApiObject, frozen=True, kw_only=True):
 
     spec: Annotated[
         WorkloadRevisionSpec,
-        says("What was asked for."),
+        doc("What was asked for."),
         immutable("a release is a record; change the workload to make another"),
     ]
 

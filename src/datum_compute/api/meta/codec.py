@@ -67,7 +67,7 @@ def _decoder(model: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(model)
 
 
-def typed(value: Mapping[str, Any], model: type[T]) -> T:
+def from_json(value: Mapping[str, Any], model: type[T]) -> T:
     """Typed object of a plain JSON object."""
     try:
         return msgspec.convert(value, type=model)
@@ -75,7 +75,7 @@ def typed(value: Mapping[str, Any], model: type[T]) -> T:
         raise DecodeError(str(error)) from error
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Plain JSON value of a typed object, camel case, defaults left out."""
     return msgspec.to_builtins(value)
 
@@ -99,7 +99,7 @@ def canonical(value: Any) -> Any:
         return [item if type(item) in _SCALARS else canonical(item) for item in value]
     if isinstance(value, msgspec.Struct):
         found = {}
-        for name, said_as, default in _said(type(value)):
+        for name, said_as, default in encoded_fields(type(value)):
             item = getattr(value, name)
             if item != default:
                 found[said_as] = item if type(item) in _SCALARS else canonical(item)
@@ -112,7 +112,7 @@ def canonical_diff_inputs(one: msgspec.Struct, other: msgspec.Struct) -> list[Js
     a patch from the one to the other is made of. Of a list in the first, which a patch replaces as
     a whole, is only said that it is another one: null."""
     parts: list[JsonObject] = [{}, {}]
-    for name, said_as, default in _said(type(one)):
+    for name, said_as, default in encoded_fields(type(one)):
         items = getattr(one, name), getattr(other, name)
         if items[0] == items[1]:
             continue
@@ -144,7 +144,7 @@ def _bare(annotation: Any) -> Any:
 
 
 @cache
-def _said(model: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
+def encoded_fields(model: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
     """Of each field: its name, how it is called in JSON, and the value that need not be said."""
     omits = model.__struct_config__.omit_defaults
     return tuple(

@@ -1,6 +1,6 @@
 """Field types that several kinds share, and the words that say how a field behaves.
 
-``says`` describes a field (``kubectl explain`` shows it), ``keyed`` and ``SET`` say how a list is
+``doc`` describes a field (``kubectl explain`` shows it), ``keyed`` and ``SET`` say how a list is
 merged, ``immutable`` that a field keeps its first value. Rules kept here: a pattern never comes
 without a longest length (a check must end soon, whatever is sent), uses only what RE2 knows, and
 only fields that are required and lie outside lists are immutable.
@@ -92,7 +92,7 @@ IMMUTABLE_RULE = "self == oldSelf"
 INT64_MAX = 2**63 - 1
 
 
-def says(text: str) -> Meta:
+def doc(text: str) -> Meta:
     """What the field is, in one sentence."""
     return Meta(description=text)
 
@@ -153,7 +153,7 @@ CITY_CODE_KEY = "topology.datum.net/city-code"
 LocationClass = Literal["datum-managed", "self-managed", "provider-dedicated"]
 Topology = Annotated[
     dict[str, Annotated[str, Meta(max_length=63)]],
-    says(f"Where it is, by key: {CITY_CODE_KEY}, topology.datum.net/region, ..."),
+    doc(f"Where it is, by key: {CITY_CODE_KEY}, topology.datum.net/region, ..."),
 ]
 
 ServicePhase = Literal["Draft", "Published", "Deprecated", "Retired"]
@@ -162,33 +162,33 @@ ServicePhase = Literal["Draft", "Published", "Deprecated", "Retired"]
 class LocalReference(ApiStruct, frozen=True, kw_only=True):
     """An object of a kind that the field implies, in the same namespace (if it has one)."""
 
-    name: Annotated[ShortText, Meta(min_length=1), says("Name of the object.")]
+    name: Annotated[ShortText, Meta(min_length=1), doc("Name of the object.")]
 
 
 class NamespacedReference(ApiStruct, frozen=True, kw_only=True):
     """An object of a kind that the field implies; its namespace is that of the holder, if empty."""
 
-    name: Annotated[ShortText, Meta(min_length=1), says("Name of the object.")]
+    name: Annotated[ShortText, Meta(min_length=1), doc("Name of the object.")]
     namespace: Annotated[
         Annotated[str, Meta(max_length=63)],
-        says("Namespace of the object; empty means the namespace of the object that refers to it."),
+        doc("Namespace of the object; empty means the namespace of the object that refers to it."),
     ] = ""
 
 
 class KindReference(ApiStruct, frozen=True, kw_only=True):
     """A kind, whatever its version."""
 
-    api_group: Annotated[ShortText, says("API group of the kind; empty for the core group.")]
-    kind: Annotated[ShortText, Meta(min_length=1), says("Name of the kind.")]
+    api_group: Annotated[ShortText, doc("API group of the kind; empty for the core group.")]
+    kind: Annotated[ShortText, Meta(min_length=1), doc("Name of the kind.")]
 
 
 class TypedObjectReference(ApiStruct, frozen=True, kw_only=True):
     """An object of any kind."""
 
-    api_group: Annotated[ShortText, says("API group; empty for the core group.")] = ""
-    kind: Annotated[ShortText, Meta(min_length=1), says("Kind of the object.")]
-    name: Annotated[ShortText, Meta(min_length=1), says("Name of the object.")]
+    api_group: Annotated[ShortText, doc("API group; empty for the core group.")] = ""
+    kind: Annotated[ShortText, Meta(min_length=1), doc("Kind of the object.")]
+    name: Annotated[ShortText, Meta(min_length=1), doc("Name of the object.")]
     namespace: Annotated[
         Annotated[str, Meta(max_length=63)],
-        says("Namespace of the object; empty for a cluster-scoped one."),
+        doc("Namespace of the object; empty for a cluster-scoped one."),
     ] = ""

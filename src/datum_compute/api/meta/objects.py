@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Generic, NamedTuple, TypeVar
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import says
+from datum_compute.api.meta.fields import doc
 
 T = TypeVar("T", bound="ApiObject")
 
@@ -38,8 +38,8 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 class ApiObject(ApiStruct, frozen=True, kw_only=True):
     """What all kinds have in common; each kind adds spec and status."""
 
-    api_version: Annotated[str, says("Group and version of the schema, as group/version.")] = ""
-    kind: Annotated[str, says("What this object is.")] = ""
+    api_version: Annotated[str, doc("Group and version of the schema, as group/version.")] = ""
+    kind: Annotated[str, doc("What this object is.")] = ""
     metadata: ObjectMeta = ObjectMeta()
 
     @property

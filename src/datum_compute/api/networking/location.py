@@ -10,7 +10,7 @@ from typing import Annotated
 
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import LocalReference, LocationClass, ShortText, Topology, says
+from datum_compute.api.meta.fields import LocalReference, LocationClass, ShortText, Topology, doc
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
 CITY = r".spec.topology.topology\.datum\.net/city-code"
@@ -19,26 +19,26 @@ CITY = r".spec.topology.topology\.datum\.net/city-code"
 class GcpProvider(ApiStruct, frozen=True, kw_only=True):
     """The place as Google Cloud names it."""
 
-    project_id: Annotated[ShortText, says("Google Cloud project.")]
-    region: Annotated[ShortText, says("Google Cloud region.")]
-    zone: Annotated[ShortText, says("Google Cloud zone.")]
+    project_id: Annotated[ShortText, doc("Google Cloud project.")]
+    region: Annotated[ShortText, doc("Google Cloud region.")]
+    zone: Annotated[ShortText, doc("Google Cloud zone.")]
 
 
 class LocationProvider(ApiStruct, frozen=True, kw_only=True):
     """Who runs the machines there, where that is not the platform itself."""
 
-    gcp: Annotated[GcpProvider | None, says("Set if the machines are Google Cloud's.")] = None
+    gcp: Annotated[GcpProvider | None, doc("Set if the machines are Google Cloud's.")] = None
 
 
 class LocationSpec(ApiStruct, frozen=True, kw_only=True):
-    location_class_name: Annotated[LocationClass, says("Who is responsible for the location.")]
+    location_class_name: Annotated[LocationClass, doc("Who is responsible for the location.")]
     topology: Topology
     provider: LocationProvider = LocationProvider()
 
 
 class LocationStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class Location(ApiObject, frozen=True, kw_only=True):
@@ -75,15 +75,15 @@ LOCATION = KindInfo(
 
 
 class LocationBindingSpec(ApiStruct, frozen=True, kw_only=True):
-    location_ref: Annotated[LocalReference, says("The location, in the platform.")]
-    location_class_name: Annotated[LocationClass, says("Who is responsible for the location.")]
-    display_name: Annotated[ShortText, says("Name for people.")] = ""
+    location_ref: Annotated[LocalReference, doc("The location, in the platform.")]
+    location_class_name: Annotated[LocationClass, doc("Who is responsible for the location.")]
+    display_name: Annotated[ShortText, doc("Name for people.")] = ""
     topology: Topology
 
 
 class LocationBindingStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class LocationBinding(ApiObject, frozen=True, kw_only=True):

@@ -29,8 +29,8 @@ from datum_compute.api.meta.fields import (
     ShortText,
     TypedObjectReference,
     defaults_to,
+    doc,
     immutable,
-    says,
 )
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Ref, selectable_fields
 
@@ -44,13 +44,13 @@ class NetworkIpam(ApiStruct, frozen=True, kw_only=True):
 
     mode: Annotated[
         Literal["Auto", "Policy"],
-        says("Auto: the platform chooses prefixes. Policy: nothing is given out."),
+        doc("Auto: the platform chooses prefixes. Policy: nothing is given out."),
     ]
     ipv4_range: Annotated[
-        Ipv4Range | None, says("Range that IPv4 prefixes should be from; Auto does not ask.")
+        Ipv4Range | None, doc("Range that IPv4 prefixes should be from; Auto does not ask.")
     ] = None
     ipv6_range: Annotated[
-        Ipv6Range | None, says("Range that IPv6 prefixes should be from; Auto does not ask.")
+        Ipv6Range | None, doc("Range that IPv6 prefixes should be from; Auto does not ask.")
     ] = None
 
 
@@ -58,34 +58,34 @@ class NetworkSpec(ApiStruct, frozen=True, kw_only=True):
     ipam: NetworkIpam
     ip_families: Annotated[
         IpFamilies,
-        says("Address families it carries, the first is primary."),
+        doc("Address families it carries, the first is primary."),
         defaults_to([IP_FAMILY]),
     ] = field(default_factory=lambda: [IP_FAMILY])
-    mtu: Annotated[Mtu, says("Largest packet that its interfaces carry, in bytes.")] = MTU
+    mtu: Annotated[Mtu, doc("Largest packet that its interfaces carry, in bytes.")] = MTU
 
 
 class PrefixReference(ApiStruct, frozen=True, kw_only=True):
     """Where an allocated prefix is on record."""
 
-    project: Annotated[ShortText, says("Project that holds the record.")] = ""
-    namespace: Annotated[ShortText, says("Namespace of the record.")] = ""
-    claim_name: Annotated[ShortText, says("Name of the claim that the prefix was given to.")] = ""
-    pool_name: Annotated[ShortText, says("Name of the pool that it came from.")] = ""
+    project: Annotated[ShortText, doc("Project that holds the record.")] = ""
+    namespace: Annotated[ShortText, doc("Namespace of the record.")] = ""
+    claim_name: Annotated[ShortText, doc("Name of the claim that the prefix was given to.")] = ""
+    pool_name: Annotated[ShortText, doc("Name of the pool that it came from.")] = ""
 
 
 class NetworkIpamStatus(ApiStruct, frozen=True, kw_only=True):
     """What was given to the network."""
 
-    ipv6_prefix: Annotated[str, says("IPv6 prefix of the network.")] = ""
+    ipv6_prefix: Annotated[str, doc("IPv6 prefix of the network.")] = ""
     ipv6_prefix_ref: Annotated[
-        PrefixReference | None, says("Where the IPv6 prefix is on record.")
+        PrefixReference | None, doc("Where the IPv6 prefix is on record.")
     ] = None
 
 
 class NetworkStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     ipam: NetworkIpamStatus = NetworkIpamStatus()
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class Network(ApiObject, frozen=True, kw_only=True):
@@ -121,22 +121,22 @@ _INSTEAD = "create another binding instead"
 
 
 class NetworkBindingSpec(ApiStruct, frozen=True, kw_only=True):
-    network: Annotated[NamespacedReference, says("The network."), immutable(_INSTEAD)]
-    location: Annotated[LocalReference, says("The location."), immutable(_INSTEAD)]
+    network: Annotated[NamespacedReference, doc("The network."), immutable(_INSTEAD)]
+    location: Annotated[LocalReference, doc("The location."), immutable(_INSTEAD)]
     consumer: Annotated[
-        TypedObjectReference | None, says("Who needs the network there; for people only.")
+        TypedObjectReference | None, doc("Who needs the network there; for people only.")
     ] = None
 
 
 class NetworkBindingStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     network_context_ref: Annotated[
-        NamespacedReference | None, says("The network as it is present in the location.")
+        NamespacedReference | None, doc("The network as it is present in the location.")
     ] = None
     network_context_uid: Annotated[
-        str, says("UID of that network context; another of its name is not the same.")
+        str, doc("UID of that network context; another of its name is not the same.")
     ] = ""
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class NetworkBinding(ApiObject, frozen=True, kw_only=True):
@@ -173,32 +173,32 @@ NETWORK_BINDING = KindInfo(
 
 
 class NetworkContextSpec(ApiStruct, frozen=True, kw_only=True):
-    network: Annotated[LocalReference, says("The network.")]
-    location: Annotated[LocalReference, says("The location.")]
+    network: Annotated[LocalReference, doc("The network.")]
+    location: Annotated[LocalReference, doc("The location.")]
     ip_families: Annotated[
-        IpFamilies, says("Address families of the network."), defaults_to([IP_FAMILY])
+        IpFamilies, doc("Address families of the network."), defaults_to([IP_FAMILY])
     ] = field(default_factory=lambda: [IP_FAMILY])
-    mtu: Annotated[Mtu, says("Largest packet of the network, in bytes.")] = MTU
+    mtu: Annotated[Mtu, doc("Largest packet of the network, in bytes.")] = MTU
     network_generation: Annotated[
         int,
         Meta(ge=0, le=INT64_MAX),
-        says("Generation of the network that these numbers were taken from."),
+        doc("Generation of the network that these numbers were taken from."),
     ] = 0
 
 
 class NetworkContextIpamStatus(ApiStruct, frozen=True, kw_only=True):
     """What was given to the network in this location."""
 
-    ipv6_subnet_ref: Annotated[LocalReference | None, says("Its IPv6 subnet.")] = None
+    ipv6_subnet_ref: Annotated[LocalReference | None, doc("Its IPv6 subnet.")] = None
     ipv6_claim_ref: Annotated[
-        PrefixReference | None, says("Where the prefix of the subnet is on record.")
+        PrefixReference | None, doc("Where the prefix of the subnet is on record.")
     ] = None
 
 
 class NetworkContextStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     ipam: NetworkContextIpamStatus = NetworkContextIpamStatus()
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class NetworkContext(ApiObject, frozen=True, kw_only=True):
@@ -235,22 +235,22 @@ NETWORK_CONTEXT = KindInfo(
 
 
 class SubnetSpec(ApiStruct, frozen=True, kw_only=True):
-    subnet_class: Annotated[DnsLabel, says("What the subnet is for: private, ...")]
-    network_context: Annotated[LocalReference, says("The network context it belongs to.")]
-    location: Annotated[LocalReference, says("The location of the network context.")]
-    ip_family: Annotated[IpFamily, says("Address family.")]
-    start_address: Annotated[Address | None, says("First address that is wished for.")] = None
-    prefix_length: Annotated[PrefixLength | None, says("Prefix length that is wished for.")] = None
+    subnet_class: Annotated[DnsLabel, doc("What the subnet is for: private, ...")]
+    network_context: Annotated[LocalReference, doc("The network context it belongs to.")]
+    location: Annotated[LocalReference, doc("The location of the network context.")]
+    ip_family: Annotated[IpFamily, doc("Address family.")]
+    start_address: Annotated[Address | None, doc("First address that is wished for.")] = None
+    prefix_length: Annotated[PrefixLength | None, doc("Prefix length that is wished for.")] = None
 
 
 class AllocatedPrefix(ApiStruct, frozen=True, kw_only=True):
-    start_address: Annotated[str, says("First address, once there is one.")] = ""
-    prefix_length: Annotated[int | None, says("Prefix length, once there is one.")] = None
+    start_address: Annotated[str, doc("First address, once there is one.")] = ""
+    prefix_length: Annotated[int | None, doc("Prefix length, once there is one.")] = None
 
 
 class SubnetStatus(AllocatedPrefix, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class Subnet(ApiObject, frozen=True, kw_only=True):
@@ -284,8 +284,8 @@ SUBNET = KindInfo(
 
 class SubnetClaimStatus(AllocatedPrefix, frozen=True, kw_only=True):
     conditions: Conditions = []
-    subnet_ref: Annotated[LocalReference | None, says("The subnet that was made for it.")] = None
-    observed_generation: Annotated[int, says("The generation that this status is about.")] = 0
+    subnet_ref: Annotated[LocalReference | None, doc("The subnet that was made for it.")] = None
+    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
 
 
 class SubnetClaim(ApiObject, frozen=True, kw_only=True):
@@ -329,11 +329,11 @@ Prefix = Annotated[str, Meta(pattern="^[0-9a-f.:]+/[0-9]{1,3}$", max_length=49)]
 
 
 class IPAllocationSpec(ApiStruct, frozen=True, kw_only=True):
-    cidr: Annotated[Prefix, says("The prefix that is given.")]
-    pool: Annotated[Prefix, says("The prefix that it was cut from.")]
-    project: Annotated[ShortText, says("Project of whoever holds it.")]
-    holder: Annotated[TypedObjectReference, says("Who holds it, in that project.")]
-    holder_uid: Annotated[ShortText, says("UID of who holds it.")]
+    cidr: Annotated[Prefix, doc("The prefix that is given.")]
+    pool: Annotated[Prefix, doc("The prefix that it was cut from.")]
+    project: Annotated[ShortText, doc("Project of whoever holds it.")]
+    holder: Annotated[TypedObjectReference, doc("Who holds it, in that project.")]
+    holder_uid: Annotated[ShortText, doc("UID of who holds it.")]
 
 
 class IPAllocation(ApiObject, frozen=True, kw_only=True):
@@ -341,7 +341,7 @@ class IPAllocation(ApiObject, frozen=True, kw_only=True):
 
     spec: Annotated[
         IPAllocationSpec,
-        says("What is given, and to whom."),
+        doc("What is given, and to whom."),
         immutable("delete the allocation and create another"),
     ]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.fields import INT64_MAX, LIST_TYPE
 from datum_compute.api.meta.objects import Column, KindInfo, Scale
 
@@ -59,7 +59,7 @@ def kind_description(kind: KindInfo[Any]) -> str:
 
 def _inlined(schema: JsonObject, definitions: JsonObject) -> JsonObject:
     """The schema with references replaced by what they refer to."""
-    schema = plain(schema)
+    schema = to_json(schema)
     if "$ref" in schema:
         target = definitions[schema["$ref"].rpartition("/")[2]]
         schema = {**target, **{k: v for k, v in schema.items() if k not in ("$ref", "$defs")}}

@@ -1,7 +1,8 @@
 """The quick way through a structural schema, for values that fit it.
 
-Nearly every object that is written fits its schema. ``quick(schema)`` looks for no more than that:
-it makes no paths, keeps no report and copies only what defaults change. At the first thing that is
+Nearly every object that is written fits its schema. ``compile_fast_check(schema)`` looks for no
+more than that: it makes no paths, keeps no report and copies only what defaults change. At the
+first thing that is
 not as it should be it gives up, and the check of ``structural.py`` says what is wrong; that one
 defines what is right, and this one may never accept what it would not. The rules for single values
 are the very same ones. What is rare (anyOf, nullable, embedded objects, ...) goes the long way.
@@ -52,7 +53,7 @@ def key_of(value: Any) -> bytes:
     return key if len(key) <= VALUE_BYTES_MAX else b""
 
 
-class Remembered(Generic[V]):
+class ContentCache(Generic[V]):
     """Values by key. A key is empty when there is none to be kept."""
 
     def __init__(self) -> None:
@@ -103,7 +104,7 @@ _QUICK_DIVISOR = 8  # the quick check may do this fraction of the work of the ca
 _CACHED_BYTES_MAX = 4 * VALUE_BYTES_MAX  # of a value with its defaults
 
 
-class _Misfit(Exception):
+class NeedsFullCheck(Exception):
     """The value must be looked at with care."""
 
 
@@ -111,18 +112,18 @@ class _Refusal(list[Any]):
     """Where a rule would put what it found: the first find ends the quick way."""
 
     def append(self, _found: Any) -> NoReturn:
-        raise _Misfit
+        raise NeedsFullCheck
 
     def __iadd__(self, found: Any) -> _Refusal:  # type: ignore[misc]
         if found:
-            raise _Misfit
+            raise NeedsFullCheck
         return self
 
 
 _NO_ERRORS, _NO_UNKNOWN = _Refusal(), _Refusal()
 
 
-def quick(schema: JsonObject) -> Check:
+def compile_fast_check(schema: JsonObject) -> Check:
     """The same check as ``compiled(schema)``, sooner done with a value that fits."""
     compiler = Compiler()
     careful, fit = compiler.check(schema), _whole_fit(schema, compiler)
@@ -130,7 +131,7 @@ def quick(schema: JsonObject) -> Check:
     def check(value: Any, path: str, report: Report) -> Any:
         try:
             return fit(value, refusing_report())
-        except (_Misfit, Invalid, RequestEntityTooLarge):
+        except (NeedsFullCheck, Invalid, RequestEntityTooLarge):
             return careful(value, path, report)
 
     return check
@@ -153,7 +154,7 @@ def _whole_fit(schema: JsonObject, compiler: Compiler) -> Fit:
 def _remembering(schema: JsonObject, compiler: Compiler) -> Fit:
     """The fit of a part of an object, worked out once for equal values. What defaults changed is
     kept as bytes: every object gets a value of its own."""
-    fit, remembered = _fit(schema, compiler), Remembered[bytes]()
+    fit, remembered = _fit(schema, compiler), ContentCache[bytes]()
     if schema.get("type") != "object" or not schema.get("properties"):
         return fit
 
@@ -226,7 +227,7 @@ def _choice_fit(allowed: list[Any]) -> Fit:
 
     def fit(value: Any, _report: Report) -> Any:
         if type(value) is not str or value not in texts:
-            raise _Misfit
+            raise NeedsFullCheck
         return value
 
     return fit
@@ -237,7 +238,7 @@ def _number_fit(low: float, high: float) -> Fit:
 
     def fit(value: Any, _report: Report) -> Any:
         if type(value) is not int or not low <= value <= high:
-            raise _Misfit
+            raise NeedsFullCheck
         return value
 
     return fit
@@ -246,7 +247,7 @@ def _number_fit(low: float, high: float) -> Fit:
 def _ruled_fit(expected: tuple[type, ...], rules: tuple[Check, ...]) -> Fit:
     def fit(value: Any, report: Report) -> Any:
         if type(value) not in expected:
-            raise _Misfit
+            raise NeedsFullCheck
         for rule in rules:
             rule(value, "", report)
         return value
@@ -261,7 +262,7 @@ def _text_fit(schema: JsonObject) -> Fit:
 
     def fit(value: Any, _report: Report) -> Any:
         if type(value) is not str or not shortest <= len(value) <= longest:
-            raise _Misfit
+            raise NeedsFullCheck
         return value
 
     return fit
@@ -293,22 +294,22 @@ def _object_fit(
 
     def fit(value: Any, report: Report) -> Any:
         if type(value) is not dict:
-            raise _Misfit
+            raise NeedsFullCheck
         changes: JsonObject = {}
         for name, item in value.items():
             if type(item) is plain.get(name, plain_other):
                 continue
             if item is None and name in fields:
-                raise _Misfit  # null means absent, and a default may take its place
+                raise NeedsFullCheck  # null means absent, and a default may take its place
             inner = fits[name] if name in fields else other
             if inner is not None:
                 kept = inner(item, report)
                 if kept is not item:
                     changes[name] = kept
             elif not keeps_unknown:
-                raise _Misfit
+                raise NeedsFullCheck
         if not required <= value.keys():
-            raise _Misfit
+            raise NeedsFullCheck
         if defaults:
             budget = report.budget
             budget.steps_left -= steps  # without a call: every object of a write comes through here
@@ -317,7 +318,7 @@ def _object_fit(
                     budget.default_bytes_left -= size_bytes
                     changes[name] = default(report)
             if budget.steps_left < 0 or budget.default_bytes_left < 0:
-                raise _Misfit
+                raise NeedsFullCheck
         return {**value, **changes} if changes else value
 
     return fit
@@ -325,7 +326,7 @@ def _object_fit(
 
 def _anything_inside(value: Any, _report: Report) -> Any:
     if type(value) is not dict:
-        raise _Misfit
+        raise NeedsFullCheck
     return value
 
 
@@ -347,7 +348,7 @@ def _array_fit(schema: JsonObject, compiler: Compiler) -> Fit:
 
     def fit(value: Any, report: Report) -> Any:
         if type(value) is not list or len(value) > items_max:
-            raise _Misfit
+            raise NeedsFullCheck
         result = [item if type(item) is plain else inner(item, report) for item in value]
         if check is not None:
             check(result, report)
@@ -383,4 +384,4 @@ def _always_has_text(schema: JsonObject, name: str) -> bool:
 
 def _differ(texts: list[str], _report: Report) -> None:
     if len(set(texts)) < len(texts):
-        raise _Misfit
+        raise NeedsFullCheck

@@ -1,6 +1,6 @@
 """Validate, prune and default an object in one walk over its structural schema.
 
-``compiled(schema)`` turns a schema into nested closures once; calling the result returns the
+``compile_check(schema)`` turns a schema into nested closures once; calling the result returns the
 pruned and defaulted value and fills a Report. A value with an error is returned as it came.
 Null means absent, unless the schema is nullable. ``allOf``, ``anyOf``, ``oneOf`` and ``not``
 only validate: what they would prune or default is thrown away.
@@ -22,7 +22,7 @@ from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.schema.keywords import check_count, has_value_rules, is_secret, value_rules
 from datum_compute.api.schema.report import HIDDEN, Check, Report, joined, shown
 
-__all__ = ["Check", "Report", "compiled", "structure_of", "whole_object"]
+__all__ = ["Check", "Report", "compile_check", "structure_of", "whole_object"]
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -64,7 +64,7 @@ class Compiler:
         return known[1]
 
 
-def compiled(schema: JsonObject) -> Check:
+def compile_check(schema: JsonObject) -> Check:
     """Return the check of a schema."""
     return Compiler().check(schema)
 

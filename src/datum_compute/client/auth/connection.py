@@ -1,7 +1,7 @@
 """How to reach one plane as one user, as values.
 
-A ``SignIn`` says where credentials come from that change while a program runs; ``credentials.py``
-turns it into something alive. Secrets are left out of every repr.
+A ``CredentialSource`` says where credentials come from that change while a program runs;
+``credentials.py`` turns it into something alive. Secrets are left out of every repr.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class HelperSignIn:
     first_token: str = field(repr=False)
 
 
-SignIn = FileSignIn | ExecSignIn | OidcSignIn | HelperSignIn
+CredentialSource = FileSignIn | ExecSignIn | OidcSignIn | HelperSignIn
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Connection:
     context: str = ""
     insecure: bool = False
     certificate: Certificate | None = field(default=None, repr=False)
-    sign_in: SignIn | None = None
+    sign_in: CredentialSource | None = None
     proxy: str = field(default="", repr=False)  # may hold a password
     tls_server_name: str = ""
     read_s: float = 0.0  # the longest silence that is borne; 0 is the usual one

@@ -44,7 +44,7 @@ class Credential:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class AuthEnvironment:
     """What signing in and trying again need of the process around them."""
 
     environ: Mapping[str, str]

@@ -16,7 +16,7 @@ from typing import Any
 from datum_compute.api.errors import Unauthorized
 from datum_compute.api.meta.codec import DecodeError, decode, encode
 from datum_compute.client.auth.connection import Certificate, ExecSignIn, checked_token
-from datum_compute.client.auth.credentials import Credential, Outside
+from datum_compute.client.auth.credentials import AuthEnvironment, Credential
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError
 
 ALONE_S = 60.0
@@ -26,7 +26,7 @@ WITH_SOMEBODY_S = 300.0  # who may have to open a browser
 @dataclass(frozen=True, slots=True)
 class ExecPlugin:
     sign_in: ExecSignIn
-    outside: Outside
+    outside: AuthEnvironment
 
     async def obtain(self) -> tuple[Credential, float | None]:
         """A credential, and when it expires if the program says so."""

@@ -19,10 +19,10 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.client.auth.connection import (
     Certificate,
     Connection,
+    CredentialSource,
     ExecSignIn,
     FileSignIn,
     OidcSignIn,
-    SignIn,
     checked_token,
 )
 from datum_compute.client.auth.kubeconfig_files import (
@@ -64,7 +64,7 @@ class Cluster:
 class Identity:
     token: str = field(default="", repr=False)
     certificate: Certificate | None = field(default=None, repr=False)
-    sign_in: SignIn | None = None
+    sign_in: CredentialSource | None = None
 
 
 def identity_of(user: Entry, context: str, cluster: Cluster) -> Identity:
@@ -76,7 +76,7 @@ def identity_of(user: Entry, context: str, cluster: Cluster) -> Identity:
         )
     token, token_file = _token(user, context)
     certificate, certificate_files = _certificate(user, context)
-    sign_in: SignIn | None = None
+    sign_in: CredentialSource | None = None
     if token:
         sign_in = None
     elif user.body.get("exec") and user.body.get("auth-provider"):

@@ -20,7 +20,7 @@ import aiohttp
 from datum_compute.api.errors import Unauthorized, Unreachable
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
 from datum_compute.client.auth.connection import OidcSignIn, checked_token, trust
-from datum_compute.client.auth.credentials import MARGIN_S, Credential, Outside
+from datum_compute.client.auth.credentials import MARGIN_S, AuthEnvironment, Credential
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError, change_user
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _PATIENCE = aiohttp.ClientTimeout(total=30)
 
 
 class OidcRefresh:
-    def __init__(self, sign_in: OidcSignIn, outside: Outside) -> None:
+    def __init__(self, sign_in: OidcSignIn, outside: AuthEnvironment) -> None:
         self._sign_in = sign_in
         self._outside = outside
         self._refresh_token = sign_in.refresh_token

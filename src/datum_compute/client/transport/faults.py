@@ -29,7 +29,7 @@ GIVE_UP_S = 5.0
 Kind = Literal["cut", "slow", "crash"]
 
 
-class Trouble(ApiStruct, frozen=True, kw_only=True):
+class Fault(ApiStruct, frozen=True, kw_only=True):
     kind: Kind
     delay_s: float = 0.0
     until_s: float | None = None  # in Unix time; for ever without
@@ -38,22 +38,22 @@ class Trouble(ApiStruct, frozen=True, kw_only=True):
         return self.until_s is None or unix_s < self.until_s
 
 
-Troubles = dict[str, Trouble]  # by plane
+Troubles = dict[str, Fault]  # by plane
 
 
-def encoded_troubles(troubles: Mapping[str, Trouble]) -> bytes:
+def encoded_troubles(troubles: Mapping[str, Fault]) -> bytes:
     return encode({plane: msgspec.to_builtins(troubles[plane]) for plane in sorted(troubles)})
 
 
 def decoded_troubles(text: bytes) -> Troubles:
     """Raises DecodeError."""
-    return decode_as(text, dict[str, Trouble])
+    return decode_as(text, dict[str, Fault])
 
 
-class TroubledTransport:
+class FaultyTransport:
     """``trouble`` answers what is wrong now."""
 
-    def __init__(self, inner: Transport, trouble: Callable[[], Trouble | None]) -> None:
+    def __init__(self, inner: Transport, trouble: Callable[[], Fault | None]) -> None:
         self._inner = inner
         self._trouble = trouble
 
@@ -65,10 +65,10 @@ class TroubledTransport:
         response = await self._inner.send(request)
         if response.stream is None:
             return response
-        return replace(response, stream=TroubledStream(response.stream, self._trouble))
+        return replace(response, stream=FaultyStream(response.stream, self._trouble))
 
 
-async def _refuse(trouble: Trouble, give_up_s: float) -> None:
+async def _refuse(trouble: Fault, give_up_s: float) -> None:
     if trouble.kind == "cut":
         await asyncio.sleep(give_up_s)
         raise Unreachable("no answer came: the plane is cut off on purpose")
@@ -76,8 +76,8 @@ async def _refuse(trouble: Trouble, give_up_s: float) -> None:
         raise Unreachable("refused: the plane has crashed on purpose")
 
 
-class TroubledStream:
-    def __init__(self, inner: ByteStream, trouble: Callable[[], Trouble | None]) -> None:
+class FaultyStream:
+    def __init__(self, inner: ByteStream, trouble: Callable[[], Fault | None]) -> None:
         self._inner = inner
         self._trouble = trouble
 

@@ -22,40 +22,43 @@ from msgspec.structs import replace
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import JSON, Request, Response, is_upgrade
 from datum_compute.client.auth.connection import Certificate, trust
-from datum_compute.client.transport.http1_connection import BrokenError, Wire
+from datum_compute.client.transport.http1_connection import BrokenError, Http1Connection
 from datum_compute.client.transport.interface import KEPT_IDLE_S, Timeouts, is_watch
 
 # --- What is said when a server does not answer as it should, over whichever transport: what
 # happened, and what to do about it. Nothing of the request is in it.
 
 
-Silence = tuple[str, str]  # why, and what to do about it
+ConnectFailure = tuple[str, str]  # why, and what to do about it
 
 _RUNNING = "Check that it is running and that the address is right."
 
-HANDSHAKE_FAILED: Silence = ("the TLS handshake failed", "Check that the address speaks https.")
-NO_SUCH_NAME: Silence = ("its name cannot be resolved", "Check the spelling of the host.")
-NOT_IN_TIME: Silence = ("no answer in time", _RUNNING)
-LOST: Silence = (
+HANDSHAKE_FAILED: ConnectFailure = (
+    "the TLS handshake failed",
+    "Check that the address speaks https.",
+)
+NO_SUCH_NAME: ConnectFailure = ("its name cannot be resolved", "Check the spelling of the host.")
+NOT_IN_TIME: ConnectFailure = ("no answer in time", _RUNNING)
+LOST: ConnectFailure = (
     "the connection was lost",
     "Try again; a change may or may not have been made.",
 )
 
 
-def not_trusted(message: object) -> Silence:
+def not_trusted(message: object) -> ConnectFailure:
     why = f"its certificate is not trusted ({message})"
     return why, "Check the certificate authority in the kubeconfig."
 
 
-def not_connected(error: OSError) -> Silence:
+def not_connected(error: OSError) -> ConnectFailure:
     return (error.strerror or "no connection").lower(), _RUNNING
 
 
-def not_running(what: str) -> Silence:
+def not_running(what: str) -> ConnectFailure:
     return what, _RUNNING
 
 
-def unreachable(server: object, silence: Silence) -> Unreachable:
+def unreachable(server: object, silence: ConnectFailure) -> Unreachable:
     why, advice = silence
     return Unreachable(f"{server} does not answer: {why}. {advice}")
 
@@ -94,7 +97,7 @@ class _Head:
 class _Switched:
     """A connection that is its caller's now."""
 
-    wire: Wire
+    wire: Http1Connection
 
     async def read(self) -> bytes:
         try:
@@ -110,7 +113,7 @@ class _Switched:
         self.wire.close()
 
 
-class LeanTransport:
+class Http1Transport:
     """Connections to one server, reused; close it with ``async with`` or ``aclose``."""
 
     def __init__(
@@ -132,13 +135,13 @@ class LeanTransport:
         self._timeouts = timeouts or Timeouts()
         self._tls = trust(ca_pem, insecure=insecure, certificate=certificate)
         self._server_name = server_name
-        self._wires: set[Wire] = set()  # all, but those that have left HTTP
-        self._idle: list[Wire] = []
+        self._wires: set[Http1Connection] = set()  # all, but those that have left HTTP
+        self._idle: list[Http1Connection] = []
 
     def __repr__(self) -> str:
         return f"LeanTransport({self._server!r})"
 
-    async def __aenter__(self) -> LeanTransport:
+    async def __aenter__(self) -> Http1Transport:
         return self
 
     async def __aexit__(
@@ -176,7 +179,7 @@ class LeanTransport:
             raise redirected(self._server, head.status)
         return _response(head, body)
 
-    async def _asked(self, request: Request) -> tuple[Wire, _Head]:
+    async def _asked(self, request: Request) -> tuple[Http1Connection, _Head]:
         """A connection that the request went over, and the head of the answer. One that lay idle
         may be dead by now; a request that only reads is then sent once more."""
         wire = await (self._connected() if is_upgrade(request) else self._wire())
@@ -188,7 +191,7 @@ class LeanTransport:
         wire = await self._connected()
         return wire, await self._exchange(wire, request)
 
-    async def _exchange(self, wire: Wire, request: Request) -> _Head:
+    async def _exchange(self, wire: Http1Connection, request: Request) -> _Head:
         try:
             wire.patience_s = self._timeouts.silence_s(request)
             wire.write(self._encoded(request))
@@ -197,7 +200,7 @@ class LeanTransport:
             self._close(wire)
             raise
 
-    async def _wire(self) -> Wire:
+    async def _wire(self) -> Http1Connection:
         oldest_s = asyncio.get_running_loop().time() - KEPT_IDLE_S
         while self._idle:
             wire = self._idle.pop()
@@ -207,10 +210,10 @@ class LeanTransport:
             self._close(wire)
         return await self._connected()
 
-    async def _connected(self) -> Wire:
+    async def _connected(self) -> Http1Connection:
         async with asyncio.timeout(self._timeouts.connect_s):
             _, wire = await asyncio.get_running_loop().create_connection(
-                Wire,
+                Http1Connection,
                 self._host,
                 self._port,
                 ssl=self._tls if self._is_tls else None,
@@ -219,18 +222,18 @@ class LeanTransport:
         self._wires.add(wire)
         return wire
 
-    def _put_back(self, wire: Wire, head: _Head) -> None:
+    def _put_back(self, wire: Http1Connection, head: _Head) -> None:
         if head.keeps_open:
             wire.idle_since_s = asyncio.get_running_loop().time()
             self._idle.append(wire)
         else:
             self._close(wire)
 
-    def _close(self, wire: Wire) -> None:
+    def _close(self, wire: Http1Connection) -> None:
         self._wires.discard(wire)
         wire.close()
 
-    def _switched(self, wire: Wire) -> _Switched:
+    def _switched(self, wire: Http1Connection) -> _Switched:
         self._wires.discard(wire)
         wire.patience_s = None
         return _Switched(wire)
@@ -246,7 +249,7 @@ class LeanTransport:
             raise ValueError("a request holds a line break")
         return head.encode("latin-1") + request.body
 
-    async def _pieces(self, wire: Wire, head: _Head) -> AsyncGenerator[bytes, None]:
+    async def _pieces(self, wire: Http1Connection, head: _Head) -> AsyncGenerator[bytes, None]:
         try:
             while piece := await (_read_chunk(wire) if head.is_chunked else wire.some()):
                 yield piece
@@ -256,7 +259,7 @@ class LeanTransport:
             self._close(wire)
 
 
-async def _read_head(wire: Wire) -> _Head:
+async def _read_head(wire: Http1Connection) -> _Head:
     head = await wire.until(b"\r\n\r\n", _HEAD_MAX)
     first, *lines = head.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
@@ -267,7 +270,7 @@ async def _read_head(wire: Wire) -> _Head:
     return _Head(int(code), {name.strip().lower(): value.strip() for name, _, value in pairs})
 
 
-async def _read_body(wire: Wire, head: _Head) -> bytes:
+async def _read_body(wire: Http1Connection, head: _Head) -> bytes:
     if head.is_chunked:
         parts = []
         while part := await _read_chunk(wire):
@@ -280,7 +283,7 @@ async def _read_body(wire: Wire, head: _Head) -> bytes:
     return await wire.rest()
 
 
-async def _read_chunk(wire: Wire) -> bytes:
+async def _read_chunk(wire: Http1Connection) -> bytes:
     line = await wire.until(b"\r\n", _CHUNK_LINE_MAX)
     return (await wire.exactly(int(line.split(b";")[0], 16) + 2))[:-2]
 
@@ -292,7 +295,7 @@ def _response(
     return Response(head.status, body, content_type, head.headers, stream)
 
 
-def _silence(error: BaseException) -> Silence:
+def _silence(error: BaseException) -> ConnectFailure:
     match error:
         case ssl.SSLCertVerificationError(verify_message=message):
             return not_trusted(message)

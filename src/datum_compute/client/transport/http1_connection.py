@@ -18,7 +18,7 @@ class BrokenError(Exception):
     """The other side hung up, or speaks something else than HTTP/1.1."""
 
 
-class Wire(asyncio.Protocol):
+class Http1Connection(asyncio.Protocol):
     """Used by one exchange at a time."""
 
     def __init__(self) -> None:

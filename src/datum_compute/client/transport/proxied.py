@@ -22,7 +22,7 @@ from datum_compute.client.transport.http1 import (
     LOST,
     NO_SUCH_NAME,
     NOT_IN_TIME,
-    Silence,
+    ConnectFailure,
     not_connected,
     not_running,
     not_trusted,
@@ -137,7 +137,7 @@ def _response(
     return Response(answer.status, body, content_type, headers, stream)
 
 
-def _silence(error: BaseException) -> Silence:
+def _silence(error: BaseException) -> ConnectFailure:
     match error:
         case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLError() as cause):
             return not_trusted(getattr(cause, "verify_message", cause))

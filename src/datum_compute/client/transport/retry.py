@@ -100,7 +100,7 @@ class RetryingTransport:
         return delay_s + (_retry_after_s(outcome) if isinstance(outcome, Response) else 0.0)
 
 
-def is_harmless_twice(request: Request) -> bool:
+def is_idempotent(request: Request) -> bool:
     """Whether doing it twice is the same as doing it once, apart from the second answer."""
     match request.method:
         case "GET" | "HEAD" | "PUT" | "DELETE":
@@ -118,7 +118,7 @@ def is_harmless_twice(request: Request) -> bool:
 def _may_repeat(request: Request, outcome: Response | Unreachable) -> bool:
     if isinstance(outcome, Response) and outcome.status == _REFUSED_UNDONE:
         return True
-    return _is_in_doubt(outcome) and is_harmless_twice(request)
+    return _is_in_doubt(outcome) and is_idempotent(request)
 
 
 def _is_in_doubt(outcome: Response | Unreachable) -> bool:

@@ -12,7 +12,7 @@ from contextlib import closing
 
 from datum_compute.api.apiextensions import CLEANUP_FINALIZER
 from datum_compute.api.errors import NotFound
-from datum_compute.api.inventory import StoredObject, Wanted
+from datum_compute.api.inventory import ChangeFilter, StoredObject
 from datum_compute.api.kinds import DEFINITION
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import ROLES
@@ -54,7 +54,9 @@ async def _release(view: CachedClient, definition: StoredObject) -> None:
 
 async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     holdings = context.holdings(view.plane)
-    with closing(holdings.changes(Wanted(resources=(DEFINITION.storage,), gone=True))) as changes:
+    with closing(
+        holdings.changes(ChangeFilter(resources=(DEFINITION.storage,), gone=True))
+    ) as changes:
         async for change in changes:
             if change.resource == DEFINITION.storage:
                 # A deleted definition releases names for which others may wait.

@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from typing import Any, assert_never
 
 from datum_compute.api.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound
-from datum_compute.api.inventory import Changed, Holdings, StoredObject, Wanted
+from datum_compute.api.inventory import Changed, ChangeFilter, Holdings, StoredObject
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta.fields import ObjectReference
 from datum_compute.api.meta.objects import KindInfo, OwnerReference, Ref
@@ -182,7 +182,7 @@ def affected_keys(holdings: Holdings, plane: PlaneName, change: Changed) -> Iter
 
 async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     holdings = context.holdings(view.plane)
-    with closing(holdings.changes(Wanted(gone=True, ties=True))) as changes:
+    with closing(holdings.changes(ChangeFilter(gone=True, ties=True))) as changes:
         async for change in changes:
             for key in affected_keys(holdings, view.plane, change):
                 yield key

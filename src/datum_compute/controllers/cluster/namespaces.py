@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 
 from datum_compute.api.core import ConfigMap, Namespace, ServiceAccount
-from datum_compute.api.inventory import Holdings, StoredObject, Wanted
+from datum_compute.api.inventory import ChangeFilter, Holdings, StoredObject
 from datum_compute.api.kinds import CLAIM, CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
 from datum_compute.api.planes import ROLES
 from datum_compute.controllers.context import Context
@@ -53,7 +53,7 @@ async def _report_remaining(
     before = namespace.status.conditions
     conditions = namespace_conditions(before, remaining, context.now())
     if conditions != before:
-        status = {"conditions": [plain(condition) for condition in conditions]}
+        status = {"conditions": [to_json(condition) for condition in conditions]}
         version = namespace.metadata.resource_version
         await view.patch_status(NAMESPACE, ref_of(namespace), status, version=version)
 
@@ -61,7 +61,7 @@ async def _report_remaining(
 async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     """Yield the terminating namespace of each deleted object, which may have been its last one."""
     holdings = context.holdings(view.plane)
-    with closing(holdings.changes(Wanted(gone=True))) as changes:
+    with closing(holdings.changes(ChangeFilter(gone=True))) as changes:
         async for change in changes:
             if change.gone and change.ref.namespace:
                 ref = Ref("", change.ref.namespace)
@@ -85,7 +85,7 @@ NAMESPACE_CONTROLLERS = tuple(
 
 ACCOUNT, CA_CONFIG_MAP, CA_KEY = "default", "kube-root-ca.crt", "ca.crt"
 _CONTENTS = ((SERVICE_ACCOUNT.storage, ACCOUNT), (CONFIG_MAP.storage, CA_CONFIG_MAP))
-_CHANGES = Wanted(resources=tuple(resource for resource, _ in _CONTENTS))
+_CHANGES = ChangeFilter(resources=tuple(resource for resource, _ in _CONTENTS))
 
 
 async def reconcile_contents(context: Context, key: Key) -> Outcome:

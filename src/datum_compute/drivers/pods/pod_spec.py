@@ -16,7 +16,7 @@ import msgspec
 
 from datum_compute.api.compute.instance import Container, Probe, TcpSocket
 from datum_compute.api.compute.server import ServerSpec, machine_fingerprint
-from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.drivers.container_defaults import (
     PORT_CHECK,
     ContainerLimits,
@@ -160,4 +160,4 @@ def _writable_volumes(spec: ServerSpec) -> list[JsonObject]:
 
 def _to_json(value: Any) -> Any:
     """Return the JSON of a value. Kubernetes uses the same field names and the same defaults."""
-    return plain(value)
+    return to_json(value)

@@ -46,8 +46,8 @@ from datum_compute.api.meta.codec import (
     DecodeError,
     decode,
     decode_as,
-    plain,
     sorted_bytes,
+    to_json,
 )
 from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref, ref_of
 from datum_compute.api.planes import HUB, PlaneName, federation_namespace, source_copy_policy_name
@@ -319,7 +319,7 @@ def plan_resolution(
         "resourceVersion": deployment.metadata.resource_version,
         "annotations": {
             labels.EXPECTED_DATA: sorted_bytes(sorted(found.versions)).decode(),
-            labels.RESOLVED_DATA: sorted_bytes(plain(found)).decode(),
+            labels.RESOLVED_DATA: sorted_bytes(to_json(found)).decode(),
         },
     }
     reason = found.reason or "its ConfigMaps and Secrets were looked up"

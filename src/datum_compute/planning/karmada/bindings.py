@@ -49,7 +49,7 @@ from datum_compute.api.karmada import (
     WorkSpec,
 )
 from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
-from datum_compute.api.meta.codec import JsonObject, canonical, plain
+from datum_compute.api.meta.codec import JsonObject, canonical, to_json
 from datum_compute.api.meta.json_patch import merge_patch
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, owner_reference, ref_of
 from datum_compute.api.planes import HUB, execution_namespace, work_name
@@ -330,7 +330,7 @@ def _manifest(kind: KindInfo[Any], template: ApiObject) -> JsonObject:
     manifest: JsonObject = {
         "apiVersion": kind.api_version,
         "kind": kind.kind,
-        "metadata": plain(
+        "metadata": to_json(
             ObjectMeta(
                 name=metadata.name,
                 namespace=metadata.namespace,

@@ -25,7 +25,7 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.karmada import ManifestStatus, Work, WorkStatus
 from datum_compute.api.kinds import WORK
-from datum_compute.api.meta.codec import canonical, typed
+from datum_compute.api.meta.codec import canonical, from_json
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.planes import HUB, PlaneName, work_name
 from datum_compute.planning.apply import plan_object, plan_status
@@ -151,7 +151,7 @@ def desired_copy(work: Work, kind: KindInfo[Any]) -> ApiObject:
             labels.WORK_NAME: work.metadata.name,
         },
     }
-    copy: ApiObject = typed({**manifest, "metadata": marked}, kind.model)
+    copy: ApiObject = from_json({**manifest, "metadata": marked}, kind.model)
     return copy
 
 

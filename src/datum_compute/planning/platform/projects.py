@@ -18,7 +18,7 @@ from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, set_conditions
 from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import NAMESPACE, ORGANIZATION, PROJECT
-from datum_compute.api.meta.codec import JsonObject, plain
+from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.objects import ObjectMeta, OwnerReference, owner_reference, ref_of
 from datum_compute.api.planes import PLATFORM
 from datum_compute.api.resourcemanager import (
@@ -43,7 +43,7 @@ def plan_project_metadata(project: Project, organization: Organization | None) -
         patch["finalizers"] = [*metadata.finalizers, labels.PROJECT_FINALIZER]
     owners = metadata.owner_references
     if organization is not None and all(o.uid != organization.metadata.uid for o in owners):
-        patch["ownerReferences"] = plain([*owners, _owner(organization)])
+        patch["ownerReferences"] = to_json([*owners, _owner(organization)])
     owner = project.spec.owner_ref.name
     if metadata.labels.get(labels.ORGANIZATION) != owner:
         patch["labels"] = {labels.ORGANIZATION: owner}

@@ -21,7 +21,7 @@ import msgspec
 from datum_compute.api import labels
 from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, set_conditions
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
-from datum_compute.api.meta.codec import decode_as, encode, plain
+from datum_compute.api.meta.codec import decode_as, encode, to_json
 from datum_compute.api.meta.fields import TypedObjectReference
 from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.api.planes import PlaneName
@@ -93,7 +93,7 @@ class ClaimDecision:
 
 def claim_group_key(claim: ResourceClaim) -> str:
     """Return the group of a granted claim, which is its encoded requests; otherwise WAITING."""
-    return encode(plain(claim.spec.requests)).decode() if is_granted(claim) else WAITING
+    return encode(to_json(claim.spec.requests)).decode() if is_granted(claim) else WAITING
 
 
 @lru_cache(maxsize=1024)

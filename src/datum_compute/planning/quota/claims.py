@@ -53,7 +53,7 @@ from datum_compute.api.conditions import (
 from datum_compute.api.core import Namespace
 from datum_compute.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from datum_compute.api.kinds import CLAIM, INSTANCE
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
 from datum_compute.api.meta.quantity import mebibytes, millicores
 from datum_compute.api.meta.timestamps import parse_timestamp
@@ -320,7 +320,7 @@ def plan_claim_error(
     )
     if conditions == instance.status.conditions or QUOTA not in gate_names(instance):
         return Plan(requeue_after_s=retry_s)
-    version, status = instance.metadata.resource_version, {"conditions": plain(conditions)}
+    version, status = instance.metadata.resource_version, {"conditions": to_json(conditions)}
     report = PatchStatus(plane, INSTANCE, ref_of(instance), version, status, verdict.reason)
     return Plan((report,), requeue_after_s=retry_s)
 

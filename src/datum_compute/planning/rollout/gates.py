@@ -67,7 +67,7 @@ from datum_compute.api.conditions import (
     with_condition,
 )
 from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import ref_of
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.planes import PlaneName
@@ -235,7 +235,7 @@ def plan_readiness(
     status_fields = {name: value for d in decisions for name, value in d.status_fields.items()}
     if status_fields or not _needs_no_write(instance, conditions):
         version = instance.metadata.resource_version
-        status = {"conditions": plain(conditions), **status_fields}
+        status = {"conditions": to_json(conditions), **status_fields}
         reason = f"{READY} is {new.status}: {new.reason}"
         actions.append(PatchStatus(plane, INSTANCE, ref_of(instance), version, status, reason))
     if not instance.is_terminating:

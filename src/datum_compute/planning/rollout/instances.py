@@ -42,7 +42,7 @@ from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance import Instance, ResourceAmounts, Runtime, TemplateSpec
 from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.api.meta.codec import plain
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import controller_uid, owner_reference, ref_of
 from datum_compute.api.planes import PlaneName
 from datum_compute.planning.plan import Action, Create, Delete, Patch, Plan, Wait
@@ -348,7 +348,7 @@ def _adopt(plane: PlaneName, deployment: WorkloadDeployment, instance: Instance)
     metadata = {
         "uid": instance.metadata.uid,
         "resourceVersion": instance.metadata.resource_version,
-        "ownerReferences": plain([*instance.metadata.owner_references, owner]),
+        "ownerReferences": to_json([*instance.metadata.owner_references, owner]),
     }
     return Patch(
         plane, INSTANCE, ref_of(instance), {"metadata": metadata}, "its owner reference is missing"

@@ -45,11 +45,11 @@ class AuditEvent(msgspec.Struct, frozen=True):
 AuditSink = Callable[[AuditEvent], None]
 
 
-def nowhere(_event: AuditEvent) -> None:
+def discard(_event: AuditEvent) -> None:
     """A sink that keeps nothing."""
 
 
-class Trail(msgspec.Struct):
+class AuditContext(msgspec.Struct):
     """What has become known of a request so far."""
 
     request_id: str
@@ -70,10 +70,10 @@ class Auditor:
         self._clock = clock
         self._new_request_id = new_request_id
 
-    def begun(self) -> Trail:
-        return Trail(self._new_request_id(), self._clock())
+    def begun(self) -> AuditContext:
+        return AuditContext(self._new_request_id(), self._clock())
 
-    def ended(self, trail: Trail, response: Response) -> Response:
+    def ended(self, trail: AuditContext, response: Response) -> Response:
         """The response with the id of its request; kept in the trail if it is worth that."""
         if _is_worth_keeping(trail, response.status):
             self._sink(_event(trail, response, self._clock()))
@@ -88,7 +88,7 @@ class Auditor:
         )
 
 
-def _is_worth_keeping(trail: Trail, code: int) -> bool:
+def _is_worth_keeping(trail: AuditContext, code: int) -> bool:
     if code in _REFUSED:
         return True
     if trail.wanted is None:
@@ -98,7 +98,7 @@ def _is_worth_keeping(trail: Trail, code: int) -> bool:
     return trail.stores and trail.wanted.verb in _CHANGES
 
 
-def _event(trail: Trail, response: Response, now_s: float) -> AuditEvent:
+def _event(trail: AuditContext, response: Response, now_s: float) -> AuditEvent:
     wanted = trail.wanted or Attributes("")
     behind, user = trail.behind, trail.user
     borrowed = user.name if user is not None and user is not behind and user != behind else ""

@@ -12,8 +12,8 @@ from datum_compute.api.errors import Forbidden
 from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import MASTERS, User
-from datum_compute.server.access.cell_authorizer import Slices
-from datum_compute.server.access.rbac import PlaneRoles, RoleBook
+from datum_compute.server.access.cell_authorizer import CellAuthorizer
+from datum_compute.server.access.rbac import PlaneRoles, RbacCache
 from datum_compute.server.access.rbac_rules import EVERYTHING, Rule
 from datum_compute.store.store import Store
 
@@ -27,8 +27,8 @@ class Authorizer:
         protected_groups: Collection[str],
         on_change: Callable[[PlaneName], None],
     ) -> None:
-        self._book = RoleBook(store, protected_groups, on_change)
-        self.slices = Slices(store, on_change)
+        self._book = RbacCache(store, protected_groups, on_change)
+        self.slices = CellAuthorizer(store, on_change)
 
     def check(self, user: User, plane: PlaneName, wanted: Attributes) -> None:
         """Raise unless the user may reach the plane and do what it wants there."""

@@ -67,7 +67,7 @@ class _Cell:
     version: int
 
 
-class Slices:
+class CellAuthorizer:
     """``on_change`` hears of every plane when a cell may have lost what it had."""
 
     def __init__(self, store: Store, on_change: Callable[[PlaneName], None]) -> None:
@@ -167,21 +167,23 @@ def _read(name: str, record: Record) -> _Cell:
 
 # --- requests
 
-_Rule = Callable[[Slices, _Cell, PlaneName, Attributes], str]
+_Rule = Callable[[CellAuthorizer, _Cell, PlaneName, Attributes], str]
 
 
-def _own_cluster(_slices: Slices, cell: _Cell, _plane: PlaneName, wanted: Attributes) -> str:
+def _own_cluster(
+    _slices: CellAuthorizer, cell: _Cell, _plane: PlaneName, wanted: Attributes
+) -> str:
     return "" if wanted.name == cell.name else "it is the Cluster of another cell"
 
 
-def _own_lease(_slices: Slices, cell: _Cell, _plane: PlaneName, wanted: Attributes) -> str:
+def _own_lease(_slices: CellAuthorizer, cell: _Cell, _plane: PlaneName, wanted: Attributes) -> str:
     in_place = wanted.namespace == CREDENTIALS_NAMESPACE
     # The name of what is created stands in the object.
     named = wanted.name == cell.name or wanted.verb == "create"
     return "" if in_place and named else f"its Lease is {CREDENTIALS_NAMESPACE}/{cell.name}"
 
 
-def _deployments(slices: Slices, cell: _Cell, plane: PlaneName, wanted: Attributes) -> str:
+def _deployments(slices: CellAuthorizer, cell: _Cell, plane: PlaneName, wanted: Attributes) -> str:
     if wanted.verb in _SELECTING:
         return _must_select(wanted, TOPOLOGY_CITY, cell.city)
     ref = Ref(wanted.namespace, wanted.name)
@@ -190,7 +192,7 @@ def _deployments(slices: Slices, cell: _Cell, plane: PlaneName, wanted: Attribut
     return "the deployment is not bound to the cell"
 
 
-def _instances(slices: Slices, cell: _Cell, plane: PlaneName, wanted: Attributes) -> str:
+def _instances(slices: CellAuthorizer, cell: _Cell, plane: PlaneName, wanted: Attributes) -> str:
     if wanted.verb in _SELECTING:
         return _must_select(wanted, CELL, cell.name)
     if not wanted.name:
@@ -203,7 +205,7 @@ def _instances(slices: Slices, cell: _Cell, plane: PlaneName, wanted: Attributes
     return "the instance is of another cell"
 
 
-def _claims(slices: Slices, cell: _Cell, plane: PlaneName, wanted: Attributes) -> str:
+def _claims(slices: CellAuthorizer, cell: _Cell, plane: PlaneName, wanted: Attributes) -> str:
     if wanted.verb in _SELECTING:
         return _must_select(wanted, SOURCE_CLUSTER, cell.name)
     if not wanted.name:
@@ -214,7 +216,7 @@ def _claims(slices: Slices, cell: _Cell, plane: PlaneName, wanted: Attributes) -
     return "the claim is of another cell"
 
 
-def _joins(_slices: Slices, _cell: _Cell, _plane: PlaneName, _wanted: Attributes) -> str:
+def _joins(_slices: CellAuthorizer, _cell: _Cell, _plane: PlaneName, _wanted: Attributes) -> str:
     return ""  # renewal looks at the name itself
 
 
@@ -241,17 +243,21 @@ _RULES: Mapping[tuple[str, str, str], _Rule] = {
 # --- what would be written
 
 
-def _written_lease(_slices: Slices, cell: _Cell, _plane: PlaneName, obj: JsonObject) -> str:
+def _written_lease(_slices: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: JsonObject) -> str:
     metadata = obj["metadata"]
     own = (metadata.get("namespace"), metadata["name"]) == (CREDENTIALS_NAMESPACE, cell.name)
     return "" if own else f"its Lease is {CREDENTIALS_NAMESPACE}/{cell.name}"
 
 
-def _written_cluster(_slices: Slices, cell: _Cell, _plane: PlaneName, obj: JsonObject) -> str:
+def _written_cluster(
+    _slices: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: JsonObject
+) -> str:
     return "" if obj["metadata"]["name"] == cell.name else "it is the Cluster of another cell"
 
 
-def _written_instance(slices: Slices, cell: _Cell, _plane: PlaneName, obj: JsonObject) -> str:
+def _written_instance(
+    slices: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: JsonObject
+) -> str:
     metadata = obj["metadata"]
     if metadata.get("labels", {}).get(CELL) != cell.name:
         return f"a copy of a cell says so: label {CELL}={cell.name}"
@@ -267,7 +273,7 @@ def _written_instance(slices: Slices, cell: _Cell, _plane: PlaneName, obj: JsonO
     return "its deployment is not bound to the cell"
 
 
-def _written_claim(slices: Slices, cell: _Cell, plane: PlaneName, obj: JsonObject) -> str:
+def _written_claim(slices: CellAuthorizer, cell: _Cell, plane: PlaneName, obj: JsonObject) -> str:
     metadata = obj["metadata"]
     labels = metadata.get("labels", {})
     if labels.get(SOURCE_CLUSTER) != cell.name:
@@ -287,7 +293,9 @@ def _written_claim(slices: Slices, cell: _Cell, plane: PlaneName, obj: JsonObjec
     return ""
 
 
-_WRITTEN: Mapping[tuple[str, str], Callable[[Slices, _Cell, PlaneName, JsonObject], str]] = {
+_WRITTEN: Mapping[
+    tuple[str, str], Callable[[CellAuthorizer, _Cell, PlaneName, JsonObject], str]
+] = {
     ("hub", LEASE.resource): _written_lease,
     ("hub", CLUSTER.resource): _written_cluster,
     ("hub", INSTANCE.resource): _written_instance,

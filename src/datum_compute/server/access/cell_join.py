@@ -39,7 +39,7 @@ from datum_compute.api.membership import (
     name_of_token,
     token_named_by,
 )
-from datum_compute.api.meta.codec import JsonObject, decode, encode, typed
+from datum_compute.api.meta.codec import JsonObject, decode, encode, from_json
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import (
@@ -50,11 +50,11 @@ from datum_compute.api.planes import (
     path_prefix,
 )
 from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User, authenticated
-from datum_compute.server.access.client_certificates import Requested, read_request
+from datum_compute.server.access.client_certificates import SigningRequest, read_request
 from datum_compute.server.access.reviews import read_review
 from datum_compute.server.encoding.request_options import dry_run
 from datum_compute.server.encoding.responses import conflict, field_error, json_answer
-from datum_compute.server.routing import Call
+from datum_compute.server.routing import ResourceRequest
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.store import Store
 
@@ -65,7 +65,7 @@ Send = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
-class Certified:
+class IssuedCertificate:
     """A certificate as PEM, the authority that signed it, and when it ends."""
 
     certificate: str
@@ -74,11 +74,11 @@ class Certified:
 
 
 # Signs a request for a user of some groups.
-Certify = Callable[[Requested, str, tuple[str, ...]], Certified]
+Certify = Callable[[SigningRequest, str, tuple[str, ...]], IssuedCertificate]
 
 
 @dataclass(frozen=True, slots=True)
-class JoinDesk:
+class CellJoinHandler:
     """``send`` carries out a request as REGISTRAR."""
 
     store: Store
@@ -86,11 +86,11 @@ class JoinDesk:
     send: Send
     certify: Certify | None
 
-    async def answer(self, call: Call) -> Response:
+    async def answer(self, call: ResourceRequest) -> Response:
         if self.certify is None or call.plane != HUB:
             raise MethodNotAllowed("cells join on the hub of a platform that keeps an authority")
         obj, headers = read_review(call, call.served)
-        spec = typed(obj["spec"], CellJoinSpec)
+        spec = from_json(obj["spec"], CellJoinSpec)
         requested = read_request(spec.request)
         renews = cell_named_by(call.user.name) == spec.cell and CELLS_GROUP in call.user.groups
         _check(spec, requested, renews=renews)
@@ -111,7 +111,7 @@ class JoinDesk:
         answered = {**obj, "spec": shown, "metadata": {"creationTimestamp": None}, "status": status}
         return json_answer(answered, status=201, headers=headers)
 
-    def _check_renewal(self, call: Call, requested: Requested) -> None:
+    def _check_renewal(self, call: ResourceRequest, requested: SigningRequest) -> None:
         """With the same key only: the Cluster knows no other."""
         if dict(call.user.extra).get(KEY_HASH) != (requested.key_hash,):
             raise _refused(call.user, "a certificate is renewed for the key that it was given to")
@@ -133,7 +133,7 @@ class JoinDesk:
             await self._sent("PATCH", f"{_path(kind, namespace)}/{name}", change, MERGE_PATCH)
 
     async def _join(
-        self, call: Call, spec: CellJoinSpec, requested: Requested, *, dry: bool
+        self, call: ResourceRequest, spec: CellJoinSpec, requested: SigningRequest, *, dry: bool
     ) -> None:
         token = self._token(call.user, spec, requested)
         present = self._object(CLUSTER, "", spec.cell)
@@ -146,7 +146,7 @@ class JoinDesk:
         await self._put(SECRET, CREDENTIALS_NAMESPACE, _secret(spec))
         await self._put(CLUSTER, "", _cluster(spec, requested))
 
-    def _token(self, user: User, spec: CellJoinSpec, requested: Requested) -> JsonObject:
+    def _token(self, user: User, spec: CellJoinSpec, requested: SigningRequest) -> JsonObject:
         """The token of the caller, if it lets this cell in."""
         name = token_named_by(user.name)
         token = self._object(JOIN_TOKEN, "", name) if JOINERS_GROUP in user.groups else None
@@ -167,7 +167,12 @@ class JoinDesk:
         return token
 
     def _check_place(
-        self, spec: CellJoinSpec, requested: Requested, present: JsonObject | None, *, named: bool
+        self,
+        spec: CellJoinSpec,
+        requested: SigningRequest,
+        present: JsonObject | None,
+        *,
+        named: bool,
     ) -> None:
         city = normalized_city(spec.city)
         if present is not None:
@@ -187,7 +192,7 @@ class JoinDesk:
                 why = f"city {city} is served by cell {other['name']}: one cell for each city"
                 raise conflict(CLUSTER, spec.cell, why)
 
-    async def _use(self, token: JsonObject, spec: CellJoinSpec, requested: Requested) -> None:
+    async def _use(self, token: JsonObject, spec: CellJoinSpec, requested: SigningRequest) -> None:
         """Give the token to this key; one of two at the same moment is refused."""
         if token.get("status", {}).get("keyHash"):
             return
@@ -223,7 +228,7 @@ class JoinDesk:
             raise from_status(response.status, decode(response.body))
 
 
-def _check(spec: CellJoinSpec, requested: Requested | None, *, renews: bool) -> None:
+def _check(spec: CellJoinSpec, requested: SigningRequest | None, *, renews: bool) -> None:
     found = []
     try:
         cell_plane(spec.cell)
@@ -272,7 +277,7 @@ def _secret(spec: CellJoinSpec) -> JsonObject:
     return {"metadata": {"name": spec.cell}, "type": "Opaque", "data": encoded}
 
 
-def _cluster(spec: CellJoinSpec, requested: Requested) -> JsonObject:
+def _cluster(spec: CellJoinSpec, requested: SigningRequest) -> JsonObject:
     return {
         "metadata": {
             "name": spec.cell,
@@ -305,7 +310,7 @@ def _refused(user: User, why: str) -> Forbidden:
 # holder hears why not.
 
 
-def joiner(store: Store, token: str) -> User | None:
+def authenticate_join_token(store: Store, token: str) -> User | None:
     """The holder of a join token; None for any other text."""
     name = name_of_token(token)
     if not name:

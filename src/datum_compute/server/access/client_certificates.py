@@ -67,14 +67,14 @@ def _read(certificate_pem: str) -> CertificateUser | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Requested:
+class SigningRequest:
     """A certificate signing request that its own key has signed."""
 
     request: x509.CertificateSigningRequest
     key_hash: str
 
 
-def read_request(request_pem: str) -> Requested | None:
+def read_request(request_pem: str) -> SigningRequest | None:
     """None for what is no such request, or is of another sort of key than we sign."""
     try:
         request = x509.load_pem_x509_csr(request_pem.encode())
@@ -84,7 +84,7 @@ def read_request(request_pem: str) -> Requested | None:
         valid = request.is_signature_valid
     except (ValueError, TypeError):
         return None
-    return Requested(request, _digest(request)) if valid else None
+    return SigningRequest(request, _digest(request)) if valid else None
 
 
 def _key_of(certificate: x509.Certificate) -> tuple[tuple[str, tuple[str, ...]], ...]:

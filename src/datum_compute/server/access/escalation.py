@@ -18,9 +18,9 @@ from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import MASTERS
 from datum_compute.server.access.authorization import Authorizer
 from datum_compute.server.access.rbac_objects import rules_of
-from datum_compute.server.access.rbac_rules import EVERYTHING, Rule, uncovered
+from datum_compute.server.access.rbac_rules import EVERYTHING, Rule, missing_permissions
 from datum_compute.server.encoding.responses import forbidden, not_found
-from datum_compute.server.routing import Call
+from datum_compute.server.routing import ResourceRequest
 from datum_compute.store.records import Record
 
 _ROLES = (ROLE.resource, CLUSTER_ROLE.resource)
@@ -28,7 +28,9 @@ _BINDINGS = (ROLE_BINDING.resource, CLUSTER_ROLE_BINDING.resource)
 _SHOWN_MAX = 5
 
 
-def check_grant(authorizer: Authorizer, call: Call, new: JsonObject, old: Record | None) -> None:
+def check_grant(
+    authorizer: Authorizer, call: ResourceRequest, new: JsonObject, old: Record | None
+) -> None:
     """Raise Forbidden if this write would give somebody more than its author has."""
     resource = call.kind.resource
     if (resource not in _ROLES and resource not in _BINDINGS) or MASTERS in call.user.groups:
@@ -40,7 +42,9 @@ def check_grant(authorizer: Authorizer, call: Call, new: JsonObject, old: Record
         _check_binding(authorizer, call, new, before)
 
 
-def _check_role(authorizer: Authorizer, call: Call, new: JsonObject, old: JsonObject) -> None:
+def _check_role(
+    authorizer: Authorizer, call: ResourceRequest, new: JsonObject, old: JsonObject
+) -> None:
     parts = ("rules", "aggregationRule")
     labels = [obj.get("metadata", {}).get("labels") for obj in (new, old)]
     if old and all(new.get(p) == old.get(p) for p in parts) and labels[0] == labels[1]:
@@ -54,7 +58,9 @@ def _check_role(authorizer: Authorizer, call: Call, new: JsonObject, old: JsonOb
     _check_held(authorizer, call, name, wanted)
 
 
-def _check_binding(authorizer: Authorizer, call: Call, new: JsonObject, old: JsonObject) -> None:
+def _check_binding(
+    authorizer: Authorizer, call: ResourceRequest, new: JsonObject, old: JsonObject
+) -> None:
     if old and all(new.get(part) == old.get(part) for part in ("subjects", "roleRef")):
         return
     reference = new["roleRef"]
@@ -76,15 +82,17 @@ def _check_binding(authorizer: Authorizer, call: Call, new: JsonObject, old: Jso
 
 
 def _has_verb(
-    authorizer: Authorizer, call: Call, verb: str, kind: KindInfo[Any], name: str
+    authorizer: Authorizer, call: ResourceRequest, verb: str, kind: KindInfo[Any], name: str
 ) -> bool:
     wanted = Attributes(verb, kind.group, kind.plural, "", call.route.namespace, name)
     return authorizer.allows(call.user, call.plane, wanted)
 
 
-def _check_held(authorizer: Authorizer, call: Call, name: str, wanted: Sequence[Rule]) -> None:
+def _check_held(
+    authorizer: Authorizer, call: ResourceRequest, name: str, wanted: Sequence[Rule]
+) -> None:
     held = authorizer.rules_of(call.user, call.plane, call.route.namespace)
-    missing = uncovered(held, wanted, _SHOWN_MAX + 1)
+    missing = missing_permissions(held, wanted, _SHOWN_MAX + 1)
     if missing:
         shown = ", ".join(missing[:_SHOWN_MAX]) + (", ..." if len(missing) > _SHOWN_MAX else "")
         why = (

@@ -167,7 +167,7 @@ class _PlaneSource:
         )
 
 
-class RoleBook:
+class RbacCache:
     """The roles of every plane. ``on_change`` hears of each plane whose grants may have changed."""
 
     def __init__(

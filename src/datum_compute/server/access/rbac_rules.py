@@ -80,7 +80,7 @@ class _BudgetExceeded(Exception):
     pass
 
 
-def uncovered(
+def missing_permissions(
     held: Sequence[Rule],
     wanted: Iterable[Rule],
     count_max: int,

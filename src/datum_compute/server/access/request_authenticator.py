@@ -15,7 +15,7 @@ from datum_compute.api.errors import ApiError, Unauthorized
 from datum_compute.api.http import Request
 from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.access.audit import Trail
+from datum_compute.server.access.audit import AuditContext
 from datum_compute.server.access.authentication import (
     MASTERS,
     Authenticator,
@@ -32,7 +32,7 @@ _OURS = (ISSUER,)
 _AUTHORIZATION = "authorization"
 
 
-class Caller(msgspec.Struct, frozen=True):
+class Principal(msgspec.Struct, frozen=True):
     """``user`` is who the request is answered for, ``behind`` who really sent it. The proof of
     who that is ends at ``until_s``."""
 
@@ -45,7 +45,7 @@ def _nobody(_token: str) -> None:
     """There is no hub to join here."""
 
 
-class Gate:
+class RequestAuthenticator:
     def __init__(
         self,
         authenticator: Authenticator,
@@ -62,14 +62,20 @@ class Gate:
         self._joiner_of = joiner_of
 
     def pass_through(
-        self, request: Request, plane: PlaneName, wanted: Attributes, trail: Trail | None = None
-    ) -> Caller:
+        self,
+        request: Request,
+        plane: PlaneName,
+        wanted: Attributes,
+        trail: AuditContext | None = None,
+    ) -> Principal:
         """Who calls, if that user may do what it wants on the plane; raises otherwise."""
         caller = self.identify(request, plane, trail)
         self._authorizer.check(caller.user, plane, wanted)
         return caller
 
-    def identify(self, request: Request, plane: PlaneName, trail: Trail | None = None) -> Caller:
+    def identify(
+        self, request: Request, plane: PlaneName, trail: AuditContext | None = None
+    ) -> Principal:
         """Who calls; the trail hears of it even if the caller gets no further than that."""
         behind, until_s = self._proven(request)
         if trail is not None:
@@ -79,11 +85,9 @@ class Gate:
         user = impersonated(self._authorizer, behind, plane, request.headers)
         if trail is not None:
             trail.user = user
-        return Caller(user, behind, until_s)
+        return Principal(user, behind, until_s)
 
-    def still_open(
-        self, request: Request, plane: PlaneName, wanted: Attributes
-    ) -> Callable[[], bool]:
+    def recheck(self, request: Request, plane: PlaneName, wanted: Attributes) -> Callable[[], bool]:
         """Return a function that checks whether the same request would be permitted now. It keeps
         only the credentials: a watch keeps it until it ends, and a request can have megabytes."""
         credentials = _credentials_of(request)

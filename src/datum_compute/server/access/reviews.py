@@ -14,7 +14,7 @@ from datum_compute.admission.findings import invalid
 from datum_compute.api import reviews as kinds
 from datum_compute.api.errors import Cause, MethodNotAllowed
 from datum_compute.api.http import Response
-from datum_compute.api.meta.codec import JsonObject, decode, typed
+from datum_compute.api.meta.codec import JsonObject, decode, from_json
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.reviews import TOKEN_REQUEST, TokenRequestSpec
@@ -23,10 +23,10 @@ from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import User
 from datum_compute.server.access.authorization import Authorizer
 from datum_compute.server.access.rbac_rules import Rule
-from datum_compute.server.access.request_authenticator import Gate
+from datum_compute.server.access.request_authenticator import RequestAuthenticator
 from datum_compute.server.access.service_accounts import ISSUER, Account, AccountTokens
-from datum_compute.server.context import Ports
-from datum_compute.server.discovery.resources import Served, served_review
+from datum_compute.server.context import ServerContext
+from datum_compute.server.discovery.resources import ServedResource, served_review
 from datum_compute.server.encoding.body import decoded_body
 from datum_compute.server.encoding.request_options import dry_run, field_validation
 from datum_compute.server.encoding.responses import (
@@ -36,22 +36,22 @@ from datum_compute.server.encoding.responses import (
     json_answer,
     not_found,
 )
-from datum_compute.server.routing import Call
-from datum_compute.server.verbs.prepare import identified
+from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.verbs.prepare import check_type_meta
 
 GROUPS_MAX = 1000  # of the user that a review asks about
 RULE_VALUES_MAX = 50_000  # verbs, groups, resources, names and paths in the response to a review
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ReviewHandler:
     """What reviews are answered from."""
 
-    gate: Gate
+    gate: RequestAuthenticator
     authorizer: Authorizer
 
 
-def review(desk: Desk, call: Call) -> Response:
+def review(desk: ReviewHandler, call: ResourceRequest) -> Response:
     obj, headers = read_review(call, call.served)
     dry_run(call.query)  # nothing is stored anyway; a value that makes no sense is refused
     status = _ANSWERS[call.kind.kind](desk, call, obj)
@@ -62,9 +62,9 @@ def review(desk: Desk, call: Call) -> Response:
     return json_answer(answered, status=201, headers=headers)
 
 
-def read_review(call: Call, served: Served) -> tuple[JsonObject, dict[str, str]]:
+def read_review(call: ResourceRequest, served: ServedResource) -> tuple[JsonObject, dict[str, str]]:
     """The object as sent, checked by the schema of its kind; headers warn of unknown fields."""
-    body = identified(served.kind, decoded_body(call.request))
+    body = check_type_meta(served.kind, decoded_body(call.request))
     report = Report()
     obj = served.check_main(body, "", report)
     validation = field_validation(call.query, call.request.body)
@@ -83,18 +83,18 @@ def user_info(user: User) -> JsonObject:
     return info
 
 
-def _self_review(_desk: Desk, call: Call, _obj: JsonObject) -> JsonObject:
+def _self_review(_desk: ReviewHandler, call: ResourceRequest, _obj: JsonObject) -> JsonObject:
     return {"userInfo": user_info(call.user)}
 
 
-def _self_access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
-    spec = typed(obj.get("spec", {}), kinds.SelfAccessSpec)
+def _self_access(desk: ReviewHandler, call: ResourceRequest, obj: JsonObject) -> JsonObject:
+    spec = from_json(obj.get("spec", {}), kinds.SelfAccessSpec)
     wanted = _wanted(call.kind, spec.resource_attributes, spec.non_resource_attributes)
     return {"allowed": desk.authorizer.allows(call.user, call.plane, wanted, cache=False)}
 
 
-def _access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
-    spec = typed(obj.get("spec", {}), kinds.AccessSpec)
+def _access(desk: ReviewHandler, call: ResourceRequest, obj: JsonObject) -> JsonObject:
+    spec = from_json(obj.get("spec", {}), kinds.AccessSpec)
     wanted = _wanted(call.kind, spec.resource_attributes, spec.non_resource_attributes)
     if not spec.user and not spec.groups:
         raise _required(call.kind, "spec.user", "at least one of user or group must be specified")
@@ -106,8 +106,8 @@ def _access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
     return {"allowed": desk.authorizer.allows(user, call.plane, wanted, cache=False)}
 
 
-def _local_access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
-    spec = typed(obj.get("spec", {}), kinds.AccessSpec)
+def _local_access(desk: ReviewHandler, call: ResourceRequest, obj: JsonObject) -> JsonObject:
+    spec = from_json(obj.get("spec", {}), kinds.AccessSpec)
     attributes, namespace = spec.resource_attributes, call.route.namespace
     if attributes is None:
         raise _required(call.kind, "spec.resourceAttributes", "may not be empty")
@@ -118,7 +118,7 @@ def _local_access(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
     return _access(desk, call, obj)
 
 
-def _self_rules(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
+def _self_rules(desk: ReviewHandler, call: ResourceRequest, obj: JsonObject) -> JsonObject:
     namespace = obj.get("spec", {}).get("namespace", "")
     if not namespace:
         raise _required(call.kind, "spec.namespace", "no namespace on request")
@@ -148,8 +148,8 @@ def _first_rules(rules: Sequence[Rule]) -> Sequence[Rule]:
     return rules
 
 
-def _token_review(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
-    spec = typed(obj.get("spec", {}), kinds.TokenReviewSpec)
+def _token_review(desk: ReviewHandler, call: ResourceRequest, obj: JsonObject) -> JsonObject:
+    spec = from_json(obj.get("spec", {}), kinds.TokenReviewSpec)
     if not spec.token:
         raise _required(call.kind, "spec.token", "may not be empty")
     obj["spec"] = {**obj["spec"], "token": ""}  # what was sent in need not be sent back
@@ -163,7 +163,7 @@ def _token_review(desk: Desk, call: Call, obj: JsonObject) -> JsonObject:
     }
 
 
-_ANSWERS: dict[str, Callable[[Desk, Call, JsonObject], JsonObject]] = {
+_ANSWERS: dict[str, Callable[[ReviewHandler, ResourceRequest, JsonObject], JsonObject]] = {
     kinds.SUBJECT_ACCESS_REVIEW.kind: _access,
     kinds.LOCAL_ACCESS_REVIEW.kind: _local_access,
     kinds.SELF_ACCESS_REVIEW.kind: _self_access,
@@ -218,11 +218,13 @@ _AUDIENCES_MAX = 16
 _SERVED = served_review(TOKEN_REQUEST)
 
 
-def token_request(ports: Ports, tokens: AccountTokens | None, call: Call) -> Response:
+def token_request(
+    ports: ServerContext, tokens: AccountTokens | None, call: ResourceRequest
+) -> Response:
     if tokens is None:
         raise MethodNotAllowed("this server has no key to sign tokens with")
     obj, headers = read_review(call, _SERVED)
-    spec = typed(obj.get("spec", {}), TokenRequestSpec)
+    spec = from_json(obj.get("spec", {}), TokenRequestSpec)
     causes = _problems(spec)
     if causes:
         raise invalid(TOKEN_REQUEST, call.route.name, causes)
@@ -250,7 +252,7 @@ def token_request(ports: Ports, tokens: AccountTokens | None, call: Call) -> Res
     return json_answer(answer, status=201, headers=headers)
 
 
-def _account(ports: Ports, call: Call) -> Account:
+def _account(ports: ServerContext, call: ResourceRequest) -> Account:
     record = ports.store.get(call.plane, call.key)
     if record is None:
         raise not_found(call.kind, call.route.name)

@@ -51,8 +51,8 @@ from datum_compute.server.apply.managed_fields import (
     with_entries,
 )
 from datum_compute.server.apply.merge import merged, without
-from datum_compute.server.context import Ports
-from datum_compute.server.discovery.resources import Catalogue
+from datum_compute.server.context import ServerContext
+from datum_compute.server.discovery.resources import ResourceRegistry
 from datum_compute.server.encoding.body import (
     as_object,
     decoded_json,
@@ -61,11 +61,11 @@ from datum_compute.server.encoding.body import (
 )
 from datum_compute.server.encoding.request_options import dry_run, field_validation, flag
 from datum_compute.server.encoding.responses import conflict, shortened
-from datum_compute.server.routing import Call
-from datum_compute.server.verbs.create import Creation, check_may_create, create_object
+from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.verbs.create import CreateRequest, check_may_create, create_object
 from datum_compute.server.verbs.metadata import read_metadata
-from datum_compute.server.verbs.prepare import identified
-from datum_compute.server.verbs.update import Change, change_object
+from datum_compute.server.verbs.prepare import check_type_meta
+from datum_compute.server.verbs.update import UpdateRequest, change_object
 
 # --- What an apply is told when others own what it would change, in the words of Kubernetes
 
@@ -242,9 +242,11 @@ class Application(msgspec.Struct, frozen=True):
 _ATTEMPTS = 8
 
 
-async def apply(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
+async def apply(
+    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest
+) -> Response:
     application = _application(call)
-    change = Change(
+    change = UpdateRequest(
         propose=lambda live: application.onto(live, timestamp(ports.clock())),
         validation=field_validation(call.query, call.request.body),
         needs_version=False,
@@ -264,14 +266,18 @@ async def apply(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
 
 
 async def _created(
-    ports: Ports, catalogue: Catalogue, call: Call, application: Application, change: Change
+    ports: ServerContext,
+    catalogue: ResourceRegistry,
+    call: ResourceRequest,
+    application: Application,
+    change: UpdateRequest,
 ) -> Response:
     check_may_create(ports, call)
     incoming = read_metadata(application.config)
     if incoming.uid or incoming.version:
         why = "the configuration names a uid or a resourceVersion, but there is no such object"
         raise conflict(call.kind, call.route.name, why)
-    creation = Creation(
+    creation = CreateRequest(
         obj=application.config,
         incoming=incoming,
         validation=change.validation,
@@ -281,7 +287,7 @@ async def _created(
     return await create_object(ports, catalogue, call, creation)
 
 
-def _application(call: Call) -> Application:
+def _application(call: ResourceRequest) -> Application:
     name = field_manager(call.query)
     if not name:
         why = "Required value: is required for apply patch"
@@ -292,13 +298,13 @@ def _application(call: Call) -> Application:
     return Application(_config(call), manager, force, shape)
 
 
-def _config(call: Call) -> JsonObject:
+def _config(call: ResourceRequest) -> JsonObject:
     """The configuration, about the very object that the path names."""
     sent = as_object(decoded_json_or_yaml(call.request.body))
     for field in ("apiVersion", "kind"):
         if not sent.get(field):
             raise BadRequest(f"Object '{field}' is missing from the applied configuration")
-    obj = identified(call.kind, sent)
+    obj = check_type_meta(call.kind, sent)
     metadata = obj.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise BadRequest(f"metadata must be an object, not {json_type(metadata)}")

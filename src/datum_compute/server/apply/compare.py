@@ -71,7 +71,7 @@ def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
         if child is LEAF:
             found[f"f:{name}"] = MEMBER
         elif name in _COME_AGAIN and isinstance(child, FieldMap) and isinstance(part, dict):
-            found[f"f:{name}"] = child.whole.recalled(part, partial(_everything, shape=child))
+            found[f"f:{name}"] = child.whole.recalled(part, partial(fields_of, shape=child))
         else:
             _every_field({name: part}, shape, found)
     return found
@@ -83,7 +83,7 @@ def _claimed_part(name: str, part: Any, shape: Shape) -> FieldSet | None:
     return _claimed(part, shape)
 
 
-def present(fields: FieldSet, value: Any, shape: Shape) -> FieldSet:
+def restrict_to(fields: FieldSet, value: Any, shape: Shape) -> FieldSet:
     """The members of ``fields`` that stand in ``value`` too."""
     return _present(fields, value, shape, root=True) or EMPTY
 
@@ -141,7 +141,7 @@ def _items(shape: Shape, value: Any) -> dict[str, Any] | None:
     return None
 
 
-def _everything(value: Any, shape: Shape) -> FieldSet:
+def fields_of(value: Any, shape: Shape) -> FieldSet:
     """A value that came or went as a whole: its leaves, its items, its entries."""
     if isinstance(shape, FieldMap):
         return _every_field(value, shape, {}) if isinstance(value, dict) else MEMBER
@@ -176,7 +176,7 @@ def _every_field(value: JsonObject, shape: FieldMap, found: FieldSet) -> FieldSe
         if child is LEAF:
             found[f"f:{name}"] = MEMBER
         elif child is not None:
-            whole = _everything if name in named else _whole_item
+            whole = fields_of if name in named else _whole_item
             found[f"f:{name}"] = whole(item, child)
     return found
 
@@ -185,7 +185,7 @@ def _whole_item(item: Any, shape: Shape) -> FieldSet:
     """An item of a list, and an entry of a map, is a member besides what is in it."""
     if isinstance(shape, FieldMap) and isinstance(item, dict):
         return _whole_map(item, shape) if item else MEMBER
-    inside = _everything(item, shape)
+    inside = fields_of(item, shape)
     return {SELF: MEMBER, **inside} if inside else MEMBER
 
 
@@ -226,7 +226,7 @@ def _of_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
                 changed[f"f:{name}"] = MEMBER
             continue
         if before is _ABSENT:
-            whole = _everything if name in named else _whole_item
+            whole = fields_of if name in named else _whole_item
             changed[f"f:{name}"] = whole(value, child)
             continue
         inner_changed, inner_removed = _compared(before, value, child)
@@ -260,7 +260,7 @@ def _of_items(before: JsonObject, after: JsonObject, shape: Shape) -> _Differenc
 
 def _replaced(old: Any, new: Any, shape: Shape) -> _Difference:
     """One value for another of another type, or a leaf that changed."""
-    changed, gone = {"f:": _everything(new, shape)}, {"f:": _everything(old, shape)}
+    changed, gone = {"f:": fields_of(new, shape)}, {"f:": fields_of(old, shape)}
     return changed["f:"], difference(gone, changed).get("f:")
 
 

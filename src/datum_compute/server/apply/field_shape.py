@@ -17,7 +17,7 @@ import orjson
 
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.schema.derive import PRESERVE
-from datum_compute.api.schema.fast_path import Remembered
+from datum_compute.api.schema.fast_path import ContentCache
 from datum_compute.server.apply.field_set import FieldSet
 
 _NAME_LENGTH_MAX = 128  # of those that are worth remembering
@@ -36,8 +36,8 @@ class FieldMap:
     other: Shape | None = None  # None: the schema knows no others
     # Filled by comparison.py; no shape ever changes, so neither does what follows from it.
     items_of_leaves: dict[tuple[str, ...], FieldSet] = field(default_factory=dict, repr=False)
-    whole: Remembered[FieldSet] = field(default_factory=Remembered, repr=False)
-    claims: Remembered[FieldSet | None] = field(default_factory=Remembered, repr=False)
+    whole: ContentCache[FieldSet] = field(default_factory=ContentCache, repr=False)
+    claims: ContentCache[FieldSet | None] = field(default_factory=ContentCache, repr=False)
 
     def child(self, name: str) -> Shape | None:
         return self.named.get(name, self.other)
@@ -81,8 +81,10 @@ Shape = Leaf | FieldMap | KeyedList | ValueSet
 LISTS = (KeyedList, ValueSet)  # those that merge item by item
 LEAF = Leaf()
 VALUES = ValueSet()
-ANYTHING = FieldMap({})
-object.__setattr__(ANYTHING, "other", ANYTHING)  # open places are open all the way down
+ATOMIC_LISTS_MAP = FieldMap({})
+object.__setattr__(
+    ATOMIC_LISTS_MAP, "other", ATOMIC_LISTS_MAP
+)  # open places are open all the way down
 NOTHING = FieldMap({})
 
 _TEXTS = FieldMap({}, LEAF)
@@ -134,7 +136,7 @@ def shape_of(schema: JsonObject) -> Shape:
         case "array":
             return _list_shape(schema)
         case None if schema.get(PRESERVE):
-            return ANYTHING
+            return ATOMIC_LISTS_MAP
         case _:
             return LEAF
 
@@ -144,7 +146,7 @@ def _map_shape(schema: JsonObject) -> Shape:
         return LEAF
     named = {name: shape_of(inner) for name, inner in schema.get("properties", {}).items()}
     others = _others(schema)
-    return FieldMap(named, others) if named or others is not None else ANYTHING
+    return FieldMap(named, others) if named or others is not None else ATOMIC_LISTS_MAP
 
 
 def _others(schema: JsonObject) -> Shape | None:
@@ -152,7 +154,7 @@ def _others(schema: JsonObject) -> Shape | None:
     others = schema.get("additionalProperties")
     if isinstance(others, dict):
         return shape_of(others)
-    return ANYTHING if others or schema.get(PRESERVE) else None
+    return ATOMIC_LISTS_MAP if others or schema.get(PRESERVE) else None
 
 
 def _list_shape(schema: JsonObject) -> Shape:

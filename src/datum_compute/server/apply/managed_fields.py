@@ -17,7 +17,7 @@ from datum_compute.admission.findings import invalid
 from datum_compute.api.errors import Cause, Invalid
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
 from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
-from datum_compute.server.apply.compare import Comparison, compared, present, sent_fields
+from datum_compute.server.apply.compare import Comparison, compared, restrict_to, sent_fields
 from datum_compute.server.apply.field_set import (
     EMPTY,
     MEMBER,
@@ -29,7 +29,7 @@ from datum_compute.server.apply.field_set import (
     union_all,
 )
 from datum_compute.server.apply.field_shape import FieldMap, canonical_text
-from datum_compute.server.routing import Call
+from datum_compute.server.routing import ResourceRequest
 
 APPLY, UPDATE = "Apply", "Update"
 FIELDS_TYPE = "FieldsV1"
@@ -85,7 +85,7 @@ def after_update(
     entries: Entries, manager: Manager, found: Comparison, taken: FieldSet, time: str
 ) -> Entries:
     """The entries after a plain write; ``taken`` is the part of what changed that it asked for."""
-    rest = _given_up(entries, found)
+    rest = drop_fields(entries, found)
     if not taken:
         return rest
     own, others = EMPTY, []
@@ -106,7 +106,7 @@ def after_apply(
         said = {"fieldsV1": claimed, "apiVersion": manager.api_version}
         if all(before[field] == value for field, value in said.items()):
             return entries
-    others = _given_up([entry for entry in entries if entry is not before], found)
+    others = drop_fields([entry for entry in entries if entry is not before], found)
     return _sorted([*others, manager.entry(claimed, time)]) if claimed else others
 
 
@@ -144,7 +144,7 @@ def with_entries(obj: JsonObject, entries: Iterable[Entry]) -> JsonObject:
     return {**obj, "metadata": metadata}
 
 
-def _given_up(entries: Entries, found: Comparison) -> Entries:
+def drop_fields(entries: Entries, found: Comparison) -> Entries:
     gone = union(found.changed, found.removed)
     result = []
     for entry in entries:
@@ -316,7 +316,7 @@ def invalid_option(field: str, reason: str, why: str) -> Invalid:
     return Invalid(message, group="meta.k8s.io", kind="PatchOptions", causes=[cause])
 
 
-def updater(call: Call, subresource: str | None = None) -> Manager:
+def updater(call: ResourceRequest, subresource: str | None = None) -> Manager:
     """The manager of a plain write, through the endpoint of the request or another one."""
     agent = call.request.headers.get("user-agent", "")
     name = manager_name(field_manager(call.query), agent)
@@ -325,7 +325,7 @@ def updater(call: Call, subresource: str | None = None) -> Manager:
 
 
 def owned_at_creation(
-    call: Call, sent: JsonObject, new: JsonObject, status: Any, now: float
+    call: ResourceRequest, sent: JsonObject, new: JsonObject, status: Any, now: float
 ) -> JsonObject:
     """``status`` is what was sent of it and kept: owned as if it had been written afterwards."""
     shape, time = call.served.shape, timestamp(now)
@@ -333,13 +333,13 @@ def owned_at_creation(
     entries = [updater(call).entry(taken, time)] if taken else []
     if status:
         part = shape.of("status")
-        said = present(sent_fields({"status": status}, part), new, part)
+        said = restrict_to(sent_fields({"status": status}, part), new, part)
         entries += [updater(call, "status").entry(said, time)] if said else []
     return with_entries(new, entries)
 
 
 def owned_after_update(
-    call: Call, old: JsonObject, sent: JsonObject, new: JsonObject, now: float
+    call: ResourceRequest, old: JsonObject, sent: JsonObject, new: JsonObject, now: float
 ) -> JsonObject:
     """The new object with its owners; it must carry the old owners when it comes."""
     entries = _starting_entries(call, old, sent)
@@ -364,10 +364,10 @@ def _asked_for(changed: FieldSet, sent: JsonObject, new: JsonObject, shape: Fiel
     if not altered:
         return changed
     rest = {step: node for step, node in changed.items() if step not in altered}
-    return {**rest, **present(altered, sent, shape)}
+    return {**rest, **restrict_to(altered, sent, shape)}
 
 
-def _starting_entries(call: Call, old: JsonObject, sent: JsonObject) -> Entries:
+def _starting_entries(call: ResourceRequest, old: JsonObject, sent: JsonObject) -> Entries:
     """Those of the object, unless the caller rewrites them; a subresource cannot."""
     entries = entries_of(old["metadata"])
     claimed = sent["metadata"].get("managedFields")

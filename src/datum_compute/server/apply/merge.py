@@ -16,7 +16,7 @@ from datum_compute.server.apply.field_shape import (
     ValueSet,
     items_by_step,
 )
-from datum_compute.server.encoding.body import same
+from datum_compute.server.encoding.body import json_equal
 
 
 def merged(live: Any, applied: Any, shape: Shape | None) -> Any:
@@ -24,7 +24,7 @@ def merged(live: Any, applied: Any, shape: Shape | None) -> Any:
     if isinstance(shape, FieldMap) and isinstance(live, dict) and isinstance(applied, dict):
         return _merged_map(live, applied, shape)
     if isinstance(shape, LISTS):
-        return live if same(live, applied) else _merged_list(live, applied, shape)
+        return live if json_equal(live, applied) else _merged_list(live, applied, shape)
     return applied
 
 

@@ -26,7 +26,7 @@ from datum_compute.store.store import Snapshot
 _VERSION = 1  # older than anything a plane stores
 
 
-class OwnDefinitions:
+class BuiltinDefinitions:
     def __init__(self, kinds: Iterable[KindInfo[Any]], start_s: float) -> None:
         self._kinds = {kind.resource: kind for kind in kinds if not kind.built_in}
         self._start_s = start_s

@@ -13,7 +13,7 @@ from datum_compute import __version__
 from datum_compute.api.http import JSON, Request, Response
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.objects import KindInfo
-from datum_compute.server.discovery.resources import Catalogue, Served
+from datum_compute.server.discovery.resources import ResourceRegistry, ServedResource
 from datum_compute.server.encoding.request_options import MediaType, preferred
 from datum_compute.server.encoding.responses import json_answer, text_answer
 
@@ -22,7 +22,7 @@ SCALE_KIND = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 _AGGREGATED_TYPE = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
-def discovery_answer(catalogue: Catalogue, request: Request, path: str) -> Response | None:
+def discovery_answer(catalogue: ResourceRegistry, request: Request, path: str) -> Response | None:
     """The answer to a discovery path, or None if it is none."""
     accept = request.headers.get("accept", "")
     match path.rstrip("/").split("/"):
@@ -40,7 +40,7 @@ def discovery_answer(catalogue: Catalogue, request: Request, path: str) -> Respo
             return None
 
 
-def _root(catalogue: Catalogue, accept: str, *, core: bool) -> Response:
+def _root(catalogue: ResourceRegistry, accept: str, *, core: bool) -> Response:
     if preferred(accept, (_AGGREGATED,)) == _AGGREGATED:
         body = encode(_aggregated(catalogue, core=core))
         headers = {"etag": f'"{hashlib.sha256(body).hexdigest()}"', "vary": "Accept"}
@@ -48,7 +48,7 @@ def _root(catalogue: Catalogue, accept: str, *, core: bool) -> Response:
     return json_answer(_core_versions(catalogue) if core else _groups(catalogue))
 
 
-def _core_versions(catalogue: Catalogue) -> JsonObject:
+def _core_versions(catalogue: ResourceRegistry) -> JsonObject:
     return {
         "kind": "APIVersions",
         "versions": catalogue.versions(""),
@@ -56,12 +56,12 @@ def _core_versions(catalogue: Catalogue) -> JsonObject:
     }
 
 
-def _groups(catalogue: Catalogue) -> JsonObject:
+def _groups(catalogue: ResourceRegistry) -> JsonObject:
     groups = [_group(catalogue, group) for group in catalogue.groups()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def _group(catalogue: Catalogue, group: str) -> JsonObject:
+def _group(catalogue: ResourceRegistry, group: str) -> JsonObject:
     versions = [
         {"groupVersion": f"{group}/{version}", "version": version}
         for version in catalogue.versions(group)
@@ -69,7 +69,7 @@ def _group(catalogue: Catalogue, group: str) -> JsonObject:
     return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _resources(catalogue: Catalogue, group: str, version: str) -> JsonObject:
+def _resources(catalogue: ResourceRegistry, group: str, version: str) -> JsonObject:
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -82,7 +82,7 @@ def _resources(catalogue: Catalogue, group: str, version: str) -> JsonObject:
     }
 
 
-def _resource_and_subresources(served: Served) -> list[JsonObject]:
+def _resource_and_subresources(served: ServedResource) -> list[JsonObject]:
     kind = served.kind
     resource = {
         "name": kind.plural,
@@ -106,14 +106,14 @@ def _resource_and_subresources(served: Served) -> list[JsonObject]:
     return [resource, *subresources]
 
 
-def _spoken(served: Served, subresource: str) -> JsonObject:
+def _spoken(served: ServedResource, subresource: str) -> JsonObject:
     """The kind of a subresource; group and version where they are not those of the resource."""
     kind = _response_kind(served, subresource)
     own = _group_version_kind(served.kind)
     return {"kind": served.kind.kind} if kind == own else kind
 
 
-def _response_kind(served: Served, subresource: str) -> JsonObject:
+def _response_kind(served: ServedResource, subresource: str) -> JsonObject:
     return (
         SCALE_KIND if subresource == "scale" else _group_version_kind(served.shown_as(subresource))
     )
@@ -123,7 +123,7 @@ def _group_version_kind(kind: KindInfo[Any]) -> JsonObject:
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
-def _aggregated(catalogue: Catalogue, *, core: bool) -> JsonObject:
+def _aggregated(catalogue: ResourceRegistry, *, core: bool) -> JsonObject:
     groups = [""] if core else catalogue.groups()
     return {
         "kind": "APIGroupDiscoveryList",
@@ -133,7 +133,7 @@ def _aggregated(catalogue: Catalogue, *, core: bool) -> JsonObject:
     }
 
 
-def _aggregated_group(catalogue: Catalogue, group: str) -> JsonObject:
+def _aggregated_group(catalogue: ResourceRegistry, group: str) -> JsonObject:
     versions = [
         {
             "version": version,
@@ -146,7 +146,7 @@ def _aggregated_group(catalogue: Catalogue, group: str) -> JsonObject:
     return {"metadata": {**metadata, "creationTimestamp": None}, "versions": versions}
 
 
-def _aggregated_kind(served: Served) -> JsonObject:
+def _aggregated_kind(served: ServedResource) -> JsonObject:
     kind = served.kind
     return {
         "resource": kind.plural,

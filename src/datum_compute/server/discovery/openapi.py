@@ -17,7 +17,7 @@ from datum_compute.api.http import JSON, Request, Response
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PlaneName, path_prefix
-from datum_compute.server.discovery.resources import Catalogue, Served
+from datum_compute.server.discovery.resources import ResourceRegistry, ServedResource
 from datum_compute.server.encoding.request_options import MediaType, preferred
 from datum_compute.server.encoding.responses import json_answer
 from datum_compute.server.verbs.patch import patch_types
@@ -137,7 +137,7 @@ _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 class _Document:
     """The document of a group version, and the kinds it was built from."""
 
-    kinds: tuple[Served, ...]
+    kinds: tuple[ServedResource, ...]
     body: bytes
     digest: str
 
@@ -147,7 +147,10 @@ class OpenApi:
     shared with ``platform``, and with ``last``, the documents before definitions changed."""
 
     def __init__(
-        self, catalogue: Catalogue, platform: OpenApi | None = None, last: OpenApi | None = None
+        self,
+        catalogue: ResourceRegistry,
+        platform: OpenApi | None = None,
+        last: OpenApi | None = None,
     ) -> None:
         self._platform = platform
         self._kinds = {
@@ -208,7 +211,7 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest().upper()
 
 
-def _document(kinds: Sequence[Served]) -> JsonObject:
+def _document(kinds: Sequence[ServedResource]) -> JsonObject:
     paths: JsonObject = {}
     for served in kinds:
         paths |= _paths(served)
@@ -226,7 +229,7 @@ def _document(kinds: Sequence[Served]) -> JsonObject:
     }
 
 
-def _schemas(served: Served) -> list[tuple[str, JsonObject]]:
+def _schemas(served: ServedResource) -> list[tuple[str, JsonObject]]:
     kind = served.kind
     known_as = [_group_version_kind(kind)]
     schema = served.schema
@@ -253,7 +256,7 @@ def _schema_name(kind: KindInfo[Any]) -> str:
     return f"{group}.{kind.version}.{kind.kind}"
 
 
-def _paths(served: Served) -> JsonObject:
+def _paths(served: ServedResource) -> JsonObject:
     kind = served.kind
     base = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
     everywhere = f"{base}/{kind.plural}"

@@ -20,10 +20,15 @@ from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Scale, Selectable
 from datum_compute.api.planes import PlaneName
 from datum_compute.api.schema.report import CheckBudget
-from datum_compute.api.schema.validate import Report, compiled, structure_of, whole_object
+from datum_compute.api.schema.validate import Report, compile_check, structure_of, whole_object
 from datum_compute.server.discovery.conversion import Conversion, Rewrite
 from datum_compute.server.discovery.openapi import OpenApi
-from datum_compute.server.discovery.resources import AcceptedNames, Catalogue, Served, served_kind
+from datum_compute.server.discovery.resources import (
+    AcceptedNames,
+    ResourceRegistry,
+    ServedResource,
+    served_kind,
+)
 from datum_compute.server.verbs.definitions import is_established
 from datum_compute.store.records import Record
 from datum_compute.store.store import Store
@@ -34,7 +39,7 @@ from datum_compute.store.store import Store
 _WIDE_FROM = 1  # columns of this priority are for -o wide
 
 
-def custom_kinds(definition: JsonObject, since: int) -> list[Served]:
+def custom_kinds(definition: JsonObject, since: int) -> list[ServedResource]:
     """``since``: objects up to that version may have been stored under an earlier definition."""
     if not is_established(definition):
         return []
@@ -62,7 +67,9 @@ def accepted_names(definition: JsonObject) -> AcceptedNames | None:
     )
 
 
-def _served(definition: JsonObject, version: JsonObject, stored_in: str, since: int) -> Served:
+def _served(
+    definition: JsonObject, version: JsonObject, stored_in: str, since: int
+) -> ServedResource:
     kind = _kind(definition, version)
     schema = version["schema"]["openAPIV3Schema"]
     group = definition["spec"]["group"]
@@ -83,8 +90,8 @@ def _brought_up_to_date(schema: JsonObject, api_version: str) -> Rewrite:
     If defaults would make an object too large, it is only pruned: it must stay readable, so that
     its owner can change or delete it.
     """
-    structure = cache(lambda: compiled(structure_of(whole_object(schema))))
-    pruning = cache(lambda: compiled(structure_of(whole_object(schema), defaults=False)))
+    structure = cache(lambda: compile_check(structure_of(whole_object(schema))))
+    pruning = cache(lambda: compile_check(structure_of(whole_object(schema), defaults=False)))
 
     def rewrite(obj: JsonObject) -> JsonObject:
         served = {**obj, "apiVersion": api_version}
@@ -159,10 +166,10 @@ def _selectable(field: JsonObject) -> Selectable:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaneApi:
+class PlaneResources:
     """What a plane serves, and the documents about it."""
 
-    catalogue: Catalogue
+    catalogue: ResourceRegistry
     openapi: OpenApi
 
 
@@ -171,7 +178,7 @@ class _Defined:
     """The kinds of one definition, as it was at a version."""
 
     version: int
-    kinds: list[Served]
+    kinds: list[ServedResource]
     names: AcceptedNames | None
 
 
@@ -180,18 +187,18 @@ class _Built:
     """What was built when the definitions had last changed at a version."""
 
     version: int
-    api: PlaneApi
+    api: PlaneResources
     defined: dict[str, _Defined]
 
 
-class Catalogues:
+class PlaneRegistries:
     def __init__(self, store: Store, kinds: Iterable[KindInfo[Any]]) -> None:
         self._store = store
-        catalogue = Catalogue.of_kinds(kinds)
-        self.platform = PlaneApi(catalogue, OpenApi(catalogue))
+        catalogue = ResourceRegistry.of_kinds(kinds)
+        self.platform = PlaneResources(catalogue, OpenApi(catalogue))
         self._built: dict[PlaneName, _Built] = {}
 
-    def of(self, plane: PlaneName) -> PlaneApi:
+    def of(self, plane: PlaneName) -> PlaneResources:
         """What the plane serves now; a plane that is not there has only what all have."""
         try:
             version = self._store.changed(plane, DEFINITION.storage)
@@ -216,7 +223,7 @@ class Catalogues:
             return _Built(version, self.platform, defined)
         catalogue = self.platform.catalogue.with_more(kinds, names)
         openapi = OpenApi(catalogue, self.platform.openapi, last.api.openapi if last else None)
-        return _Built(version, PlaneApi(catalogue, openapi), defined)
+        return _Built(version, PlaneResources(catalogue, openapi), defined)
 
     def _defined(self, plane: PlaneName, record: Record, *, is_live: bool) -> _Defined:
         # Writes that were checked under an earlier definition may still be on their way to the

@@ -17,7 +17,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.schema.derive import PRESERVE, structural_schema
-from datum_compute.api.schema.fast_path import quick
+from datum_compute.api.schema.fast_path import compile_fast_check
 from datum_compute.api.schema.validate import Check, whole_object
 from datum_compute.server.apply.field_shape import ObjectShape, object_shape
 from datum_compute.server.discovery.conversion import AS_STORED, VIEWS, Conversion
@@ -30,7 +30,7 @@ _ALSO_SEVERAL = tuple(sorted((*_EACH_ALONE, "deletecollection")))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Served:
+class ServedResource:
     """One kind as it is served."""
 
     kind: KindInfo[Any]
@@ -89,34 +89,36 @@ class AcceptedNames:
     kinds: frozenset[str]
 
 
-class Catalogue:
-    def __init__(self, served: Iterable[Served], accepted: Iterable[AcceptedNames] = ()) -> None:
+class ResourceRegistry:
+    def __init__(
+        self, served: Iterable[ServedResource], accepted: Iterable[AcceptedNames] = ()
+    ) -> None:
         self.accepted = tuple(accepted)
-        self._served: dict[tuple[str, str, str], Served] = {}
+        self._served: dict[tuple[str, str, str], ServedResource] = {}
         for one in served:
             # What is there first stays: a definition cannot take the place of a built-in kind.
             place = (one.kind.group, one.kind.version, one.kind.plural)
             self._served.setdefault(place, one)
-        self._by_version: dict[str, dict[str, list[Served]]] = {}
+        self._by_version: dict[str, dict[str, list[ServedResource]]] = {}
         for (group, version, _), one in self._served.items():
             self._by_version.setdefault(group, {}).setdefault(version, []).append(one)
         self._by_storage = self._reachable()
 
     @classmethod
-    def of_kinds(cls, kinds: Iterable[KindInfo[Any]]) -> Catalogue:
+    def of_kinds(cls, kinds: Iterable[KindInfo[Any]]) -> ResourceRegistry:
         """The kinds given, the reviews, and what clients ask for in vain."""
         own = map(_own_kind, (*kinds, *NOTHING_HERE))
         return cls((*own, *map(served_review, REVIEWS)))
 
     def with_more(
-        self, served: Iterable[Served], accepted: Iterable[AcceptedNames] = ()
-    ) -> Catalogue:
-        return Catalogue((*self._served.values(), *served), accepted)
+        self, served: Iterable[ServedResource], accepted: Iterable[AcceptedNames] = ()
+    ) -> ResourceRegistry:
+        return ResourceRegistry((*self._served.values(), *served), accepted)
 
     def kinds(self) -> list[KindInfo[Any]]:
         return [served.kind for served in self._served.values()]
 
-    def find(self, group: str, version: str, plural: str) -> Served | None:
+    def find(self, group: str, version: str, plural: str) -> ServedResource | None:
         return self._served.get((group, version, plural))
 
     def namespaced_storage(self) -> list[str]:
@@ -141,7 +143,7 @@ class Catalogue:
         same = [k for k in of_group if k.api_version == api_version]
         return next(iter((*same, *of_group)), None)
 
-    def _stored(self) -> list[Served]:
+    def _stored(self) -> list[ServedResource]:
         return [served for served in self._served.values() if served.stored]
 
     def groups(self) -> list[str]:
@@ -152,7 +154,7 @@ class Catalogue:
         """The preferred version first."""
         return sorted(self._by_version.get(group, ()), key=_stability, reverse=True)
 
-    def of_version(self, group: str, version: str) -> list[Served]:
+    def of_version(self, group: str, version: str) -> list[ServedResource]:
         found = self._by_version.get(group, {}).get(version, [])
         return sorted(found, key=lambda served: served.kind.plural)
 
@@ -166,30 +168,39 @@ def served_kind(
     schema: JsonObject,
     conversion: Conversion = AS_STORED,
     revision: str = "",
-) -> Served:
+) -> ServedResource:
     whole = whole_object(schema)
     shape = cache(lambda: object_shape(whole, has_status=kind.has_status))
     if not kind.has_status:
-        none = quick({})
-        return Served(kind, schema, quick(whole), none, shape, conversion, revision=revision)
+        none = compile_fast_check({})
+        return ServedResource(
+            kind, schema, compile_fast_check(whole), none, shape, conversion, revision=revision
+        )
     properties = {name: s for name, s in whole["properties"].items() if name != "status"}
     required = [name for name in schema.get("required", ()) if name != "status"]
     main = {**whole, "properties": properties, "required": required}
     status = whole["properties"].get("status", {"type": "object", PRESERVE: PRESERVE in schema})
     first = None if kind.defined else status.get("default")
-    return Served(
-        kind, schema, quick(main), quick(status), shape, conversion, first, revision=revision
+    return ServedResource(
+        kind,
+        schema,
+        compile_fast_check(main),
+        compile_fast_check(status),
+        shape,
+        conversion,
+        first,
+        revision=revision,
     )
 
 
 @cache
-def _own_kind(kind: KindInfo[Any]) -> Served:
+def _own_kind(kind: KindInfo[Any]) -> ServedResource:
     """Made once for all servers of a process: our kinds do not change while it runs."""
     return served_kind(kind, structural_schema(kind), VIEWS.get(kind.resource, AS_STORED))
 
 
 @cache
-def served_review(kind: KindInfo[Any]) -> Served:
+def served_review(kind: KindInfo[Any]) -> ServedResource:
     """A kind that is answered and never stored."""
     return replace(served_kind(kind, structural_schema(kind)), stored=False)
 

@@ -173,7 +173,7 @@ def _check_object_depth(value: Any) -> None:
     return check_depth({**value, "metadata": rest})
 
 
-def same(left: Any, right: Any) -> bool:
+def json_equal(left: Any, right: Any) -> bool:
     """Equal as JSON: true is not 1, 3 is not 3.0, the order of keys does not matter."""
     if left is right:
         return True
@@ -183,16 +183,16 @@ def same(left: Any, right: Any) -> bool:
 
 
 def same_fields(left: JsonObject, right: JsonObject) -> bool:
-    """As ``same``, sooner done with objects that share their parts."""
+    """As ``json_equal``, sooner done with objects that share their parts."""
     if left.keys() != right.keys():
         return False
     for name, value in left.items():  # a loop, because a generator costs more than most of these
-        if value is not right[name] and not same(value, right[name]):
+        if value is not right[name] and not json_equal(value, right[name]):
             return False
     return True
 
 
-def stamped(obj: JsonObject, version: int) -> bytes:
+def encode_at_version(obj: JsonObject, version: int) -> bytes:
     """The bytes of an object at a version."""
     metadata = {**obj["metadata"], "resourceVersion": str(version)}
     return encode({**obj, "metadata": metadata})

@@ -21,7 +21,7 @@ from datum_compute.api.schema.report import copy_beginning
 from datum_compute.server.encoding.list_body import ListBody, joined_list, list_body
 from datum_compute.server.encoding.request_options import MediaType, choice, preferred
 from datum_compute.server.encoding.responses import shortened
-from datum_compute.server.routing import Call
+from datum_compute.server.routing import ResourceRequest
 
 # --- Objects reduced to their metadata, for clients that only track names, labels and owners
 
@@ -355,7 +355,7 @@ def _asked_for(accept: str) -> MediaType:
     return preferred(accept, (_TABLE, _PARTIAL, _PARTIAL_LIST))
 
 
-def representation_of(call: Call, clock: Callable[[], float]) -> Representation:
+def representation_of(call: ResourceRequest, clock: Callable[[], float]) -> Representation:
     """The form the caller asked for; raises NotAcceptable before anything has been done."""
     media = _asked_for(call.request.headers.get("accept", ""))
     if not media.form:

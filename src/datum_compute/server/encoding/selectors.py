@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from datum_compute.api.errors import BadRequest
 from datum_compute.api.meta.names import label_value_problem, qualified_name_problem
-from datum_compute.server.discovery.resources import Served
+from datum_compute.server.discovery.resources import ServedResource
 from datum_compute.server.encoding.representation import text_at
 from datum_compute.server.encoding.responses import shortened
 from datum_compute.store.records import Record
-from datum_compute.store.watch_log import Concerns, StoreEvent
+from datum_compute.store.watch_log import EventFilter, StoreEvent
 
 Matches = Callable[[Record], bool]
 
@@ -97,7 +97,7 @@ def _check_length(parameter: str, selector: str) -> None:
         )
 
 
-def build_matcher(served: Served, query: Mapping[str, str], *, namespace: str) -> Matches:
+def build_matcher(served: ServedResource, query: Mapping[str, str], *, namespace: str) -> Matches:
     """Return a predicate: the record is in the namespace (any, if empty) and matches the selectors
     of the query."""
     labels = label_requirements(query.get("labelSelector", "").strip())
@@ -111,7 +111,7 @@ def build_matcher(served: Served, query: Mapping[str, str], *, namespace: str) -
     return lambda record: all(check(record) for check in checks)
 
 
-def build_wake_filter(query: Mapping[str, str], *, namespace: str) -> Concerns | None:
+def build_wake_filter(query: Mapping[str, str], *, namespace: str) -> EventFilter | None:
     """Return a predicate for events that can affect a watch, by namespace and labels; None for all.
     It only avoids wake-ups: ``build_matcher`` selects the events."""
     labels = label_requirements(query.get("labelSelector", "").strip())
@@ -156,7 +156,7 @@ def _validate(requirement: Requirement) -> None:
         raise BadRequest(f'labelSelector: "{shortened(requirement.key)}": {problem}')
 
 
-def _field_checks(served: Served, selector: str) -> tuple[Matches, ...]:
+def _field_checks(served: ServedResource, selector: str) -> tuple[Matches, ...]:
     """Empty terms are legal: some clients end the selector with a comma."""
     _check_length("fieldSelector", selector)
     terms = dict.fromkeys(_field_term(t) for t in selector.split(",") if t.strip())
@@ -203,7 +203,7 @@ def _is_in_namespace(term: _FieldTerm, record: Record) -> bool:
     return term.holds(record.key.namespace)
 
 
-def _decoded_check(served: Served, terms: Sequence[tuple[_FieldTerm, str]]) -> Matches:
+def _decoded_check(served: ServedResource, terms: Sequence[tuple[_FieldTerm, str]]) -> Matches:
     """Check all terms that need the object, which is decoded once."""
 
     def matches(record: Record) -> bool:

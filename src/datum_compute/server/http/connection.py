@@ -21,16 +21,16 @@ from datum_compute.server.encoding.responses import error_answer
 from datum_compute.server.http.connection_table import ConnectionTable, Slot
 from datum_compute.server.http.eager import begun
 from datum_compute.server.http.metrics import PortMetrics
-from datum_compute.server.http.request_parser import Arrived, RequestReader, Stage
+from datum_compute.server.http.request_parser import ParsedRequest, RequestParser, Stage
 from datum_compute.server.http.response_writer import (
     CONTINUE,
     HttpDate,
     Outgoing,
-    Switched,
-    Turns,
+    UpgradedConnection,
+    WriteBatcher,
+    encode_head,
     stream_head,
     switch_head,
-    whole_head,
 )
 from datum_compute.server.http.send_budget import SendBudget
 from datum_compute.server.verbs.watch_stream import WatchStream
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Shared:
+class ServerState:
     """What the connections of one port have in common."""
 
     dispatch: Dispatch
@@ -63,7 +63,7 @@ class Shared:
     budget: SendBudget
     metrics: PortMetrics
     note_released: Callable[[int], None]  # takes the bytes that a connection has freed
-    turns: Turns = field(default_factory=Turns)
+    turns: WriteBatcher = field(default_factory=WriteBatcher)
     stopping: bool = False
     # A dict, so that they are stopped in the order they came.
     connections: dict[Connection, None] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
     """``slot`` is its place in the table of connections. Without one, ``connection_made`` requests
     one."""
 
-    def __init__(self, shared: Shared, slot: Slot | None = None) -> None:
+    def __init__(self, shared: ServerState, slot: Slot | None = None) -> None:
         self._shared = shared
         self._slot = slot
         self._refused = False  # at a limit: close after the response to this request
@@ -88,7 +88,7 @@ class Connection(asyncio.Protocol):
         self._awaited: Stage | None = None  # what the deadline is about
         self._stream: WatchStream | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._switched: Switched | None = None  # once it has left HTTP
+        self._switched: UpgradedConnection | None = None  # once it has left HTTP
         self._response_deadline_s = _NEVER
         self.deadline_s = _NEVER
 
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
         shared = self._shared
         self._account = shared.budget.open_account(self)
         self._out = Outgoing(self._transport, shared.turns, self._account)
-        self._reader = RequestReader(_certificate_of(transport), self)
+        self._reader = RequestParser(_certificate_of(transport), self)
         self._wait_for_client(HEAD_S)
         shared.connections[self] = None
         if len(shared.connections) == 1:
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
             self._switched.feed(data)
         elif not self._ending:
             self._reader.feed(data)
-            self._shared.turns.soon(self._go_on)
+            self._shared.turns.schedule(self._advance)
 
     def pause_writing(self) -> None:
         self._out.pause()
@@ -150,10 +150,10 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         if not self._ending and self._switched is None:
-            self._trust_client()
+            self._clear_deadline()
         self._out.resume()  # may pause again at once, with a new deadline
         if not self._ending and self._switched is None:
-            self._go_on()
+            self._advance()
 
     # --- called by the server
 
@@ -229,10 +229,10 @@ class Connection(asyncio.Protocol):
     def _wait_for_client(self, seconds: float) -> None:
         self.deadline_s = self._loop.time() + seconds
 
-    def _trust_client(self) -> None:
+    def _clear_deadline(self) -> None:
         self._awaited, self.deadline_s = None, _NEVER
 
-    def _go_on(self) -> None:
+    def _advance(self) -> None:
         """Do what can be done now: answer a request, refuse what is none, or wait for more."""
         reader = self._reader
         if self._ending:
@@ -264,9 +264,9 @@ class Connection(asyncio.Protocol):
 
     # --- answering
 
-    def _answer(self, arrived: Arrived) -> None:
+    def _answer(self, arrived: ParsedRequest) -> None:
         self._busy = True
-        self._trust_client()
+        self._clear_deadline()
         try:
             found = begun(self._loop, self._shared.dispatch(arrived.request))
             if isinstance(found, Response):
@@ -277,9 +277,9 @@ class Connection(asyncio.Protocol):
             raise
         self._task = found
         sending = partial(self._dispatched, arrived, found)
-        found.add_done_callback(lambda _: self._shared.turns.soon(sending))
+        found.add_done_callback(lambda _: self._shared.turns.schedule(sending))
 
-    def _dispatched(self, arrived: Arrived, task: asyncio.Task[Response]) -> None:
+    def _dispatched(self, arrived: ParsedRequest, task: asyncio.Task[Response]) -> None:
         self._task = None
         if task.cancelled():
             self._give_up()
@@ -299,7 +299,7 @@ class Connection(asyncio.Protocol):
         self._ending = True
         self._transport.abort()
 
-    def _send(self, arrived: Arrived, response: Response) -> None:
+    def _send(self, arrived: ParsedRequest, response: Response) -> None:
         closing = arrived.closes or self._shared.stopping or self._refused
         if isinstance(response.stream, WatchStream):
             self._stream, chunked = response.stream, not arrived.plain
@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
             self._out.write(switch_head(response, self._shared.date()))
             self._switch(response.switched)
             return
-        head = whole_head(response, self._shared.date(), closing=closing)
+        head = encode_head(response, self._shared.date(), closing=closing)
         if arrived.request.method == "HEAD":
             self._out.write(head)
         elif response.pieces is not None:
@@ -341,7 +341,7 @@ class Connection(asyncio.Protocol):
 
     def _switch(self, talk: Callable[[Duplex], Coroutine[Any, Any, None]]) -> None:
         """Hand the connection over; it is closed when that has ended."""
-        self._switched = Switched(self._transport, self._out, self._reader.rest)
+        self._switched = UpgradedConnection(self._transport, self._out, self._reader.rest)
         if self._out.lost:
             self._switched.end()  # whoever was to talk learns that, and cleans up
         self._reading = True
@@ -353,16 +353,16 @@ class Connection(asyncio.Protocol):
         if closing:
             self._close()
         elif self._reader.arrived:
-            self._shared.turns.soon(self._go_on)  # others first
+            self._shared.turns.schedule(self._advance)  # others first
         else:
-            self._go_on()
+            self._advance()
 
     def _refuse(self, error: ApiError) -> None:
         """The last answer. What the client still sends is let pass for a moment: closing on it
         would take the answer from those who send everything before they read."""
         self._ending = True
         response = error_answer(error)
-        head = whole_head(response, self._shared.date(), closing=True)
+        head = encode_head(response, self._shared.date(), closing=True)
         self._out.write(head + response.body)
         self._read_on(True)
         self._wait_for_client(LINGER_S)

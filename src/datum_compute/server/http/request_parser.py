@@ -86,7 +86,7 @@ def check_framing(version: str, headers: Mapping[str, str]) -> None:
         )
 
 
-def target_of(url: bytes) -> Target:
+def parse_target(url: bytes) -> Target:
     """Path and query of a request line; percent signs of the path are decoded once."""
     if len(url) > HEAD_BYTES_MAX:
         raise head_too_large()
@@ -158,7 +158,7 @@ class Stage(Enum):
     BODY = auto()
 
 
-class Arrived(msgspec.Struct, frozen=True):
+class ParsedRequest(msgspec.Struct, frozen=True):
     """A whole request. ``plain`` is one of HTTP/1.0: its client knows no chunks."""
 
     request: Request
@@ -166,9 +166,9 @@ class Arrived(msgspec.Struct, frozen=True):
     plain: bool
 
 
-class RequestReader:
+class RequestParser:
     def __init__(self, certificate_pem: str, peer: Peer | None = None) -> None:
-        self.arrived: deque[Arrived] = deque()
+        self.arrived: deque[ParsedRequest] = deque()
         self.refusal: ApiError | None = None
         self.stage = Stage.NOTHING
         self.wants_continue = False
@@ -268,7 +268,7 @@ class RequestReader:
         )
         plain = self._version == "1.0"
         closes = plain or not parser.should_keep_alive()
-        self.arrived.append(Arrived(request, closes, plain))
+        self.arrived.append(ParsedRequest(request, closes, plain))
         self._drop_large_parts()
 
     # --- inside
@@ -289,7 +289,7 @@ class RequestReader:
             raise BadRequest("this server speaks HTTP/1.1")
         url, raw = self._url, self._raw_headers
         if url != self._last_url:
-            self._target, self._last_url = target_of(url), url
+            self._target, self._last_url = parse_target(url), url
         if raw != self._last_headers:
             self._header_bytes = count_header_bytes(raw)
             self._headers = headers_of(raw)
@@ -308,7 +308,7 @@ class RequestReader:
         self.rest += rest
         if self.refusal is None and self.arrived:
             last = self.arrived.pop()
-            self.arrived.append(Arrived(last.request, True, last.plain))
+            self.arrived.append(ParsedRequest(last.request, True, last.plain))
 
     def _refuse(self, error: ApiError) -> None:
         if self.refusal is None:

@@ -42,7 +42,7 @@ class HttpDate:
         return self._text
 
 
-def whole_head(response: Response, date: str, *, closing: bool) -> bytes:
+def encode_head(response: Response, date: str, *, closing: bool) -> bytes:
     pieces = response.pieces
     size_bytes = len(response.body) if pieces is None else pieces.size_bytes
     return _head(response, date, f"content-length: {size_bytes}\r\n", closing)
@@ -93,19 +93,19 @@ logger = logging.getLogger(__name__)
 PIECES_PER_PASS = 4
 
 
-class Turns:
+class WriteBatcher:
     def __init__(self) -> None:
         self._ready: list[Callable[[], None]] = []
         self._flushes: list[Callable[[], None]] | None = None
         self._pieces: deque[asyncio.Future[None]] = deque()
 
-    def soon(self, step: Callable[[], None]) -> None:
+    def schedule(self, step: Callable[[], None]) -> None:
         """Run ``step`` in the next turn."""
         if not self._ready:
             asyncio.get_running_loop().call_soon(self._run)
         self._ready.append(step)
 
-    def at_end(self, flush: Callable[[], None]) -> bool:
+    def on_flush(self, flush: Callable[[], None]) -> bool:
         """Run ``flush`` when the turn ends; false when there is none under way."""
         if self._flushes is None:
             return False
@@ -167,7 +167,9 @@ class Outgoing:
     """``write`` never waits; senders of large data await ``wait_writable`` first. Inside a turn
     both ``write`` and ``close`` take effect at its end."""
 
-    def __init__(self, transport: asyncio.Transport, turns: Turns, account: SendAccount) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, turns: WriteBatcher, account: SendAccount
+    ) -> None:
         self._transport = transport
         self._turns = turns
         self._account = account
@@ -186,7 +188,7 @@ class Outgoing:
         return self._writable is not None
 
     def write(self, data: bytes | memoryview) -> None:
-        if self._gathered or self._turns.at_end(self._flush):
+        if self._gathered or self._turns.on_flush(self._flush):
             self._gathered.append(data)
         else:
             self._write_now(data)
@@ -340,7 +342,7 @@ def _pieces_of_line(line: bytes, *, chunked: bool) -> Iterator[bytes | memoryvie
 BUFFER_BYTES_MAX = 256 * 1024
 
 
-class Switched:
+class UpgradedConnection:
     """The ``Duplex`` of a client. What it sends waits here until somebody reads; when that is much,
     no more is taken from it."""
 

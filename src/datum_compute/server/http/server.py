@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
-from datum_compute.server.http.connection import Connection, Dispatch, Shared
+from datum_compute.server.http.connection import Connection, Dispatch, ServerState
 from datum_compute.server.http.connection_table import ConnectionTable, Slot
 from datum_compute.server.http.memory import MemoryTrimmer
 from datum_compute.server.http.metrics import PortMetrics
@@ -56,7 +56,9 @@ class _Handshake:
 
 
 class Acceptor:
-    def __init__(self, shared: Shared, bound: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, shared: ServerState, bound: socket.socket, tls: ssl.SSLContext | None
+    ) -> None:
         self._shared = shared
         self._bound = bound
         self._tls = tls
@@ -142,7 +144,7 @@ STOP_S = 3.0
 SWEEP_S = 1.0
 
 
-class Front:
+class HttpServer:
     """Whoever stops it ends the watches first; they would keep their connections open."""
 
     def __init__(
@@ -160,7 +162,7 @@ class Front:
         self._trimmer = MemoryTrimmer(self._metrics.note_trim)
         self._metrics.states = self.table.count_by_state
         self._metrics.unsent = lambda: self.budget.total_bytes
-        self._shared = Shared(
+        self._shared = ServerState(
             dispatch,
             HttpDate(unix_s),
             self._sweep_later,

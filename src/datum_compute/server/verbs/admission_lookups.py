@@ -10,47 +10,54 @@ import msgspec
 from msgspec.structs import replace
 
 from datum_compute.admission.context_rules import (
-    READING,
+    CONTEXT_RULES,
     REMOVING,
-    judged,
+    evaluate,
     objections,
     questions_before,
     questions_of,
 )
 from datum_compute.admission.findings import invalid
-from datum_compute.admission.questions import Answers, Listing, May, Question, Removal, Write
+from datum_compute.admission.questions import (
+    AccessQuery,
+    Answers,
+    ListQuery,
+    Question,
+    Removal,
+    Write,
+)
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.context import Ports
-from datum_compute.server.routing import Call
-from datum_compute.server.verbs.prepare import Proposal
+from datum_compute.server.context import ServerContext
+from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.verbs.prepare import PreparedObject
 from datum_compute.store.store import Store
 
 _CACHED_BYTES_MAX = 16 * 1024  # of one object
 
 
-class StoreLookups(msgspec.Struct, frozen=True):
+class StoreAdmissionReader(msgspec.Struct, frozen=True):
     """Answers for one call: what its plane holds, and what its user may do there."""
 
-    ports: Ports
-    call: Call
+    ports: ServerContext
+    call: ResourceRequest
 
     def answers(self, questions: Iterable[Question]) -> Answers:
         asked = tuple(questions)
         return Answers(
-            allowed={q: self._may(q) for q in asked if isinstance(q, May)},
-            listed={q: self._listed(q) for q in asked if isinstance(q, Listing)},
+            allowed={q: self._may(q) for q in asked if isinstance(q, AccessQuery)},
+            listed={q: self._listed(q) for q in asked if isinstance(q, ListQuery)},
         )
 
-    def _may(self, right: May) -> bool:
+    def _may(self, right: AccessQuery) -> bool:
         wanted = Attributes(
             right.verb, right.group, right.resource, "", right.namespace, right.name
         )
         return self.ports.authorizer.allows(self.call.user, self.call.plane, wanted)
 
-    def _listed(self, listing: Listing) -> list[JsonObject]:
+    def _listed(self, listing: ListQuery) -> list[JsonObject]:
         store = self.ports.store
         kept: list[JsonObject] = []
         if listing.catalogue and PLATFORM in store.planes():
@@ -58,11 +65,11 @@ class StoreLookups(msgspec.Struct, frozen=True):
         return kept or _objects(store, self.call.plane, listing.kind)
 
 
-def with_reading_rules(
-    ports: Ports, call: Call, proposal: Proposal, old: JsonObject | None
-) -> Proposal:
+def apply_context_rules(
+    ports: ServerContext, call: ResourceRequest, proposal: PreparedObject, old: JsonObject | None
+) -> PreparedObject:
     """The proposal with what the reading rules found; asked only of what has no fault yet."""
-    if call.kind.resource not in READING or proposal.causes or call.route.subresource:
+    if call.kind.resource not in CONTEXT_RULES or proposal.causes or call.route.subresource:
         return proposal
     write = Write(
         call.kind,
@@ -72,18 +79,18 @@ def with_reading_rules(
         now_s=ports.clock(),
         deprecation_grace_s=ports.deprecation_grace_s,
     )
-    found = judged(write, StoreLookups(ports, call).answers(questions_of(write)))
+    found = evaluate(write, StoreAdmissionReader(ports, call).answers(questions_of(write)))
     if not found.causes and not found.warnings:
         return proposal
     return replace(proposal, causes=found.causes, warnings=found.warnings)
 
 
-def check_removal(ports: Ports, call: Call, old: JsonObject) -> None:
+def check_removal(ports: ServerContext, call: ResourceRequest, old: JsonObject) -> None:
     """Raise if the object may not go yet."""
     if call.kind.resource not in REMOVING:
         return
     removal = Removal(call.kind, call.route.namespace, old)
-    answers = StoreLookups(ports, call).answers(questions_before(removal))
+    answers = StoreAdmissionReader(ports, call).answers(questions_before(removal))
     causes = objections(removal, answers)
     if causes:
         raise invalid(call.kind, old["metadata"]["name"], causes)

@@ -16,10 +16,10 @@ from typing import TypeVar
 from datum_compute.api.errors import AlreadyExists, Conflict, NotFound, RequestEntityTooLarge
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.server.access.escalation import check_grant
-from datum_compute.server.context import Ports
-from datum_compute.server.encoding.body import stamped
+from datum_compute.server.context import ServerContext
+from datum_compute.server.encoding.body import encode_at_version
 from datum_compute.server.encoding.responses import already_exists, conflict, not_found
-from datum_compute.server.routing import Call
+from datum_compute.server.routing import ResourceRequest
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
 
@@ -33,25 +33,25 @@ _WAIT_S = 0.25  # until the next commit of the kind is seen, at most
 R = TypeVar("R")
 
 
-class Raced(Exception):
+class ConcurrentWrite(Exception):
     """Another write of the same object is under way or has just landed."""
 
 
-async def until_settled(
-    ports: Ports, call: Call, name: str, attempt: Callable[[], Awaitable[R]]
+async def retry_on_conflict(
+    ports: ServerContext, call: ResourceRequest, name: str, attempt: Callable[[], Awaitable[R]]
 ) -> R:
     for _ in range(ATTEMPTS):
         try:
             return await attempt()
-        except Raced:
+        except ConcurrentWrite:
             news = ports.store.watch(call.plane, call.kind.storage, ports.store.version(call.plane))
             await news.next_events(_WAIT_S)
     raise conflict(call.kind, name)
 
 
 async def put(
-    ports: Ports,
-    call: Call,
+    ports: ServerContext,
+    call: ResourceRequest,
     key: ObjectKey,
     obj: JsonObject,
     *,
@@ -71,33 +71,35 @@ async def put(
             call.plane,
             key,
             expected,
-            lambda v: _sized(call, obj, stamped(stored, v), old),
+            lambda v: _sized(call, obj, encode_at_version(stored, v), old),
             stored["metadata"],
         )
     except Conflict as error:
-        raise Raced from error
+        raise ConcurrentWrite from error
     except AlreadyExists as error:
         raise already_exists(call.kind, key.name) from error
     return call.served.conversion.of_written(record.body)
 
 
-async def remove(ports: Ports, call: Call, obj: JsonObject, *, old: Record, dry_run: bool) -> bytes:
+async def remove(
+    ports: ServerContext, call: ResourceRequest, obj: JsonObject, *, old: Record, dry_run: bool
+) -> bytes:
     """The last state of the object, which is what watchers are told."""
     if dry_run:
         return encode(obj)
     stored = call.served.conversion.to_stored(obj)
     try:
         record = await ports.store.delete(
-            call.plane, old.key, old.version, lambda v: stamped(stored, v)
+            call.plane, old.key, old.version, lambda v: encode_at_version(stored, v)
         )
     except Conflict as error:
-        raise Raced from error
+        raise ConcurrentWrite from error
     except NotFound as error:
         raise not_found(call.kind, old.key.name) from error
     return call.served.conversion.of_written(record.body)
 
 
-def _sized(call: Call, obj: JsonObject, body: bytes, old: Record | None) -> bytes:
+def _sized(call: ResourceRequest, obj: JsonObject, body: bytes, old: Record | None) -> bytes:
     """The body, if it is not too large to be kept. What is on its way out gets a little more, so
     that the marks of that always fit."""
     if len(body) <= CONTENT_BYTES_MAX:
@@ -111,7 +113,9 @@ def _sized(call: Call, obj: JsonObject, body: bytes, old: Record | None) -> byte
     return body
 
 
-def _check_leaves_room(call: Call, obj: JsonObject, size: int, old: Record | None) -> None:
+def _check_leaves_room(
+    call: ResourceRequest, obj: JsonObject, size: int, old: Record | None
+) -> None:
     """For the status, and for what controllers note in the metadata."""
     metadata = obj["metadata"]
     if old is not None and (size <= len(old.body) or "deletionTimestamp" in metadata):
@@ -125,7 +129,9 @@ def _check_leaves_room(call: Call, obj: JsonObject, size: int, old: Record | Non
         raise _too_large(call, metadata, what, limit)
 
 
-def _too_large(call: Call, metadata: JsonObject, size: str, limit: int) -> RequestEntityTooLarge:
+def _too_large(
+    call: ResourceRequest, metadata: JsonObject, size: str, limit: int
+) -> RequestEntityTooLarge:
     name = metadata.get("name", "")
     return RequestEntityTooLarge(
         f'{call.kind.resource} "{name}" would be {size} may have {limit}. Keep large data '
@@ -136,6 +142,8 @@ def _too_large(call: Call, metadata: JsonObject, size: str, limit: int) -> Reque
     )
 
 
-def _check_absent(ports: Ports, call: Call, key: ObjectKey, old: Record | None) -> None:
+def _check_absent(
+    ports: ServerContext, call: ResourceRequest, key: ObjectKey, old: Record | None
+) -> None:
     if old is None and ports.store.get(call.plane, key) is not None:
         raise already_exists(call.kind, key.name)

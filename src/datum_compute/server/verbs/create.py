@@ -21,8 +21,8 @@ from datum_compute.api.http import JSON, Response
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.access.attributes import attributes_of
 from datum_compute.server.apply.managed_fields import owned_at_creation
-from datum_compute.server.context import Ports
-from datum_compute.server.discovery.resources import Catalogue, is_namespace
+from datum_compute.server.context import ServerContext
+from datum_compute.server.discovery.resources import ResourceRegistry, is_namespace
 from datum_compute.server.encoding.body import decoded_body
 from datum_compute.server.encoding.representation import representation_of
 from datum_compute.server.encoding.request_options import (
@@ -32,28 +32,30 @@ from datum_compute.server.encoding.request_options import (
     flag,
 )
 from datum_compute.server.encoding.responses import already_exists
-from datum_compute.server.routing import Call
+from datum_compute.server.routing import ResourceRequest
 from datum_compute.server.verbs import commit, definitions, namespaces
-from datum_compute.server.verbs.admission_lookups import with_reading_rules
-from datum_compute.server.verbs.metadata import Incoming, read_metadata
-from datum_compute.server.verbs.prepare import Identity, created_object, identified
+from datum_compute.server.verbs.admission_lookups import apply_context_rules
+from datum_compute.server.verbs.metadata import RequestMetadata, read_metadata
+from datum_compute.server.verbs.prepare import NewObjectIdentity, check_type_meta, prepare_create
 
 GENERATED_BASE_MAX = 58
 GENERATED_ATTEMPTS = 8
 
 
-class Creation(msgspec.Struct, frozen=True):
+class CreateRequest(msgspec.Struct, frozen=True):
     """A create that has been read and not yet been tried."""
 
     obj: JsonObject
-    incoming: Incoming
+    incoming: RequestMetadata
     validation: FieldValidation
     dry_run: bool
     own: Callable[[JsonObject], JsonObject]  # puts the first owner of fields into the new object
     status: Any = None  # to begin with, of one that comes with it
 
 
-def create(ports: Ports, catalogue: Catalogue, call: Call) -> Awaitable[Response]:
+def create(
+    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest
+) -> Awaitable[Response]:
     body = decoded_body(call.request)
     validation = field_validation(call.query, call.request.body)
     creation = creation_of(ports, call, body, validation)
@@ -61,7 +63,10 @@ def create(ports: Ports, catalogue: Catalogue, call: Call) -> Awaitable[Response
 
 
 async def create_object(
-    ports: Ports, catalogue: Catalogue, call: Call, creation: Creation
+    ports: ServerContext,
+    catalogue: ResourceRegistry,
+    call: ResourceRequest,
+    creation: CreateRequest,
 ) -> Response:
     shown = representation_of(call, ports.clock)
     _check_sent_metadata(call, creation.incoming)
@@ -69,19 +74,19 @@ async def create_object(
     return Response(201, shown.single(stored), JSON, headers, created=name)
 
 
-def check_may_create(ports: Ports, call: Call) -> None:
+def check_may_create(ports: ServerContext, call: ResourceRequest) -> None:
     """For requests that were let through as a change and turn out to create."""
     wanted = attributes_of("create", call.route, call.request.path, {})
     ports.authorizer.check(call.user, call.plane, wanted)
 
 
 def creation_of(
-    ports: Ports, call: Call, body: JsonObject, validation: FieldValidation
-) -> Creation:
+    ports: ServerContext, call: ResourceRequest, body: JsonObject, validation: FieldValidation
+) -> CreateRequest:
     """A plain create of what was sent."""
-    obj = identified(call.kind, body)
+    obj = check_type_meta(call.kind, body)
     status = _status_to_keep(ports, call, obj)
-    return Creation(
+    return CreateRequest(
         obj=obj,
         incoming=read_metadata(obj),
         validation=validation,
@@ -91,7 +96,7 @@ def creation_of(
     )
 
 
-def _status_to_keep(ports: Ports, call: Call, obj: JsonObject) -> Any:
+def _status_to_keep(ports: ServerContext, call: ResourceRequest, obj: JsonObject) -> Any:
     """None if it is not to be kept; what is no status is refused later, with its field."""
     status = obj.get("status")
     if status is None or not call.kind.has_status or not flag(call.query, "withStatus"):
@@ -104,7 +109,7 @@ def _status_to_keep(ports: Ports, call: Call, obj: JsonObject) -> Any:
     return status
 
 
-def _check_sent_metadata(call: Call, incoming: Incoming) -> None:
+def _check_sent_metadata(call: ResourceRequest, incoming: RequestMetadata) -> None:
     if incoming.version:
         raise BadRequest("resourceVersion should not be set on objects to be created")
     if incoming.namespace and incoming.namespace != call.route.namespace:
@@ -119,15 +124,18 @@ def _check_sent_metadata(call: Call, incoming: Incoming) -> None:
 
 
 async def _created(
-    ports: Ports, catalogue: Catalogue, call: Call, creation: Creation
+    ports: ServerContext,
+    catalogue: ResourceRegistry,
+    call: ResourceRequest,
+    creation: CreateRequest,
 ) -> tuple[str, bytes, dict[str, str]]:
     """Name, stored body and warnings; a generated name that is taken is drawn again."""
     for left in reversed(range(GENERATED_ATTEMPTS)):
         name = creation.incoming.name or _generated(ports, creation.incoming)
-        identity = Identity(name, call.route.namespace, ports.new_uid(), ports.clock())
+        identity = NewObjectIdentity(name, call.route.namespace, ports.new_uid(), ports.clock())
         try:
             attempt = partial(_attempt, ports, catalogue, call, creation, identity)
-            return name, *await commit.until_settled(ports, call, name, attempt)
+            return name, *await commit.retry_on_conflict(ports, call, name, attempt)
         except AlreadyExists:
             if creation.incoming.name or not left:
                 raise
@@ -135,7 +143,11 @@ async def _created(
 
 
 async def _attempt(
-    ports: Ports, catalogue: Catalogue, call: Call, creation: Creation, identity: Identity
+    ports: ServerContext,
+    catalogue: ResourceRegistry,
+    call: ResourceRequest,
+    creation: CreateRequest,
+    identity: NewObjectIdentity,
 ) -> tuple[bytes, dict[str, str]]:
     # From the namespace check to the moment the store has taken the write nothing is awaited.
     plane, kind, key = call.plane, call.kind, call.key_of(identity.name)
@@ -145,20 +157,20 @@ async def _attempt(
         raise already_exists(kind, identity.name)
     if kind.defined:
         definitions.check_accepts(ports, plane, kind)
-    proposal = created_object(
+    proposal = prepare_create(
         call.served, creation.obj, creation.incoming, identity, creation.status
     )
-    proposal = with_reading_rules(ports, call, proposal, None)
+    proposal = apply_context_rules(ports, call, proposal, None)
     headers = proposal.accepted(kind, creation.validation)
     new = proposal.obj
     if definitions.is_definition(kind):
-        new = definitions.settled(ports, catalogue, new, None)
+        new = definitions.with_status(ports, catalogue, new, None)
     owned = with_author(kind, creation.own(new), None, call.user.name)
     with ports.creations.counted(plane, identity.namespace, kind.storage):
         stored = await commit.put(ports, call, key, owned, old=None, dry_run=creation.dry_run)
     return stored, headers
 
 
-def _generated(ports: Ports, incoming: Incoming) -> str:
+def _generated(ports: ServerContext, incoming: RequestMetadata) -> str:
     base: str = incoming.fields["generateName"]
     return base[:GENERATED_BASE_MAX] + ports.new_suffix()

@@ -22,8 +22,8 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import PlaneName
-from datum_compute.server.context import Ports
-from datum_compute.server.discovery.resources import Catalogue
+from datum_compute.server.context import ServerContext
+from datum_compute.server.discovery.resources import ResourceRegistry
 from datum_compute.server.encoding import responses as problems
 from datum_compute.server.verbs.metadata import ordered
 from datum_compute.store.journal import ObjectKey
@@ -53,8 +53,11 @@ def condition_of(definition: JsonObject, kind: str) -> str:
     return next((c["status"] for c in conditions if c["type"] == kind), "")
 
 
-def settled(
-    ports: Ports, catalogue: Catalogue, definition: JsonObject, old: JsonObject | None
+def with_status(
+    ports: ServerContext,
+    catalogue: ResourceRegistry,
+    definition: JsonObject,
+    old: JsonObject | None,
 ) -> JsonObject:
     """The definition with the status that is true once this write lands. Callers have a say only
     in storedVersions: whoever has migrated objects may take old ones off."""
@@ -92,7 +95,7 @@ def terminating(definition: JsonObject, now: float) -> JsonObject:
     return {**definition, "status": {**status, "conditions": conditions}}
 
 
-def check_accepts(ports: Ports, plane: PlaneName, kind: KindInfo[Any]) -> None:
+def check_accepts(ports: ServerContext, plane: PlaneName, kind: KindInfo[Any]) -> None:
     """Raise unless objects of a custom kind may be created."""
     record = ports.store.get(plane, ObjectKey(DEFINITION.storage, "", kind.resource))
     if record is not None and record.terminating:
@@ -102,7 +105,7 @@ def check_accepts(ports: Ports, plane: PlaneName, kind: KindInfo[Any]) -> None:
         )
 
 
-def check_empty(ports: Ports, plane: PlaneName, resource: str) -> None:
+def check_empty(ports: ServerContext, plane: PlaneName, resource: str) -> None:
     """Raise while an object of the kind is there or on its way."""
     left = len(ports.store.snapshot(plane, resource).records)
     if left or ports.creations.any_of(plane, resource):
@@ -110,7 +113,7 @@ def check_empty(ports: Ports, plane: PlaneName, resource: str) -> None:
         raise problems.conflict(DEFINITION, resource, why)
 
 
-def _conflict(catalogue: Catalogue, definition: JsonObject) -> tuple[str, str] | None:
+def _conflict(catalogue: ResourceRegistry, definition: JsonObject) -> tuple[str, str] | None:
     """Why and in which words the names cannot be had; None if they can."""
     group, own = definition["spec"]["group"], definition["metadata"]["name"]
     resources, type_names = _taken(catalogue, group, own)
@@ -125,7 +128,7 @@ def _conflict(catalogue: Catalogue, definition: JsonObject) -> tuple[str, str] |
     return None
 
 
-def _taken(catalogue: Catalogue, group: str, own: str) -> tuple[set[str], set[str]]:
+def _taken(catalogue: ResourceRegistry, group: str, own: str) -> tuple[set[str], set[str]]:
     """Names of resources and of types that others in the group have."""
     resources: set[str] = set()
     type_names: set[str] = set()

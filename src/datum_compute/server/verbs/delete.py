@@ -17,21 +17,21 @@ from datum_compute.admission.findings import invalid
 from datum_compute.api.errors import BadRequest, Cause, Invalid, NotFound
 from datum_compute.api.http import Response
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
-from datum_compute.api.meta.codec import DecodeError, JsonObject, decode, typed
-from datum_compute.server.context import Ports
-from datum_compute.server.discovery.resources import Catalogue, is_namespace
-from datum_compute.server.encoding.body import decoded_body, same
+from datum_compute.api.meta.codec import DecodeError, JsonObject, decode, from_json
+from datum_compute.server.context import ServerContext
+from datum_compute.server.discovery.resources import ResourceRegistry, is_namespace
+from datum_compute.server.encoding.body import decoded_body, json_equal
 from datum_compute.server.encoding.list_body import ENCODED_BYTES_MAX
 from datum_compute.server.encoding.representation import representation_of
 from datum_compute.server.encoding.request_options import choice, dry_run, flag, is_dry_run, number
 from datum_compute.server.encoding.responses import conflict, json_answer, list_answer, shortened
 from datum_compute.server.encoding.selectors import build_matcher
 from datum_compute.server.flowcontrol.control import filter_in_turns, map_in_turns
-from datum_compute.server.routing import Call
+from datum_compute.server.routing import ResourceRequest
 from datum_compute.server.verbs import commit, definitions, namespaces
 from datum_compute.server.verbs.admission_lookups import check_removal
 from datum_compute.server.verbs.metadata import ordered, terminating_metadata
-from datum_compute.server.verbs.update import holds_on, remove_object
+from datum_compute.server.verbs.update import has_finalizers, remove_object
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
 
@@ -84,7 +84,9 @@ class _Deleted:
     gone: bool
 
 
-async def delete(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
+async def delete(
+    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest
+) -> Response:
     shown = representation_of(call, ports.clock)
     options = _delete_options(call)
     deleted = await _delete_one(ports, catalogue, call, call.key, options)
@@ -93,7 +95,9 @@ async def delete(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
     return json_answer(shown.single(deleted.body))
 
 
-async def delete_collection(ports: Ports, catalogue: Catalogue, call: Call) -> Response:
+async def delete_collection(
+    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest
+) -> Response:
     """Delete everything that the selectors match; many deletes share one commit.
 
     The response lists the objects, or is a Status if they are too large together.
@@ -145,7 +149,11 @@ def _unless_failed(result: _Deleted | BaseException) -> _Deleted | None:
 
 
 async def _delete_one(
-    ports: Ports, catalogue: Catalogue, call: Call, key: ObjectKey, options: DeleteOptions
+    ports: ServerContext,
+    catalogue: ResourceRegistry,
+    call: ResourceRequest,
+    key: ObjectKey,
+    options: DeleteOptions,
 ) -> _Deleted:
     if is_namespace(call.kind):
         namespaces.check_may_go(call.kind, key.name)
@@ -158,17 +166,17 @@ async def _delete_one(
         _check_preconditions(call, old, options)
         check_removal(ports, call, old)
         held = {**old, "metadata": _with_policy(old["metadata"], options.policy)}
-        if holds_on(call, held):
+        if has_finalizers(call, held):
             if "deletionTimestamp" not in old["metadata"]:
                 held = _marked(ports, call, held)
-            elif same(held, old):
+            elif json_equal(held, old):
                 return _Deleted(call.served.conversion.body_of(record), gone=False)
             body = await commit.put(ports, call, key, held, old=record, dry_run=options.dry_run)
             return _Deleted(body, gone=False)
         body = await remove_object(ports, catalogue, call, held, record, dry=options.dry_run)
         return _Deleted(body, gone=True)
 
-    return await commit.until_settled(ports, call, key.name, attempt)
+    return await commit.retry_on_conflict(ports, call, key.name, attempt)
 
 
 def _with_policy(metadata: JsonObject, policy: str) -> JsonObject:
@@ -181,7 +189,7 @@ def _with_policy(metadata: JsonObject, policy: str) -> JsonObject:
     return ordered({**rest, "finalizers": finalizers} if finalizers else rest)
 
 
-def _marked(ports: Ports, call: Call, old: JsonObject) -> JsonObject:
+def _marked(ports: ServerContext, call: ResourceRequest, old: JsonObject) -> JsonObject:
     metadata = terminating_metadata(call.kind, old["metadata"], ports.clock())
     new = {**old, "metadata": metadata}
     if definitions.is_definition(call.kind):
@@ -189,7 +197,7 @@ def _marked(ports: Ports, call: Call, old: JsonObject) -> JsonObject:
     return namespaces.terminating(new) if is_namespace(call.kind) else new
 
 
-def _delete_options(call: Call) -> DeleteOptions:
+def _delete_options(call: ResourceRequest) -> DeleteOptions:
     """From the body and the query; the body is optional."""
     wire = _wire_options(call) if call.request.body else _WireOptions()
     if wire.kind != "DeleteOptions":
@@ -207,14 +215,14 @@ def _delete_options(call: Call) -> DeleteOptions:
     )
 
 
-def _wire_options(call: Call) -> _WireOptions:
+def _wire_options(call: ResourceRequest) -> _WireOptions:
     try:
-        return typed(decoded_body(call.request), _WireOptions)
+        return from_json(decoded_body(call.request), _WireOptions)
     except DecodeError as error:
         raise BadRequest(f"the DeleteOptions cannot be read: {error}") from error
 
 
-def _policy(call: Call, wire: _WireOptions) -> str:
+def _policy(call: ResourceRequest, wire: _WireOptions) -> str:
     """The policy that was asked for, also in its oldest form: whether to orphan."""
     policy = wire.propagation_policy or choice(call.query, "propagationPolicy", _POLICIES)
     orphans = wire.orphan_dependents
@@ -232,7 +240,7 @@ def _policy(call: Call, wire: _WireOptions) -> str:
     return policy or {None: "", True: "Orphan", False: "Background"}[orphans]
 
 
-def _check_preconditions(call: Call, old: JsonObject, options: DeleteOptions) -> None:
+def _check_preconditions(call: ResourceRequest, old: JsonObject, options: DeleteOptions) -> None:
     metadata = old["metadata"]
     name = metadata["name"]
     if options.uid and options.uid != metadata["uid"]:
@@ -250,12 +258,12 @@ def _mismatch(what: str, wanted: str, present: str) -> str:
     )
 
 
-def _success(call: Call, last: JsonObject) -> JsonObject:
+def _success(call: ResourceRequest, last: JsonObject) -> JsonObject:
     metadata = last["metadata"]
     details = _details(call, name=metadata["name"], uid=metadata["uid"])
     return {**_SUCCESS, "details": details}
 
 
-def _details(call: Call, name: str = "", uid: str = "") -> JsonObject:
+def _details(call: ResourceRequest, name: str = "", uid: str = "") -> JsonObject:
     details = {"name": name, "group": call.kind.group, "kind": call.kind.plural, "uid": uid}
     return {field: value for field, value in details.items() if value}

@@ -12,7 +12,7 @@ from itertools import count
 from datum_compute.api.errors import ApiError, to_status
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.server.discovery.conversion import Conversion
-from datum_compute.server.encoding.body import stamped
+from datum_compute.server.encoding.body import encode_at_version
 from datum_compute.server.encoding.representation import Representation
 from datum_compute.server.encoding.selectors import Matches
 from datum_compute.store.records import Record
@@ -87,7 +87,7 @@ def event_line(event_type: bytes, body: bytes) -> bytes:
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
-class EventLines:
+class WatchEventEncoder:
     """The lines of one watch: what it selects, in the form it asked for."""
 
     def __init__(
@@ -144,7 +144,7 @@ class EventLines:
         def encode_object() -> bytes:
             body = self._body_of(record)
             if record.version != version:  # the object has left the selection
-                body = stamped(decode(body), version)
+                body = encode_at_version(decode(body), version)
             return self._shown.event(body, first=first)
 
         form = (self._form, self._shown.event_variant(first=first))

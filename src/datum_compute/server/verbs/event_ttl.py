@@ -13,7 +13,7 @@ from datum_compute.api.errors import Conflict, NotFound
 from datum_compute.api.kinds import EVENT
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.timestamps import parse_timestamp
-from datum_compute.server.encoding.body import stamped
+from datum_compute.server.encoding.body import encode_at_version
 from datum_compute.store.records import Record
 from datum_compute.store.store import Store
 
@@ -34,7 +34,7 @@ async def expire_events(store: Store, plane: str, now: float) -> int:
 
 async def _remove(store: Store, plane: str, record: Record, obj: JsonObject) -> bool:
     try:
-        await store.delete(plane, record.key, record.version, lambda v: stamped(obj, v))
+        await store.delete(plane, record.key, record.version, lambda v: encode_at_version(obj, v))
     except (Conflict, NotFound):
         return False  # renewed or gone meanwhile; the next sweep looks again
     return True

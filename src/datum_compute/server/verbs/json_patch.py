@@ -28,7 +28,7 @@ _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 Pointer = list[str]
 
 
-def patched(target: JsonObject, operations: Any) -> Any:
+def apply_json_patch(target: JsonObject, operations: Any) -> Any:
     """A new document; the target stays as it is."""
     if not isinstance(operations, list):
         raise BadRequest(f"a JSON patch must be an array, not {json_type(operations)}")

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 
-class OpenStreams:
+class LongRequests:
     def __init__(self) -> None:
         self._waits: dict[object, Callable[[], None]] = {}  # who waits, and how that is ended
         self._closed = False

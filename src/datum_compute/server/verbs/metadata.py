@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from datum_compute.api.errors import BadRequest, Cause
-from datum_compute.api.meta.codec import DecodeError, JsonObject, plain, typed
+from datum_compute.api.meta.codec import DecodeError, JsonObject, from_json, to_json
 from datum_compute.api.meta.names import (
     dns_label_problem,
     dns_subdomain_problem,
@@ -56,7 +56,7 @@ _OWNER_TYPES = (str, str, str, str, bool, bool)
 _ABSENT = object()
 
 
-class Incoming(msgspec.Struct, frozen=True):
+class RequestMetadata(msgspec.Struct, frozen=True):
     """Metadata as a caller sent it: types checked, unknown fields apart."""
 
     name: str
@@ -67,7 +67,7 @@ class Incoming(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...]
 
 
-def read_metadata(obj: JsonObject, stored: JsonObject | None = None) -> Incoming:
+def read_metadata(obj: JsonObject, stored: JsonObject | None = None) -> RequestMetadata:
     """What a caller says; of a change, what is the very value that is ``stored`` is not looked at
     again."""
     raw = obj.get("metadata")
@@ -79,7 +79,7 @@ def read_metadata(obj: JsonObject, stored: JsonObject | None = None) -> Incoming
         return _incoming(raw)
     given = {name: value for name, value in raw.items() if value is not None}
     try:
-        checked = plain(typed(given, ObjectMeta))
+        checked = to_json(from_json(given, ObjectMeta))
     except DecodeError as error:
         raise BadRequest(
             f"metadata cannot be read: {str(error).replace('$', 'metadata')}"
@@ -89,8 +89,8 @@ def read_metadata(obj: JsonObject, stored: JsonObject | None = None) -> Incoming
     return _incoming(checked, tuple(f"metadata.{name}" for name in unknown))
 
 
-def _incoming(checked: JsonObject, unknown: tuple[str, ...] = ()) -> Incoming:
-    return Incoming(
+def _incoming(checked: JsonObject, unknown: tuple[str, ...] = ()) -> RequestMetadata:
+    return RequestMetadata(
         checked.get("name", ""),
         checked.get("namespace", ""),
         checked.get("uid", ""),
@@ -151,7 +151,13 @@ def _is_simple_owner(owner: Any) -> bool:
 
 
 def created_metadata(
-    kind: KindInfo[Any], incoming: Incoming, *, name: str, namespace: str, uid: str, now: float
+    kind: KindInfo[Any],
+    incoming: RequestMetadata,
+    *,
+    name: str,
+    namespace: str,
+    uid: str,
+    now: float,
 ) -> JsonObject:
     metadata: JsonObject = {"name": name}  # in the order of ``ordered``
     if "generateName" in incoming.fields:
@@ -165,7 +171,7 @@ def created_metadata(
     return {**metadata, **incoming.fields}
 
 
-def updated_metadata(incoming: Incoming, old: JsonObject) -> JsonObject:
+def updated_metadata(incoming: RequestMetadata, old: JsonObject) -> JsonObject:
     kept = {name: old[name] for name in _OF_SERVER if name in old}
     return ordered({**kept, **incoming.fields})
 

@@ -15,8 +15,8 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PlaneName
 from datum_compute.api.quota import QUOTA_NAMESPACE
-from datum_compute.server.context import Ports
-from datum_compute.server.discovery.resources import Catalogue
+from datum_compute.server.context import ServerContext
+from datum_compute.server.discovery.resources import ResourceRegistry
 from datum_compute.server.encoding.responses import conflict, field_forbidden, forbidden, not_found
 from datum_compute.server.verbs.metadata import ordered
 from datum_compute.store.journal import ObjectKey
@@ -59,7 +59,7 @@ def finalizer_problems(new: JsonObject, old: JsonObject) -> list[Cause]:
 
 
 def check_accepts(
-    ports: Ports, plane: PlaneName, namespace: str, kind: KindInfo[Any], name: str
+    ports: ServerContext, plane: PlaneName, namespace: str, kind: KindInfo[Any], name: str
 ) -> None:
     """Raise unless objects may be created in the namespace."""
     record = ports.store.get(plane, ObjectKey(NAMESPACE.resource, "", namespace))
@@ -87,7 +87,9 @@ def check_may_go(kind: KindInfo[Any], name: str) -> None:
         )
 
 
-def check_empty(ports: Ports, catalogue: Catalogue, plane: PlaneName, namespace: str) -> None:
+def check_empty(
+    ports: ServerContext, catalogue: ResourceRegistry, plane: PlaneName, namespace: str
+) -> None:
     """Raise while anything is in the namespace or on its way into it."""
     found = [
         f"{resource}/{record.key.name}"

@@ -17,18 +17,18 @@ from datum_compute.api.meta.json_patch import merged
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.server.apply.apply import apply
 from datum_compute.server.apply.managed_fields import invalid_option
-from datum_compute.server.context import Ports
-from datum_compute.server.discovery.resources import Catalogue
+from datum_compute.server.context import ServerContext
+from datum_compute.server.discovery.resources import ResourceRegistry
 from datum_compute.server.encoding.body import as_object, decoded_json
 from datum_compute.server.encoding.request_options import (
     content_type,
     field_validation,
     unsupported,
 )
-from datum_compute.server.routing import Call
-from datum_compute.server.verbs.json_patch import patched
+from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.verbs.json_patch import apply_json_patch
 from datum_compute.server.verbs.strategic_merge import strategically_merged
-from datum_compute.server.verbs.update import Change, change_object, plain_owner
+from datum_compute.server.verbs.update import UpdateRequest, change_object, plain_owner
 
 
 def _merge(kind: KindInfo[Any], old: JsonObject, patch: Any) -> Any:
@@ -38,7 +38,7 @@ def _merge(kind: KindInfo[Any], old: JsonObject, patch: Any) -> Any:
 
 
 def _operations(kind: KindInfo[Any], old: JsonObject, patch: Any) -> Any:
-    return patched(old, patch)
+    return apply_json_patch(old, patch)
 
 
 _Patch = Callable[[KindInfo[Any], JsonObject, Any], Any]
@@ -51,7 +51,9 @@ def patch_types(kind: KindInfo[Any]) -> tuple[str, ...]:
     return (*(_OF_BUILT_IN if kind.built_in else _PATCHES), APPLY_PATCH)
 
 
-def patch(ports: Ports, catalogue: Catalogue, call: Call) -> Awaitable[Response]:
+def patch(
+    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest
+) -> Awaitable[Response]:
     found = content_type(call.request.headers)
     if found == APPLY_PATCH:
         return apply(ports, catalogue, call)
@@ -63,7 +65,7 @@ def patch(ports: Ports, catalogue: Catalogue, call: Call) -> Awaitable[Response]
     function = _OF_BUILT_IN[found]
     document = decoded_json(call.request.body)
 
-    change = Change(
+    change = UpdateRequest(
         # No patch makes a document deeper than the object and the patch are.
         propose=lambda old: as_object(function(call.kind, old, document)),
         validation=field_validation(call.query, call.request.body),

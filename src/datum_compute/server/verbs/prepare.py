@@ -21,7 +21,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.report import limit_causes
 from datum_compute.api.schema.validate import Report
-from datum_compute.server.discovery.resources import Served, is_namespace
+from datum_compute.server.discovery.resources import ServedResource, is_namespace
 from datum_compute.server.encoding.body import same_fields
 from datum_compute.server.encoding.request_options import FieldValidation
 from datum_compute.server.encoding.responses import (
@@ -33,7 +33,7 @@ from datum_compute.server.encoding.responses import (
 )
 from datum_compute.server.verbs import namespaces
 from datum_compute.server.verbs.metadata import (
-    Incoming,
+    RequestMetadata,
     created_metadata,
     metadata_problems,
     read_metadata,
@@ -42,7 +42,7 @@ from datum_compute.server.verbs.metadata import (
 )
 
 
-class Proposal(msgspec.Struct, frozen=True):
+class PreparedObject(msgspec.Struct, frozen=True):
     """An object as it would be stored, the fields that were dropped on the way, and what is
     wrong with it. Nothing may be stored before ``accepted``."""
 
@@ -60,7 +60,7 @@ class Proposal(msgspec.Struct, frozen=True):
         return headers
 
 
-class Identity(msgspec.Struct, frozen=True):
+class NewObjectIdentity(msgspec.Struct, frozen=True):
     """What the server gives a new object."""
 
     name: str
@@ -69,7 +69,7 @@ class Identity(msgspec.Struct, frozen=True):
     now: float
 
 
-def identified(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
+def check_type_meta(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
     """The object with its apiVersion and kind; refuses another kind than the path names."""
     wanted = {"apiVersion": kind.api_version, "kind": kind.kind}
     for field, expected in wanted.items():
@@ -87,13 +87,13 @@ def identified(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
     return {**wanted, **obj, **wanted}
 
 
-def created_object(
-    served: Served,
+def prepare_create(
+    served: ServedResource,
     obj: JsonObject,
-    incoming: Incoming,
-    identity: Identity,
+    incoming: RequestMetadata,
+    identity: NewObjectIdentity,
     status: Any = None,
-) -> Proposal:
+) -> PreparedObject:
     """``status`` is the one to begin with, where that is the caller's business."""
     kind = served.kind
     metadata = created_metadata(
@@ -107,7 +107,9 @@ def created_object(
     new = {**_main_part(kind, obj), "metadata": metadata}
     if is_namespace(kind):
         new = namespaces.prepared_for_create(new)
-    proposal = _checked(served, new, None, metadata_problems(kind, metadata), incoming.unknown)
+    proposal = validate_and_admit(
+        served, new, None, metadata_problems(kind, metadata), incoming.unknown
+    )
     if is_namespace(kind):
         return replace(proposal, obj=namespaces.activated(proposal.obj))
     if status is not None:
@@ -117,9 +119,9 @@ def created_object(
     return proposal
 
 
-def updated_object(
-    served: Served, proposed: JsonObject, old: JsonObject, *, needs_version: bool
-) -> Proposal:
+def prepare_update(
+    served: ServedResource, proposed: JsonObject, old: JsonObject, *, needs_version: bool
+) -> PreparedObject:
     """A write through the main endpoint."""
     kind = served.kind
     incoming = _matching_metadata(kind, proposed, old, needs_version=needs_version)
@@ -134,8 +136,8 @@ def updated_object(
     new = {**main, "metadata": metadata}
     if _same_but_metadata(new, main_before):
         # Nothing to check: what is stored stays valid, whatever the rules have become.
-        return Proposal(_with_status_of(old, kind, new), incoming.unknown, tuple(causes))
-    checked = _checked(served, new, old, causes, incoming.unknown)
+        return PreparedObject(_with_status_of(old, kind, new), incoming.unknown, tuple(causes))
+    checked = validate_and_admit(served, new, old, causes, incoming.unknown)
     new = checked.obj
     if not _same_but_metadata(new, main_before):
         new = {**new, "metadata": with_next_generation(kind, metadata)}
@@ -143,16 +145,16 @@ def updated_object(
 
 
 def updated_status(
-    served: Served, proposed: JsonObject, old: JsonObject, *, needs_version: bool
-) -> Proposal:
+    served: ServedResource, proposed: JsonObject, old: JsonObject, *, needs_version: bool
+) -> PreparedObject:
     """A write through the status endpoint: nothing but the status changes."""
     _matching_metadata(served.kind, proposed, old, needs_version=needs_version)
     status = proposed.get("status")
-    rest = Proposal({name: value for name, value in old.items() if name != "status"})
+    rest = PreparedObject({name: value for name, value in old.items() if name != "status"})
     return rest if status is None else _with_status(served, rest, status)
 
 
-def _with_status(served: Served, rest: Proposal, status: Any) -> Proposal:
+def _with_status(served: ServedResource, rest: PreparedObject, status: Any) -> PreparedObject:
     report = Report()
     try:
         checked = served.check_status(status, "status", report)
@@ -167,15 +169,15 @@ def _with_status(served: Served, rest: Proposal, status: Any) -> Proposal:
 
 
 def finalized_namespace(
-    served: Served, proposed: JsonObject, old: JsonObject, *, needs_version: bool
-) -> Proposal:
+    served: ServedResource, proposed: JsonObject, old: JsonObject, *, needs_version: bool
+) -> PreparedObject:
     """A write through the finalize endpoint: nothing but spec.finalizers changes."""
     _matching_metadata(served.kind, proposed, old, needs_version=needs_version)
     spec = proposed.get("spec")
     finalizers = (spec if isinstance(spec, dict) else {}).get("finalizers") or []
     kind, spec = served.kind, {**old.get("spec", {}), "finalizers": finalizers}
     new = {**_main_part(kind, old), "spec": spec}
-    checked = _checked(served, new, old, namespaces.finalizer_problems(new, old), ())
+    checked = validate_and_admit(served, new, old, namespaces.finalizer_problems(new, old), ())
     return replace(checked, obj=_with_status_of(old, kind, checked.obj))
 
 
@@ -197,7 +199,7 @@ def _same_but_metadata(left: JsonObject, right: JsonObject) -> bool:
 
 def _matching_metadata(
     kind: KindInfo[Any], proposed: JsonObject, old: JsonObject, *, needs_version: bool
-) -> Incoming:
+) -> RequestMetadata:
     """The metadata sent, if it speaks of this very object at this very version."""
     present = old["metadata"]
     incoming = read_metadata(proposed, present)
@@ -237,13 +239,13 @@ def _new_finalizers(metadata: JsonObject, old: JsonObject) -> list[Cause]:
     return [field_forbidden("metadata.finalizers", why + ", ".join(added))]
 
 
-def _checked(
-    served: Served,
+def validate_and_admit(
+    served: ServedResource,
     new: JsonObject,
     old: JsonObject | None,
     causes: Iterable[Cause],
     unknown: tuple[str, ...],
-) -> Proposal:
+) -> PreparedObject:
     """The object pruned, defaulted and admitted, with all that was found on the way."""
     report = Report()
     try:
@@ -253,8 +255,8 @@ def _checked(
     admitted, more = (checked, []) if report.errors else admit(served.kind, checked, old)
     if not report.unknown:
         found = limit_causes(chain(causes, report.errors, more))
-        return Proposal(admitted, unknown, tuple(found))
+        return PreparedObject(admitted, unknown, tuple(found))
     refused = unsupported_fields(served.kind, report.unknown)
     dropped = (path for path in report.unknown if path not in refused)
     found = limit_causes(chain(causes, report.errors, more, refused.values()))
-    return Proposal(admitted, (*unknown, *dropped), tuple(found))
+    return PreparedObject(admitted, (*unknown, *dropped), tuple(found))

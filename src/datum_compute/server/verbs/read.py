@@ -18,7 +18,7 @@ from datum_compute.api.errors import BadRequest, Cause, Invalid, Timeout
 from datum_compute.api.http import Response
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode_as, encode
 from datum_compute.api.planes import PlaneName
-from datum_compute.server.context import Ports
+from datum_compute.server.context import ServerContext
 from datum_compute.server.encoding.list_body import ENCODED_BYTES_MAX
 from datum_compute.server.encoding.representation import Representation, representation_of
 from datum_compute.server.encoding.request_options import choice, number
@@ -30,7 +30,7 @@ from datum_compute.server.encoding.responses import (
 )
 from datum_compute.server.encoding.selectors import build_matcher, has_selector
 from datum_compute.server.flowcontrol.control import filter_in_turns
-from datum_compute.server.routing import Call
+from datum_compute.server.routing import ResourceRequest
 from datum_compute.server.verbs import scale
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
@@ -112,7 +112,7 @@ def check_reached(store: Store, plane: PlaneName, version: int) -> None:
 EXACT, NOT_OLDER = "Exact", "NotOlderThan"
 
 
-async def get(ports: Ports, call: Call) -> Response:
+async def get(ports: ServerContext, call: ResourceRequest) -> Response:
     shown = representation_of(call, ports.clock)
     check_reached(ports.store, call.plane, number(call.query, "resourceVersion") or 0)
     record = ports.store.get(call.plane, call.key) or ports.own.get(call.key)
@@ -123,7 +123,7 @@ async def get(ports: Ports, call: Call) -> Response:
     return json_answer(shown.single(call.served.conversion.body_of(record)))
 
 
-async def list_objects(ports: Ports, call: Call) -> Response:
+async def list_objects(ports: ServerContext, call: ResourceRequest) -> Response:
     shown = representation_of(call, ports.clock)
     if "sendInitialEvents" in call.query:
         why = "sendInitialEvents is forbidden for list"
@@ -152,7 +152,7 @@ async def list_objects(ports: Ports, call: Call) -> Response:
 
 
 async def _encode_items(
-    call: Call, shown: Representation, records: Sequence[Record]
+    call: ResourceRequest, shown: Representation, records: Sequence[Record]
 ) -> list[bytes]:
     """Encode the items, at most about ``ENCODED_BYTES_MAX`` of those that are not stored in this
     form: they occupy memory until they are sent."""
@@ -171,7 +171,9 @@ async def _encode_items(
     return items
 
 
-async def _wanted_snapshot(ports: Ports, call: Call, after: Continuation | None) -> Snapshot:
+async def _wanted_snapshot(
+    ports: ServerContext, call: ResourceRequest, after: Continuation | None
+) -> Snapshot:
     store, resource, namespace = ports.store, call.kind.storage, call.route.namespace or None
     version = number(call.query, "resourceVersion")
     match = choice(call.query, "resourceVersionMatch", (EXACT, NOT_OLDER))

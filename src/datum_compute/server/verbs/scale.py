@@ -12,21 +12,21 @@ from typing import Any
 from datum_compute.api.errors import BadRequest, Invalid
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.json_path import field_names, value_at, with_value_at
-from datum_compute.server.discovery.resources import Served
+from datum_compute.server.discovery.resources import ServedResource
 from datum_compute.server.encoding.body import as_object
 from datum_compute.server.encoding.responses import field_error, shortened
-from datum_compute.server.routing import Call
+from datum_compute.server.routing import ResourceRequest
 
 GROUP, VERSION, KIND = "autoscaling", "v1", "Scale"
 REPLICAS_MAX = 2**31 - 1
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def is_scale(call: Call) -> bool:
+def is_scale(call: ResourceRequest) -> bool:
     return call.route.subresource == "scale"
 
 
-def scale_of(served: Served, obj: JsonObject) -> JsonObject:
+def scale_of(served: ServedResource, obj: JsonObject) -> JsonObject:
     assert served.kind.scale is not None
     paths = served.kind.scale
     wanted = value_at(obj, paths.spec_replicas_path)
@@ -47,7 +47,7 @@ def scale_of(served: Served, obj: JsonObject) -> JsonObject:
 
 
 def proposing_object(
-    call: Call, propose: Callable[[JsonObject], JsonObject]
+    call: ResourceRequest, propose: Callable[[JsonObject], JsonObject]
 ) -> Callable[[JsonObject], JsonObject]:
     """From a proposal of a Scale to one of the object."""
 
@@ -57,7 +57,7 @@ def proposing_object(
     return proposed
 
 
-def _applied(call: Call, old: JsonObject, scale: JsonObject) -> JsonObject:
+def _applied(call: ResourceRequest, old: JsonObject, scale: JsonObject) -> JsonObject:
     assert call.kind.scale is not None
     if (scale.get("kind", KIND), scale.get("apiVersion", "")) != (KIND, f"{GROUP}/{VERSION}"):
         raise BadRequest(f"the body must be a {KIND} of {GROUP}/{VERSION}")
@@ -75,7 +75,7 @@ def _applied(call: Call, old: JsonObject, scale: JsonObject) -> JsonObject:
     return with_value_at({**old, "metadata": {**old["metadata"], **identity}}, names, replicas)
 
 
-def _invalid(call: Call, value: str, why: str) -> Invalid:
+def _invalid(call: ResourceRequest, value: str, why: str) -> Invalid:
     cause = field_error("spec.replicas", value, why)
     name = call.route.name
     message = f'{KIND}.{GROUP} "{name}" is invalid: {cause.field}: {cause.message}'

@@ -24,22 +24,22 @@ from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authorization import Authorizer
 from datum_compute.server.apply.managed_fields import owned_after_update
-from datum_compute.server.context import Ports
-from datum_compute.server.discovery.resources import Catalogue, Served, is_namespace
-from datum_compute.server.encoding.body import decoded_body, same
+from datum_compute.server.context import ServerContext
+from datum_compute.server.discovery.resources import ResourceRegistry, ServedResource, is_namespace
+from datum_compute.server.encoding.body import decoded_body, json_equal
 from datum_compute.server.encoding.representation import representation_of
 from datum_compute.server.encoding.request_options import FieldValidation, dry_run, field_validation
 from datum_compute.server.encoding.responses import json_answer, shortened
-from datum_compute.server.routing import Call
+from datum_compute.server.routing import ResourceRequest
 from datum_compute.server.verbs import commit, definitions, namespaces, scale
-from datum_compute.server.verbs.admission_lookups import with_reading_rules
+from datum_compute.server.verbs.admission_lookups import apply_context_rules
 from datum_compute.server.verbs.create import check_may_create, create_object, creation_of
 from datum_compute.server.verbs.metadata import read_metadata
 from datum_compute.server.verbs.prepare import (
-    Proposal,
+    PreparedObject,
+    check_type_meta,
     finalized_namespace,
-    identified,
-    updated_object,
+    prepare_update,
     updated_status,
 )
 from datum_compute.server.verbs.scale import is_scale
@@ -51,7 +51,7 @@ from datum_compute.store.records import Record
 
 
 def with_kept_guards(
-    authorizer: Authorizer, call: Call, sent: JsonObject, old: JsonObject
+    authorizer: Authorizer, call: ResourceRequest, sent: JsonObject, old: JsonObject
 ) -> JsonObject:
     """What a PUT replaces the object with."""
     kept = with_guards(call.kind, sent, old)
@@ -59,15 +59,15 @@ def with_kept_guards(
 
 
 def with_guard_rule(
-    authorizer: Authorizer, call: Call, proposal: Proposal, old: JsonObject
-) -> Proposal:
+    authorizer: Authorizer, call: ResourceRequest, proposal: PreparedObject, old: JsonObject
+) -> PreparedObject:
     released = released_guards(call.kind, proposal.obj, old)
     if not released or _may_release(authorizer, call):
         return proposal
     return replace(proposal, causes=(*proposal.causes, *guard_causes(call.kind, released)))
 
 
-def _may_release(authorizer: Authorizer, call: Call) -> bool:
+def _may_release(authorizer: Authorizer, call: ResourceRequest) -> bool:
     route = call.route
     wanted = Attributes(RELEASE, call.kind.group, call.kind.plural, "", route.namespace, route.name)
     return authorizer.allows(call.user, call.plane, wanted)
@@ -78,19 +78,19 @@ def _may_release(authorizer: Authorizer, call: Call) -> bool:
 
 class _Rewrite(Protocol):
     def __call__(
-        self, served: Served, proposed: JsonObject, old: JsonObject, *, needs_version: bool
-    ) -> Proposal: ...
+        self, served: ServedResource, proposed: JsonObject, old: JsonObject, *, needs_version: bool
+    ) -> PreparedObject: ...
 
 
 _REWRITES: dict[str, _Rewrite] = {
-    "": updated_object,
+    "": prepare_update,
     "status": updated_status,
-    "scale": updated_object,
+    "scale": prepare_update,
     "finalize": finalized_namespace,
 }
 
 
-class Change(msgspec.Struct, frozen=True):
+class UpdateRequest(msgspec.Struct, frozen=True):
     """What a caller wants of an object: its next state, from its present one.
 
     ``own`` gets the present object, the proposed one and the one that would be stored, and gives
@@ -103,12 +103,14 @@ class Change(msgspec.Struct, frozen=True):
     own: Callable[[JsonObject, JsonObject, JsonObject], JsonObject]
 
 
-def update(ports: Ports, catalogue: Catalogue, call: Call) -> Awaitable[Response]:
+def update(
+    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest
+) -> Awaitable[Response]:
     body = decoded_body(call.request)
     validation = field_validation(call.query, call.request.body)
     if call.kind.put_creates and ports.store.get(call.plane, call.key) is None:
         return _put_new(ports, catalogue, call, body, validation)
-    change = Change(
+    change = UpdateRequest(
         lambda old: with_kept_guards(ports.authorizer, call, body, old),
         validation,
         needs_version=True,
@@ -118,13 +120,17 @@ def update(ports: Ports, catalogue: Catalogue, call: Call) -> Awaitable[Response
 
 
 def plain_owner(
-    ports: Ports, call: Call
+    ports: ServerContext, call: ResourceRequest
 ) -> Callable[[JsonObject, JsonObject, JsonObject], JsonObject]:
     return lambda old, sent, new: owned_after_update(call, old, sent, new, ports.clock())
 
 
 def _put_new(
-    ports: Ports, catalogue: Catalogue, call: Call, body: JsonObject, validation: FieldValidation
+    ports: ServerContext,
+    catalogue: ResourceRegistry,
+    call: ResourceRequest,
+    body: JsonObject,
+    validation: FieldValidation,
 ) -> Awaitable[Response]:
     """Some built-in kinds are created by a PUT to the name they will have."""
     check_may_create(ports, call)
@@ -138,7 +144,9 @@ def _put_new(
     return create_object(ports, catalogue, call, creation)
 
 
-async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: Change) -> Response:
+async def change_object(
+    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest, change: UpdateRequest
+) -> Response:
     shown = representation_of(call, ports.clock)
     dry = dry_run(call.query)
     propose = scale.proposing_object(call, change.propose) if is_scale(call) else change.propose
@@ -149,37 +157,49 @@ async def change_object(ports: Ports, catalogue: Catalogue, call: Call, change: 
             raise ports.own.absence(call.kind, call.key)
         conversion = call.served.conversion
         old = conversion.object_of(record)
-        proposed = identified(call.kind, propose(old))
+        proposed = check_type_meta(call.kind, propose(old))
         rewrite = _REWRITES[call.route.subresource]
         proposal = rewrite(call.served, proposed, old, needs_version=change.needs_version)
         proposal = with_guard_rule(ports.authorizer, call, proposal, old)
-        proposal = with_reading_rules(ports, call, proposal, old)
+        proposal = apply_context_rules(ports, call, proposal, old)
         headers = proposal.accepted(call.kind, change.validation)
         new = proposal.obj
         if definitions.is_definition(call.kind):
-            new = definitions.settled(ports, catalogue, new, old)
+            new = definitions.with_status(ports, catalogue, new, old)
         new = with_author(call.kind, change.own(old, proposed, new), old, call.user.name)
-        if same(new, old) and conversion.is_current(record):
+        if json_equal(new, old) and conversion.is_current(record):
             return conversion.body_of(record), headers
         return await _written(ports, catalogue, call, new, record, dry=dry), headers
 
-    stored, headers = await commit.until_settled(ports, call, call.route.name, attempt)
+    stored, headers = await commit.retry_on_conflict(ports, call, call.route.name, attempt)
     if is_scale(call):
         return json_answer(scale.scale_of(call.served, decode(stored)), headers=headers)
     return json_answer(shown.single(stored), headers=headers)
 
 
 def _written(
-    ports: Ports, catalogue: Catalogue, call: Call, new: JsonObject, record: Record, *, dry: bool
+    ports: ServerContext,
+    catalogue: ResourceRegistry,
+    call: ResourceRequest,
+    new: JsonObject,
+    record: Record,
+    *,
+    dry: bool,
 ) -> Awaitable[bytes]:
     """Stored; or gone, if this write took the last finalizer of a terminating object."""
-    if "deletionTimestamp" in new["metadata"] and not holds_on(call, new):
+    if "deletionTimestamp" in new["metadata"] and not has_finalizers(call, new):
         return remove_object(ports, catalogue, call, new, record, dry=dry)
     return commit.put(ports, call, record.key, new, old=record, dry_run=dry)
 
 
 async def remove_object(
-    ports: Ports, catalogue: Catalogue, call: Call, last: JsonObject, record: Record, *, dry: bool
+    ports: ServerContext,
+    catalogue: ResourceRegistry,
+    call: ResourceRequest,
+    last: JsonObject,
+    record: Record,
+    *,
+    dry: bool,
 ) -> bytes:
     """Gone for good; what holds others must be empty."""
     name = record.key.name
@@ -194,7 +214,7 @@ async def remove_object(
     return body
 
 
-def holds_on(call: Call, obj: JsonObject) -> bool:
+def has_finalizers(call: ResourceRequest, obj: JsonObject) -> bool:
     """Whether finalizers keep an object from going at once."""
     if obj["metadata"].get("finalizers"):
         return True

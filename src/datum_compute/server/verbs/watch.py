@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from datum_compute.api.errors import Expired, Invalid, ServiceUnavailable
 from datum_compute.api.http import Response
-from datum_compute.server.context import Ports
+from datum_compute.server.context import ServerContext
 from datum_compute.server.encoding.representation import representation_of
 from datum_compute.server.encoding.request_options import choice, flag, number
 from datum_compute.server.encoding.responses import field_forbidden
 from datum_compute.server.encoding.selectors import build_matcher, build_wake_filter
-from datum_compute.server.routing import Call
-from datum_compute.server.verbs.event_encoder import EventLines, error_line
+from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.verbs.event_encoder import WatchEventEncoder, error_line
 from datum_compute.server.verbs.read import EXACT, NOT_OLDER, check_reached
-from datum_compute.server.verbs.watch_stream import Source, WatchStream
+from datum_compute.server.verbs.watch_stream import WatchSource, WatchStream
 from datum_compute.store.store import Snapshot
 
 TIMEOUT_S = 45 * 60
@@ -35,7 +35,9 @@ class _Start:
     marks_end: bool
 
 
-async def watch(ports: Ports, call: Call, timeout_max_s: float = TIMEOUT_MAX_S) -> Response:
+async def watch(
+    ports: ServerContext, call: ResourceRequest, timeout_max_s: float = TIMEOUT_MAX_S
+) -> Response:
     if ports.streams.closed:
         raise ServiceUnavailable("the server is shutting down", retry_after_s=1)
     shown = representation_of(call, ports.clock)
@@ -43,7 +45,7 @@ async def watch(ports: Ports, call: Call, timeout_max_s: float = TIMEOUT_MAX_S) 
     asked_s = number(call.query, "timeoutSeconds") or TIMEOUT_S
     timeout_s = min(asked_s, TIMEOUT_MAX_S, timeout_max_s)
     start = _start(ports, call)
-    lines = EventLines(shown, matches, call.served.conversion, ports.encoder)
+    lines = WatchEventEncoder(shown, matches, call.served.conversion, ports.encoder)
     initial: Iterator[bytes] = iter(())
     since = start.since
     if since is None:
@@ -60,7 +62,7 @@ async def watch(ports: Ports, call: Call, timeout_max_s: float = TIMEOUT_MAX_S) 
     return Response(200, stream=stream)
 
 
-def _start(ports: Ports, call: Call) -> _Start:
+def _start(ports: ServerContext, call: ResourceRequest) -> _Start:
     version = number(call.query, "resourceVersion")
     match = choice(call.query, "resourceVersionMatch", (EXACT, NOT_OLDER))
     asked = "sendInitialEvents" in call.query
@@ -80,16 +82,18 @@ def _start(ports: Ports, call: Call) -> _Start:
     return _Start(version, marks_end=False)
 
 
-def _initial(lines: EventLines, snapshot: Snapshot, *, marks_end: bool) -> Iterator[bytes]:
+def _initial(lines: WatchEventEncoder, snapshot: Snapshot, *, marks_end: bool) -> Iterator[bytes]:
     yield from map(lines.added, snapshot.records)
     if marks_end:
         yield lines.bookmark(snapshot.version, initial_events_end=True)
 
 
-def _source(ports: Ports, call: Call, since: int, timeout_s: float) -> Source:
+def _source(
+    ports: ServerContext, call: ResourceRequest, since: int, timeout_s: float
+) -> WatchSource:
     store, plane = ports.store, call.plane
     concerns = build_wake_filter(call.query, namespace=call.route.namespace)
-    return Source(
+    return WatchSource(
         watch=store.watch(plane, call.kind.storage, since, concerns),
         version=lambda: store.version(plane),
         timeout_s=timeout_s,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from datum_compute.api.errors import Expired
 from datum_compute.server.flowcontrol.control import LoopWork
-from datum_compute.server.verbs.event_encoder import EventLines, error_line
-from datum_compute.server.verbs.long_requests import OpenStreams
+from datum_compute.server.verbs.event_encoder import WatchEventEncoder, error_line
+from datum_compute.server.verbs.long_requests import LongRequests
 from datum_compute.store.watch_log import StoreEvent, Watch
 
 # Clients may treat a minute without data as a dead stream.
@@ -22,7 +22,7 @@ LARGE_LINE_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class WatchSource:
     """Where the events of a stream come from, and for how long."""
 
     watch: Watch
@@ -38,9 +38,9 @@ class WatchStream:
     def __init__(
         self,
         initial: Iterator[bytes],
-        source: Source | None,
-        lines: EventLines,
-        streams: OpenStreams,
+        source: WatchSource | None,
+        lines: WatchEventEncoder,
+        streams: LongRequests,
         work: LoopWork,
     ) -> None:
         now = asyncio.get_running_loop().time()
