@@ -286,6 +286,32 @@ def test_writes_of_an_earlier_epoch_are_not_awaited() -> None:
     assert run_virtual(Random(1), main) == (True, False)
 
 
+@pytest.mark.parametrize("is_written_after_detection", [False, True])
+def test_a_write_to_a_plane_that_was_replaced_is_not_awaited(
+    is_written_after_detection: bool,
+) -> None:
+    """The version of the new plane may be that of the cache, so the list does not reveal it."""
+
+    async def main(loop: VirtualLoop) -> tuple[bool, bool]:
+        silent = stream(then="is silent")
+        cached = CachedClient(
+            HUB, Recorded(listed(33), silent, listed(33), silent).client(), Random(1)
+        )
+        informer = cached.declare(NAMESPACE)
+        loop.create_task(informer.run())
+        await informer.first_sync.wait()
+        if not is_written_after_detection:
+            cached.record_write(NAMESPACE, 37)
+        cached.relist()
+        if is_written_after_detection:
+            cached.record_write(NAMESPACE, 37)
+        before = is_stale(cached)
+        await asyncio.sleep(1)
+        return before, is_stale(cached)
+
+    assert run_virtual(Random(1), main) == (True, is_written_after_detection)
+
+
 def test_reading_a_kind_that_is_not_served_raises() -> None:
     async def main(loop: VirtualLoop) -> tuple[bool, bool]:
         cached = CachedClient(HUB, Recorded(status(404, "NotFound")).client(), Random(1))

@@ -110,6 +110,17 @@ def test_i1_two_machines_for_one_slot(scene: Scene) -> None:
     assert scene.violation.startswith("I1")
 
 
+def test_i1_accepts_servers_that_an_operator_created_on_two_cells(scene: Scene) -> None:
+    other = scene.state.providers[cell_plane("iad")] = Provider(lambda: scene.now_s)
+    scene.run_machine("poison", "a")
+    other.machines[f"{HOME}/poison/b"] = SimulatedMachine(number=1, image="x", runs_from_s=0.0)
+    scene.put(CELL, NAMESPACE, "x", namespace="")
+    assert not scene.violation
+    scene.run_machine("poison", "c")
+    scene.put(CELL, NAMESPACE, "x", namespace="")
+    assert scene.violation.startswith("I1")
+
+
 def test_i7_available_without_a_machine(scene: Scene) -> None:
     scene.run_machine("web-0", "a")
     scene.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=says("Available"))

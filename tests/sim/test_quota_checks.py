@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import CLAIM, GRANT, INSTANCE
 from datum_compute.api.meta.codec import JsonObject
+from testkit.sim.actors.users import Wanted
+from testkit.sim.checks.expected_state import ExpectedState
+from testkit.sim.checks.quota import is_quota_scarce
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, says
 
 TYPE = "compute.datumapis.com/instances"
@@ -52,6 +57,18 @@ def test_i2_a_claim_is_released_while_its_machine_runs(scene: Scene) -> None:
     scene.run_machine("web-0", "a")
     scene.drop(ALPHA, CLAIM, "instance-web-0")
     assert scene.violation.startswith("I2")
+
+
+def test_an_instance_of_an_operator_that_holds_quota_makes_it_scarce(scene: Scene) -> None:
+    wanted = {("alpha", "web"): Wanted("web:1", 1, ("DFW",))}
+    expected = ExpectedState(wanted, ("alpha",), ("dfw",), frozenset(), allowed=1)
+    claim(scene, "web-0")
+    claim(scene, "poison-0", "False")
+    assert not is_quota_scarce(scene.state, expected)
+    claim(scene, "web-0", "False")
+    claim(scene, "poison-0")
+    assert is_quota_scarce(scene.state, expected)
+    assert not is_quota_scarce(scene.state, replace(expected, allowed=2))
 
 
 def test_i4_a_gate_is_removed_without_a_grant(scene: Scene) -> None:

@@ -36,7 +36,7 @@ class Changed:
     ref: Ref
     uid: str
     gone: bool
-    begins_to_end: bool  # terminating now, and not before
+    begins_to_end: bool  # its deletion starts, or gets another propagation policy
     owners: tuple[OwnerReference, ...]
 
 

@@ -58,10 +58,10 @@ def _no_successor() -> None:
 
 
 class _OwnWrite(NamedTuple):
-    """The highest version written by this process, and the epoch of the informer at that time."""
+    """The latest write of this process. Writes compare by epoch, and then by version."""
 
-    version: int
     epoch: int
+    version: int
 
 
 class _ResponseMetadata(ApiStruct, frozen=True):
@@ -196,8 +196,9 @@ class CachedClient:
         if informer is None:
             return
         last = self._own_writes.get(kind.resource)
-        if last is None or last.epoch != informer.epoch or last.version < version:
-            self._own_writes[kind.resource] = _OwnWrite(version, informer.epoch)
+        epoch = informer.write_epoch
+        if last is None or last.epoch != epoch or last.version < version:
+            self._own_writes[kind.resource] = _OwnWrite(epoch, version)
 
     def relist(self) -> None:
         """List every kind again, because another plane has replaced the one that was listed."""
@@ -303,7 +304,7 @@ class CachedClient:
             return False
         written = self._own_writes.get(resource)
         if written is not None:
-            if informer.epoch == written.epoch and informer.version < written.version:
+            if (informer.epoch, informer.version) < written:
                 return False
             del self._own_writes[resource]
         deleted = self._deleted.get(resource)

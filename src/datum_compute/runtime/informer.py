@@ -7,7 +7,7 @@ and calls the handlers. No error of the plane ends it.
 - An object with the same name and another uid is reported as a deletion and a creation.
 - ``version`` is the plane version up to which the cache is complete. It decreases only if the plane
   was restored from a backup. ``epoch`` then increases, and writes of the previous epoch are no
-  longer awaited.
+  longer awaited. A relist increases it, too: the version of the new plane may be any.
 - If a plane was replaced by another one of the same name, the version at which a watch resumes may
   exist there too, and the watch continues unnoticed. The caller that detects the replacement calls
   ``relist``.
@@ -82,6 +82,8 @@ class Informer(Generic[T]):
         # Set by the first complete list, or by a response that the plane does not serve the kind.
         self.answered = asyncio.Event()
         self.epoch = 1
+        # The epoch of writes from now on: that of the next list, if another plane was detected.
+        self.write_epoch = 1
         self.lists = 0  # number of complete lists
         self._client = client
         self._random = random
@@ -133,7 +135,10 @@ class Informer(Generic[T]):
 
     def relist(self) -> None:
         """End the watch and list again, because another plane has replaced the one listed."""
-        if self._task is not None and not self._relisting:
+        if self._task is None:
+            return
+        self.write_epoch += 1
+        if not self._relisting:
             self._relisting = True
             self._task.cancel()
 
@@ -151,7 +156,7 @@ class Informer(Generic[T]):
         async with aclosing(following) as items:
             async for item in items:
                 if isinstance(item, ListResult):
-                    await self._replace(item)
+                    await self._replace(item, self.write_epoch)
                 else:
                     self._apply(item)
 
@@ -181,7 +186,7 @@ class Informer(Generic[T]):
             self.kind, self.cache.entry_for, page_size=PAGE_SIZE, labels=self.labels
         )
         if int(listed.version) > self._version:
-            await self._replace(listed)
+            await self._replace(listed, self.epoch)
 
     def notify_waiters(self) -> None:
         """Wake the waiters whose condition is true.
@@ -197,10 +202,12 @@ class Informer(Generic[T]):
         """Wait until the cache contains ``version``. Return False on timeout."""
         return await self.wait_for(lambda: self._version >= version, timeout_s)
 
-    async def _replace(self, listed: ListResult[CacheEntry]) -> None:
+    async def _replace(self, listed: ListResult[CacheEntry], epoch: int) -> None:
         version = int(listed.version)
-        if version < self._version:
-            self.epoch += 1
+        if epoch > self.epoch:
+            self.epoch = epoch
+        elif version < self._version:
+            self.epoch = self.write_epoch = self.write_epoch + 1
             _log.warning(
                 "%s: version of the plane decreased from %d to %d; was it restored from a backup?",
                 self._log_name,

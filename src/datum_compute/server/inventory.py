@@ -27,6 +27,7 @@ from datum_compute.store.store import Store
 from datum_compute.store.watch_log import StoreEvent
 
 COLLECTOR = User("system:garbage-collector", (MASTERS,), frozenset({EVERY_PLANE}))
+_COLLECTED = (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)
 _HEADERS = {"content-type": MERGE_PATCH, "user-agent": "garbage-collector"}
 
 Send = Callable[[Request], Awaitable[Response]]
@@ -79,7 +80,7 @@ class PlaneInventory:
         await self._patch(held, {"ownerReferences": kept or None})
 
     async def release(self, held: StoredObject, finalizer: str) -> None:
-        assert finalizer in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER), "not the collector's own"
+        assert finalizer in _COLLECTED, "not the collector's own"
         kept = [f for f in held.finalizers if f != finalizer]
         await self._patch(held, {"finalizers": kept or None})
 
@@ -156,7 +157,15 @@ def _change(record: Record, previous: Record | None, *, gone: bool) -> Changed:
 
 
 def _begins_to_end(record: Record, previous: Record | None) -> bool:
-    return record.terminating and not (previous is not None and previous.terminating)
+    """Return True if the change starts a deletion, or adds a finalizer of the collector to it.
+
+    A repeated delete adds the finalizer of its policy to an object that is already terminating.
+    """
+    if not record.terminating:
+        return False
+    if previous is None or not previous.terminating:
+        return True
+    return any(f in record.finalizers and f not in previous.finalizers for f in _COLLECTED)
 
 
 def _tells_owners(record: Record, previous: Record | None, *, gone: bool) -> bool:

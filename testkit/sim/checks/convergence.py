@@ -49,6 +49,7 @@ from testkit.sim.checks.quota import (
     i2_no_claim_outlives_its_slot,
     i6_workloads_count_what_runs,
     i22_waiting_instances_report_quota,
+    is_quota_scarce,
 )
 from testkit.sim.checks.state import ClusterState, condition, is_terminating, is_true
 from testkit.sim.scenario.draw import NAMES
@@ -143,7 +144,11 @@ _COUNTS = (
 def find_missing(state: ClusterState, expected: ExpectedState) -> str:
     """I6: return the first difference between desired and actual state."""
     for check in (
-        *(_CHECKS_WITH_SCARCE_QUOTA if expected.has_scarce_quota else _CHECKS_WITH_ENOUGH_QUOTA),
+        *(
+            _CHECKS_WITH_SCARCE_QUOTA
+            if is_quota_scarce(state, expected)
+            else _CHECKS_WITH_ENOUGH_QUOTA
+        ),
         *_CHECKS,
     ):
         missing = check(state, expected)

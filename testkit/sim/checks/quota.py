@@ -23,6 +23,7 @@ from datum_compute.planning.rollout.gates import QUOTA
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
+from testkit.sim.scenario.scenario import PLENTY
 
 # (project plane, consumer, resource type) -> (granted, limit), in base units.
 Totals = dict[tuple[str, str, str], tuple[int, int]]
@@ -158,6 +159,14 @@ def _granted_claims(state: ClusterState, change: RowChange) -> Iterator[ObjectKe
             named = key.name == f"{_PREFIX}{change.key.name}"
             if named and found_location == location and is_true(row, GRANTED):
                 yield key
+
+
+def is_quota_scarce(state: ClusterState, expected: ExpectedState) -> bool:
+    """Return True if quota does not suffice for everything, including instances of operators."""
+    return expected.has_scarce_quota or any(
+        expected.demand(project) > expected.allowed - _count_claims_of_operators(state, project)
+        for project in (expected.projects if expected.allowed < PLENTY else ())
+    )
 
 
 def i2_grants_are_used_up(state: ClusterState, expected: ExpectedState) -> str:

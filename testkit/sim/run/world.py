@@ -334,8 +334,9 @@ class World:
             self._fail_if_broken()
             if self.state.writes == writes:
                 break
-            # A clock that was set forward may pass a deadline, which the next check reports.
-            if not self.state.clocks_jump or self.state.count_late_rollouts() <= late:
+            # A rollout that cannot complete, such as one without quota on a lost cell, passes its
+            # deadline once. Its status then changes in a settled system.
+            if self.state.count_late_rollouts() <= late:
                 written = "\n".join(self.observer.trace[lines:][:10])
                 raise InvariantBroken(f"I6: writes in a settled system:\n{written}")
         asked = (self.network.requests - requests) / quiet_s / len(self.hosts)

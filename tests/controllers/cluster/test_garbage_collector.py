@@ -126,6 +126,23 @@ def test_orphans_lose_their_owner_and_stay() -> None:
     with_cluster_controllers(story)
 
 
+@pytest.mark.parametrize("policy", [ORPHAN, FOREGROUND])
+def test_a_repeated_delete_of_a_terminating_object_leaves_no_finalizer(
+    policy: dict[str, str],
+) -> None:
+    """A client repeats its delete after it lost the response."""
+
+    async def story(here: ClusterFixture) -> None:
+        await here.config_map("first", finalizers=HELD)
+        for _ in range(2):
+            await here.request("DELETE", f"{CORE}/configmaps/first", policy)
+            await here.settle()
+            _, left = await here.request("GET", f"{CORE}/configmaps/first")
+            assert left["metadata"]["finalizers"] == HELD
+
+    with_cluster_controllers(story)
+
+
 def test_an_owner_that_is_recreated_is_another_owner() -> None:
     async def story(here: ClusterFixture) -> None:
         first = await here.config_map("first")

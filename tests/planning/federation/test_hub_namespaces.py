@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from datum_compute.api import labels
@@ -25,6 +26,7 @@ from datum_compute.planning.federation.hub_namespaces import (
     plan_hub_namespace,
     plan_identity_labels,
     plan_namespace_deletion,
+    plan_orphan_deletions,
     plan_policies,
     plan_removal,
 )
@@ -100,6 +102,7 @@ def test_labels_of_a_missing_or_terminating_hub_namespace_are_not_restored() -> 
 
 
 SOURCE = (project_plane("alpha"), Namespace(metadata=ObjectMeta(name="team", uid="u")))
+UNREADABLE = Plan((Wait("the project cannot be read"),), RECHECK_S)
 REMOVED = {**IDENTITY, labels.PROJECT_REMOVED: "true"}
 
 
@@ -113,8 +116,8 @@ def labeled(identity: dict[str, str]) -> HubNamespace:
     [
         pytest.param(IDENTITY, True, True, Plan(), id="the source exists"),
         pytest.param(IDENTITY, False, True, None, id="the source is not cached"),
-        pytest.param(IDENTITY, False, False, Plan(), id="the project cannot be read"),
-        pytest.param({}, False, False, Plan(), id="no project is named"),
+        pytest.param(IDENTITY, False, False, UNREADABLE, id="the project cannot be read"),
+        pytest.param({}, False, False, UNREADABLE, id="no project is named"),
         pytest.param(REMOVED, False, False, None, id="the project was removed"),
     ],
 )
@@ -143,6 +146,33 @@ def test_a_hub_namespace_in_use_is_checked_again_later() -> None:
     assert plan_removal(labeled(IDENTITY), "in use") == Plan((Wait("in use"),), RECHECK_S)
     (delete,) = plan_removal(labeled(IDENTITY), "").actions
     assert isinstance(delete, Delete)
+
+
+def test_copies_in_a_hub_namespace_without_a_source_are_deleted_at_the_observed_version() -> None:
+    copy, leaving, foreign = (
+        msgspec.structs.replace(a_deployment(), metadata=meta)
+        for meta in (
+            of_copy("copy"),
+            of_copy("leaving", deletion_timestamp="2026-01-01T00:00:00Z"),
+            ObjectMeta(name="foreign", namespace=NAME, uid="of-foreign", resource_version="7"),
+        )
+    )
+    plan = plan_orphan_deletions([copy, leaving, foreign])
+    deleted = [(a.ref.name, a.uid, a.version) for a in plan.actions if isinstance(a, Delete)]
+    assert deleted == [("copy", "of-copy", "7")]
+    assert plan.requeue_after_s == RECHECK_S
+    assert plan_orphan_deletions([leaving, foreign]) == Plan()
+
+
+def of_copy(name: str, **fields: Any) -> ObjectMeta:
+    return ObjectMeta(
+        name=name,
+        namespace=NAME,
+        uid=f"of-{name}",
+        resource_version="7",
+        annotations={labels.SOURCE_GENERATION: "1"},
+        **fields,
+    )
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 async def _remove_orphan(context: Context, view: CachedClient, key: Key) -> Outcome:
     """Delete a hub deployment that the project does not have, after a live read from the project.
 
-    A hub that was restored from a backup may have deployments that were deleted since.
+    A hub that was restored from a backup may have deployments that were deleted since. If their
+    namespace was deleted too, the controller of the hub namespace deletes them.
     """
     namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
     if namespace is None:

@@ -1,9 +1,10 @@
 """Hub namespaces of projects: their labels, their policies, and their deletion.
 
-The rules are in planning/federation/hub_namespaces.py. One controller restores the labels and
-deletes a hub namespace whose source is gone. Before it deletes, it confirms its caches by live
-reads: it lists the namespaces of the project and the contents of the hub namespace. The other
-controller writes the policies that propagate the contents to their cities.
+The rules are in planning/federation/hub_namespaces.py. One controller restores the labels, and
+deletes a hub namespace whose source is gone, after the copies of deployments in it. Before it
+deletes, it confirms its caches by live reads: it lists the namespaces of the project and the
+contents of the hub namespace. The other controller writes the policies that propagate the contents
+to their cities.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ from datum_compute.planning.federation.hub_namespaces import (
     HubNamespace,
     namespaces_of_contents,
     plan_hub_namespace,
+    plan_orphan_deletions,
     plan_policies,
     plan_removal,
 )
+from datum_compute.planning.plan import Plan
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
@@ -64,8 +67,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     source = None if home.is_project_removed else _find_source(context, project, home, uid)
     plan = plan_hub_namespace(home, source, is_project_readable=project is not None)
     if plan is None:
-        use = await _find_use(hub, project, home, name)
-        plan = plan_removal(home, use)
+        plan = await _plan_without_source(hub, project, home, name)
     return await carry_out(context.planes, plan)
 
 
@@ -94,21 +96,23 @@ def _find_source(
     )
 
 
-async def _find_use(
+async def _plan_without_source(
     hub: CachedClient, project: CachedClient | None, home: HubNamespace, name: str
-) -> str:
-    """Return what still needs the namespace; empty if live reads confirm that nothing does.
+) -> Plan:
+    """Plan the removal of a hub namespace whose source no cache contains.
 
-    Caches are read first, because a positive result needs no confirmation.
+    Caches are read first, because a positive result needs no confirmation. Nothing is deleted
+    before live reads confirm that the source is gone and, for the namespace, that it is empty.
     """
-    if _has_cached_contents(hub, name):
-        return f"{name} is not empty"
+    orphans = plan_orphan_deletions(hub.read(DEPLOYMENT).in_namespace(name))
+    if not orphans.actions and _has_cached_contents(hub, name):
+        return plan_removal(home, f"{name} is not empty")
     uid, removed = source_uid(name), home.is_project_removed
     if project is not None and await _has_source(project, uid, removed=removed):
-        return f"the source of {name} exists"
-    if await _has_contents(hub, name):
-        return f"{name} is not empty"
-    return ""
+        return plan_removal(home, f"the source of {name} exists")
+    if orphans.actions:
+        return orphans
+    return plan_removal(home, f"{name} is not empty" if await _has_contents(hub, name) else "")
 
 
 def _has_cached_contents(hub: CachedClient, name: str) -> bool:

@@ -5,6 +5,9 @@ Labels and deletion; the source is the project namespace:
 - While the source exists, the labels that name it are restored if they were edited.
 - The hub namespace is deleted only if the source is gone. The uid of a source is never reused, so
   no new object can arrive in the hub namespace of a source that is gone.
+- A deployment in the hub namespace of a source that is gone is deleted if it is a copy: a project
+  releases its deployments only after their copies are gone, so a restore from a backup has brought
+  it back. A deployment without the annotation of the federator is no copy and stays.
 - If the project cannot be read, the source is not proven to be gone, and the hub namespace stays.
   The exception is a hub namespace that is marked as left by a removed project.
 - The hub namespace must be empty: no objects on the hub, and no Work that carries an object in it
@@ -50,6 +53,7 @@ from datum_compute.api.planes import (
     member_name,
 )
 from datum_compute.planning.apply import plan_object
+from datum_compute.planning.federation.mirror import plan_copy_deletion
 from datum_compute.planning.plan import Action, Delete, Plan, Wait
 
 REASON = "its project namespace is gone"
@@ -94,8 +98,19 @@ def plan_hub_namespace(
     if source is not None:
         return plan_identity_labels(home, *source)
     if not is_project_readable and not home.is_project_removed:
-        return Plan()
+        return Plan((Wait("the project cannot be read"),), requeue_after_s=RECHECK_S)
     return None
+
+
+def plan_orphan_deletions(deployments: Iterable[WorkloadDeployment]) -> Plan:
+    """Plan the deletion of the copies in a hub namespace whose source is gone."""
+    actions = [
+        action
+        for deployment in deployments
+        if labels.SOURCE_GENERATION in deployment.metadata.annotations
+        for action in plan_copy_deletion(HUB, DEPLOYMENT, deployment, REASON, unchanged=True)
+    ]
+    return Plan(tuple(actions), requeue_after_s=RECHECK_S if actions else None)
 
 
 def plan_removal(home: HubNamespace, use: str) -> Plan:
