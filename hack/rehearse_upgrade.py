@@ -6,7 +6,7 @@ there. Each is to come to rest, to keep every instance as it is, and to write no
 exit code is 1 if one does not.
 
 ``--record`` keeps what the old release left behind when it was at rest, as the tests of
-``tests/regressions/test_upgrade.py`` take it: this is how a new record is made before a release.
+``tests/journeys/test_upgrade.py`` take it: this is how a new record is made before a release.
 """
 
 from __future__ import annotations

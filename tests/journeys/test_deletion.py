@@ -29,7 +29,7 @@ from datum_compute.api.quota import (
     ResourceRequest,
     consumer_of,
 )
-from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
+from tests.journeys.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 
 def test_deleting_a_project_namespace_cleans_up_hub_and_cell() -> None:

@@ -20,7 +20,7 @@ from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
 from datum_compute.api.planes import PLATFORM
 from datum_compute.planning.rollout import gates
 from datum_compute.planning.rollout.slots import is_ready
-from tests.regressions.platform import CELL, WEB, Platform, on_platform
+from tests.journeys.platform import CELL, WEB, Platform, on_platform
 
 LARGE = Ref("", "d1-large")
 

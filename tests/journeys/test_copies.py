@@ -18,7 +18,7 @@ from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario.faults import EmptyHost
 from testkit.sim.scenario.operations import CreateWorkload, Scale
 from testkit.sim.scenario.scenario import Scenario, WorldLayout
-from tests.regressions.platform import PROJECT, WEB, Platform, on_platform
+from tests.journeys.platform import PROJECT, WEB, Platform, on_platform
 
 
 def test_an_edited_work_annotation_is_restored_and_the_copy_is_deleted_with_its_workload() -> None:

@@ -6,7 +6,7 @@ from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.kinds import LOCATION, LOCATION_BINDING
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PLATFORM
-from tests.regressions.platform import CELL, Platform, on_platform
+from tests.journeys.platform import CELL, Platform, on_platform
 
 DFW = Ref("", "dfw")
 

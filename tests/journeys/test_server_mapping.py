@@ -21,7 +21,7 @@ from datum_compute.planning.rollout.server import instance_tag
 from datum_compute.planning.rollout.slots import is_ready
 from datum_compute.runtime.controller import Controller, reads
 from testkit.sim.provider import Provider
-from tests.regressions.platform import CELL, Platform, on_platform
+from tests.journeys.platform import CELL, Platform, on_platform
 
 AVAILABLE_S = 5.0
 

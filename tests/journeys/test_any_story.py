@@ -9,7 +9,7 @@ import pytest
 
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import WORKLOAD
-from tests.regressions.platform import WEB, Platform, on_platform
+from tests.journeys.platform import WEB, Platform, on_platform
 
 IMAGES = (
     *("web:1", "web:2", "fail.example/web:1", "crash.example/web:1", "flaky.example/web:1"),

@@ -17,7 +17,7 @@ from testkit.sim.scenario.operations import (
     Operation,
 )
 from testkit.sim.scenario.scenario import Scenario, WorldLayout
-from tests.regressions.platform import Platform, on_platform
+from tests.journeys.platform import Platform, on_platform
 
 TWO = WorldLayout("split", ("alpha",), ("dfw", "iad"))
 MANY = 8

@@ -12,7 +12,7 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB
 from datum_compute.client.client import Client
 from datum_compute.planning.federation.instances import GRACE_S, quarantine_reason
-from tests.regressions.platform import Platform, on_platform
+from tests.journeys.platform import Platform, on_platform
 
 STRANGER = "stranger-0"
 

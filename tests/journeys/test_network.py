@@ -25,7 +25,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
 from datum_compute.api.networking.network import Network, NetworkIpam, NetworkSpec
 from datum_compute.api.planes import PLATFORM
-from tests.regressions.platform import CELL, WEB, Platform, on_platform
+from tests.journeys.platform import CELL, WEB, Platform, on_platform
 
 DEFAULT = Ref("default", "default")
 

@@ -31,7 +31,7 @@ from datum_compute.controllers.quota import decisions as quota
 from datum_compute.planning.quota.claims import is_granted
 from datum_compute.planning.rollout.slots import is_ready
 from testkit.sim.checks.quota import quota_problem, quota_totals
-from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
+from tests.journeys.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 QUOTA = "QuotaNotGranted"
 INSTANCES = "compute.datumapis.com/instances"

@@ -17,8 +17,8 @@ from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, EditObject
 from testkit.sim.scenario.scenario import Scenario, WorldLayout
-from tests.regressions.platform import WEB, Platform, on_platform
-from tests.regressions.test_partition import first_s
+from tests.journeys.platform import WEB, Platform, on_platform
+from tests.journeys.test_partition import first_s
 
 SPLIT = WorldLayout("split", ("alpha",), ("dfw",))
 

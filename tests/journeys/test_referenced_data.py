@@ -37,7 +37,7 @@ from datum_compute.client.client import Client
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop, run_virtual
 from testkit.sim.single_host import single_host
-from tests.regressions.platform import CELL, PROJECT, WEB, Platform, on_platform
+from tests.journeys.platform import CELL, PROJECT, WEB, Platform, on_platform
 
 ENV = [
     {"name": "COLOUR", "valueFrom": {"configMapKeyRef": {"name": "web", "key": "colour"}}},

@@ -24,7 +24,7 @@ from datum_compute.planning.rollout.slots import is_ready
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Key, watches
 from datum_compute.runtime.informer import ObjectChange
-from tests.regressions.platform import Platform, on_platform
+from tests.journeys.platform import Platform, on_platform
 
 GATE, CONDITION = "Quota", "QuotaGranted"
 

@@ -11,7 +11,7 @@ import pytest
 
 from datum_compute.admission.rules.workload import TEMPLATE_BYTES_MAX
 from datum_compute.api.meta.codec import JsonObject, encode
-from tests.regressions.platform import Platform, on_platform
+from tests.journeys.platform import Platform, on_platform
 
 NAMES = ["".join(letters) for letters in product(ascii_letters, repeat=3)]
 SHORTEST = len(encode({"name": "abc", "value": ""})) + 1
