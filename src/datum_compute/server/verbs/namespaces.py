@@ -59,10 +59,10 @@ def finalizer_problems(new: JsonObject, old: JsonObject) -> list[Cause]:
 
 
 def check_accepts(
-    ports: ServerContext, plane: PlaneName, namespace: str, kind: KindInfo[Any], name: str
+    context: ServerContext, plane: PlaneName, namespace: str, kind: KindInfo[Any], name: str
 ) -> None:
     """Raise unless objects may be created in the namespace."""
-    record = ports.store.get(plane, ObjectKey(NAMESPACE.resource, "", namespace))
+    record = context.store.get(plane, ObjectKey(NAMESPACE.resource, "", namespace))
     if record is None:
         raise not_found(NAMESPACE, namespace)
     if record.terminating:
@@ -88,18 +88,18 @@ def check_may_go(kind: KindInfo[Any], name: str) -> None:
 
 
 def check_empty(
-    ports: ServerContext, catalogue: ResourceRegistry, plane: PlaneName, namespace: str
+    context: ServerContext, catalogue: ResourceRegistry, plane: PlaneName, namespace: str
 ) -> None:
     """Raise while anything is in the namespace or on its way into it."""
     found = [
         f"{resource}/{record.key.name}"
         for resource in catalogue.namespaced_storage()
-        for record in ports.store.snapshot(plane, resource, namespace).records
+        for record in context.store.snapshot(plane, resource, namespace).records
     ]
     if found:
         shown = ", ".join(found[:_SHOWN_MAX]) + (", ..." if len(found) > _SHOWN_MAX else "")
         why = f"the namespace still holds {len(found)} objects ({shown}); delete them first"
         raise conflict(NAMESPACE, namespace, why)
-    if ports.creations.any_in_namespace(plane, namespace):
+    if context.in_flight_creates.any_in_namespace(plane, namespace):
         why = "an object is being created in the namespace; try again"
         raise conflict(NAMESPACE, namespace, why)
