@@ -8,7 +8,7 @@ type its shape expects is a leaf: validation speaks of it, not merging.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -114,7 +114,9 @@ class ObjectShape:
         return self.subresources.get(subresource, NOTHING) if subresource else self.main
 
 
-def object_shape(schema: JsonObject, *, has_status: bool) -> ObjectShape:
+def object_shape(
+    schema: JsonObject, *, has_status: bool, replicas_path: Sequence[str] = ()
+) -> ObjectShape:
     others = _others(schema)
     parts = {name: shape_of(inner) for name, inner in schema.get("properties", {}).items()}
     status = parts.get("status", others or LEAF)
@@ -125,8 +127,20 @@ def object_shape(schema: JsonObject, *, has_status: bool) -> ObjectShape:
         subresources={
             "status": FieldMap({"status": status}) if has_status else NOTHING,
             "finalize": FieldMap({"spec": parts.get("spec", LEAF)}),
+            "scale": _scale_shape(replicas_path),
         },
     )
+
+
+def _scale_shape(replicas_path: Sequence[str]) -> FieldMap:
+    """The shape of the replicas field alone. An apply keeps the other metadata of the object."""
+    if not replicas_path:
+        return NOTHING
+    inner: Shape = LEAF
+    for name in reversed(replicas_path):
+        inner = FieldMap({name: inner})
+    assert isinstance(inner, FieldMap)
+    return FieldMap({**inner.named, "metadata": NOTHING})
 
 
 def shape_of(schema: JsonObject) -> Shape:
