@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from datum_compute.cli.entry import run
-from datum_compute.cli.environment import CliEnvironment, Timeouts
+from datum_compute.cli.environment import CliEnvironment, CliTimeouts
 from datum_compute.cli.groups import compute
 from datum_compute.client.auth.kubeconfig import Connection
 from datum_compute.client.transport.interface import Transport
@@ -22,7 +22,7 @@ NOW = 1_800_000_000.0
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -43,7 +43,7 @@ class CliRunner:
     environ: Mapping[str, str] = field(default_factory=dict)
     open_transport: object = no_transport
     columns: int = 80
-    timeouts: Timeouts = field(default_factory=Timeouts)
+    timeouts: CliTimeouts = field(default_factory=Timeouts)
     opened: list[str] = field(default_factory=list)
     out: str = ""
     err: str = ""

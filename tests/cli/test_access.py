@@ -14,7 +14,7 @@ from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PLATFORM
 from datum_compute.api.services import Service, ServiceEntitlement
-from datum_compute.cli.environment import Timeouts
+from datum_compute.cli.environment import CliTimeouts
 from datum_compute.cli.workload.access import AccessState, classified
 from datum_compute.client.client import Client
 from tests.cli.runner import CliRunner
@@ -28,7 +28,7 @@ DEPLOY = ("deploy", "web", "--image=web:1", "--city=DFW", "-y", "--no-wait")
 def cli(tmp_path: Path, world: World) -> CliRunner:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "owner")
     cli = CliRunner(home=tmp_path, open_transport=world.open)
-    cli.timeouts = Timeouts(first_status_s=0.05)
+    cli.timeouts = CliTimeouts(first_status_s=0.05)
     return cli
 
 
@@ -152,7 +152,7 @@ def test_self_service_is_enabled_unasked_and_said(cli: CliRunner, world: World) 
                 await client.patch_status(ENTITLEMENT, COMPUTE, said, version=version)
 
     world.player = activate
-    cli.timeouts = Timeouts(first_status_s=5)
+    cli.timeouts = CliTimeouts(first_status_s=5)
     assert cli.run(*DEPLOY) == 0
     assert "Enabling Compute for project/default." in cli.err
 

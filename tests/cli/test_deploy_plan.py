@@ -20,7 +20,7 @@ from datum_compute.api.labels import DEPLOY, RESTARTED_AT
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.quota import INSTANCES
-from datum_compute.cli.environment import Timeouts
+from datum_compute.cli.environment import CliTimeouts
 from datum_compute.client.client import Client
 from tests.cli.objects import condition, workload_spec
 from tests.cli.runner import CliRunner
@@ -342,7 +342,7 @@ def test_a_keyed_deploy_does_not_undo_what_somebody_did_after_it(
 
 def test_a_cause_that_only_the_user_can_remove_ends_the_wait(cli: CliRunner, world: World) -> None:
     world.player = image_missing
-    cli.timeouts = Timeouts(user_cause_s=0)
+    cli.timeouts = CliTimeouts(user_cause_s=0)
     assert cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y") == 20
     error, hint = cli.err.splitlines()[-2:]
     assert "The rollout of 'web' failed: Instance web-" in error
@@ -355,7 +355,7 @@ def test_a_stall_is_told_once_with_cause_owner_and_next_command(
     cli: CliRunner, world: World
 ) -> None:
     world.player = nobody
-    cli.timeouts = Timeouts(stall_s=0, reread_s=1)
+    cli.timeouts = CliTimeouts(stall_s=0, reread_s=1)
     assert cli.run(*FIRST, "--timeout=2s") == 21
     (line,) = [line for line in cli.err.splitlines() if line.startswith("No progress")]
     assert "Workload web says Pending" in line
@@ -368,7 +368,7 @@ def test_an_instance_that_stops_within_its_grace_period_is_no_stall(
     cli: CliRunner, world: World
 ) -> None:
     world.player = slow_to_stop
-    cli.timeouts = Timeouts(stall_s=0, user_cause_s=0, reread_s=1)
+    cli.timeouts = CliTimeouts(stall_s=0, user_cause_s=0, reread_s=1)
     assert cli.run(*FIRST, "--timeout=2s") == 21
     assert not [line for line in cli.err.splitlines() if "No progress" in line and "Stop" in line]
     assert "Stopping: Waiting for the instance to stop, up to 30 s" in cli.err

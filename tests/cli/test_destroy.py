@@ -14,7 +14,7 @@ from datum_compute.api.http import Request
 from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.fields import ObjectReference
 from datum_compute.api.meta.objects import ObjectMeta, Ref
-from datum_compute.cli.environment import Timeouts
+from datum_compute.cli.environment import CliTimeouts
 from datum_compute.client.client import Client
 from tests.cli.runner import CliRunner
 from tests.cli.world import (
@@ -215,7 +215,7 @@ def test_what_runs_on_a_cell_that_is_away_is_said_to_outlive_the_workload(
 ) -> None:
     blocked = {"reason": "CellUnreachable", "replicas": 1, "message": "Cell dfw is away"}
     world.do(lambda client: set_status(client, WORKLOAD, "web", {"blocked": [blocked]}))
-    cli.timeouts = Timeouts(final_status_s=0)
+    cli.timeouts = CliTimeouts(final_status_s=0)
     assert cli.run("destroy", "web", "-y") == 0
     assert "Cell dfw is away: what runs there is stopped when it is back." in cli.err
 

@@ -13,7 +13,7 @@ from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.kinds import REVISION, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
-from datum_compute.cli.environment import Timeouts
+from datum_compute.cli.environment import CliTimeouts
 from datum_compute.client.client import Client
 from datum_compute.planning.plan import Create
 from datum_compute.planning.workload.revisions import plan_revisions
@@ -203,7 +203,7 @@ async def broken_and_recorded(client: Client) -> None:
 
 def test_a_failed_release_suggests_an_undo_that_works(cli: CliRunner, world: World) -> None:
     world.player = broken_and_recorded
-    cli.timeouts = Timeouts(user_cause_s=0)
+    cli.timeouts = CliTimeouts(user_cause_s=0)
     assert cli.run("deploy", "web", "-y", "--image=web:9") == 20
     hint = "Go back to the previous version: datumctl compute rollout undo web"
     assert cli.err.splitlines()[-1] == hint

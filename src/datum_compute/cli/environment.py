@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeouts:
+class CliTimeouts:
     """All durations that the command line waits for. Tests shorten them."""
 
     reread_s: int = 2  # a watch that returns nothing is followed by a read
@@ -69,7 +69,7 @@ class CliEnvironment:
     open_transport: OpenTransport
     cwd: Path = Path()
     columns: Callable[[], int] = lambda: 80
-    timeouts: Timeouts = field(default_factory=Timeouts)
+    timeouts: CliTimeouts = field(default_factory=Timeouts)
     open_browser: Callable[[str], bool] = lambda _address: False
 
     @property

@@ -22,7 +22,7 @@ from datum_compute.api.errors import (
 )
 from datum_compute.api.meta.objects import ApiObject, KindInfo
 from datum_compute.cli.connect.session import Session
-from datum_compute.cli.environment import Timeouts
+from datum_compute.cli.environment import CliTimeouts
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class _Hearing:
             )
 
 
-async def _change(session: Session, watched: WatchFor, timeouts: Timeouts) -> None:
+async def _change(session: Session, watched: WatchFor, timeouts: CliTimeouts) -> None:
     """Return at a change of what is watched, or after ``reread_s``."""
     events = session.client.watch(
         watched.kind, watched.since, namespace=session.namespace, timeout_s=timeouts.reread_s
