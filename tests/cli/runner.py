@@ -43,7 +43,7 @@ class CliRunner:
     environ: Mapping[str, str] = field(default_factory=dict)
     open_transport: object = no_transport
     columns: int = 80
-    timeouts: CliTimeouts = field(default_factory=Timeouts)
+    timeouts: CliTimeouts = field(default_factory=CliTimeouts)
     opened: list[str] = field(default_factory=list)
     out: str = ""
     err: str = ""

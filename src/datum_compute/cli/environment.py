@@ -69,7 +69,7 @@ class CliEnvironment:
     open_transport: OpenTransport
     cwd: Path = Path()
     columns: Callable[[], int] = lambda: 80
-    timeouts: CliTimeouts = field(default_factory=Timeouts)
+    timeouts: CliTimeouts = field(default_factory=CliTimeouts)
     open_browser: Callable[[str], bool] = lambda _address: False
 
     @property

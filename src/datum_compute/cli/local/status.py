@@ -30,7 +30,7 @@ from datum_compute.cli.render.output import Output, build_output
 from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client, connection_of
 from datum_compute.client.auth.kubeconfig_files import load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.transport.interface import CliTimeouts
+from datum_compute.client.transport.interface import Timeouts
 from datum_compute.client.transport.proxied import HttpTransport
 
 _ENGINE_S = 20
@@ -88,10 +88,7 @@ async def observe(state_dir: Path, running: Running, now_s: float) -> PlatformHe
         return PlatformHealth(ready=False)
     try:
         connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), HUB)
-        authority, timeouts = (
-            (state_dir / "ca.crt").read_bytes(),
-            CliTimeouts(connect_s=2, read_s=2),
-        )
+        authority, timeouts = (state_dir / "ca.crt").read_bytes(), Timeouts(connect_s=2, read_s=2)
         async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
             told = decode((await transport.send(Request("GET", "/version"))).body)
             planes = await _planes(state_dir, build_client(connection, transport), now_s)
@@ -107,7 +104,7 @@ async def observe(state_dir: Path, running: Running, now_s: float) -> PlatformHe
 async def _drivers(state_dir: Path, running: Running, authority: bytes) -> tuple[Driver, ...]:
     """As they are told in the project that is the current one; an engine is given some time."""
     connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]))
-    timeouts = CliTimeouts(connect_s=2, read_s=_ENGINE_S)
+    timeouts = Timeouts(connect_s=2, read_s=_ENGINE_S)
     async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
         client = build_client(connection, transport)
         return tuple(await read_drivers(client, connection.namespace))
