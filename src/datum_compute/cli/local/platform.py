@@ -24,7 +24,7 @@ from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request
 from datum_compute.app.state_directory import disk_trouble
 from datum_compute.cli.errors import OtherError, TimedOutError
-from datum_compute.client.transport.interface import CliTimeouts
+from datum_compute.client.transport.interface import Timeouts
 from datum_compute.client.transport.proxied import HttpTransport
 
 _LOOK_EVERY_S = 0.05
@@ -107,7 +107,7 @@ def _arguments(pid: int) -> list[bytes]:
 async def is_ready(state_dir: Path, running: Running) -> bool:
     try:
         authority = (state_dir / "ca.crt").read_bytes()
-        timeouts = CliTimeouts(connect_s=2, read_s=2)
+        timeouts = Timeouts(connect_s=2, read_s=2)
         async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
             answer = await transport.send(Request("GET", "/readyz"))
     except (OSError, ValueError, Unreachable):
