@@ -213,11 +213,11 @@ SCHEMALESS: JsonObject = {"type": "object", "x-kubernetes-preserve-unknown-field
 async def test_objects_without_a_schema_have_no_owner_of_their_type(
     server: Server, has_status: bool
 ) -> None:
-    subresources = {"subresources": {"status": {}}} if has_status else {}
+    subresources: JsonObject = {"subresources": {"status": {}}} if has_status else {}
     await define(server, definition(version(schema=SCHEMALESS, **subresources)))
     sent = widget(spec={"a": 1}, status={"b": 2})
     made = await server.json("POST", WIDGETS, sent, headers={"user-agent": "maker/1"})
-    owned_status = {} if has_status else {"f:status": {".": {}, "f:b": {}}}
+    owned_status: JsonObject = {} if has_status else {"f:status": {".": {}, "f:b": {}}}
     assert owners(made)["maker"] == {"f:spec": {".": {}, "f:a": {}}, **owned_status}
     patch = {"spec": {"a": 2}, "status": {"b": 3}}
     changed = await merge(server, "changer/1", patch, f"{WIDGETS}/w")
