@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from datum_compute.api.meta import codec
 from datum_compute.app import audit_log
 from datum_compute.app.audit_log import AuditLog
 from datum_compute.server.access.audit import AuditEvent
@@ -110,11 +111,9 @@ async def test_only_the_thread_of_the_event_loop_encodes(
 ) -> None:
     """A thread that encodes holds the interpreter lock, and the event loop waits for it."""
     threads: list[int] = []
-    encode = audit_log.encode
-
     def record_thread(value: object) -> bytes:
         threads.append(threading.get_ident())
-        return encode(value)
+        return codec.encode(value)
 
     monkeypatch.setattr(audit_log, "encode", record_thread)
     log = AuditLog(tmp_path / "audit.log", buffer_max=2)
