@@ -9,7 +9,7 @@ import pytest
 
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName
 from datum_compute.app.manager_connections import leases_of, plane_connections, project_api
-from datum_compute.app.settings.feature_gates import GATES, enabled_controllers
+from datum_compute.app.settings.feature_gates import enabled_controllers
 from datum_compute.app.settings.options import PROGRAMS
 from datum_compute.app.settings.settings import (
     ManagerSettings,
@@ -414,7 +414,7 @@ def test_a_file_may_nest_what_belongs_together(tmp_path: Path) -> None:
 def test_a_gate_that_is_shut_keeps_its_controllers_out() -> None:
     shut = enabled_controllers(registry.MANAGEMENT, {"InstanceTypes": False, "Quarantine": True})
     left_out = {c.name for c in registry.MANAGEMENT} - {c.name for c in shut}
-    assert left_out == {c.name for c in GATES["InstanceTypes"]}
+    assert left_out == {c.name for c in registry.FEATURES["InstanceTypes"]}
 
 
 @pytest.mark.parametrize("gates", ["Nothing=true", "Quarantine", "Quarantine=perhaps"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from datum_compute.app.settings.feature_gates import GATES, parse_gates
+from datum_compute.app.settings.feature_gates import parse_gates
 from datum_compute.app.settings.resolve import Program, Setting
 from datum_compute.app.settings.values import (
     ADDRESS,
@@ -25,6 +25,7 @@ from datum_compute.app.settings.values import (
     ParsedText,
 )
 from datum_compute.controllers.context import CellProbing
+from datum_compute.controllers.registry import FEATURES
 from datum_compute.server.flowcontrol.control import FlowLimits
 from datum_compute.server.http.send_budget import MIB, PortLimits
 from datum_compute.telemetry.logs import FORMATS, LEVELS
@@ -424,7 +425,7 @@ COMPUTE_MANAGER = Program(
         *_PLANES,
         Setting(
             "feature-gates",
-            f"Features to switch off (all are on): {', '.join(GATES)}.",
+            f"Features to switch off (all are on): {', '.join(FEATURES)}.",
             default="",
             type=ParsedText("name=bool", parse_gates),
             metavar="NAME=BOOL,...",
