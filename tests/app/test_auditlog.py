@@ -111,6 +111,7 @@ async def test_only_the_thread_of_the_event_loop_encodes(
 ) -> None:
     """A thread that encodes holds the interpreter lock, and the event loop waits for it."""
     threads: list[int] = []
+
     def record_thread(value: object) -> bytes:
         threads.append(threading.get_ident())
         return codec.encode(value)
