@@ -94,7 +94,7 @@ def _has_token(request: Request, token: bytes) -> bool:
 
 
 def _read_bearer_token(file: Path) -> bytes:
-    """Read the token for every request, because it rotates. Without a file no client is admitted."""
+    """Read the token for every request: it rotates. Without a file no client is admitted."""
     try:
         return file.read_bytes().strip()
     except OSError:
