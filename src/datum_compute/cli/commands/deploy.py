@@ -36,28 +36,28 @@ _INSTANCES_MAX = 1000
 
 async def ask_flags(session: Session, flags: Flags) -> Flags:
     """The flags, with what they leave open answered."""
-    surroundings = session.surroundings
+    environment = session.environment
     listed = await session.client.list(LOCATION_BINDING)
     cities = sorted(city_of(binding) for binding in listed.items)
-    session.note(f"Deploying to {session.place}. Ctrl-C leaves without a change.")
+    session.print_note(f"Deploying to {session.target_name}. Ctrl-C leaves without a change.")
     name = ask(
-        surroundings,
+        environment,
         "Name of the workload",
-        _default_name(surroundings.cwd.name),
+        _default_name(environment.cwd.name),
         lambda answer: "" if is_workload_name(answer) else NAME_RULE,
     )
-    image = flags.image or ask(surroundings, "Image, with its tag")
+    image = flags.image or ask(environment, "Image, with its tag")
     chosen = flags.cities or parse_cities(
         (
             ask(
-                surroundings,
+                environment,
                 f"Cities, separated by commas ({', '.join(cities)})",
                 cities[0] if cities else "",
                 lambda answer: _unknown_city(answer, cities),
             ),
         )
     )
-    minimum = flags.minimum or int(ask(surroundings, "Instances in each city", "1", _no_count))
+    minimum = flags.minimum or int(ask(environment, "Instances in each city", "1", _no_count))
     return replace(flags, name=name, image=image, cities=chosen, minimum=minimum)
 
 
@@ -237,7 +237,7 @@ def _manifest_target(session: Session, file: str, manifest: JsonObject) -> Targe
     named = manifest["metadata"].get("namespace", session.namespace)
     if named != session.namespace:
         raise UsageError(
-            f"{file} says namespace {named!r}, but {session.place} uses {session.namespace!r}.",
+            f"{file} is for namespace {named!r}, not for {session.namespace!r}.",
             "Leave metadata.namespace out of the file, or choose it with -n.",
             field="metadata.namespace",
         )

@@ -184,12 +184,12 @@ async def _service(session: Session) -> Service | None:
 async def ensure_access(session: Session) -> None:
     """Return where the project may go on; otherwise one of the errors 9 to 13."""
     access = await read_access(session)
-    surroundings = session.surroundings
+    environment = session.environment
     if access.state is AccessState.NOT_REQUESTED:
         access = await _requested_unless_declined(session, access)
-    elif access.state is AccessState.PROCESSING and _is_fresh(access, surroundings.now()):
+    elif access.state is AccessState.PROCESSING and _is_fresh(access, environment.now()):
         access = await first_answer(session, access)
-    refused = refusal(access, surroundings.program, session.place, surroundings.now())
+    refused = refusal(access, environment.program, session.target_name, environment.now())
     if refused is not None:
         raise refused
 
@@ -197,12 +197,14 @@ async def ensure_access(session: Session) -> None:
 async def _requested_unless_declined(session: Session, access: Access) -> Access:
     """Self-service is enabled unasked, and said; what a provider decides about only on a yes."""
     if access.gated:
-        if not session.surroundings.may_ask:
+        if not session.environment.may_ask:
             return access
-        session.note(f"{TITLE} is not enabled for {session.place}; its provider has to approve.")
-        confirm(session.surroundings, f"Ask for {TITLE} for {session.place}?")
+        session.print_note(
+            f"{TITLE} is not enabled for {session.target_name}; its provider has to approve."
+        )
+        confirm(session.environment, f"Ask for {TITLE} for {session.target_name}?")
     else:
-        session.note(f"Enabling {TITLE} for {session.place}.")
+        session.print_note(f"Enabling {TITLE} for {session.target_name}.")
     return await request_access(session, access)
 
 
@@ -218,14 +220,14 @@ async def request_access(session: Session, access: Access, message: str = "") ->
         with suppress(AlreadyExists):
             await session.client.create(ENTITLEMENT, entitlement)
     except Invalid as error:
-        raise UnavailableError(f"{TITLE} cannot be enabled for {session.place}.") from error
+        raise UnavailableError(f"{TITLE} cannot be enabled for {session.target_name}.") from error
     return await first_answer(session, access)
 
 
 async def first_answer(session: Session, access: Access) -> Access:
     """The access once the platform has looked at the request; none yet is no error."""
     return await await_state(
-        session, access, {AccessState.PROCESSING}, session.surroundings.patience.first_status_s
+        session, access, {AccessState.PROCESSING}, session.environment.timeouts.first_status_s
     )
 
 

@@ -74,7 +74,7 @@ async def deploy_targets(session: Session, targets: Sequence[Target], settings: 
     if settings.plan_out is not None:
         write_plan_file(session, settings.plan_out, [step.plan for step in steps])
     if only_shown:
-        session.note("Nothing was changed.")
+        session.print_note("Nothing was changed.")
         return
     _check(session, steps, settings)
     written += [await _write(session, step) for step in steps]
@@ -94,31 +94,33 @@ async def _done_before(
     action = done_before(observed, key)
     if not action:
         return None
-    session.note(f"Deploy {key.key} of {target.name} was carried out already; going on with it.")
+    session.print_note(
+        f"Deploy {key.key} of {target.name} was carried out already; going on with it."
+    )
     return from_json(observed, Workload), action
 
 
 def show_plan(session: Session, plan: Plan, preview: Preview) -> None:
-    session.tell(
+    session.emit_event(
         "plan",
         workload=plan.name,
-        place=session.place,
+        place=session.target_name,
         action=plan.action,
         changes=list(plan.lines),
         removals=plan.removals,
         **preview.document(),
     )
-    where = f"workload {plan.name} in {session.place}"
+    where = f"workload {plan.name} in {session.target_name}"
     match plan.action:
         case "unchanged":
-            session.note(f"No changes to {where}.")
+            session.print_note(f"No changes to {where}.")
             return
         case "created":
-            session.note(f"New {where}:")
+            session.print_note(f"New {where}:")
         case "updated":
-            session.note(f"Changes to {where}:")
+            session.print_note(f"Changes to {where}:")
     for line in (*plan.lines, *preview_lines(preview)):
-        session.note(f"  {line}")
+        session.print_note(f"  {line}")
 
 
 def _check(session: Session, steps: Sequence[_Step], settings: Settings) -> None:
@@ -127,10 +129,10 @@ def _check(session: Session, steps: Sequence[_Step], settings: Settings) -> None
         problems = step.preview.problems
         if problems and not settings.skip_checks:
             for further in problems[1:]:
-                session.note(f"{further.message}")
+                session.print_note(f"{further.message}")
             raise problems[0]
         for problem in problems:
-            session.note(f"Warning: {problem.message}")
+            session.print_note(f"Warning: {problem.message}")
     for step in steps:
         _ask(session, step.plan, settings)
 
@@ -141,12 +143,12 @@ def _ask(session: Session, plan: Plan, settings: Settings) -> None:
     if check_confirmation(settings.confirm, plan.name):
         return
     removals = plan.removals
-    surroundings = session.surroundings
-    if not removals and not surroundings.may_ask:
+    environment = session.environment
+    if not removals and not environment.may_ask:
         return  # nothing is taken away, and nobody is there to be asked
     what = f" This removes {', '.join(removals)}." if removals else ""
-    question = f"Apply to {plan.name} in {session.place} ({_cities(plan)})?{what}"
-    confirm(surroundings, question, confirm_flag=f"--confirm={plan.name}")
+    question = f"Apply to {plan.name} in {session.target_name} ({_cities(plan)})?{what}"
+    confirm(environment, question, confirm_flag=f"--confirm={plan.name}")
 
 
 def _cities(plan: Plan) -> str:
@@ -176,11 +178,11 @@ async def finish(
         if settings.timeout_s is not None:
             await wait_for_rollout(session, workload, timeout_s=settings.timeout_s)
         elif action != "unchanged":
-            session.note(f"Not waiting. See: {session.command('rollout', 'status', name)}")
+            session.print_note(f"Not waiting. See: {session.command('rollout', 'status', name)}")
 
 
 def say_written(session: Session, workload: Workload, action: str) -> None:
-    session.tell("applied", **applied_document(session, workload, action))
+    session.emit_event("applied", **applied_document(session, workload, action))
     if not session.as_json:
         session.output.data(f"workload/{workload.metadata.name} {action}")
 
@@ -188,7 +190,7 @@ def say_written(session: Session, workload: Workload, action: str) -> None:
 def applied_document(session: Session, workload: Workload, action: Action | str) -> JsonObject:
     return {
         "workload": workload.metadata.name,
-        "place": session.place,
+        "place": session.target_name,
         "action": action,
         "uid": workload.metadata.uid,
         "generation": workload.metadata.generation,
@@ -216,7 +218,7 @@ async def adjust(
 
     def edit(observed: JsonObject | None) -> JsonObject:
         if observed is None:
-            raise MissingError(f"There is no workload {name!r} in {session.place}.")
+            raise MissingError(f"There is no workload {name!r} in {session.target_name}.")
         desired = copied(observed)
         change(desired)
         return desired
@@ -225,28 +227,28 @@ async def adjust(
     plan = await read_plan(session, name, edit)
     _show(session, plan)
     if waiting.dry_run:
-        session.note("Nothing was changed.")
+        session.print_note("Nothing was changed.")
         return
     if plan.action != "unchanged":
         await ensure_access(session)
     written = await carry_out(session, edit, plan)
     if waiting.then:
         say_written(session, written, plan.action)
-        session.note(waiting.then)
+        session.print_note(waiting.then)
         return
     await finish(session, [(written, plan.action)], Settings(timeout_s=waiting.timeout_s))
 
 
 def _show(session: Session, plan: Plan) -> None:
-    session.tell(
+    session.emit_event(
         "plan",
         workload=plan.name,
-        place=session.place,
+        place=session.target_name,
         action=plan.action,
         changes=list(plan.lines),
         removals=plan.removals,
     )
-    for line in plan.lines or (f"No changes to workload {plan.name} in {session.place}.",):
-        session.note(line)
+    for line in plan.lines or (f"No changes to workload {plan.name} in {session.target_name}.",):
+        session.print_note(line)
     if plan.removals:
-        session.note(f"This removes {', '.join(plan.removals)}.")
+        session.print_note(f"This removes {', '.join(plan.removals)}.")

@@ -37,7 +37,7 @@ async def find_workload(session: Session, name: str) -> Workload:
     names = [workload.metadata.name for workload in listed.items]
     deploy = session.command("deploy", name, "--image=IMAGE", "--city=DFW")
     hint = named_hint(name, names) or f"There are none yet. Make one: {deploy}"
-    raise MissingError(f"There is no workload {name!r} in {session.place}.", hint)
+    raise MissingError(f"There is no workload {name!r} in {session.target_name}.", hint)
 
 
 async def observe_parts(session: Session, workload: Workload) -> Observed:
