@@ -22,6 +22,7 @@ from datum_compute.api.quota import SERVICE_NAME
 from datum_compute.api.services import Service, ServiceEntitlement, ServiceEntitlementSpec
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import (
+    BuildCommand,
     DeniedError,
     NotEnabledError,
     PendingError,
@@ -100,10 +101,10 @@ def message_of(entitlement: ServiceEntitlement | None) -> str:
     return said.message if said else ""
 
 
-def refusal(access: Access, program: str, place: str, now: float) -> UsageError | None:
+def refusal(access: Access, command: BuildCommand, place: str, now: float) -> UsageError | None:
     """The error that a command ends with that needs the access; None when there is no reason to."""
     said = f" The provider says: {access.message}" if access.message else ""
-    status, request = f"{program} access status", f"{program} access request"
+    status, request = command("access", "status"), command("access", "request")
     match access.state:
         case AccessState.ACTIVE | AccessState.UNKNOWN:
             return None
@@ -122,20 +123,20 @@ def refusal(access: Access, program: str, place: str, now: float) -> UsageError 
             word = WORDS[access.state]
             return DeniedError(
                 f"Access of {place} to {TITLE} was {word}.{said}",
-                f"Ask again: {program} access renew",
+                f"Ask again: {command('access', 'renew')}",
             )
 
 
-def next_step(access: Access, program: str) -> str:
+def next_step(access: Access, command: BuildCommand) -> str:
     match access.state:
         case AccessState.NOT_REQUESTED:
-            return f"{program} access request"
+            return command("access", "request")
         case AccessState.PROCESSING | AccessState.PENDING:
-            return f"{program} access request --wait"
+            return command("access", "request", "--wait")
         case AccessState.DENIED | AccessState.REVOKED:
-            return f"{program} access renew"
+            return command("access", "renew")
         case AccessState.ACTIVE | AccessState.UNKNOWN:
-            return f"{program} deploy"
+            return command("deploy")
         case AccessState.UNAVAILABLE:
             return ""
 
@@ -189,7 +190,7 @@ async def ensure_access(session: Session) -> None:
         access = await _requested_unless_declined(session, access)
     elif access.state is AccessState.PROCESSING and _is_fresh(access, environment.now()):
         access = await first_answer(session, access)
-    refused = refusal(access, environment.program, session.target_name, environment.now())
+    refused = refusal(access, environment.command, session.target_name, environment.now())
     if refused is not None:
         raise refused
 
