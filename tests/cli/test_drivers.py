@@ -71,7 +71,7 @@ def test_a_plan_says_that_the_engine_does_not_answer(desk: Desk, world: World) -
     world.gateway = dead_engine
     assert desk.run("deploy", "web", "--image=web:1", "--city=DFW", "--dry-run") == 0
     assert f"web:1: not checked: {SILENCE}" in desk.err
-    assert "nothing here can ask" not in desk.err
+    assert "no gateway that can query" not in desk.err
 
 
 def test_a_plan_says_that_simulated_instances_pull_no_image(desk: Desk, world: World) -> None:

@@ -19,15 +19,15 @@ from datum_compute.cli.render.listing import age_since, print_document, read_opt
 from datum_compute.cli.render.output import render_age
 from datum_compute.cli.render.prompt import confirm
 from datum_compute.cli.workload.access import (
-    WORDS,
+    STATE_TEXTS,
     Access,
     AccessState,
-    await_state,
-    late,
+    access_error,
+    access_timeout_error,
     next_step,
     read_access,
-    refusal,
     request_access,
+    wait_for_state,
 )
 
 _DRAIN_S = 30.0
@@ -63,7 +63,7 @@ def status(ctx: click.Context, output_format: str) -> None:
         lines = [
             ("Service", found.service),
             ("Project", session.place),
-            ("Status", WORDS[found.state]),
+            ("Status", STATE_TEXTS[found.state]),
             ("Requested", _age(session, found)),
             ("Message", found.message),
             ("Next", next_step(found, program)),
@@ -186,15 +186,17 @@ async def _ask(session: Session, message: str, timeout_s: int | None) -> None:
     if timeout_s is not None and found.state in passing:
         session.note("Waiting for the decision; Ctrl-C leaves, the request stays.")
         try:
-            found = await await_state(session, found, passing, timeout_s)
+            found = await wait_for_state(session, found, passing, timeout_s)
         except asyncio.CancelledError:
             raise StoppedError("Stopped waiting; the request stays.") from None
         if found.state in passing:
-            raise late(found, place, render_age(timeout_s), f"Wait again: {program} access request")
+            raise access_timeout_error(
+                found, place, render_age(timeout_s), f"Wait again: {program} access request"
+            )
     session.tell("access", **access_document(session, found))
     if not session.as_json:
-        session.output.data(f"access/{found.service} {WORDS[found.state]}")
-    refused = refusal(found, program, place, session.surroundings.now())
+        session.output.data(f"access/{found.service} {STATE_TEXTS[found.state]}")
+    refused = access_error(found, program, place, session.surroundings.now())
     if refused is not None and found.state not in passing:
         raise refused
 
