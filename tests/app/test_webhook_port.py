@@ -34,6 +34,7 @@ from datum_compute.server.http.listen import ServerCertificate
 from tests.admission.reviews import review
 from tests.server.granting import RBAC, cluster_binding, ensure_first_roles, user
 from tests.server.running_server import PROJECT, Server, running_server, workload
+from tests.stream_servers import close_at_once, serve_tcp
 
 DEMO = PlaneName("project/demo")
 MANAGER = "token-of-the-manager"
@@ -250,18 +251,19 @@ async def test_a_new_certificate_counts_from_the_next_connection_on(tmp_path: Pa
     files = ensure_certificate(tmp_path, datetime.now(UTC))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.certificate, files.key)
-    served = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=context)
-    hook = Hook(f"x:{served.sockets[0].getsockname()[1]}", trusting(files))
-    first = await serial_number(hook)
-    following = asyncio.create_task(follow_certificate(context, files.certificate, files.key, 0.01))
-    await asyncio.sleep(0)  # it has seen the first pair
-    renewal = renewed(tmp_path)
-    async with asyncio.timeout(ENOUGH_S):
-        while (shown := await serial_number(hook)) == first:
-            pass
-    assert shown == serial_of(renewal.certificate)
-    following.cancel()
-    served.close()
+    async with serve_tcp(close_at_once, context) as port:
+        hook = Hook(f"x:{port}", trusting(files))
+        first = await serial_number(hook)
+        following = asyncio.create_task(
+            follow_certificate(context, files.certificate, files.key, 0.01)
+        )
+        await asyncio.sleep(0)  # it has seen the first pair
+        renewal = renewed(tmp_path)
+        async with asyncio.timeout(ENOUGH_S):
+            while (shown := await serial_number(hook)) == first:
+                pass
+        assert shown == serial_of(renewal.certificate)
+        following.cancel()
 
 
 async def test_half_of_a_new_pair_leaves_the_old_one_in_use(tmp_path: Path) -> None:

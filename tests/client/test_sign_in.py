@@ -34,6 +34,7 @@ from datum_compute.client.transport.proxied import HttpTransport
 from tests.client.authority import Authority, new_authority
 from tests.client.recorded import in_virtual_time
 from tests.client.serving import server_tls, serving
+from tests.stream_servers import serve_tcp
 
 GET = Request("GET", "/a")
 V1 = "client.authentication.k8s.io/v1"
@@ -429,7 +430,6 @@ class ConnectProxy:
         self.asked.append(head)
         writer.write(self.answer)
         if b" 200 " not in self.answer:
-            writer.close()
             return
         host, port = head.split()[1].rsplit(":", 1)
         there_reader, there_writer = await asyncio.open_connection(host, int(port))
@@ -449,15 +449,16 @@ async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 async def test_a_proxy_is_asked_to_connect_and_sees_no_token(authority: Authority) -> None:
     proxy = ConnectProxy()
-    listening = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
-    address = f"http://user:pass@127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     door = Door({"t"})
-    async with listening, serving(door.handle, server_tls(authority)) as server:
+    async with (
+        serve_tcp(proxy.handle) as port,
+        serving(door.handle, server_tls(authority)) as server,
+    ):
+        address = f"http://user:pass@127.0.0.1:{port}"
         connection = Connection(server, "", ca_pem=authority.ca_pem, proxy=address)
         request = Request("GET", "/a", headers={"authorization": "Bearer t"})
         async with open_transport(connection, World().outside) as transport:
             assert (await transport.send(request)).status == 200
-        listening.close()
     (head,) = proxy.asked
     assert head.startswith(f"CONNECT {server.removeprefix('https://')} HTTP/1.1")
     assert "Proxy-Authorization: Basic " in head
@@ -466,9 +467,8 @@ async def test_a_proxy_is_asked_to_connect_and_sees_no_token(authority: Authorit
 
 async def test_a_proxy_that_refuses_is_named_as_the_one(authority: Authority) -> None:
     proxy = ConnectProxy(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
-    listening = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
-    address = f"http://user:pass@127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    async with listening:
+    async with serve_tcp(proxy.handle) as port:
+        address = f"http://user:pass@127.0.0.1:{port}"
         connection = Connection("https://127.0.0.1:1", "", ca_pem=authority.ca_pem, proxy=address)
         with pytest.raises(Unreachable, match=r"the proxy refuses to connect \(407\)") as caught:
             await Once(connection).send()

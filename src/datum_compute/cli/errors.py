@@ -139,9 +139,9 @@ def error_document(error: UsageError) -> dict[str, Any]:
     }
 
 
-def explained(error: ApiError, program: str) -> UsageError:
+def from_api_error(error: ApiError, program: str) -> UsageError:
     """An answer of the API as a failure of the command: its own words, then the next step."""
-    failure, hint = _classified(error, program)
+    failure, hint = _classify(error, program)
     return failure(
         "\n".join((error.message, *_further_causes(error))),
         hint,
@@ -150,7 +150,7 @@ def explained(error: ApiError, program: str) -> UsageError:
     )
 
 
-def _classified(error: ApiError, program: str) -> tuple[type[UsageError], str]:
+def _classify(error: ApiError, program: str) -> tuple[type[UsageError], str]:
     from datum_compute.api import errors as api
 
     match error:

@@ -22,7 +22,7 @@ from datum_compute.cli.commands.cities import city_of
 from datum_compute.cli.completion import city_names, instance_type_names, workload_names
 from datum_compute.cli.connect.project_file import ProjectFile, find_project_file
 from datum_compute.cli.connect.session import Session, run_in_session
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.options import connection_options, output_option, wait_options, yes_option
 from datum_compute.cli.render.prompt import ask
@@ -37,28 +37,28 @@ _MINIMUM_MAX = 1000
 
 async def prompt_flags(session: Session, flags: WorkloadFlags) -> WorkloadFlags:
     """Prompt for the name, and for the image, cities and minimum if no flag sets them."""
-    surroundings = session.surroundings
+    environment = session.environment
     listed = await session.client.list(LOCATION_BINDING)
     known_cities = sorted(city_of(binding) for binding in listed.items)
-    session.note(f"Deploying to {session.place}. Press Ctrl-C to cancel.")
+    session.print_note(f"Deploying to {session.target_name}. Press Ctrl-C to cancel.")
     name = ask(
-        surroundings,
+        environment,
         "Name of the workload",
-        _default_name(surroundings.cwd.name),
+        _default_name(environment.cwd.name),
         lambda answer: "" if is_workload_name(answer) else NAME_RULE,
     )
-    image = flags.image or ask(surroundings, "Image, with its tag")
+    image = flags.image or ask(environment, "Image, with its tag")
     cities = flags.cities or parse_cities(
         (
             ask(
-                surroundings,
+                environment,
                 f"Cities, separated by commas ({', '.join(known_cities)})",
                 known_cities[0] if known_cities else "",
                 lambda answer: _city_problem(answer, known_cities),
             ),
         )
     )
-    minimum = flags.minimum or int(ask(surroundings, "Instances in each city", "1", _count_problem))
+    minimum = flags.minimum or int(ask(environment, "Instances in each city", "1", _count_problem))
     return replace(flags, name=name, image=image, cities=cities, minimum=minimum)
 
 
@@ -211,7 +211,7 @@ def deploy(
 
 
 def parse_request(
-    surroundings: Surroundings, request: DeployRequest, given_name: str
+    environment: CliEnvironment, request: DeployRequest, given_name: str
 ) -> DeployRequest:
     """Return the request with the manifests read. Raise UsageError if its parts contradict.
 
@@ -227,13 +227,13 @@ def parse_request(
             raise UsageError(f"{_flag_name(flag)} cannot go with --plan.", hint)
         return request
     if request.manifest_path is None:
-        if request.flags.name or not surroundings.may_ask:
-            check_workload_name(request.flags.name, surroundings)
+        if request.flags.name or not environment.may_ask:
+            check_workload_name(request.flags.name, environment)
         return request
     if flag := _first_field_flag(request.flags):
         hint = f"Set {_MANIFEST_FIELDS[flag]} in the file."
         raise UsageError(f"{_flag_name(flag)} cannot go with -f.", hint)
-    manifests = read_manifests(request.manifest_path, surroundings)
+    manifests = read_manifests(request.manifest_path, environment)
     for manifest in manifests:
         name = manifest["metadata"]["name"]
         if given_name and given_name != name:

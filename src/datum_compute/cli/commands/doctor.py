@@ -164,7 +164,8 @@ def doctor(ctx: click.Context, name: str | None, output_format: str, no_headers:
         failed = [f for f in findings if f.state == "failed"]
         if failed:
             raise FailedError(
-                f"{render_count(len(failed), 'check')} failed in {session.place}.", failed[0].next
+                f"{render_count(len(failed), 'check')} failed in {session.target_name}.",
+                failed[0].next,
             )
 
     run_in_session(ctx, body)
@@ -202,7 +203,7 @@ async def _sign_in(session: Session) -> Finding:
     except (Unreachable, ApiError) as error:
         hint = session.command("local", "status")
         return Finding("sign-in", "failed", f"no answer: {one_line(str(error))}", hint)
-    return Finding("sign-in", "ok", f"{session.place} answers")
+    return Finding("sign-in", "ok", f"{session.target_name} answers")
 
 
 async def _clock(session: Session) -> Finding:
@@ -213,7 +214,7 @@ async def _clock(session: Session) -> Finding:
         "metadata": {"generateName": "doctor-", "namespace": session.namespace},
     }
     made = await session.client.create_plain(CONFIG_MAP, probe, dry_run=True)
-    here = session.surroundings.now()
+    here = session.environment.now()
     skew_s = here - parse_timestamp(made["metadata"]["creationTimestamp"])
     text = f"{abs(skew_s):.0f} s apart from the platform's"
     if abs(skew_s) > _SKEW_MAX_S:
@@ -228,7 +229,7 @@ async def _access(session: Session) -> Finding:
         return Finding("access", "ok", text)
     passing = found.state in (AccessState.PROCESSING, AccessState.PENDING)
     state: State = "warning" if passing else "failed"
-    return Finding("access", state, text, next_step(found, session.surroundings.program))
+    return Finding("access", state, text, next_step(found, session.environment.program))
 
 
 async def _quota(session: Session) -> Finding:
@@ -264,7 +265,7 @@ async def _network(session: Session) -> Finding:
     names = ", ".join(sorted(network.metadata.name for network in networks))
     if not networks:
         hint = session.runnable(f"kubectl get networks --namespace={session.namespace}")
-        return Finding("network", "warning", f"{session.place} has none", hint)
+        return Finding("network", "warning", f"{session.target_name} has none", hint)
     return Finding("network", "ok", names)
 
 
@@ -310,7 +311,7 @@ async def _workloads(session: Session, name: str | None) -> list[Finding]:
             findings.append(Finding(title, "warning", f"{health.word}: {health.message}", hint))
             continue
         cause = replace(cause, command=session.runnable(cause.command))
-        findings.append(_unwell(title, health.word, cause, session.surroundings.now()))
+        findings.append(_unwell(title, health.word, cause, session.environment.now()))
     return findings
 
 

@@ -130,7 +130,7 @@ async def _chain(
     instances: list[Instance],
     deployments: list[WorkloadDeployment],
 ) -> Chain:
-    links, cause = [(session.place, link) for link in explanation.links], explanation.cause
+    links, cause = [(session.target_name, link) for link in explanation.links], explanation.cause
     ends: list[JsonObject] = []
     if cause.status != TRUE:
         links += await links_elsewhere(session, cause, instances)
@@ -170,10 +170,10 @@ async def _instance(session: Session, name: str) -> Instance | None:
 
 
 def _print(session: Session, chain: Chain) -> None:
-    now, data = session.surroundings.now(), session.output.data
+    now, data = session.environment.now(), session.output.data
     told: set[str] = set()
     for depth, (plane, link) in enumerate(chain.links):
-        where = "" if plane == session.place else f" [{plane}]"
+        where = "" if plane == session.target_name else f" [{plane}]"
         data("  " * depth + _sentence(link, now, message=link.message not in told) + where)
         told.add(link.message)
     cause = chain.cause

@@ -15,7 +15,7 @@ from datum_compute.cli.commands.history import diff, history, show
 from datum_compute.cli.commands.restart import restart
 from datum_compute.cli.commands.undo import undo
 from datum_compute.cli.connect.session import Session, run_in_session
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.groups import NounGroup
 from datum_compute.cli.options import connection_options, output_option, wait_options
 from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
@@ -38,8 +38,8 @@ def move_back(ctx: click.Context, name: str, output_format: str) -> None:
     Example:
       datumctl compute rollout return web
     """
-    surroundings: Surroundings = ctx.obj
-    now = timestamp(surroundings.now())
+    environment: CliEnvironment = ctx.obj
+    now = timestamp(environment.now())
 
     def change(workload: JsonObject) -> None:
         workload["metadata"].setdefault("annotations", {})[RETURNED_AT] = now

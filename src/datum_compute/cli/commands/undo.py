@@ -59,7 +59,7 @@ def undo(
         present = found[-1].name
         again = session.command("rollout", "undo", name, f"--to-revision={present}")
         number = target.name
-        session.tell(
+        session.emit_event(
             "undo",
             f"Back to revision {number}. To undo that: {again}",
             workload=name,

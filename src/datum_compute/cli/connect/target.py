@@ -23,7 +23,7 @@ from datum_compute.cli.environment import (
     SERVICE_HOST,
     SERVICE_PORT,
     SESSION,
-    Surroundings,
+    CliEnvironment,
     default_state_dir,
 )
 from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError
@@ -43,37 +43,37 @@ _HELPER_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class ResolvedTarget:
     connection: Connection
     is_local_platform: bool = False
     files: tuple[Path, ...] = ()  # the kubeconfig it was found in
 
 
-def locate(surroundings: Surroundings, choice: Choice, *, inner: bool = False) -> Located:
+def locate(environment: CliEnvironment, choice: Choice, *, inner: bool = False) -> ResolvedTarget:
     """``inner`` is for those who keep the platform: hub and cells are theirs to look at."""
-    environ = surroundings.environ
+    environ = environment.environ
     by_flag = choice.kubeconfig or choice.context
     if not by_flag and (environ.get(API_HOST) or environ.get(CREDENTIALS_HELPER)):
-        return Located(_hosted(surroundings, choice))
-    local_file = default_state_dir(surroundings) / "kubeconfig"
-    if _is_in_cluster(surroundings, choice, local_file):
-        return Located(_in_cluster(surroundings))
-    files = _kubeconfig_files(surroundings, choice, local_file)
+        return ResolvedTarget(_hosted(environment, choice))
+    local_file = default_state_dir(environment) / "kubeconfig"
+    if _is_in_cluster(environment, choice, local_file):
+        return ResolvedTarget(_in_cluster(environment))
+    files = _kubeconfig_files(environment, choice, local_file)
     try:
-        connection = _chosen(load_kubeconfig(files), surroundings, choice)
+        connection = _chosen(load_kubeconfig(files), environment, choice)
     except KubeconfigError as error:
         raise OtherError(
             f"{error}.", "Choose another with --kubeconfig, --context or --project."
         ) from error
     if not inner:
         _refuse_inner_plane(connection)
-    return Located(connection, is_local_platform=files == [local_file], files=tuple(files))
+    return ResolvedTarget(connection, is_local_platform=files == [local_file], files=tuple(files))
 
 
-def _chosen(config: Kubeconfig, surroundings: Surroundings, choice: Choice) -> Connection:
+def _chosen(config: Kubeconfig, environment: CliEnvironment, choice: Choice) -> Connection:
     """The context that is meant. A project without one is reached by way of the platform, as who is
     known there: what that user may do is for the project to say."""
-    name = _context(surroundings, choice)
+    name = _context(environment, choice)
     by_project = bool(name) and not choice.context
     if not by_project or name in config.contexts or PLATFORM not in config.contexts:
         return connection_of(config, name)
@@ -95,15 +95,15 @@ def _refuse_inner_plane(connection: Connection) -> None:
         )
 
 
-def _is_in_cluster(surroundings: Surroundings, choice: Choice, local_file: Path) -> bool:
+def _is_in_cluster(environment: CliEnvironment, choice: Choice, local_file: Path) -> bool:
     """Whether we run in a pod and nothing says to talk to anything else."""
-    environ = surroundings.environ
+    environ = environment.environ
     chosen = choice.kubeconfig or choice.context or choice.project or environ.get(KUBECONFIG)
     return bool(environ.get(SERVICE_HOST)) and not chosen and not local_file.is_file()
 
 
-def _in_cluster(surroundings: Surroundings) -> Connection:
-    environ = surroundings.environ
+def _in_cluster(environment: CliEnvironment) -> Connection:
+    environ = environment.environ
     port = environ.get(SERVICE_PORT) or "443"
     try:
         return in_cluster_connection(SERVICE_ACCOUNT, environ[SERVICE_HOST], port)
@@ -111,41 +111,41 @@ def _in_cluster(surroundings: Surroundings) -> Connection:
         raise OtherError(f"{error}.", "Choose a plane with --kubeconfig.") from error
 
 
-def _kubeconfig_files(surroundings: Surroundings, choice: Choice, local_file: Path) -> list[Path]:
+def _kubeconfig_files(environment: CliEnvironment, choice: Choice, local_file: Path) -> list[Path]:
     if choice.kubeconfig:
         return [Path(choice.kubeconfig).expanduser()]
-    named = surroundings.environ.get(KUBECONFIG, "")
+    named = environment.environ.get(KUBECONFIG, "")
     if named:
         return [Path(part) for part in named.split(os.pathsep) if part]
     if not local_file.is_file():
         raise OtherError(
             f"There is no platform to talk to: no --kubeconfig, no {API_HOST}, no {KUBECONFIG}, "
             "and no platform was started on this machine.",
-            f"Start one: {surroundings.command('local', 'up')}",
+            f"Start one: {environment.command('local', 'up')}",
         )
     return [local_file]
 
 
-def _context(surroundings: Surroundings, choice: Choice) -> str:
+def _context(environment: CliEnvironment, choice: Choice) -> str:
     """The context to use; empty for the current one."""
     if choice.context and choice.project:
         raise UsageError("--context and --project both choose a plane; give one of them.")
     if choice.context:
         return choice.context
-    project = _project(surroundings, choice)
+    project = _project(environment, choice)
     return f"project/{project}" if project else ""
 
 
-def _project(surroundings: Surroundings, choice: Choice) -> str:
+def _project(environment: CliEnvironment, choice: Choice) -> str:
     """By flag, variable, or the file of the directory; empty where none says anything."""
-    said = choice.project or surroundings.environ.get(PROJECT, "")
-    return said or find_project_file(surroundings).project
+    said = choice.project or environment.environ.get(PROJECT, "")
+    return said or find_project_file(environment).project
 
 
-def _hosted(surroundings: Surroundings, choice: Choice) -> Connection:
+def _hosted(environment: CliEnvironment, choice: Choice) -> Connection:
     """The connection a host program describes in the environment."""
-    environ = surroundings.environ
-    project = _project(surroundings, choice)
+    environ = environment.environ
+    project = _project(environment, choice)
     needed = {API_HOST: environ.get(API_HOST), CREDENTIALS_HELPER: environ.get(CREDENTIALS_HELPER)}
     missing = [name for name, value in needed.items() if not value]
     if not project:

@@ -152,12 +152,12 @@ async def ensure_access(session: Session) -> None:
     if _is_active(_find_entitlement(entitlements, SERVICE_OBJECT)):
         return  # the common case, without a request for the catalog
     access = await _read_access(session, entitlements)
-    surroundings = session.surroundings
+    environment = session.environment
     if access.state is AccessState.NOT_REQUESTED:
         access = await _enable_or_prompt(session, access)
-    elif access.state is AccessState.PROCESSING and _is_recent(access, surroundings.now()):
+    elif access.state is AccessState.PROCESSING and _is_recent(access, environment.now()):
         access = await wait_for_first_status(session, access)
-    error = access_error(access, surroundings.program, session.place, surroundings.now())
+    error = access_error(access, environment.program, session.target_name, environment.now())
     if error is not None:
         raise error
 
@@ -225,12 +225,14 @@ async def _find_service(session: Session) -> Service | None:
 async def _enable_or_prompt(session: Session, access: Access) -> Access:
     """Enable a self-service without a prompt. A request to the provider requires confirmation."""
     if access.gated:
-        if not session.surroundings.may_ask:
+        if not session.environment.may_ask:
             return access
-        session.note(f"{TITLE} is not enabled for {session.place}; its provider has to approve.")
-        confirm(session.surroundings, f"Request {TITLE} for {session.place}?")
+        session.print_note(
+            f"{TITLE} is not enabled for {session.target_name}; its provider has to approve."
+        )
+        confirm(session.environment, f"Request {TITLE} for {session.target_name}?")
     else:
-        session.note(f"Enabling {TITLE} for {session.place}.")
+        session.print_note(f"Enabling {TITLE} for {session.target_name}.")
     return await request_access(session, access)
 
 
@@ -246,12 +248,12 @@ async def request_access(session: Session, access: Access, message: str = "") ->
         with suppress(AlreadyExists):
             await session.client.create(ENTITLEMENT, entitlement)
     except Invalid as error:
-        raise UnavailableError(f"{TITLE} cannot be enabled for {session.place}.") from error
+        raise UnavailableError(f"{TITLE} cannot be enabled for {session.target_name}.") from error
     return await wait_for_first_status(session, access)
 
 
 async def wait_for_first_status(session: Session, access: Access) -> Access:
-    timeout_s = session.surroundings.patience.first_status_s
+    timeout_s = session.environment.timeouts.first_status_s
     return await wait_for_state(session, access, {AccessState.PROCESSING}, timeout_s)
 
 

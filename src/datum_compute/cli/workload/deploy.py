@@ -71,13 +71,13 @@ async def deploy_workloads(session: Session, request: DeployRequest) -> None:
     if options.plan_out is not None:
         write_plan_file(session, options.plan_out, [step.plan for step in steps])
     if not options.writes:
-        session.note("Nothing was changed.")
+        session.print_note("Nothing was changed.")
         return
     if not options.skip_checks:
         _raise_problems(session, steps)
     for step in steps:
         for problem in step.preview.problems:
-            session.note(f"Warning: {problem.message}")
+            session.print_note(f"Warning: {problem.message}")
         _confirm_plan(session, step.plan, options)
     written += [await _apply_step(session, step) for step in steps]
     await _wait_for_written(session, written, options.timeout_s)
@@ -99,7 +99,8 @@ def _manifest_target(session: Session, path: str, manifest: JsonObject) -> Deplo
     namespace = manifest["metadata"].get("namespace", session.namespace)
     if namespace != session.namespace:
         raise UsageError(
-            f"{path} sets namespace {namespace!r}, but {session.place} uses {session.namespace!r}.",
+            f"{path} sets namespace {namespace!r}, but {session.target_name} uses "
+            f"{session.namespace!r}.",
             f"Remove metadata.namespace from the file, or pass -n {namespace}.",
             field="metadata.namespace",
         )
@@ -115,31 +116,31 @@ def _find_earlier(
     if action is None or observed is None or key is None:
         return None
     name = observed["metadata"]["name"]
-    session.note(f"Deploy {key.key} of {name} was applied before; waiting for its rollout.")
+    session.print_note(f"Deploy {key.key} of {name} was applied before; waiting for its rollout.")
     return _WrittenWorkload(from_json(observed, Workload), action)
 
 
 def _show_plan(session: Session, plan: WorkloadPlan, preview: Preview) -> None:
-    session.tell(
+    session.emit_event(
         "plan",
         workload=plan.name,
-        place=session.place,
+        place=session.target_name,
         action=plan.action,
         changes=render_plan(plan),
         removals=plan.removals,
         **preview_document(preview),
     )
-    target = f"workload {plan.name} in {session.place}"
+    target = f"workload {plan.name} in {session.target_name}"
     match plan.action:
         case "unchanged":
-            session.note(f"No changes to {target}.")
+            session.print_note(f"No changes to {target}.")
             return
         case "created":
-            session.note(f"New {target}:")
+            session.print_note(f"New {target}:")
         case "updated":
-            session.note(f"Changes to {target}:")
+            session.print_note(f"Changes to {target}:")
     for line in (*render_plan(plan), *render_preview(preview)):
-        session.note(f"  {line}")
+        session.print_note(f"  {line}")
 
 
 def _raise_problems(session: Session, steps: Sequence[_DeployStep]) -> None:
@@ -148,7 +149,7 @@ def _raise_problems(session: Session, steps: Sequence[_DeployStep]) -> None:
         if step.preview.problems:
             first, *others = step.preview.problems
             for problem in others:
-                session.note(problem.message)
+                session.print_note(problem.message)
             raise first
 
 
@@ -159,11 +160,11 @@ def _confirm_plan(session: Session, plan: WorkloadPlan, options: DeployOptions) 
     if check_confirmation(options.confirm, plan.name):
         return
     removals = plan.removals
-    if not removals and not session.surroundings.may_ask:
+    if not removals and not session.environment.may_ask:
         return
     effect = f" This removes {', '.join(removals)}." if removals else ""
-    question = f"Apply to {plan.name} in {session.place} ({_city_list(plan)})?{effect}"
-    confirm(session.surroundings, question, confirm_flag=f"--confirm={plan.name}")
+    question = f"Apply to {plan.name} in {session.target_name} ({_city_list(plan)})?{effect}"
+    confirm(session.environment, question, confirm_flag=f"--confirm={plan.name}")
 
 
 def _city_list(plan: WorkloadPlan) -> str:
@@ -195,14 +196,14 @@ async def _wait_for_written(
         if timeout_s is not None:
             await wait_for_rollout(session, item.workload, timeout_s=timeout_s)
         elif item.action != "unchanged":
-            session.note(f"Not waiting. See: {session.command('rollout', 'status', name)}")
+            session.print_note(f"Not waiting. See: {session.command('rollout', 'status', name)}")
 
 
 def _report_written(session: Session, workload: Workload, action: PlanAction) -> None:
-    session.tell(
+    session.emit_event(
         "applied",
         workload=workload.metadata.name,
-        place=session.place,
+        place=session.target_name,
         action=action,
         uid=workload.metadata.uid,
         generation=workload.metadata.generation,
@@ -248,7 +249,7 @@ async def change_workload(
 
     def edit(observed: JsonObject | None) -> JsonObject:
         if observed is None:
-            raise MissingError(f"There is no workload {name!r} in {session.place}.")
+            raise MissingError(f"There is no workload {name!r} in {session.target_name}.")
         desired = copied(observed)
         change(desired)
         return desired
@@ -259,29 +260,29 @@ async def change_workload(
     plan = await build_plan_from(session, name, edit, observed)
     _show_change(session, plan)
     if options.dry_run:
-        session.note("Nothing was changed.")
+        session.print_note("Nothing was changed.")
         return
     if plan.action != "unchanged":
         await ensure_access(session)
     written = await apply_plan(session, edit, plan)
     if options.note:
         _report_written(session, written, plan.action)
-        session.note(options.note)
+        session.print_note(options.note)
         return
     await _wait_for_written(session, [_WrittenWorkload(written, plan.action)], options.timeout_s)
 
 
 def _show_change(session: Session, plan: WorkloadPlan) -> None:
     lines = render_plan(plan)
-    session.tell(
+    session.emit_event(
         "plan",
         workload=plan.name,
-        place=session.place,
+        place=session.target_name,
         action=plan.action,
         changes=lines,
         removals=plan.removals,
     )
-    for line in lines or (f"No changes to workload {plan.name} in {session.place}.",):
-        session.note(line)
+    for line in lines or (f"No changes to workload {plan.name} in {session.target_name}.",):
+        session.print_note(line)
     if plan.removals:
-        session.note(f"This removes {', '.join(plan.removals)}.")
+        session.print_note(f"This removes {', '.join(plan.removals)}.")

@@ -41,7 +41,7 @@ async def missing_workload(session: Session, name: str) -> MissingError:
     names = [workload.metadata.name for workload in listed.items]
     deploy = session.command("deploy", name, "--image=IMAGE", "--city=DFW")
     hint = named_hint(name, names) or f"There are none yet. Create one: {deploy}"
-    return MissingError(f"There is no workload {name!r} in {session.place}.", hint)
+    return MissingError(f"There is no workload {name!r} in {session.target_name}.", hint)
 
 
 async def observe_parts(session: Session, workload: Workload) -> Observed:

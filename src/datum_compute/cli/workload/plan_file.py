@@ -30,11 +30,11 @@ SCHEMA = "compute.datumapis.com/cli-plan/v1"
 def write_plan_file(session: Session, path: str, plans: Sequence[WorkloadPlan]) -> None:
     document = {
         "schema": SCHEMA,
-        "place": session.place,
+        "place": session.target_name,
         "namespace": session.namespace,
         "plans": [_entry(plan) for plan in plans],
     }
-    file = session.surroundings.cwd / path
+    file = session.environment.cwd / path
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as stream:
@@ -42,7 +42,7 @@ def write_plan_file(session: Session, path: str, plans: Sequence[WorkloadPlan]) 
             stream.write("\n")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
-    session.note(f"Apply it: {session.command('deploy', f'--plan={path}')}")
+    session.print_note(f"Apply it: {session.command('deploy', f'--plan={path}')}")
 
 
 def _entry(plan: WorkloadPlan) -> JsonObject:
@@ -104,7 +104,7 @@ def _edit(session: Session, entry: JsonObject) -> Edit:
 
 
 def _read_document(session: Session, path: str) -> JsonObject:
-    file: Path = session.surroundings.cwd / path
+    file: Path = session.environment.cwd / path
     try:
         document = json.loads(read_text_file(file, path, PLAN_BYTES_MAX))
     except (ValueError, RecursionError):
@@ -112,6 +112,6 @@ def _read_document(session: Session, path: str) -> JsonObject:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise UsageError(f"{path} is not a plan of this command.", "Make one with --plan-out.")
     place = (document["place"], document["namespace"])
-    if place != (session.place, session.namespace):
-        raise UsageError(f"The plan is for {document['place']}, not for {session.place}.")
+    if place != (session.target_name, session.namespace):
+        raise UsageError(f"The plan is for {document['place']}, not for {session.target_name}.")
     return document

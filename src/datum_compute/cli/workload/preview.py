@@ -284,7 +284,7 @@ def _share(bucket: AllowanceBucket, used: int) -> str:
 def _shortage(session: Session, bucket: AllowanceBucket, used: int) -> UsageError:
     missing = shown_amount(bucket, used - bucket.status.limit)
     return QuotaError(
-        f"The quota of {session.place} is too small: {bucket_name(bucket)} would be "
+        f"The quota of {session.target_name} is too small: {bucket_name(bucket)} would be "
         f"{_share(bucket, used)}{shown_unit(bucket)}, {missing} too many.",
         f"See what is used: {session.command('quota')}",
         field=bucket.spec.resource_type,

@@ -1,4 +1,4 @@
-"""Surroundings for tests: streams in memory, an environment of one's own, a clock that stands."""
+"""Run commands in tests: streams in memory, own variables, and a clock that does not advance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from datum_compute.cli.entry import run
-from datum_compute.cli.environment import Patience, Surroundings
+from datum_compute.cli.environment import CliEnvironment, CliTimeouts
 from datum_compute.cli.groups import compute
 from datum_compute.client.auth.kubeconfig import Connection
 from datum_compute.client.transport.interface import Transport
@@ -22,7 +22,7 @@ NOW = 1_800_000_000.0
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -33,7 +33,7 @@ def no_transport(connection: Connection) -> AbstractAsyncContextManager[Transpor
 
 
 @dataclass
-class Desk:
+class CliRunner:
     """Where a test sits: what it types goes in, what the commands print can be read."""
 
     home: Path
@@ -43,7 +43,7 @@ class Desk:
     environ: Mapping[str, str] = field(default_factory=dict)
     open_transport: object = no_transport
     columns: int = 80
-    patience: Patience = field(default_factory=Patience)
+    timeouts: CliTimeouts = field(default_factory=CliTimeouts)
     opened: list[str] = field(default_factory=list)
     out: str = ""
     err: str = ""
@@ -51,19 +51,19 @@ class Desk:
     def run(self, *arguments: str) -> int:
         """The exit code; ``out`` and ``err`` are what this run printed."""
         stream = Terminal if self.is_terminal else io.StringIO
-        surroundings = self.surroundings(stream(self.typed), stream(), stream())
-        code = run(arguments, surroundings)
-        self.out = surroundings.stdout.getvalue()  # type: ignore[attr-defined]
-        self.err = surroundings.stderr.getvalue()  # type: ignore[attr-defined]
+        environment = self.environment(stream(self.typed), stream(), stream())
+        code = run(arguments, environment)
+        self.out = environment.stdout.getvalue()  # type: ignore[attr-defined]
+        self.err = environment.stderr.getvalue()  # type: ignore[attr-defined]
         check_advice(self.err, self.program)
         if "--help" not in arguments:
             check_advice(self.out, self.program)
         return code
 
-    def surroundings(
+    def environment(
         self, stdin: io.StringIO, stdout: io.StringIO, stderr: io.StringIO
-    ) -> Surroundings:
-        return Surroundings(
+    ) -> CliEnvironment:
+        return CliEnvironment(
             program=self.program,
             environ=self.environ,
             home=self.home,
@@ -74,7 +74,7 @@ class Desk:
             open_transport=self.open_transport,  # type: ignore[arg-type]
             cwd=self.home,
             columns=lambda: self.columns,
-            patience=self.patience,
+            timeouts=self.timeouts,
             open_browser=self._open,
         )
 
@@ -83,9 +83,9 @@ class Desk:
         return True
 
 
-def quiet_surroundings() -> Surroundings:
+def quiet_environment() -> CliEnvironment:
     """For what prints nothing by itself."""
-    return Desk(Path("/")).surroundings(*(io.StringIO() for _ in range(3)))
+    return CliRunner(Path("/")).environment(*(io.StringIO() for _ in range(3)))
 
 
 def check_advice(text: str, program: str) -> None:
@@ -123,7 +123,7 @@ def _strings(value: object) -> list[str]:
 def _parse(command: click.Command, arguments: list[str], parent: click.Context | None) -> None:
     if "--help" in arguments:
         return
-    context = command.make_context("", list(arguments), parent, obj=quiet_surroundings())
+    context = command.make_context("", list(arguments), parent, obj=quiet_environment())
     if isinstance(command, click.Group):
         left = [*context._protected_args, *context.args]  # as the group itself has read them
         _, inner, rest = command.resolve_command(context, left)
