@@ -159,7 +159,7 @@ PACKAGES_WITH_TASKS = frozenset({"runtime", "app", "gateway", "ingress", TESTKIT
 FILES_WITH_TASKS = frozenset(
     {
         *("server/http/connection.py", "server/http/eager.py", "server/http/memory.py"),
-        *("server/http/server.py", "client/transport/faults.py"),
+        "server/http/server.py",
         "drivers/containers/driver.py",
         "cli/commands/exec.py",
         "client/watch.py",

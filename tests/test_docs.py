@@ -16,8 +16,7 @@ from datum_compute.api.schema.validate import Report, compile_check, whole_objec
 from datum_compute.app.environment import Ports
 from datum_compute.app.metrics import process_registry
 from datum_compute.app.platform import PlaneLayout, Platform
-from datum_compute.app.settings.settings import cell_parser, local_parser, manager_parser
-from datum_compute.app.settings.sources import flags_of
+from datum_compute.app.settings.options import PROGRAMS
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.controllers.events import EVENT_ONLY_REASONS, NORMAL_PROGRESS_REASONS
 from datum_compute.store.journal import MemoryJournal
@@ -77,8 +76,7 @@ def test_every_event_reason_and_every_setting_is_documented() -> None:
     assert not [
         r for r in (*EVENT_ONLY_REASONS, *NORMAL_PROGRESS_REASONS) if f"`{r}`" not in events
     ]
-    parsers = (local_parser(), cell_parser(), manager_parser())
-    flags = [name for parser in parsers for name in flags_of(parser)]
+    flags = [setting.flag for program in PROGRAMS for setting in program.settings]
     assert not [name for name in flags if f"`--{name}`" not in settings]
 
 

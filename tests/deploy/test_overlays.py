@@ -51,14 +51,17 @@ def test_the_manager_takes_its_flags_and_environment(overlay: str, tmp_path: Pat
     environment = {variable["name"]: variable["value"] for variable in container["env"]}
     settings = manager_settings(container["args"], environment)
     assert settings.leader.enabled
-    assert settings.metrics_token is not None
+    assert settings.ports.metrics_token is not None
     if overlay in ("single-cluster", "dev"):
-        assert (settings.management, settings.cell) == (True, True)
-        assert settings.driver == ("pods" if overlay == "single-cluster" else "simulated")
+        assert (settings.controllers.management, settings.controllers.cell) == (True, True)
+        assert settings.driver.name == ("pods" if overlay == "single-cluster" else "simulated")
     else:
-        assert (settings.management, settings.cell) == (overlay != "cell", overlay == "cell")
-        assert settings.federation is not None
-    assert (settings.webhook is not None) == (overlay in ("management-plane", "dev"))
+        assert (settings.controllers.management, settings.controllers.cell) == (
+            overlay != "cell",
+            overlay == "cell",
+        )
+        assert settings.planes.federation is not None
+    assert (settings.ports.webhook is not None) == (overlay in ("management-plane", "dev"))
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

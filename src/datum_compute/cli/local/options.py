@@ -17,10 +17,8 @@ from datum_compute.api.planes import member_name
 from datum_compute.app.state_directory import StateError, remembered_cells, remembered_driver
 from datum_compute.cli.environment import CliEnvironment, default_state_dir
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.local.platform import Running, argument_of, find_running
+from datum_compute.cli.local.platform import Running, find_running
 from datum_compute.cli.options import F
-
-LATENCY = "--latency-seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,6 @@ class UpOptions:
     driver: str = "auto"
     engine: str = ""
     cells: str = ""
-    latency_s: float | None = None
 
     @property
     def cell_names(self) -> list[str]:
@@ -44,7 +41,6 @@ class UpOptions:
             ("driver", self.driver if self.driver != "auto" else ""),
             ("engine", self.engine),
             ("cells", self.cells),
-            ("latency", "" if self.latency_s is None else _milliseconds(self.latency_s)),
         )
         return [f"--{name}={shlex.quote(value)}" for name, value in given if value]
 
@@ -65,7 +61,7 @@ def check_wishes(
     if cells is not None:
         unmet += _unmet_by_cells(wishes, cells)
     elif running is not None:
-        unmet += [*_unmet_driver(wishes, state_dir), *_unmet_inside(wishes, state_dir, running)]
+        unmet += [*_unmet_driver(wishes, state_dir), *_unmet_inside(wishes, state_dir)]
     if not unmet:
         return
     said = ", ".join(f"{one.flag} (it has {one.has})" for one in dict.fromkeys(unmet))
@@ -93,15 +89,10 @@ def _unmet_driver(wishes: UpOptions, directory: Path) -> Iterator[OptionConflict
         yield OptionConflict(f"--engine={wishes.engine}", engine or "none")
 
 
-def _unmet_inside(wishes: UpOptions, state_dir: Path, running: Running) -> Iterator[OptionConflict]:
+def _unmet_inside(wishes: UpOptions, state_dir: Path) -> Iterator[OptionConflict]:
     has = [member_name(cell) for cell in remembered_cells(state_dir)]
     if wishes.cells and has and sorted(wishes.cell_names) != sorted(has):
         yield OptionConflict(f"--cells={wishes.cells}", ",".join(has))
-    latency_s = float(argument_of(running, LATENCY) or 0)
-    if wishes.latency_s not in (None, latency_s):
-        yield OptionConflict(
-            f"--latency={_milliseconds(wishes.latency_s or 0)}", _milliseconds(latency_s)
-        )
 
 
 def _unmet_by_cells(wishes: UpOptions, cells: list[Path]) -> Iterator[OptionConflict]:
@@ -112,10 +103,6 @@ def _unmet_by_cells(wishes: UpOptions, cells: list[Path]) -> Iterator[OptionConf
         yield OptionConflict(
             f"--cells={wishes.cells}", ",".join(directory.name for directory in alive)
         )
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:g}ms"
 
 
 def _argument_command(environment: CliEnvironment, state_dir: Path, verb: str) -> str:

@@ -82,12 +82,6 @@ def _is_server(pid: int, state_dir: Path) -> bool:
     return (b"--state-dir", os.fsencode(state_dir)) in pairwise(_arguments(pid))
 
 
-def argument_of(running: Running, flag: str) -> str:
-    """What follows a flag on its command line; empty without it."""
-    follows = (value for name, value in pairwise(_arguments(running.pid)) if name == flag.encode())
-    return os.fsdecode(next(follows, b""))
-
-
 def stands_still(running: Running) -> bool:
     """Whether the process was stopped, as by SIGSTOP, and would go on."""
     try:

@@ -24,7 +24,7 @@ from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.local.backup import backup, restore_backup
 from datum_compute.cli.local.chaos import chaos
 from datum_compute.cli.local.migrate import export_platform
-from datum_compute.cli.local.options import LATENCY, UpOptions, check_wishes, parse_short
+from datum_compute.cli.local.options import UpOptions, check_wishes
 from datum_compute.cli.local.options import state_dir_option as _state_dir_option
 from datum_compute.cli.local.platform import (
     LogReader,
@@ -99,13 +99,6 @@ def local(ctx: click.Context) -> None:
     callback=lambda _ctx, _param, value: _parse_cells(value),
     help="A cell for each city.  [default: the ones last used, or dfw,iad,lhr,syd]",
 )
-@click.option(
-    "--latency",
-    "latency_s",
-    metavar="TIME",
-    callback=lambda _ctx, _param, value: None if value is None else parse_short(value),
-    help="How far hub and cells are from everybody, such as 50ms.  [default: 0ms]",
-)
 @click.option("--detach", is_flag=True, help="Return when the platform is ready.")
 @click.option(
     "--processes/--no-processes",
@@ -120,7 +113,6 @@ def up(
     driver: str,
     engine: str,
     cells: str,
-    latency_s: float | None,
     detach: bool,
     processes: bool | None,
 ) -> None:
@@ -136,10 +128,8 @@ def up(
     if engine and driver == "simulated":
         raise UsageError("--engine is for containers, and --driver=simulated has none.")
     prepare_state_dir(state_dir)
-    wishes = UpOptions(port, driver, engine, cells, latency_s)
+    wishes = UpOptions(port, driver, engine, cells)
     if wants_processes(state_dir, processes):
-        if latency_s:
-            raise UsageError("--latency is for cells inside of one process; leave --processes out.")
         check_wishes(environment, state_dir, wishes, cell_directories(state_dir))
         _up_in_processes(environment, state_dir, wishes, detach=detach)
         return
@@ -150,7 +140,6 @@ def up(
         _say_running(environment, state_dir, running, "is running already")
         return
     command = server_command(state_dir, port=port, driver=driver, engine=engine, cells=cells)
-    command += [LATENCY, str(latency_s)] if latency_s else []
     if not detach:
         build_output(environment).note("Starting the platform; Ctrl-C stops it.")
         os.execv(command[0], command)  # noqa: S606 - becomes the server, no shell in between
