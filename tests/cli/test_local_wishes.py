@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 
 from datum_compute.api.planes import cell_plane
 from datum_compute.app.cell_membership import Membership, MembershipFiles
 from datum_compute.app.state_directory import remember_cells, remember_driver
 from datum_compute.cli.errors import UsageError
+from datum_compute.cli.groups import compute
 from datum_compute.cli.local.options import UpOptions, check_wishes
 from datum_compute.cli.local.platform import find_running
 from datum_compute.cli.local.processes import cells_that_left
+from datum_compute.cli.options import STATE_DIR_FLAG, remember_flag
 from tests.cli.runner import CliRunner, check_advice, quiet_environment
 
 
@@ -56,7 +59,9 @@ def running(tmp_path: Path) -> Iterator[Path]:
 def test_what_a_running_platform_does_not_have_is_refused(
     running: Path, wishes: UpOptions, said: str
 ) -> None:
-    with pytest.raises(UsageError) as refused:
+    context = click.Context(compute)
+    remember_flag(context, STATE_DIR_FLAG, str(running))
+    with context, pytest.raises(UsageError) as refused:
         check_wishes(quiet_environment(), running, wishes)
     assert said in refused.value.message
     assert f"local down --state-dir={running}" in refused.value.hint

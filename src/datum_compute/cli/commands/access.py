@@ -59,14 +59,13 @@ def status(ctx: click.Context, output_format: str) -> None:
 
     async def body(session: Session) -> None:
         found = await read_access(session)
-        program = session.environment.program
         lines = [
             ("Service", found.service),
             ("Project", session.target_name),
             ("Status", STATE_TEXTS[found.state]),
             ("Requested", _age(session, found)),
             ("Message", found.message),
-            ("Next", next_step(found, program)),
+            ("Next", next_step(found, session.command)),
         ]
         print_document(
             session.output,
@@ -184,7 +183,7 @@ async def _ask(session: Session, message: str, timeout_s: int | None) -> None:
     if found.state in (AccessState.NOT_REQUESTED, AccessState.PROCESSING):
         found = await request_access(session, found, message)
     passing = {AccessState.PROCESSING, AccessState.PENDING}
-    program, place = session.environment.program, session.target_name
+    place = session.target_name
     if timeout_s is not None and found.state in passing:
         session.print_note("Waiting for the decision; Ctrl-C leaves, the request stays.")
         try:
@@ -192,13 +191,13 @@ async def _ask(session: Session, message: str, timeout_s: int | None) -> None:
         except asyncio.CancelledError:
             raise StoppedError("Stopped waiting; the request stays.") from None
         if found.state in passing:
-            raise access_timeout_error(
-                found, place, render_age(timeout_s), f"Wait again: {program} access request"
-            )
+            again = session.command("access", "request", "--wait")
+            hint = f"Wait again: {again}"
+            raise access_timeout_error(found, place, render_age(timeout_s), hint)
     session.emit_event("access", **access_document(session, found))
     if not session.as_json:
         session.output.data(f"access/{found.service} {STATE_TEXTS[found.state]}")
-    refused = access_error(found, program, place, session.environment.now())
+    refused = access_error(found, session.command, place, session.environment.now())
     if refused is not None and found.state not in passing:
         raise refused
 

@@ -198,7 +198,7 @@ async def _sign_in(session: Session) -> Finding:
     try:
         await session.client.version(WORKLOAD)
     except (Unauthorized, Forbidden) as error:
-        hint = session.runnable("kubectl auth whoami")
+        hint = session.complete_command("kubectl auth whoami")
         return Finding("sign-in", "failed", one_line(error.message), hint)
     except (Unreachable, ApiError) as error:
         hint = session.command("local", "status")
@@ -229,7 +229,7 @@ async def _access(session: Session) -> Finding:
         return Finding("access", "ok", text)
     passing = found.state in (AccessState.PROCESSING, AccessState.PENDING)
     state: State = "warning" if passing else "failed"
-    return Finding("access", state, text, next_step(found, session.environment.program))
+    return Finding("access", state, text, next_step(found, session.command))
 
 
 async def _quota(session: Session) -> Finding:
@@ -264,7 +264,7 @@ async def _network(session: Session) -> Finding:
     networks = (await session.client.list(NETWORK, session.namespace)).items
     names = ", ".join(sorted(network.metadata.name for network in networks))
     if not networks:
-        hint = session.runnable(f"kubectl get networks --namespace={session.namespace}")
+        hint = session.complete_command(f"kubectl get networks --namespace={session.namespace}")
         return Finding("network", "warning", f"{session.target_name} has none", hint)
     return Finding("network", "ok", names)
 
@@ -310,7 +310,7 @@ async def _workloads(session: Session, name: str | None) -> list[Finding]:
             hint = session.command("status", workload.metadata.name)
             findings.append(Finding(title, "warning", f"{health.word}: {health.message}", hint))
             continue
-        cause = replace(cause, command=session.runnable(cause.command))
+        cause = replace(cause, command=session.complete_command(cause.command))
         findings.append(_unwell(title, health.word, cause, session.environment.now()))
     return findings
 

@@ -19,7 +19,7 @@ from datum_compute.api.meta.codec import decode
 from datum_compute.api.planes import HUB, cell_plane, plane_role
 from datum_compute.cli.commands.doctor import Driver, read_drivers, sentences
 from datum_compute.cli.connect.session import run_loop
-from datum_compute.cli.environment import CliEnvironment, default_state_dir
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.local.chaos import described, read_troubles
 from datum_compute.cli.local.options import state_dir_option
@@ -181,6 +181,4 @@ def _show(output: Output, state_dir: Path, running: Running, health: PlatformHea
 
 
 def _start(environment: CliEnvironment, state_dir: Path) -> str:
-    if state_dir == default_state_dir(environment).resolve():
-        return environment.command("local", "up", "--detach")
-    return environment.command("local", "up", "--detach", f"--state-dir={state_dir}")
+    return environment.command("local", "up", "--detach")

@@ -186,7 +186,7 @@ def local_logs(
     if not log.is_file():
         raise MissingError(
             f"There is no log in {state_dir}; only a platform started with --detach writes one.",
-            f"Start it: {_command(environment, state_dir, 'local', 'up', '--detach')}",
+            f"Start it: {environment.command('local', 'up', '--detach')}",
         )
     output, reader = build_output(environment), LogReader(log)
     for line in reader.added()[-tail or sys.maxsize :]:
@@ -248,7 +248,7 @@ def _say_left(environment: CliEnvironment, state_dir: Path, started: Started) ->
     if not started.left:
         return
     every = ",".join(path.name for path in cell_directories(state_dir))
-    again = _command(environment, state_dir, "local", "up", f"--cells={every}", "--detach")
+    again = environment.command("local", "up", f"--cells={every}", "--detach")
     output = build_output(environment)
     output.note(f"Not started, for having left the platform: {', '.join(started.left)}.")
     output.note(f"Join again:    {again}")
@@ -271,7 +271,7 @@ def _say_starting(environment: CliEnvironment, state_dir: Path) -> None:
 
 def _say_running(environment: CliEnvironment, state_dir: Path, running: Running, what: str) -> None:
     output = build_output(environment)
-    kubeconfig = shlex.quote(str(state_dir / "kubeconfig"))
+    kubeconfig = str(state_dir / "kubeconfig")
     output.data(f"The platform {what} at {running.url} (pid {running.pid}).")
     words = ["deploy", "web", "--image=IMAGE", "--city=DFW"]
     if _is_found_by_default(environment, state_dir):
@@ -281,14 +281,8 @@ def _say_running(environment: CliEnvironment, state_dir: Path, running: Running,
     for sentence in sentences(run_loop(observe(state_dir, running, environment.now())).drivers):
         output.data(sentence)
     output.note(f"Deploy to it:  {deploy}")
-    output.note(f"Look inside:   kubectl --kubeconfig={kubeconfig} get workloads")
-    output.note(f"Stop it:       {_command(environment, state_dir, 'local', 'down')}")
-
-
-def _command(environment: CliEnvironment, state_dir: Path, *words: str) -> str:
-    if state_dir == default_state_dir(environment).resolve():
-        return environment.command(*words)
-    return environment.command(*words, f"--state-dir={shlex.quote(str(state_dir))}")
+    output.note(f"Look inside:   kubectl --kubeconfig={shlex.quote(kubeconfig)} get workloads")
+    output.note(f"Stop it:       {environment.command('local', 'down')}")
 
 
 def _is_found_by_default(environment: CliEnvironment, state_dir: Path) -> bool:

@@ -23,6 +23,7 @@ from datum_compute.api.quota import SERVICE_NAME
 from datum_compute.api.services import Service, ServiceEntitlement, ServiceEntitlementSpec
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import (
+    BuildCommand,
     DeniedError,
     NotEnabledError,
     PendingError,
@@ -95,10 +96,12 @@ def classify_entitlement(entitlement: ServiceEntitlement | None) -> AccessState:
     return AccessState.REVOKED if status.entitled_at else AccessState.DENIED
 
 
-def access_error(access: Access, program: str, place: str, now: float) -> UsageError | None:
+def access_error(
+    access: Access, command: BuildCommand, place: str, now: float
+) -> UsageError | None:
     """Return the error for a command that needs access; None if it may proceed."""
     provider = _provider_text(access)
-    status, request = f"{program} access status", f"{program} access request"
+    status, request = command("access", "status"), command("access", "request")
     match access.state:
         case AccessState.ACTIVE | AccessState.UNKNOWN:
             return None
@@ -116,7 +119,7 @@ def access_error(access: Access, program: str, place: str, now: float) -> UsageE
         case AccessState.DENIED | AccessState.REVOKED:
             return DeniedError(
                 f"Access of {place} to {TITLE} was {STATE_TEXTS[access.state]}.{provider}",
-                f"Request it again: {program} access renew",
+                f"Request it again: {command('access', 'renew')}",
             )
 
 
@@ -129,16 +132,16 @@ def _provider_text(access: Access) -> str:
     return f" Message of the provider: {access.message}" if access.message else ""
 
 
-def next_step(access: Access, program: str) -> str:
+def next_step(access: Access, command: BuildCommand) -> str:
     match access.state:
         case AccessState.NOT_REQUESTED:
-            return f"{program} access request"
+            return command("access", "request")
         case AccessState.PROCESSING | AccessState.PENDING:
-            return f"{program} access request --wait"
+            return command("access", "request", "--wait")
         case AccessState.DENIED | AccessState.REVOKED:
-            return f"{program} access renew"
+            return command("access", "renew")
         case AccessState.ACTIVE | AccessState.UNKNOWN:
-            return f"{program} deploy"
+            return command("deploy")
         case AccessState.UNAVAILABLE:
             return ""
 
@@ -157,7 +160,7 @@ async def ensure_access(session: Session) -> None:
         access = await _enable_or_prompt(session, access)
     elif access.state is AccessState.PROCESSING and _is_recent(access, environment.now()):
         access = await wait_for_first_status(session, access)
-    error = access_error(access, environment.program, session.target_name, environment.now())
+    error = access_error(access, session.command, session.target_name, environment.now())
     if error is not None:
         raise error
 
