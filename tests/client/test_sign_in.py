@@ -19,7 +19,7 @@ from aiohttp import web
 
 from datum_compute.api.errors import Unauthorized, Unreachable
 from datum_compute.api.http import Request, Response
-from datum_compute.client.auth.connection import Certificate, Connection, ExecSignIn, FileSignIn
+from datum_compute.client.auth.connection import Connection, ExecSignIn, FileSignIn
 from datum_compute.client.auth.credentials import (
     REREAD_S,
     AuthenticatedTransport,
@@ -30,10 +30,12 @@ from datum_compute.client.auth.credentials import (
 )
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError
 from datum_compute.client.connect import open_transport
-from datum_compute.client.transport.proxied import HttpTransport
+from datum_compute.client.transport.http1 import Http1Transport
+from datum_compute.client.transport.tls import Certificate
 from tests.client.authority import Authority, new_authority
 from tests.client.recorded import in_virtual_time
 from tests.client.serving import server_tls, serving
+from tests.stream_servers import serve_tcp
 
 GET = Request("GET", "/a")
 V1 = "client.authentication.k8s.io/v1"
@@ -206,7 +208,7 @@ async def test_an_absent_plugin_is_named_with_its_install_hint(plugin: Plugin) -
         ({"token": "s3cret\nx: y"}, {}, "characters that no token has"),
         ({"token": "s3cret", "expirationTimestamp": "soon"}, {}, "is not a time"),
         ({"token": "s3cret", "expirationTimestamp": "2030-01-01T00:00:00"}, {}, "no time zone"),
-        ({"clientCertificateData": "s3cret", "clientKeyData": "s3cret"}, {}, "no PEM pair"),
+        ({"clientCertificateData": "s3cret", "clientKeyData": "s3cret"}, {}, "not a PEM pair"),
     ],
 )
 async def test_an_answer_that_is_none_is_refused_and_not_shown(
@@ -272,7 +274,7 @@ async def test_where_no_file_lives_in_memory_a_private_one_is_used_and_removed(
         load(context, path, password=password)
 
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", noting)
-    HttpTransport("https://127.0.0.1:1", certificate=authority.client("alice"))
+    Http1Transport("https://127.0.0.1:1", certificate=authority.client("alice"))
     assert seen == [0o600]
     assert os.listdir(tmp_path) == []
 
@@ -302,8 +304,8 @@ async def test_a_new_certificate_means_a_new_connection(authority: Authority) ->
 
     async with serving(peer_name, server_tls(authority, wants_certificate=True)) as server:
 
-        def connect(certificate: Certificate | None) -> HttpTransport:
-            return HttpTransport(server, ca_pem=authority.ca_pem, certificate=certificate)
+        def connect(certificate: Certificate | None) -> Http1Transport:
+            return Http1Transport(server, ca_pem=authority.ca_pem, certificate=certificate)
 
         async with AuthenticatedTransport(Changing(), connect) as transport:
             assert (await transport.send(GET)).body == b"alice"
@@ -313,13 +315,13 @@ async def test_a_new_certificate_means_a_new_connection(authority: Authority) ->
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(authority: Authority) -> None:
     locked = authority.client("alice", password=b"s3cret")
     with pytest.raises(ValueError, match="has a password, which is not supported"):
-        HttpTransport("https://127.0.0.1:1", certificate=locked)
+        Http1Transport("https://127.0.0.1:1", certificate=locked)
 
 
 def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
     one, other = authority.client("alice"), authority.client("bob")
-    with pytest.raises(ValueError, match="no PEM pair"):
-        HttpTransport(
+    with pytest.raises(ValueError, match="not a PEM pair"):
+        Http1Transport(
             "https://127.0.0.1:1", certificate=Certificate(one.certificate_pem, other.key_pem)
         )
 
@@ -410,7 +412,7 @@ class Once:
 
     async def send(self) -> Response:
         c = self.connection
-        async with HttpTransport(
+        async with Http1Transport(
             c.server, ca_pem=c.ca_pem, proxy=c.proxy, server_name=c.tls_server_name
         ) as transport:
             return await transport.send(GET)
@@ -429,7 +431,6 @@ class ConnectProxy:
         self.asked.append(head)
         writer.write(self.answer)
         if b" 200 " not in self.answer:
-            writer.close()
             return
         host, port = head.split()[1].rsplit(":", 1)
         there_reader, there_writer = await asyncio.open_connection(host, int(port))
@@ -449,26 +450,26 @@ async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 async def test_a_proxy_is_asked_to_connect_and_sees_no_token(authority: Authority) -> None:
     proxy = ConnectProxy()
-    listening = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
-    address = f"http://user:pass@127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     door = Door({"t"})
-    async with listening, serving(door.handle, server_tls(authority)) as server:
+    async with (
+        serve_tcp(proxy.handle) as port,
+        serving(door.handle, server_tls(authority)) as server,
+    ):
+        address = f"http://user:pass@127.0.0.1:{port}"
         connection = Connection(server, "", ca_pem=authority.ca_pem, proxy=address)
         request = Request("GET", "/a", headers={"authorization": "Bearer t"})
         async with open_transport(connection, World().outside) as transport:
             assert (await transport.send(request)).status == 200
-        listening.close()
     (head,) = proxy.asked
     assert head.startswith(f"CONNECT {server.removeprefix('https://')} HTTP/1.1")
-    assert "Proxy-Authorization: Basic " in head
+    assert "proxy-authorization: Basic " in head
     assert "Bearer" not in head
 
 
 async def test_a_proxy_that_refuses_is_named_as_the_one(authority: Authority) -> None:
     proxy = ConnectProxy(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
-    listening = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
-    address = f"http://user:pass@127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    async with listening:
+    async with serve_tcp(proxy.handle) as port:
+        address = f"http://user:pass@127.0.0.1:{port}"
         connection = Connection("https://127.0.0.1:1", "", ca_pem=authority.ca_pem, proxy=address)
         with pytest.raises(Unreachable, match=r"the proxy refuses to connect \(407\)") as caught:
             await Once(connection).send()

@@ -14,6 +14,7 @@ from datum_compute.drivers.traffic import Backend
 from datum_compute.ingress.activations import WakeBook
 from datum_compute.ingress.idle_scaler import IdleScaler
 from datum_compute.ingress.proxy import Proxy
+from tests.stream_servers import LOOPBACK, serve_tcp
 
 CELL = cell_plane("dfw")
 
@@ -28,11 +29,9 @@ async def a_machine(name: str) -> AsyncIterator[Backend]:
         writer.write(f"{name}\n".encode())
         while chunk := await reader.read(1024):
             writer.write(chunk)
-        writer.close()
 
-    server = await asyncio.start_server(talk, "127.0.0.1", 0)
-    yield Backend(CELL, name, "127.0.0.1", server.sockets[0].getsockname()[1])
-    server.close()
+    async with serve_tcp(talk) as port:
+        yield Backend(CELL, name, LOOPBACK, port)
 
 
 _OPEN: list[asyncio.StreamWriter] = []

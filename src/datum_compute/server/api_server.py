@@ -243,7 +243,7 @@ class ApiServer:
         audit.plane = plane
         if path in HEALTH_PATHS and request.method in READ_METHODS:
             self._check_health_caller(request, plane, path)
-            return health_response(path, self._is_ready)
+            return health_response(path, self._is_ready, verbose="verbose" in request.query)
         principal = await self._authenticate(request, internal, audit, path, work)
         may_reach = principal.user.may_reach(plane)
         # Callers that may not reach a plane do not learn which kinds it defines.

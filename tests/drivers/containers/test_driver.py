@@ -32,6 +32,7 @@ from datum_compute.drivers.driver import (
 from testkit.conformance.driver import SPEC
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.drivers.containers.memory_engine import MemoryEngine
+from tests.stream_servers import close_at_once, serve_tcp
 
 OWNER = ContainerOwner("platform", "dfw")
 ID = "ns/web-0/1"
@@ -123,26 +124,22 @@ async def test_an_adopted_machine_waits_for_its_first_readiness_probe(tmp_path: 
     engine, clock = MemoryEngine(OWNER), Clock()
     is_probed = asyncio.Event()
 
-    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         is_probed.set()
-        writer.close()
 
-    server = await asyncio.start_server(serve, HOST, 0)
-    port = server.sockets[0].getsockname()[1]
-    probe = Probe(tcp_socket=TcpSocket(port=port), initial_delay_seconds=3600)
-    engine.add(ID, probed(probe))
-    async with server, running(a_driver(engine, tmp_path, clock)) as driver:
-        state = await first_report(driver)
-        assert (state.phase, state.reason) == ("Running", "")
-        assert is_probed.is_set()
+    async with serve_tcp(serve) as port:
+        probe = Probe(tcp_socket=TcpSocket(port=port), initial_delay_seconds=3600)
+        engine.add(ID, probed(probe))
+        async with running(a_driver(engine, tmp_path, clock)) as driver:
+            state = await first_report(driver)
+            assert (state.phase, state.reason) == ("Running", "")
+            assert is_probed.is_set()
 
 
 async def test_a_probe_that_fails_is_an_observation(tmp_path: Path) -> None:
     engine, clock = MemoryEngine(OWNER), Clock()
-    closed = await asyncio.start_server(lambda _r, _w: None, HOST, 0)
-    port = closed.sockets[0].getsockname()[1]
-    closed.close()
-    await closed.wait_closed()
+    async with serve_tcp(close_at_once) as port:
+        pass
     probe = Probe(tcp_socket=TcpSocket(port=port), failure_threshold=1)
     engine.add(ID, probed(probe))
     async with running(a_driver(engine, tmp_path, clock)) as driver:
@@ -187,18 +184,18 @@ async def test_a_machine_that_crashed_recovers_when_its_port_accepts_connections
     engine, clock = MemoryEngine(OWNER), Clock()
     record = MachineRecord(is_down=True, container="app", exit_code=1, ended_s=UNIX_S - 11)
     engine.starts_at = timestamp(UNIX_S - 1)
-    listener = await asyncio.start_server(lambda _reader, writer: writer.close(), HOST, 0)
-    port = ContainerPort(name="http", port=listener.sockets[0].getsockname()[1])
-    container = ContainerPlan(name="app", image="web:1", ports=[port])
-    engine.add(ID, MachinePlan(containers=[container], addresses=[HOST]), status="exited")
-    async with listener, running(a_driver(engine, tmp_path, clock, {ID: record})) as driver:
-        async with asyncio.timeout(20):
-            async for machine_id in driver.changes():
-                state = await driver.observe(machine_id)
-                if isinstance(state, MachineState) and state.is_recovering:
-                    break
-        assert isinstance(state, MachineState)
-        assert (state.phase, state.restarts, state.addresses) == ("Failed", 1, (HOST,))
+    async with serve_tcp(close_at_once) as number:
+        port = ContainerPort(name="http", port=number)
+        container = ContainerPlan(name="app", image="web:1", ports=[port])
+        engine.add(ID, MachinePlan(containers=[container], addresses=[HOST]), status="exited")
+        async with running(a_driver(engine, tmp_path, clock, {ID: record})) as driver:
+            async with asyncio.timeout(20):
+                async for machine_id in driver.changes():
+                    state = await driver.observe(machine_id)
+                    if isinstance(state, MachineState) and state.is_recovering:
+                        break
+            assert isinstance(state, MachineState)
+            assert (state.phase, state.restarts, state.addresses) == ("Failed", 1, (HOST,))
 
 
 async def test_an_adopted_machine_that_sleeps_needs_no_probe(tmp_path: Path) -> None:

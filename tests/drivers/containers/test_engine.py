@@ -15,6 +15,7 @@ from datum_compute.drivers.containers.engine import (
     EngineVersion,
     parse_error_message,
 )
+from tests.stream_servers import serve_unix
 
 
 @pytest.mark.parametrize(
@@ -50,14 +51,13 @@ async def answer_versions(reader: asyncio.StreamReader, writer: asyncio.StreamWr
         length = f"content-length: {len(VERSION)}\r\n".encode()
         writer.write(b"HTTP/1.1 200 OK\r\n" + length + b"\r\n" + VERSION)
     await reader.read()
-    writer.close()
 
 
 async def test_the_version_needs_no_request_slot(tmp_path: Path) -> None:
     """A busy engine that answers is not reported as silent."""
     socket = str(tmp_path / "engine.sock")
     engine = Engine(socket)
-    async with await asyncio.start_unix_server(answer_versions, socket):
+    async with serve_unix(answer_versions, socket):
         slow = [
             asyncio.create_task(engine.request("GET", "/containers/json"))
             for _ in range(CONCURRENT_REQUESTS_MAX)
@@ -74,7 +74,7 @@ async def test_the_version_needs_no_request_slot(tmp_path: Path) -> None:
 async def test_a_timeout_states_how_long_the_engine_had_time(tmp_path: Path) -> None:
     socket = str(tmp_path / "engine.sock")
     engine = Engine(socket)
-    async with await asyncio.start_unix_server(answer_versions, socket):
+    async with serve_unix(answer_versions, socket):
         with pytest.raises(EngineTimeout, match=r"does not answer: no answer within 0\.1 s"):
             await engine.request("GET", "/containers/json", timeout_s=0.1)
         await engine.aclose()

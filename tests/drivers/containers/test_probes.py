@@ -41,6 +41,7 @@ from datum_compute.drivers.containers.status import ReadinessResults, snapshot_s
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
 from tests.drivers.containers.memory_engine import MemoryEngine
 from tests.drivers.containers.test_driver import HOST, ID, OWNER, Clock, a_driver, running
+from tests.stream_servers import close_at_once, serve_tcp
 
 HTTP = ContainerPort(name="http", port=8080)
 DNS = ContainerPort(name="dns", port=53, protocol="UDP")
@@ -131,9 +132,8 @@ def test_the_label_of_a_container_is_the_same_as_before_ports_were_checked() -> 
 
 @asynccontextmanager
 async def a_listener() -> AsyncIterator[int]:
-    server = await asyncio.start_server(lambda _reader, writer: writer.close(), HOST, 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with serve_tcp(close_at_once) as port:
+        yield port
 
 
 async def a_closed_port() -> int:
@@ -283,25 +283,22 @@ async def test_a_crash_report_contains_only_probe_results_from_before_the_exit()
         await reader.readuntil(b"\r\n\r\n")
         now_s += 1.0
         writer.write(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
-        writer.close()
 
     async def receive(machine: Machine, name: str, is_good: bool, failure: str) -> None:
         has_verdict.set()
 
-    server = await asyncio.start_server(serve, HOST, 0)
-    port = server.sockets[0].getsockname()[1]
-    probe = Probe(http_get=HttpGet(port=port), failure_threshold=1, period_seconds=60)
-    plan = MachinePlan(
-        containers=[ContainerPlan(name="a", image="web:1", readiness=probe)], addresses=[HOST]
-    )
-    machine = Machine(
-        "ns/web-0/uid", plan, inspected={"a": InspectedContainer("a", "id", "running", None)}
-    )
-    probing = ProbeRunner(Engine("unused"), receive, receive, lambda: now_s)
-    async with server, asyncio.TaskGroup() as group:
-        probing.begin(machine, group.create_task)
-        await has_verdict.wait()
-        probing.end(machine)
+    async with serve_tcp(serve) as port:
+        probe = Probe(http_get=HttpGet(port=port), failure_threshold=1, period_seconds=60)
+        container = ContainerPlan(name="a", image="web:1", readiness=probe)
+        plan = MachinePlan(containers=[container], addresses=[HOST])
+        machine = Machine(
+            "ns/web-0/uid", plan, inspected={"a": InspectedContainer("a", "id", "running", None)}
+        )
+        probing = ProbeRunner(Engine("unused"), receive, receive, lambda: now_s)
+        async with asyncio.TaskGroup() as group:
+            probing.begin(machine, group.create_task)
+            await has_verdict.wait()
+            probing.end(machine)
     failure = f"GET http://{HOST}:{port}/: 503"
     assert reported_probes(machine, ended_s=1.5) == {}, "it arrived at 2"
     assert reported_probes(machine, ended_s=2.5) == {"readiness probe of a": failure}

@@ -25,7 +25,7 @@ from datum_compute.api.karmada import (
     ResourceBindingStatus,
     TargetCluster,
 )
-from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE, WORKLOAD
+from datum_compute.api.kinds import BINDING, DEPLOYMENT, NAMESPACE, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import ObjectMeta, owner_reference
 from datum_compute.api.planes import HUB, project_plane
@@ -86,13 +86,23 @@ REPORTED: JsonObject = {"observedSource": {"generation": 1}}
 
 
 def a_binding(
-    *, scheduled: bool = True, reported_by: str = "dfw", status: JsonObject | None = REPORTED
+    *,
+    scheduled: bool = True,
+    reported_by: str = "dfw",
+    status: JsonObject | None = REPORTED,
+    owned: bool = True,
 ) -> ResourceBinding:
     """Return a binding to the cell dfw; `reported_by` may be another cell."""
     verdict = ConditionValue(FALSE, "NoClusterFit", "")
     conditions = [] if scheduled else [make_condition("Scheduled", verdict, generation=1, now=NOW)]
     return ResourceBinding(
-        metadata=ObjectMeta(name="web-dfw-workloaddeployment", namespace="ns-namespace-uid"),
+        metadata=ObjectMeta(
+            name="web-dfw-workloaddeployment",
+            namespace="ns-namespace-uid",
+            uid="binding-uid",
+            resource_version="12",
+            owner_references=[owner_reference(on_hub(), DEPLOYMENT)] if owned else [],
+        ),
         spec=ResourceBindingSpec(
             resource=ObjectReference(api_version="v", kind="WorkloadDeployment", name="web-dfw"),
             clusters=[TargetCluster(name="dfw")],
@@ -233,6 +243,21 @@ def test_removal_waits_for_the_hub_deployment_and_then_for_its_binding() -> None
     (release,) = plan_federation(PROJECT, going, None, NOTHING, NOW).actions
     assert isinstance(release, Patch)
     assert release.patch["metadata"]["finalizers"] == []
+
+
+def test_removal_deletes_a_binding_that_lost_its_owner() -> None:
+    """Regression: an operator deleted the hub deployment with --cascade=orphan (seed 21000354)."""
+    going = federated(terminating=True)
+    state = HubState(None, None, a_binding(owned=False))
+    delete, wait = plan_federation(PROJECT, going, None, state, NOW).actions
+    assert isinstance(delete, Delete)
+    assert (delete.plane, delete.kind, delete.uid, delete.version) == (
+        HUB,
+        BINDING,
+        "binding-uid",
+        "12",
+    )
+    assert isinstance(wait, Wait)
 
 
 def test_a_mirrored_status_that_has_not_changed_is_not_written() -> None:

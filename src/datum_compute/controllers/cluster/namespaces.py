@@ -13,7 +13,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import closing
 
-from datum_compute.api.core import ConfigMap, Namespace, ServiceAccount
+from datum_compute.api.core import (
+    DEFAULT_SERVICE_ACCOUNT,
+    NAMESPACE_DEFAULT_OBJECTS,
+    ROOT_CA_CONFIG_MAP,
+    ConfigMap,
+    Namespace,
+    ServiceAccount,
+)
 from datum_compute.api.inventory import ChangeFilter, Holdings, StoredObject
 from datum_compute.api.kinds import CLAIM, CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta.codec import to_json
@@ -83,9 +90,8 @@ NAMESPACE_CONTROLLERS = tuple(
 )
 
 
-ACCOUNT, CA_CONFIG_MAP, CA_KEY = "default", "kube-root-ca.crt", "ca.crt"
-_CONTENTS = ((SERVICE_ACCOUNT.storage, ACCOUNT), (CONFIG_MAP.storage, CA_CONFIG_MAP))
-_CHANGES = ChangeFilter(resources=tuple(resource for resource, _ in _CONTENTS))
+CA_KEY = "ca.crt"
+_CHANGES = ChangeFilter(resources=tuple(resource for resource, _ in NAMESPACE_DEFAULT_OBJECTS))
 
 
 async def reconcile_contents(context: Context, key: Key) -> Outcome:
@@ -93,8 +99,10 @@ async def reconcile_contents(context: Context, key: Key) -> Outcome:
     namespace = key.ref.name
     if not _is_active(holdings, namespace):
         return Done()
-    if holdings.find(SERVICE_ACCOUNT.storage, Ref(namespace, ACCOUNT)) is None:
-        account = ServiceAccount(metadata=ObjectMeta(name=ACCOUNT, namespace=namespace))
+    if holdings.find(SERVICE_ACCOUNT.storage, Ref(namespace, DEFAULT_SERVICE_ACCOUNT)) is None:
+        account = ServiceAccount(
+            metadata=ObjectMeta(name=DEFAULT_SERVICE_ACCOUNT, namespace=namespace)
+        )
         await view.client.create(SERVICE_ACCOUNT, account)
     if _is_active(holdings, namespace):  # the create call may have taken long
         await _ensure_ca_config_map(context, view, namespace)
@@ -108,10 +116,10 @@ def _is_active(holdings: Holdings, name: str) -> bool:
 
 async def _ensure_ca_config_map(context: Context, view: CachedClient, namespace: str) -> None:
     data = {CA_KEY: context.authority}
-    ref = Ref(namespace, CA_CONFIG_MAP)
+    ref = Ref(namespace, ROOT_CA_CONFIG_MAP)
     present = context.holdings(view.plane).content(CONFIG_MAP.storage, ref)
     if present is None:
-        metadata = ObjectMeta(name=CA_CONFIG_MAP, namespace=namespace)
+        metadata = ObjectMeta(name=ROOT_CA_CONFIG_MAP, namespace=namespace)
         await view.client.create(CONFIG_MAP, ConfigMap(metadata=metadata, data=data))
     elif present.get("data", {}).get(CA_KEY) != context.authority:
         await view.client.patch(CONFIG_MAP, ref, {"data": data})
@@ -121,7 +129,7 @@ async def changed_contents(context: Context, view: CachedClient) -> AsyncIterato
     """Yield the namespace of each default object that changed, so that edits are reverted."""
     with closing(context.holdings(view.plane).changes(_CHANGES)) as changes:
         async for change in changes:
-            if (change.resource, change.ref.name) in _CONTENTS:
+            if (change.resource, change.ref.name) in NAMESPACE_DEFAULT_OBJECTS:
                 yield Key(view.plane, Ref("", change.ref.namespace))
 
 

@@ -28,7 +28,7 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.core import Namespace
 from datum_compute.api.karmada import AggregatedStatusItem, ResourceBinding
-from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
+from datum_compute.api.kinds import BINDING, DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta.objects import ref_of
 from datum_compute.api.planes import HUB, PlaneName, federation_namespace
 from datum_compute.planning.apply import plan_object, plan_status
@@ -298,6 +298,9 @@ def _plan_removal(
     The hub must have neither the copy nor its binding, and every reachable cell must have confirmed
     the deletion. An unreachable cell does not delay the release: the terminating Work on the hub is
     the tombstone of the copy that the cell may still have.
+
+    Garbage collection deletes the binding of a deleted copy. It ignores a binding without an owner.
+    A user who deletes the copy with ``--cascade=orphan`` leaves one, so it is deleted here.
     """
     if hub.deployment is not None:
         reason = "the project removed it"
@@ -305,7 +308,8 @@ def _plan_removal(
         delete = Delete(HUB, DEPLOYMENT, ref_of(hub.deployment), uid, reason)
         return Plan((delete, Wait("the hub is removing it")), requeue_after_s=RECHECK_S)
     if hub.binding is not None:
-        return Plan((Wait("the hub is releasing its binding"),), requeue_after_s=RECHECK_S)
+        wait = Wait("the hub is releasing its binding")
+        return Plan((*_delete_ownerless_binding(hub.binding), wait), requeue_after_s=RECHECK_S)
     if hub.cells_pending_deletion:
         message = f"Waiting for {', '.join(hub.cells_pending_deletion)} to confirm the removal"
         verdict = ConditionValue(FALSE, Reason.REMOVING, message)
@@ -319,6 +323,12 @@ def _plan_removal(
     return Plan(
         tuple(_with_unconfirmed_warning(action, hub.unreachable_cells) for action in release)
     )
+
+
+def _delete_ownerless_binding(binding: ResourceBinding) -> list[Action]:
+    if binding.metadata.owner_references:
+        return []
+    return plan_copy_deletion(HUB, BINDING, binding, "its deployment is gone", unchanged=True)
 
 
 def _with_unconfirmed_warning(release: Action, unreachable_cells: tuple[str, ...]) -> Action:

@@ -14,6 +14,7 @@ from typing import Any
 
 from datum_compute.api.kinds import DEFINITION, NAMESPACE, NOTHING_HERE, SERVICE_ACCOUNT
 from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.json_path import field_names
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.schema.derive import PRESERVE, structural_schema
@@ -166,12 +167,15 @@ def build_resource(
         main = {**whole, "properties": properties, "required": required}
         status = whole["properties"].get("status", {"type": "object", PRESERVE: PRESERVE in schema})
         initial_status = None if kind.defined else status.get("default")
+    replicas_path = (field_names(kind.scale.spec_replicas_path) if kind.scale else None) or ()
     return ServedResource(
         kind=kind,
         schema=schema,
         check_main=compile_fast_check(main),
         check_status=compile_fast_check(status),
-        make_shape=cache(lambda: object_shape(whole, has_status=kind.has_status)),
+        make_shape=cache(
+            lambda: object_shape(whole, has_status=kind.has_status, replicas_path=replicas_path)
+        ),
         conversion=conversion,
         initial_status=initial_status,
         is_stored=is_stored,

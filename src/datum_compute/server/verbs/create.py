@@ -29,7 +29,7 @@ from datum_compute.server.encoding.request_options import (
     field_validation,
     flag,
 )
-from datum_compute.server.encoding.responses import already_exists
+from datum_compute.server.encoding.responses import already_exists, with_newline
 from datum_compute.server.routing import ApiRequest, attributes_of
 from datum_compute.server.verbs import commit, definitions, namespaces
 from datum_compute.server.verbs.admission_lookups import apply_context_rules
@@ -64,9 +64,12 @@ async def create_object(
     creation: CreateRequest,
 ) -> Response:
     representation = select_representation(request.kind, request.http, context.clock)
+    if creation.incoming.version and not creation.dry_run:
+        raise BadRequest("resourceVersion should not be set on objects to be created")
     _check_sent_metadata(request, creation.incoming)
     name, stored, headers = await _created(context, request, creation)
-    return Response(201, representation.single(stored), JSON, headers, created=name)
+    body = with_newline(representation.single(stored))
+    return Response(201, body, JSON, headers, created=name)
 
 
 def check_may_create(context: ServerContext, request: ApiRequest) -> None:
@@ -105,8 +108,6 @@ def _status_to_keep(context: ServerContext, request: ApiRequest, obj: JsonObject
 
 
 def _check_sent_metadata(request: ApiRequest, incoming: RequestMetadata) -> None:
-    if incoming.version:
-        raise BadRequest("resourceVersion should not be set on objects to be created")
     if incoming.namespace and incoming.namespace != request.route.namespace:
         raise BadRequest(
             "the namespace of the provided object does not match the namespace sent on the "

@@ -26,6 +26,7 @@ from datum_compute.server.encoding.request_options import (
 )
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs.json_patch import apply_json_patch
+from datum_compute.server.verbs.scale import propose_object
 from datum_compute.server.verbs.strategic_merge import strategically_merged
 from datum_compute.server.verbs.update import UpdateRequest, change_object, plain_owner
 
@@ -64,7 +65,9 @@ def patch(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:
 
     change = UpdateRequest(
         # No patch makes a document deeper than the object and the patch are.
-        propose=lambda old: as_object(function(request.kind, old, document)),
+        propose=propose_object(
+            request, lambda old: as_object(function(request.kind, old, document))
+        ),
         validation=field_validation(request.query, request.http.body),
         needs_version=False,
         own=plain_owner(context, request),

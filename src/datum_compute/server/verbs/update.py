@@ -18,7 +18,7 @@ from datum_compute.admission.rules.controller_owned import (
     with_author,
     with_guards,
 )
-from datum_compute.api.errors import BadRequest, shorten
+from datum_compute.api.errors import BadRequest, Conflict, NotFound, shorten
 from datum_compute.api.http import Response
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.server.access.attributes import Attributes
@@ -116,7 +116,9 @@ def update(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:
     if request.kind.put_creates and context.store.get(request.plane, request.key) is None:
         return _put_new(context, request, body, validation)
     change = UpdateRequest(
-        lambda old: with_kept_guards(context.authorizer, request, body, old),
+        scale.propose_object(
+            request, lambda old: with_kept_guards(context.authorizer, request, body, old)
+        ),
         validation,
         needs_version=True,
         own=plain_owner(context, request),
@@ -153,9 +155,6 @@ async def change_object(
 ) -> Response:
     representation = select_representation(request.kind, request.http, context.clock)
     dry = dry_run(request.query)
-    propose = (
-        scale.proposing_object(request, change.propose) if is_scale(request) else change.propose
-    )
 
     async def attempt() -> tuple[bytes, dict[str, str]]:
         record = context.store.get(request.plane, request.key)
@@ -163,7 +162,7 @@ async def change_object(
             raise context.builtin_definitions.absence(request.kind, request.key)
         conversion = request.resource.conversion
         old = conversion.decode_served(record)
-        proposed = check_type_meta(request.kind, propose(old))
+        proposed = check_type_meta(request.kind, change.propose(old))
         rewrite = _REWRITES[request.route.subresource]
         proposal = rewrite(request.resource, proposed, old, needs_version=change.needs_version)
         proposal = with_guard_rule(context.authorizer, request, proposal, old)
@@ -209,6 +208,8 @@ async def remove_object(
     name = record.key.name
     if request.resource.is_namespace:
         namespaces.check_empty(context, request.registry, request.plane, name)
+        if not dry:
+            await _remove_default_objects(context, request)
     if not request.resource.is_definition:
         return await commit.remove(context, request, last, old=record, dry_run=dry)
     definitions.check_empty(context, request.plane, name)
@@ -216,6 +217,13 @@ async def remove_object(
     if not dry:
         context.store.forget(request.plane, name)
     return body
+
+
+async def _remove_default_objects(context: ServerContext, request: ApiRequest) -> None:
+    try:
+        await namespaces.remove_default_objects(context, request.plane, request.route.name)
+    except (Conflict, NotFound) as error:
+        raise commit.ConcurrentWrite from error
 
 
 def has_finalizers(request: ApiRequest, obj: JsonObject) -> bool:
