@@ -27,7 +27,7 @@ _AUTHORITY_LIFETIME = timedelta(days=3650)
 _SERVER_LIFETIME = timedelta(days=365)
 _CLIENT_LIFETIME = timedelta(days=30)
 _RENEW_BEFORE = timedelta(days=30)
-# CertificateReader are good from a while before they are made: clocks differ.
+# Certificates are good from a while before they are made: clocks differ.
 BACKDATED = timedelta(minutes=5)
 
 
