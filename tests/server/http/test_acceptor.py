@@ -19,7 +19,7 @@ import pytest
 
 from datum_compute.api.http import Request, Response
 from datum_compute.app.certificates import ensure_certificate
-from datum_compute.server.http.connection import Connection
+from datum_compute.server.http.connection import HttpConnection
 from datum_compute.server.http.listen import ServerCertificate, api_tls_context, bind_listener
 from datum_compute.server.http.metrics import LOG_EVERY_S, PortMetrics
 from datum_compute.server.http.send_budget import PortLimits, raise_file_limit
@@ -125,10 +125,10 @@ async def test_a_closed_connection_is_freed_without_the_garbage_collector(tmp_pa
         reader, writer = await port.connect(trusted)
         writer.write(request(target="/version"))  # type: ignore[attr-defined]
         await reader.readline()
-        (connection,) = [found for found in gc.get_objects() if type(found) is Connection]
+        (connection,) = [found for found in gc.get_objects() if type(found) is HttpConnection]
         parts: list[weakref.ref[object]] = [
             weakref.ref(connection),
-            weakref.ref(connection._reader),
+            weakref.ref(connection._parser),
         ]
         del connection
         gc.disable()

@@ -30,8 +30,8 @@ def kept_bytes() -> Iterator[list[int]]:
 
 def read_one(reader: RequestParser, data: bytes) -> None:
     reader.feed(data)
-    assert reader.refusal is None
-    reader.arrived.popleft()
+    assert reader.error is None
+    reader.requests.popleft()
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_small_head_is_parsed_once() -> None:
     reader = RequestParser("")
     for _ in range(2):
         reader.feed(request())
-    first, second = (arrived.request for arrived in reader.arrived)
+    first, second = (arrived.request for arrived in reader.requests)
     assert first.headers is second.headers
     assert first.query is second.query
 
@@ -66,7 +66,7 @@ def test_a_request_after_a_large_head_has_its_own_head() -> None:
     reader = RequestParser("")
     reader.feed(request(target=f"/a?b={'x' * 5000}", headers={"X-Long": "x" * 5000}))
     reader.feed(request(target="/c"))
-    first, second = (arrived.request for arrived in reader.arrived)
+    first, second = (arrived.request for arrived in reader.requests)
     assert (first.path, len(first.query["b"]), len(first.headers["x-long"])) == ("/a", 5000, 5000)
     assert (second.path, second.query, "x-long" in second.headers) == ("/c", {}, False)
 
@@ -75,17 +75,17 @@ def test_a_missing_host_is_found_after_a_large_head() -> None:
     reader = RequestParser("")
     reader.feed(request(headers={"X-Long": "x" * 5000}))
     reader.feed(b"GET /version HTTP/1.1\r\n\r\n")
-    assert reader.refusal is not None
-    assert "Host is missing" in reader.refusal.message
+    assert reader.error is not None
+    assert "Host is missing" in reader.error.message
 
 
 def test_a_request_has_a_limited_number_of_headers() -> None:
     reader = RequestParser("")
     read_one(reader, request(headers={f"X-{number}": "x" for number in range(HEADERS_MAX - 2)}))
     reader.feed(request(headers={f"X-{number}": "x" for number in range(HEADERS_MAX - 1)}))
-    assert reader.refusal is not None
-    assert reader.refusal.code == 431
-    assert f"more than {HEADERS_MAX} headers" in reader.refusal.message
+    assert reader.error is not None
+    assert reader.error.code == 431
+    assert f"more than {HEADERS_MAX} headers" in reader.error.message
 
 
 def test_headers_above_the_limit_are_not_kept() -> None:

@@ -16,8 +16,8 @@ from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.server.http.connection import RESPONSE_S, SEND_S
 from datum_compute.server.http.response_writer import (
+    STREAM_CHUNKS_BYTES,
     TLS_BUFFER_BYTES,
-    WATCH_LINES_BYTES,
     WRITE_BYTES_MAX,
 )
 from datum_compute.server.http.send_budget import PortLimits
@@ -32,7 +32,7 @@ from tests.server.running_server import START_S, WORKLOADS, Server, running_serv
 NOTE = {"note": "x" * 10_000}
 OBJECTS = 20
 # Unsent bytes of a connection whose client does not read: watch lines and the TLS buffer.
-BLOCKED_BYTES = TLS_BUFFER_BYTES + WATCH_LINES_BYTES + 12_000
+BLOCKED_BYTES = TLS_BUFFER_BYTES + STREAM_CHUNKS_BYTES + 12_000
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def test_a_watch_makes_no_more_events_than_its_client_takes(server: Server
         wire.take()
         wire.takes = False
         await wire.settled()
-        assert len(wire.raw) - before <= WATCH_LINES_BYTES + 12_000
+        assert len(wire.raw) - before <= STREAM_CHUNKS_BYTES + 12_000
     assert server.api.event_encoder.encoded < OBJECTS
     wire.take()
     assert len(await wire.lines(OBJECTS)) == OBJECTS
@@ -288,7 +288,7 @@ async def test_a_connection_with_unanswered_requests_is_freed_without_the_garbag
         await wire.settled()
         parts: list[weakref.ref[object]] = [
             weakref.ref(wire.connection),
-            weakref.ref(wire.connection._reader),
+            weakref.ref(wire.connection._parser),
         ]
         del wire.connection
         await wire.settled()

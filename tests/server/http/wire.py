@@ -47,7 +47,7 @@ class Wire(asyncio.Transport):
         self._paused = False
         self._news = asyncio.Event()
         self._parser = httptools.HttpResponseParser(self)
-        self.connection = front.connection()
+        self.connection = front.build_connection()
         self.connection.connection_made(self)
 
     # --- what a client does

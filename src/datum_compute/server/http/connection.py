@@ -1,7 +1,7 @@
-"""One connection: requests in, answers out, in order.
+"""One HTTP connection: parses requests, dispatches them and sends the responses in order.
 
-A request is dispatched when it has arrived as a whole and the answers before it are with the
-transport. While one is being answered no more is read than the next one.
+A request is dispatched when it is complete and the previous responses have been passed to the
+transport. While a request is being answered, at most the next one is read.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from datum_compute.server.http.request_parser import ParsedRequest, RequestParse
 from datum_compute.server.http.response_writer import (
     CONTINUE,
     HttpDate,
-    Outgoing,
+    ResponseWriter,
     UpgradedConnection,
     WriteBatcher,
     encode_head,
-    stream_head,
-    switch_head,
+    encode_stream_head,
+    encode_upgrade_head,
 )
 from datum_compute.server.http.send_budget import SendBudget
 
@@ -43,37 +43,37 @@ SEND_S = 60.0  # in which the client must read some data
 RESPONSE_S = 300.0
 LINGER_S = 1.0
 _NEVER = float("inf")
-_PATIENCE_S = {Stage.NOTHING: IDLE_S, Stage.HEAD: HEAD_S, Stage.BODY: BODY_S}
+_DEADLINES_S = {Stage.IDLE: IDLE_S, Stage.HEAD: HEAD_S, Stage.BODY: BODY_S}
 
 Dispatch = Callable[[Request], Coroutine[Any, Any, Response]]
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class ServerState:
-    """What the connections of one port have in common."""
+    """State that the connections of a server share."""
 
     dispatch: Dispatch
     date: HttpDate
-    on_first: Callable[[], None]  # when there is one, after there was none
-    on_none: Callable[[], None]
+    on_first: Callable[[], None]  # called when the first connection opens
+    on_last: Callable[[], None]  # called when the last connection has closed
     table: ConnectionTable
     budget: SendBudget
     metrics: PortMetrics
     note_released: Callable[[int], None]  # takes the bytes that a connection has freed
-    turns: WriteBatcher = field(default_factory=WriteBatcher)
+    batcher: WriteBatcher = field(default_factory=WriteBatcher)
     stopping: bool = False
-    # A dict, so that they are stopped in the order they came.
-    connections: dict[Connection, None] = field(default_factory=dict)
+    # A dict, so that connections are stopped in the order in which they opened.
+    connections: dict[HttpConnection, None] = field(default_factory=dict)
 
 
 # Memory of a TLS connection without its buffers.
 _CONNECTION_BYTES = 64 * 1024
 
 
-class Connection(asyncio.Protocol):
-    """``slot`` is its place in the table of connections. Without one, ``connection_made`` requests
+class HttpConnection(asyncio.Protocol):
+    """``slot`` is its place in the connection table. Without a slot, ``connection_made`` requests
     one."""
 
     def __init__(self, shared: ServerState, slot: Slot | None = None) -> None:
@@ -81,24 +81,24 @@ class Connection(asyncio.Protocol):
         self._slot = slot
         self._refused = False  # at a limit: close after the response to this request
         self._loop = asyncio.get_running_loop()
-        self._busy = False  # a request is being answered
-        self._ending = False  # nothing that still arrives counts
-        self._reading = True
-        self._awaited: Stage | None = None  # what the deadline is about
+        self._is_busy = False  # a request is being answered
+        self._is_ending = False  # received bytes are ignored
+        self._is_reading = True
+        self._deadline_stage: Stage | None = None  # the stage for which the deadline was set
         self._stream: BufferedStream | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._switched: UpgradedConnection | None = None  # once it has left HTTP
+        self._upgraded: UpgradedConnection | None = None  # after an upgrade
         self._response_deadline_s = _NEVER
         self.deadline_s = _NEVER
 
-    # --- called by the transport
+    # --- Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by birth
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is no subclass
         shared = self._shared
         self._account = shared.budget.open_account(self)
-        self._out = Outgoing(self._transport, shared.turns, self._account)
-        self._reader = RequestParser(_certificate_of(transport), self)
+        self._writer = ResponseWriter(self._transport, shared.batcher, self._account)
+        self._parser = RequestParser(_client_certificate(transport), self)
         self._wait_for_client(HEAD_S)
         shared.connections[self] = None
         if len(shared.connections) == 1:
@@ -111,50 +111,50 @@ class Connection(asyncio.Protocol):
             self._slot.occupant = self
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._ending = True
+        self._is_ending = True
         shared = self._shared
         shared.note_released(_CONNECTION_BYTES + self._account.size_bytes)
         shared.connections.pop(self, None)
         if self._stream is not None:
             self._stream.stop()
-        self._out.end()
-        if self._switched is not None:
-            self._switched.end()
+        self._writer.disconnect()
+        if self._upgraded is not None:
+            self._upgraded.end()
         self._break_reference_cycles()
         if not shared.connections:
-            shared.on_none()
+            shared.on_last()
 
     def _break_reference_cycles(self) -> None:
         """Drop all references back to the connection, so that its memory is freed at once: the
         garbage collector runs rarely and does not traverse the parser."""
-        self._reader.close()
+        self._parser.close()
         self._account.close()
         if self._slot is not None:
             self._shared.table.release(self._slot)
             self._slot = None
 
     def data_received(self, data: bytes) -> None:
-        if self._switched is not None:
-            self._switched.feed(data)
-        elif not self._ending:
-            self._reader.feed(data)
-            self._shared.turns.schedule(self._advance)
+        if self._upgraded is not None:
+            self._upgraded.feed(data)
+        elif not self._is_ending:
+            self._parser.feed(data)
+            self._shared.batcher.schedule(self._advance)
 
     def pause_writing(self) -> None:
-        self._out.pause()
-        if self._switched is None:  # whoever talks there has patience of its own
+        self._writer.pause()
+        if self._upgraded is None:  # after an upgrade the responder has its own deadlines
             self._wait_for_client(SEND_S)
             if self._stream is None or self._stream.is_initial:
                 self.deadline_s = min(self.deadline_s, self._response_deadline_s)
 
     def resume_writing(self) -> None:
-        if not self._ending and self._switched is None:
+        if not self._is_ending and self._upgraded is None:
             self._clear_deadline()
-        self._out.resume()  # may pause again at once, with a new deadline
-        if not self._ending and self._switched is None:
+        self._writer.resume()  # may pause again at once, with a new deadline
+        if not self._is_ending and self._upgraded is None:
             self._advance()
 
-    # --- called by the server
+    # --- Called by the dispatched request
 
     def identify(self, user: str, *, reserved: bool) -> None:
         """Count this connection for the user who sends requests on it."""
@@ -168,214 +168,217 @@ class Connection(asyncio.Protocol):
             raise
         self._account.set_user(user, is_reserved=reserved)
 
-    # --- called when a limit is reached
+    # --- Called when a limit is reached
 
     @property
     def is_idle(self) -> bool:
         """True while the connection waits for a request."""
-        return not self._busy and not self._reader.arrived and not self._out.blocked
+        return not self._is_busy and not self._parser.requests and not self._writer.is_blocked
 
     def measure_unsent(self) -> int:
-        return self._out.measure_unsent()
+        return self._writer.measure_unsent()
 
     def shed(self, reason: str) -> None:
         """Close the connection because of a limit, without waiting for the client."""
         self._shared.metrics.note_closed(self._activity, reason)
         if self._account.size_bytes:
             self._shared.metrics.note_limit(reason, self._account.user)
-        self._ending = True
+        self._is_ending = True
         self._transport.abort()
 
     @property
     def _activity(self) -> str:
         if self._stream is not None:
             return "watch"
-        if self._busy or self._out.blocked:
+        if self._is_busy or self._writer.is_blocked:
             return "response"
-        return "idle" if self._reader.stage is Stage.NOTHING else "request"
+        return "idle" if self._parser.stage is Stage.IDLE else "request"
 
-    # --- called by the port
+    # --- Called by the server
 
     def stop(self) -> None:
-        """Take no more requests, and close as soon as the one under way is answered."""
-        if self._stream is not None and self._out.blocked:
-            self._transport.abort()  # its client would have to read first
-        elif self._switched is not None:
-            self._switched.end()
-        elif not self._busy and not self._reader.arrived:
+        """Accept no more requests, and close after the response in progress."""
+        if self._stream is not None and self._writer.is_blocked:
+            self._transport.abort()  # the client does not read
+        elif self._upgraded is not None:
+            self._upgraded.end()
+        elif not self._is_busy and not self._parser.requests:
             self._close()
 
     def abort(self) -> None:
         self._transport.abort()
 
-    def late(self) -> None:
-        """The client has let its time pass."""
+    def on_deadline(self) -> None:
+        """Close the connection: the client did not send or read in time."""
         self.deadline_s = _NEVER
-        if self._out.blocked:
-            logger.info(
+        if self._writer.is_blocked:
+            _log.info(
                 "closed a connection with %d unsent bytes: its client did not read in time",
-                self._out.measure_unsent(),
+                self._writer.measure_unsent(),
             )
             self._shared.metrics.note_closed(self._activity, "slow")
             self._transport.abort()
-        elif self._reader.stage is Stage.BODY and not self._ending:
-            self._refuse(BadRequest(f"the body did not arrive within {BODY_S:.0f} s"))
+        elif self._parser.stage is Stage.BODY and not self._is_ending:
+            self._reject(BadRequest(f"the body did not arrive within {BODY_S:.0f} s"))
         else:
             self._close()
 
-    # --- reading
+    # --- Reading
 
     def _wait_for_client(self, seconds: float) -> None:
         self.deadline_s = self._loop.time() + seconds
 
     def _clear_deadline(self) -> None:
-        self._awaited, self.deadline_s = None, _NEVER
+        self._deadline_stage, self.deadline_s = None, _NEVER
 
     def _advance(self) -> None:
-        """Do what can be done now: answer a request, refuse what is none, or wait for more."""
-        reader = self._reader
-        if self._ending:
+        """Take the next step: dispatch a request, reject invalid bytes, or wait for more."""
+        parser = self._parser
+        if self._is_ending:
             return
-        if self._busy or self._out.blocked:
+        if self._is_busy or self._writer.is_blocked:
             # A watch can last for hours: do not buffer the next request until it ends.
-            is_early = self._stream is not None and reader.stage is not Stage.NOTHING
-            if reader.arrived or reader.upgrade or is_early:
-                self._read_on(False)
-        elif reader.arrived:
-            self._answer(reader.arrived.popleft())
-        elif reader.refusal is not None:
-            self._refuse(reader.refusal)
-        elif self._shared.stopping and reader.stage is Stage.NOTHING:
+            is_early = self._stream is not None and parser.stage is not Stage.IDLE
+            if parser.requests or parser.upgrade or is_early:
+                self._set_reading(False)
+        elif parser.requests:
+            self._dispatch(parser.requests.popleft())
+        elif parser.error is not None:
+            self._reject(parser.error)
+        elif self._shared.stopping and parser.stage is Stage.IDLE:
             self._close()
         else:
-            self._read_on(True)
-            if reader.wants_continue:
-                reader.wants_continue = False
-                self._out.write(CONTINUE)
-            if reader.stage is not self._awaited:  # what drips in gets no more time for it
-                self._awaited = reader.stage
-                self._wait_for_client(_PATIENCE_S[reader.stage])
+            self._set_reading(True)
+            if parser.wants_continue:
+                parser.wants_continue = False
+                self._writer.write(CONTINUE)
+            # Partial data does not extend the deadline.
+            if parser.stage is not self._deadline_stage:
+                self._deadline_stage = parser.stage
+                self._wait_for_client(_DEADLINES_S[parser.stage])
 
-    def _read_on(self, wanted: bool) -> None:
-        if self._reading is not wanted:
-            self._reading = wanted
-            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
+    def _set_reading(self, enabled: bool) -> None:
+        if self._is_reading is not enabled:
+            self._is_reading = enabled
+            (self._transport.resume_reading if enabled else self._transport.pause_reading)()
 
-    # --- answering
+    # --- Responding
 
-    def _answer(self, arrived: ParsedRequest) -> None:
-        self._busy = True
+    def _dispatch(self, parsed: ParsedRequest) -> None:
+        self._is_busy = True
         self._clear_deadline()
         try:
-            found = begun(self._loop, self._shared.dispatch(arrived.request))
+            found = begun(self._loop, self._shared.dispatch(parsed.request))
             if isinstance(found, Response):
-                self._send(arrived, found)
+                self._send(parsed, found)
                 return
         except Exception:
-            self._give_up()
+            self._abort()
             raise
         self._task = found
-        sending = partial(self._dispatched, arrived, found)
-        found.add_done_callback(lambda _: self._shared.turns.schedule(sending))
+        sending = partial(self._finish_dispatch, parsed, found)
+        found.add_done_callback(lambda _: self._shared.batcher.schedule(sending))
 
-    def _dispatched(self, arrived: ParsedRequest, task: asyncio.Task[Response]) -> None:
+    def _finish_dispatch(self, parsed: ParsedRequest, task: asyncio.Task[Response]) -> None:
         self._task = None
         if task.cancelled():
-            self._give_up()
+            self._abort()
             return
         try:
             response = task.result()
-            if self._out.lost and response.switched is None:
-                self._give_up()
+            if self._writer.is_lost and response.switched is None:
+                self._abort()
                 return
-            self._send(arrived, response)
+            self._send(parsed, response)
         except Exception:
-            self._give_up()
+            self._abort()
             raise
 
-    def _give_up(self) -> None:
-        """Nothing can be answered any more: the client goes, or the dispatch has a defect."""
-        self._ending = True
+    def _abort(self) -> None:
+        """Close without a response: the client has disconnected, or the dispatch failed."""
+        self._is_ending = True
         self._transport.abort()
 
-    def _send(self, arrived: ParsedRequest, response: Response) -> None:
-        closing = arrived.closes or self._shared.stopping or self._refused
+    def _send(self, parsed: ParsedRequest, response: Response) -> None:
+        closing = parsed.closes or self._shared.stopping or self._refused
         if response.stream is not None:
             assert isinstance(response.stream, BufferedStream)
-            self._stream, chunked = response.stream, not arrived.plain
-            head = stream_head(response, self._shared.date(), chunked=chunked)
-            sending = self._out.send_stream(head, response.stream, chunked=chunked)
-            self._wait_for(sending, closing=closing)
+            self._stream, chunked = response.stream, not parsed.is_http10
+            head = encode_stream_head(response, self._shared.date(), chunked=chunked)
+            sending = self._writer.send_stream(head, response.stream, chunked=chunked)
+            self._send_in_task(sending, closing=closing)
             return
         if response.switched is not None:
-            self._out.write(switch_head(response, self._shared.date()))
-            self._switch(response.switched)
+            self._writer.write(encode_upgrade_head(response, self._shared.date()))
+            self._upgrade(response.switched)
             return
         head = encode_head(response, self._shared.date(), closing=closing)
-        if arrived.request.method == "HEAD":
-            self._out.write(head)
+        if parsed.request.method == "HEAD":
+            self._writer.write(head)
         elif response.pieces is not None:
-            self._wait_for(self._out.send_pieces(head, response.pieces), closing=closing)
+            self._send_in_task(self._writer.send_pieces(head, response.pieces), closing=closing)
             return
         elif len(response.body) > WHOLE_BYTES_MAX:
-            self._wait_for(self._out.send_body(head, response.body), closing=closing)
+            self._send_in_task(self._writer.send_body(head, response.body), closing=closing)
             return
         else:
-            self._out.write(head + response.body)
-        self._answered(closing=closing)
+            self._writer.write(head + response.body)
+        self._finish_response(closing=closing)
 
-    def _wait_for(self, sending: Coroutine[Any, Any, None], *, closing: bool) -> None:
-        def sent(task: asyncio.Task[None]) -> None:
+    def _send_in_task(self, sending: Coroutine[Any, Any, None], *, closing: bool) -> None:
+        def finish(task: asyncio.Task[None]) -> None:
             self._task = self._stream = None
             self._response_deadline_s = _NEVER
             if task.cancelled() or task.exception() is not None:
-                self._give_up()
+                self._abort()
                 if not task.cancelled():
-                    logger.error("an answer could not be sent", exc_info=task.exception())
+                    _log.error("a response could not be sent", exc_info=task.exception())
             else:
-                self._answered(closing=closing or self._shared.stopping)
+                self._finish_response(closing=closing or self._shared.stopping)
 
         self._response_deadline_s = self._loop.time() + RESPONSE_S
         self._task = self._loop.create_task(sending)
-        self._task.add_done_callback(sent)
+        self._task.add_done_callback(finish)
 
-    def _switch(self, talk: Callable[[Duplex], Coroutine[Any, Any, None]]) -> None:
-        """Hand the connection over; it is closed when that has ended."""
-        self._switched = UpgradedConnection(self._transport, self._out, self._reader.rest)
-        if self._out.lost:
-            self._switched.end()  # whoever was to talk learns that, and cleans up
-        self._reading = True
-        self._wait_for(talk(self._switched), closing=True)
+    def _upgrade(self, relay: Callable[[Duplex], Coroutine[Any, Any, None]]) -> None:
+        """Pass the connection to the responder. It is closed when the responder has finished."""
+        self._upgraded = UpgradedConnection(
+            self._transport, self._writer, self._parser.upgrade_data
+        )
+        if self._writer.is_lost:
+            self._upgraded.end()  # the responder observes the end and cleans up
+        self._is_reading = True
+        self._send_in_task(relay(self._upgraded), closing=True)
         self._response_deadline_s = _NEVER
 
-    def _answered(self, *, closing: bool) -> None:
-        self._busy = False
+    def _finish_response(self, *, closing: bool) -> None:
+        self._is_busy = False
         if closing:
             self._close()
-        elif self._reader.arrived:
-            self._shared.turns.schedule(self._advance)  # others first
+        elif self._parser.requests:
+            self._shared.batcher.schedule(self._advance)  # other connections are served first
         else:
             self._advance()
 
-    def _refuse(self, error: ApiError) -> None:
-        """The last answer. What the client still sends is let pass for a moment: closing on it
-        would take the answer from those who send everything before they read."""
-        self._ending = True
+    def _reject(self, error: ApiError) -> None:
+        """Send an error as the last response. Data that the client still sends is ignored for a
+        moment: closing at once could discard the response before the client reads it."""
+        self._is_ending = True
         response = error_response(error)
         head = encode_head(response, self._shared.date(), closing=True)
-        self._out.write(head + response.body)
-        self._read_on(True)
+        self._writer.write(head + response.body)
+        self._set_reading(True)
         self._wait_for_client(LINGER_S)
 
     def _close(self) -> None:
-        """Close the connection when the client has read everything, or its time is over."""
-        self._ending = True
-        if self._out.blocked:
+        """Close the connection when the client has read everything, or at the deadline."""
+        self._is_ending = True
+        if self._writer.is_blocked:
             self._wait_for_client(SEND_S)
-        self._out.close()
+        self._writer.close()
 
 
-def _certificate_of(transport: asyncio.BaseTransport) -> str:
+def _client_certificate(transport: asyncio.BaseTransport) -> str:
     session = transport.get_extra_info("ssl_object")
     found = session.getpeercert(binary_form=True) if session is not None else None
     return ssl.DER_cert_to_PEM_cert(found) if found else ""

@@ -1,7 +1,7 @@
-"""Requests out of the bytes of one connection, by httptools.
+"""Parses the bytes of one connection into requests, with httptools.
 
-A request is there when all of it is: head and body, within their limits. The first thing that is
-wrong becomes ``refusal``; nothing after it is read any more.
+A request is complete when its head and its body have arrived, within their limits. The first error
+becomes ``error``; the parser ignores everything after it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from datum_compute.api.errors import (
 )
 from datum_compute.api.http import Peer, Request
 
-# --- The head of a request as values: path, query, headers. What is odd is refused with 400
+# --- The head of a request: path, query and headers. An ambiguous head is rejected with 400
 
 
 HEAD_BYTES_MAX = 64 * 1024
@@ -44,7 +44,7 @@ def count_header_bytes(raw: RawHeaders) -> int:
     """Return the size of the headers. Raise if it is above the limit."""
     size = sum([len(name) + len(value) for name, value in raw])
     if size > HEAD_BYTES_MAX:
-        raise head_too_large()
+        raise _head_too_large()
     return size
 
 
@@ -94,31 +94,31 @@ def check_framing(version: str, headers: Mapping[str, str]) -> None:
 
 
 def parse_target(url: bytes) -> Target:
-    """Path and query of a request line; percent signs of the path are decoded once."""
+    """Return path and query of a request line. The path is percent-decoded once."""
     if len(url) > HEAD_BYTES_MAX:
-        raise head_too_large()
+        raise _head_too_large()
     if not url.startswith(b"/") or b"#" in url:
-        url = _path_and_query(url)
+        url = _extract_path_and_query(url)
     raw_path, _, raw_query = url.partition(b"?")
     try:
         path = raw_path.decode("ascii")
     except UnicodeDecodeError as error:
         raise BadRequest("the path is not ASCII; encode other characters with %") from error
-    return unquote(path) if "%" in path else path, query_of(raw_query)
+    return unquote(path) if "%" in path else path, parse_query(raw_query)
 
 
-def head_too_large() -> RequestHeaderFieldsTooLarge:
+def _head_too_large() -> RequestHeaderFieldsTooLarge:
     return RequestHeaderFieldsTooLarge(f"the headers are larger than {HEAD_BYTES_MAX} bytes")
 
 
-def too_many_headers() -> RequestHeaderFieldsTooLarge:
+def _too_many_headers() -> RequestHeaderFieldsTooLarge:
     return RequestHeaderFieldsTooLarge(
         f"the request has more than {HEADERS_MAX} headers; send fewer"
     )
 
 
-def query_of(raw: bytes) -> dict[str, str]:
-    """The first value of every parameter; one without a value is there all the same."""
+def parse_query(raw: bytes) -> dict[str, str]:
+    """Return the first value of each parameter. A parameter without a value has an empty one."""
     if not raw:
         return {}
     try:
@@ -136,8 +136,8 @@ def query_of(raw: bytes) -> dict[str, str]:
     return query
 
 
-def _path_and_query(url: bytes) -> bytes:
-    """Of a whole URL, or of one with a fragment; proxies and odd clients send those."""
+def _extract_path_and_query(url: bytes) -> bytes:
+    """Return path and query of a URL that is absolute or has a fragment."""
     try:
         parsed = httptools.parse_url(url)
     except httptools.HttpParserError as error:
@@ -146,11 +146,11 @@ def _path_and_query(url: bytes) -> bytes:
     return path + b"?" + parsed.query if parsed.query else path
 
 
-# --- reader
+# --- The parser
 
 
 BODY_BYTES_MAX = 3 * 1024 * 1024
-# With the frames around its chunks, and what follows the last one.
+# A chunked body includes the frames of its chunks and the trailers.
 _FRAMED_BODY_BYTES_MAX = 8 * BODY_BYTES_MAX
 # An idle connection keeps the URL and the headers of its last request up to this size each.
 _CACHED_BYTES_MAX = 4 * 1024
@@ -158,29 +158,30 @@ _VERSIONS = ("1.0", "1.1")
 
 
 class Stage(Enum):
-    """How far the request has come that is arriving now."""
+    """How much of the next request has arrived."""
 
-    NOTHING = auto()
+    IDLE = auto()
     HEAD = auto()
     BODY = auto()
 
 
 class ParsedRequest(msgspec.Struct, frozen=True):
-    """A whole request. ``plain`` is one of HTTP/1.0: its client knows no chunks."""
+    """A complete request. ``closes`` is True if the connection must be closed after the response.
+    A client of HTTP/1.0 does not support chunked responses."""
 
     request: Request
     closes: bool
-    plain: bool
+    is_http10: bool
 
 
 class RequestParser:
     def __init__(self, certificate_pem: str, peer: Peer | None = None) -> None:
-        self.arrived: deque[ParsedRequest] = deque()
-        self.refusal: ApiError | None = None
-        self.stage = Stage.NOTHING
+        self.requests: deque[ParsedRequest] = deque()
+        self.error: ApiError | None = None
+        self.stage = Stage.IDLE
         self.wants_continue = False
         self.upgrade = False
-        self.rest = b""  # what came after a request that asks to leave HTTP
+        self.upgrade_data = b""  # bytes after a request for an upgrade
         self._certificate_pem = certificate_pem
         self._peer = peer
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
@@ -198,27 +199,27 @@ class RequestParser:
         self._header_bytes = 0
 
     def close(self) -> None:
-        """Stop reading, drop unanswered requests, and break the reference cycles of parser, reader,
+        """Stop parsing, drop unanswered requests, and break the reference cycles of parser,
         requests and connection."""
         self._parser = self._peer = None
-        self.arrived.clear()
+        self.requests.clear()
 
     def feed(self, data: bytes) -> None:
         if self.upgrade:
-            self.rest += data
+            self.upgrade_data += data
             return
-        if self.refusal is not None or self._parser is None:
+        if self.error is not None or self._parser is None:
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as switched:
-            self._note_upgrade(data[switched.args[0] :])
+        except httptools.HttpParserUpgrade as upgrade:
+            self._start_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            self._refuse(BadRequest(f"this is not a valid HTTP/1.1 request: {error}"))
-        if self.stage is not Stage.NOTHING:
-            self._count(len(data))
+            self._reject(BadRequest(f"this is not a valid HTTP/1.1 request: {error}"))
+        if self.stage is not Stage.IDLE:
+            self._check_message_size(len(data))
 
-    # --- called by the parser
+    # --- Callbacks of httptools
 
     def on_message_begin(self) -> None:
         self.stage = Stage.HEAD
@@ -235,32 +236,32 @@ class RequestParser:
         if len(self._raw_headers) < HEADERS_MAX:
             self._raw_headers.append((name, value))
         else:
-            self._refuse(too_many_headers())
+            self._reject(_too_many_headers())
 
     def on_headers_complete(self) -> None:
         self.stage = Stage.BODY
-        if self.refusal is not None:
+        if self.error is not None:
             return
         try:
             self._read_head()
         except ApiError as error:
-            self._refuse(error)
+            self._reject(error)
 
     def on_body(self, part: bytes) -> None:
-        if self.refusal is not None:
+        if self.error is not None:
             return
         if len(self._body) + len(part) > BODY_BYTES_MAX:
-            self._refuse(_too_large())
+            self._reject(_too_large())
         elif not self._body:
             self._body = part
-        else:  # grows in place: a body of a million small chunks takes no more than its size
+        else:  # extend in place: a body of a million small chunks must not need more than its size
             self._body = self._body if isinstance(self._body, bytearray) else bytearray(self._body)
             self._body += part
 
     def on_message_complete(self) -> None:
-        self.stage = Stage.NOTHING
+        self.stage = Stage.IDLE
         self.wants_continue = False
-        if self.refusal is not None:
+        if self.error is not None:
             return
         parser = self._parser
         assert parser is not None
@@ -275,15 +276,13 @@ class RequestParser:
             self._peer,
             self._repeated_headers,
         )
-        plain = self._version == "1.0"
-        closes = plain or not parser.should_keep_alive()
-        self.arrived.append(ParsedRequest(request, closes, plain))
+        is_http10 = self._version == "1.0"
+        closes = is_http10 or not parser.should_keep_alive()
+        self.requests.append(ParsedRequest(request, closes, is_http10))
         self._drop_large_parts()
 
-    # --- inside
-
     def _drop_large_parts(self) -> None:
-        """Free what an idle connection, or one with an open watch, does not need."""
+        """Free memory that an idle connection, or one with an open watch, does not need."""
         self._body, self._url, self._raw_headers = b"", b"", []
         if self._last_url is not None and len(self._last_url) > _CACHED_BYTES_MAX:
             self._last_url, self._target = None, ("", {})
@@ -296,7 +295,7 @@ class RequestParser:
         version, last_version = self._parser.get_http_version(), self._version
         self._version = version
         if version not in _VERSIONS:
-            raise BadRequest("this server speaks HTTP/1.1")
+            raise BadRequest("this server supports HTTP/1.1 only")
         url, raw = self._url, self._raw_headers
         if url != self._last_url:
             self._target, self._last_url = parse_target(url), url
@@ -308,31 +307,32 @@ class RequestParser:
         elif version != last_version:
             check_framing(version, self._headers)
         headers = self._headers
-        if int(headers.get("content-length", 0)) > BODY_BYTES_MAX:  # the parser knows it is one
+        if int(headers.get("content-length", 0)) > BODY_BYTES_MAX:  # httptools has validated it
             raise _too_large()
         self.wants_continue = headers.get("expect", "").lower() == "100-continue"
 
-    def _note_upgrade(self, rest: bytes) -> None:
-        """What follows is no HTTP: the answer is the last one, unless it agrees to that."""
+    def _start_upgrade(self, data: bytes) -> None:
+        """Stop parsing: the following bytes are not HTTP. If the response is not 101, it is the
+        last one of the connection."""
         self.upgrade = True
-        self.rest += rest
-        if self.refusal is None and self.arrived:
-            last = self.arrived.pop()
-            self.arrived.append(ParsedRequest(last.request, True, last.plain))
+        self.upgrade_data += data
+        if self.error is None and self.requests:
+            last = self.requests.pop()
+            self.requests.append(ParsedRequest(last.request, True, last.is_http10))
 
-    def _refuse(self, error: ApiError) -> None:
-        if self.refusal is None:
-            self.refusal = error
+    def _reject(self, error: ApiError) -> None:
+        if self.error is None:
+            self.error = error
             self._body = b""
 
-    def _count(self, more: int) -> None:
-        """A message that does not end must end somewhere. The first piece may hold the end of
-        another message; a piece is bounded."""
-        self._message_bytes += more
+    def _check_message_size(self, size_bytes: int) -> None:
+        """Reject a message that does not end. The count includes the end of the previous message if
+        that was in the same read, whose size is limited."""
+        self._message_bytes += size_bytes
         if self.stage is Stage.HEAD and self._message_bytes > 2 * HEAD_BYTES_MAX:
-            self._refuse(head_too_large())
+            self._reject(_head_too_large())
         if self._message_bytes > _FRAMED_BODY_BYTES_MAX:
-            self._refuse(_too_large())
+            self._reject(_too_large())
 
 
 def _too_large() -> RequestEntityTooLarge:

@@ -6,7 +6,7 @@ for the longest time. Above the limit for all users, it closes the slowest conne
 with the most unsent bytes. A client whose watch was closed reconnects and continues from its last
 resourceVersion.
 
-A large line of a watch is one bytes object for all watches that send it. It counts once, for the
+A large chunk of a stream is one bytes object for all watches that send it. It counts once, for the
 account that has held it longest.
 
 The limit of a user does not close the only connection of that user: one response may be larger than
@@ -57,9 +57,9 @@ class SendAccount:
 
     __slots__ = (
         "_budget",
-        "_line",
+        "_chunk",
+        "chunk_bytes",
         "is_reserved",
-        "line_bytes",
         "sender",
         "since_s",
         "size_bytes",
@@ -73,8 +73,8 @@ class SendAccount:
         self.is_reserved = False
         self.size_bytes = 0
         self.since_s = 0.0  # when the client last read data
-        self._line: bytes | None = None  # the large line that the connection sends
-        self.line_bytes = 0  # its size, if it counts for this account
+        self._chunk: bytes | None = None  # the large chunk that the connection sends
+        self.chunk_bytes = 0  # its size, if it counts for this account
 
     def set_user(self, user: str, *, is_reserved: bool) -> None:
         size_bytes, since_s = self.size_bytes, self.since_s
@@ -85,19 +85,19 @@ class SendAccount:
 
     def close(self) -> None:
         """Remove the account of a connection that has ended."""
-        self.release_line()
+        self.release_chunk()
         self._budget.record(self, 0)
         self.sender = _NO_SENDER
 
-    def hold_line(self, line: bytes) -> None:
-        """Count a line from now on, unless it counts for another account already."""
-        self._line = line
-        self._budget.hold_line(self, line)
+    def hold_chunk(self, chunk: bytes) -> None:
+        """Count a chunk from now on, unless it counts for another account already."""
+        self._chunk = chunk
+        self._budget.hold_chunk(self, chunk)
 
-    def release_line(self) -> None:
-        if self._line is not None:
-            line, self._line = self._line, None
-            self._budget.release_line(self, line)
+    def release_chunk(self) -> None:
+        if self._chunk is not None:
+            chunk, self._chunk = self._chunk, None
+            self._budget.release_chunk(self, chunk)
 
     def record(self, size_bytes: int) -> None:
         """Record how many bytes are unsent now. This may close connections, including this one."""
@@ -115,7 +115,7 @@ class SendBudget:
         self._total_max = total_max
         self._clock = clock
         self._users: dict[str, _UserAccounts] = {}
-        # Accounts that hold a line, by the ``id`` of the line. It counts for the first of them.
+        # Accounts that hold a chunk, by the ``id`` of the chunk. It counts for the first of them.
         self._holders: dict[int, dict[SendAccount, None]] = {}
         self.total_bytes = 0
 
@@ -143,22 +143,22 @@ class SendBudget:
             if not user.accounts:
                 del self._users[account.user]
 
-    def hold_line(self, account: SendAccount, line: bytes) -> None:
-        holders = self._holders.setdefault(id(line), {})
+    def hold_chunk(self, account: SendAccount, chunk: bytes) -> None:
+        holders = self._holders.setdefault(id(chunk), {})
         if not holders:
-            account.line_bytes = len(line)
+            account.chunk_bytes = len(chunk)
         holders[account] = None
 
-    def release_line(self, account: SendAccount, line: bytes) -> None:
-        holders = self._holders[id(line)]
+    def release_chunk(self, account: SendAccount, chunk: bytes) -> None:
+        holders = self._holders[id(chunk)]
         del holders[account]
         if not holders:
-            del self._holders[id(line)]
-        elif account.line_bytes:
+            del self._holders[id(chunk)]
+        elif account.chunk_bytes:
             next_account = next(iter(holders))
-            next_account.line_bytes = len(line)
+            next_account.chunk_bytes = len(chunk)
             self.record(next_account, next_account.sender.measure_unsent())
-        account.line_bytes = 0
+        account.chunk_bytes = 0
 
     def enforce(self, grown: SendAccount) -> None:
         """Close the slowest connections until both limits hold."""
@@ -191,7 +191,7 @@ class SendBudget:
             if excess(name) <= 0:
                 break
             account.sender.shed(reason)
-            account.release_line()
+            account.release_chunk()
             self.record(account, 0)
 
     def _largest_user(self) -> str:

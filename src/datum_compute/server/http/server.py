@@ -1,4 +1,4 @@
-"""Listening on the TLS port, and stopping: from the first connection to the last."""
+"""The HTTP server: accepts connections, enforces deadlines and stops."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
-from datum_compute.server.http.connection import Connection, Dispatch, ServerState
+from datum_compute.server.http.connection import Dispatch, HttpConnection, ServerState
 from datum_compute.server.http.connection_table import ConnectionTable, Slot
 from datum_compute.server.http.memory import MemoryTrimmer
 from datum_compute.server.http.metrics import PortMetrics
 from datum_compute.server.http.response_writer import HttpDate
 from datum_compute.server.http.send_budget import PortLimits, SendBudget
 
-# --- Accepts connections on a bound socket and applies the limits of the port before any TLS work
-# A connection counts from the moment it is accepted, so that the limits include clients that never
-# finish their TLS handshake. When the process has no file descriptor left, the acceptor closes a
-# connection and pauses for ``ACCEPT_PAUSE_S``. Meanwhile the kernel keeps new connections in its
-# backlog.
+# --- The acceptor applies the limits on connections before the TLS handshake. A connection counts
+# from the moment it is accepted, so that the limits include clients that never finish their
+# handshake. When the process has no file descriptor left, the acceptor closes a connection and
+# pauses for ``ACCEPT_PAUSE_S``; meanwhile the kernel keeps new connections in its backlog.
 
 
 TLS_HANDSHAKE_MAX_S = 10.0
 TLS_SHUTDOWN_MAX_S = 1.0
 ACCEPT_PAUSE_S = 0.2  # when the process has no file descriptors left
-FILES = "files"
+FILES_LIMIT = "files"
 KERNEL_UNSENT_BYTES_MAX = 256 * 1024
 _NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 _BACKLOG = 2048
@@ -63,7 +62,7 @@ class Acceptor:
         self._bound = bound
         self._tls = tls
         self._loop = asyncio.get_running_loop()
-        self._paused: asyncio.TimerHandle | None = None
+        self._pause_timer: asyncio.TimerHandle | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -73,8 +72,8 @@ class Acceptor:
 
     def close(self) -> None:
         """Stop accepting connections and cancel handshakes in progress."""
-        if self._paused is not None:
-            self._paused.cancel()
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
         self._loop.remove_reader(self._bound.fileno())
         self._bound.close()
         for task in self._handshakes:
@@ -94,13 +93,13 @@ class Acceptor:
             self._open(accepted, address[0])
 
     def _wait_for_files(self, error: OSError) -> None:
-        self._shared.metrics.note_limit(FILES, error.strerror or "")
-        self._shared.table.shed_one(FILES)
+        self._shared.metrics.note_limit(FILES_LIMIT, error.strerror or "")
+        self._shared.table.shed_one(FILES_LIMIT)
         self._loop.remove_reader(self._bound.fileno())
-        self._paused = self._loop.call_later(ACCEPT_PAUSE_S, self._resume)
+        self._pause_timer = self._loop.call_later(ACCEPT_PAUSE_S, self._resume)
 
     def _resume(self) -> None:
-        self._paused = None
+        self._pause_timer = None
         self._loop.add_reader(self._bound.fileno(), self._accept)
 
     def _open(self, accepted: socket.socket, address: str) -> None:
@@ -122,7 +121,7 @@ class Acceptor:
         with_tls = self._tls is not None
         try:
             await self._loop.connect_accepted_socket(
-                lambda: Connection(self._shared, slot),
+                lambda: HttpConnection(self._shared, slot),
                 accepted,
                 ssl=self._tls,
                 ssl_handshake_timeout=TLS_HANDSHAKE_MAX_S if with_tls else None,
@@ -136,7 +135,7 @@ class Acceptor:
             raise
 
 
-# --- port
+# --- The server
 
 
 HOST = "127.0.0.1"
@@ -145,7 +144,7 @@ SWEEP_S = 1.0
 
 
 class HttpServer:
-    """Whoever stops it ends the watches first; they would keep their connections open."""
+    """Serves one socket. End all watches before ``stop``: a watch keeps its connection open."""
 
     def __init__(
         self,
@@ -165,19 +164,19 @@ class HttpServer:
         self._shared = ServerState(
             dispatch,
             HttpDate(unix_s),
-            self._sweep_later,
-            self._none_left,
+            self._schedule_sweep,
+            self._on_last_closed,
             self.table,
             self.budget,
             self._metrics,
             self._trimmer.note_released,
         )
         self._acceptor: Acceptor | None = None
-        self._sweeping: asyncio.TimerHandle | None = None
-        self._empty = asyncio.Event()
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._all_closed = asyncio.Event()
 
     async def start(self, bound: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Take connections on a bound socket from here on."""
+        """Start to accept connections on a bound socket. Without ``tls`` it serves plain HTTP."""
         self._acceptor = Acceptor(self._shared, bound, tls)
         self._acceptor.start()
         self._trimmer.start()
@@ -186,12 +185,13 @@ class HttpServer:
     def metrics(self) -> PortMetrics:
         return self._metrics
 
-    def connection(self) -> Connection:
-        """The protocol of one more connection."""
-        return Connection(self._shared)
+    def build_connection(self) -> HttpConnection:
+        """Return the protocol of a connection that another listener has accepted."""
+        return HttpConnection(self._shared)
 
     async def stop(self) -> None:
-        """Answer what is under way, take nothing new; after ``STOP_S`` everybody must go."""
+        """Finish the responses in progress and accept nothing else. Abort what remains after
+        ``STOP_S``."""
         if self._acceptor is not None:
             self._acceptor.close()
             self._acceptor = None
@@ -201,34 +201,34 @@ class HttpServer:
         try:
             async with asyncio.timeout(STOP_S):
                 while self._shared.connections:
-                    self._empty.clear()
-                    await self._empty.wait()
+                    self._all_closed.clear()
+                    await self._all_closed.wait()
         except TimeoutError:
             for connection in list(self._shared.connections):
                 connection.abort()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
         self._trimmer.stop()
 
     @property
     def connections(self) -> int:
         return len(self._shared.connections)
 
-    def _none_left(self) -> None:
-        self._empty.set()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+    def _on_last_closed(self) -> None:
+        self._all_closed.set()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
 
-    def _sweep_later(self) -> None:
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+    def _schedule_sweep(self) -> None:
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._sweep_timer = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
-        """One look at all deadlines now and then costs less than a timer for every request."""
+        """Check all deadlines. One sweep a second costs less than a timer for each request."""
         now_s = asyncio.get_running_loop().time()
         for connection in list(self._shared.connections):
             if connection.deadline_s <= now_s:
-                connection.late()
+                connection.on_deadline()
         if self._shared.connections:
-            self._sweep_later()
+            self._schedule_sweep()
