@@ -96,7 +96,7 @@ async def test_what_is_asked_for_leaves_room_for_marks_and_for_the_status(server
     status = await server.status("POST", DEPLOYMENTS, over)
     assert status["code"] == 413
     assert (
-        f"without its status, which needs room too, it may have {CONTENT_BYTES_MAX}"
+        f"without its status, which needs room too; it may have {CONTENT_BYTES_MAX}"
         in (status["message"])
     )
     await server.json("POST", DEPLOYMENTS, large("a", CONTENT_BYTES_MAX - base - 40))

@@ -11,7 +11,7 @@ from datum_compute.api.errors import BadRequest
 from datum_compute.api.http import STRATEGIC_PATCH
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.server.verbs.strategic_merge import strategically_merged
+from datum_compute.server.verbs.strategic_merge import apply_strategic_merge
 from tests.server.running_server import WORKLOADS, Server, namespace, workload
 
 ACCOUNT = replace(NAMESPACE, kind="ServiceAccount", plural="serviceaccounts", namespaced=True)
@@ -28,7 +28,7 @@ def owners(*owned: JsonObject) -> JsonObject:
 
 
 def merged(old: JsonObject, patch: Any) -> JsonObject:
-    return strategically_merged(ACCOUNT, old, patch)
+    return apply_strategic_merge(ACCOUNT, old, patch)
 
 
 def test_objects_merge_and_null_removes() -> None:
@@ -126,7 +126,7 @@ async def test_a_namespace_is_patched(server: Server) -> None:
 async def test_a_condition_of_a_namespace_is_patched_by_its_type(server: Server) -> None:
     old = {"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B"}]}}
     patch = {"status": {"conditions": [{"type": "A", "status": "False"}]}}
-    found = strategically_merged(NAMESPACE, old, patch)
+    found = apply_strategic_merge(NAMESPACE, old, patch)
     assert found["status"]["conditions"] == [{"type": "A", "status": "False"}, {"type": "B"}]
 
 

@@ -161,7 +161,7 @@ class LineLog:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lines: dict[int, bytes] = {}
-        added = WatchEventEncoder.added
+        added = WatchEventEncoder.encode_existing
 
         def record_line(events: WatchEventEncoder, record: Record) -> bytes | None:
             line = added(events, record)
@@ -169,7 +169,7 @@ class LineLog:
                 self.lines[id(line)] = line
             return line
 
-        monkeypatch.setattr(WatchEventEncoder, "added", record_line)
+        monkeypatch.setattr(WatchEventEncoder, "encode_existing", record_line)
 
 
 @pytest.mark.parametrize("small_first", [False, True])

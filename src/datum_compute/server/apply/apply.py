@@ -247,10 +247,10 @@ _ATTEMPTS = 8
 async def apply(context: ServerContext, request: ApiRequest) -> Response:
     application = _application(request)
     change = UpdateRequest(
-        propose=lambda live: application.onto(live, timestamp(context.clock())),
+        build=lambda live: application.onto(live, timestamp(context.clock())),
         validation=field_validation(request.query, request.http.body),
         needs_version=False,
-        own=lambda old, sent, new: with_entries(new, entries_of(sent["metadata"])),
+        set_managers=lambda old, sent, new: with_entries(new, entries_of(sent["metadata"])),
     )
     for _ in range(_ATTEMPTS):
         try:
@@ -278,10 +278,10 @@ async def _created(
         raise conflict(request.kind, request.route.name, why)
     creation = CreateRequest(
         obj=application.config,
-        incoming=incoming,
+        metadata=incoming,
         validation=change.validation,
         dry_run=dry_run(request.query),
-        own=lambda new: application.owning(new, timestamp(context.clock())),
+        set_managers=lambda new: application.owning(new, timestamp(context.clock())),
     )
     return await create_object(context, request, creation)
 

@@ -1,7 +1,7 @@
-"""The definitions of the platform's own kinds, for clients that look a kind up there.
+"""CustomResourceDefinitions of the kinds of the platform, for clients that read them.
 
-They are made from the kinds and lie in no store: every plane shows the same ones beside those of
-its users, and nobody can change or delete them.
+They are generated from the kinds and not stored. Every plane lists them besides the definitions of
+its users. They cannot be changed or deleted.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record, indexed
 from datum_compute.store.store import Snapshot
 
-_VERSION = 1  # older than anything a plane stores
+_VERSION = 1  # lower than the version of every stored object
 
 
 class BuiltinDefinitions:
     def __init__(self, kinds: Iterable[KindInfo[Any]], start_s: float) -> None:
         self._kinds = {kind.resource: kind for kind in kinds if not kind.built_in}
         self._start_s = start_s
-        self._made: dict[str, Record] = {}
+        self._records: dict[str, Record] = {}
 
     def get(self, key: ObjectKey) -> Record | None:
         if key.resource != DEFINITION.storage or key.name not in self._kinds:
             return None
-        if key.name not in self._made:
-            obj = _definition(self._kinds[key.name], timestamp(self._start_s))
-            self._made[key.name] = indexed(key, _VERSION, encode(obj))
-        return self._made[key.name]
+        if key.name not in self._records:
+            obj = _build_definition(self._kinds[key.name], timestamp(self._start_s))
+            self._records[key.name] = indexed(key, _VERSION, encode(obj))
+        return self._records[key.name]
 
-    def added_to(self, snapshot: Snapshot, resource: str) -> Snapshot:
-        """A list of definitions with these among them; any other list as it is."""
+    def add_to(self, snapshot: Snapshot, resource: str) -> Snapshot:
+        """Add them to a list of definitions. Lists of other resources are returned unchanged."""
         if resource != DEFINITION.storage:
             return snapshot
-        own = (self.get(ObjectKey(resource, "", name)) for name in self._kinds)
-        records = [*snapshot.records, *(record for record in own if record is not None)]
+        builtin = (self.get(ObjectKey(resource, "", name)) for name in self._kinds)
+        records = [*snapshot.records, *(record for record in builtin if record is not None)]
         return Snapshot(snapshot.version, sorted(records, key=lambda record: record.key))
 
-    def absence(self, kind: KindInfo[Any], key: ObjectKey) -> ApiError:
-        """Why an object that is not in the store cannot be changed."""
+    def missing_error(self, kind: KindInfo[Any], key: ObjectKey) -> ApiError:
+        """Return the error for a write to an object that is not in the store."""
         if self.get(key) is None:
             return not_found(kind, key.name)
         why = "it is part of the platform and cannot be changed"
         return forbidden(kind, key.name, why)
 
 
-def _definition(kind: KindInfo[Any], now: str) -> JsonObject:
+def _build_definition(kind: KindInfo[Any], now: str) -> JsonObject:
     manifest = crd_manifest(kind)
     name, spec = manifest["metadata"]["name"], manifest["spec"]
     conditions = [

@@ -30,17 +30,17 @@ META_VERSION = "meta.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True)
 class MetadataRepresentation:
-    def single(self, body: bytes) -> bytes:
+    def encode_object(self, body: bytes) -> bytes:
         return encode(partial_object(decode(body)))
 
     @property
     def is_verbatim(self) -> bool:
         return False
 
-    def item(self, body: bytes) -> bytes:
-        return self.single(body)
+    def encode_item(self, body: bytes) -> bytes:
+        return self.encode_object(body)
 
-    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
+    def encode_list(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
         head = {
             "kind": "PartialObjectMetadataList",
             "apiVersion": META_VERSION,
@@ -48,10 +48,10 @@ class MetadataRepresentation:
         }
         return list_body(head, items)
 
-    def event(self, body: bytes, *, first: bool) -> bytes:
-        return self.single(body)
+    def encode_event(self, body: bytes, *, first: bool) -> bytes:
+        return self.encode_object(body)
 
-    def bookmark(self, metadata: JsonObject) -> bytes:
+    def encode_bookmark(self, metadata: JsonObject) -> bytes:
         return encode(partial_object({"metadata": metadata}))
 
     @property
@@ -175,7 +175,7 @@ class TableRepresentation:
     include: str
     clock: Callable[[], float]
 
-    def single(self, body: bytes) -> bytes:
+    def encode_object(self, body: bytes) -> bytes:
         obj = decode(body)
         return self._table({"resourceVersion": _version(obj)}, [encode(self._row(obj))], first=True)
 
@@ -183,18 +183,18 @@ class TableRepresentation:
     def is_verbatim(self) -> bool:
         return False
 
-    def item(self, body: bytes) -> bytes:
+    def encode_item(self, body: bytes) -> bytes:
         return encode(self._row(decode(body)))
 
-    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
+    def encode_list(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
         return list_body(self._head(metadata, first=True), items, field=_ROWS)
 
-    def event(self, body: bytes, *, first: bool) -> bytes:
+    def encode_event(self, body: bytes, *, first: bool) -> bytes:
         obj = decode(body)
         row = encode(self._row(obj))
         return self._table({"resourceVersion": _version(obj)}, [row], first=first)
 
-    def bookmark(self, metadata: JsonObject) -> bytes:
+    def encode_bookmark(self, metadata: JsonObject) -> bytes:
         return self._table(metadata, [], first=False)
 
     @property
@@ -267,26 +267,26 @@ _PARTIAL_LIST = MediaType(JSON, "PartialObjectMetadataList", _META, "v1")
 class Representation(Protocol):
     """Bytes of stored objects in, bytes for the wire out."""
 
-    def single(self, body: bytes) -> bytes: ...
+    def encode_object(self, body: bytes) -> bytes: ...
 
     @property
     def is_verbatim(self) -> bool:
-        """True if ``item`` returns its argument unchanged."""
+        """True if ``encode_item`` returns its argument unchanged."""
         ...
 
-    def item(self, body: bytes) -> bytes:
-        """Return one object in the form that ``listed`` takes."""
+    def encode_item(self, body: bytes) -> bytes:
+        """Return one object in the form that ``encode_list`` takes."""
         ...
 
-    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
-        """Return the list body of results of ``item``."""
+    def encode_list(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
+        """Return the list body of results of ``encode_item``."""
         ...
 
-    def event(self, body: bytes, *, first: bool) -> bytes:
+    def encode_event(self, body: bytes, *, first: bool) -> bytes:
         """The object of a watch event; ``first`` for one of which readers know no form yet."""
         ...
 
-    def bookmark(self, metadata: JsonObject) -> bytes: ...
+    def encode_bookmark(self, metadata: JsonObject) -> bytes: ...
 
     @property
     def form_key(self) -> Hashable:
@@ -294,7 +294,8 @@ class Representation(Protocol):
         ...
 
     def event_variant(self, *, first: bool) -> Hashable:
-        """Return other inputs of ``event``, such as the time. Equal inputs give equal results."""
+        """Return further inputs of ``encode_event``, such as the time. Equal inputs give equal
+        results."""
         ...
 
 
@@ -303,20 +304,20 @@ class ObjectRepresentation(msgspec.Struct, frozen=True):
 
     kind: KindInfo[Any]
 
-    def single(self, body: bytes) -> bytes:
+    def encode_object(self, body: bytes) -> bytes:
         return body
 
     @property
     def is_verbatim(self) -> bool:
         return not self.kind.built_in
 
-    def item(self, body: bytes) -> bytes:
+    def encode_item(self, body: bytes) -> bytes:
         if not self.kind.built_in:
             return body
         types = self._types()
         return body if body.startswith(types) else _types_first(body, types)
 
-    def listed(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
+    def encode_list(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
         head = {
             "apiVersion": self.kind.api_version,
             "kind": self.kind.list_kind,
@@ -328,10 +329,10 @@ class ObjectRepresentation(msgspec.Struct, frozen=True):
     def _types(self) -> bytes:
         return encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind})[:-1] + b","
 
-    def event(self, body: bytes, *, first: bool) -> bytes:
+    def encode_event(self, body: bytes, *, first: bool) -> bytes:
         return body
 
-    def bookmark(self, metadata: JsonObject) -> bytes:
+    def encode_bookmark(self, metadata: JsonObject) -> bytes:
         kind = self.kind
         return encode({"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata})
 

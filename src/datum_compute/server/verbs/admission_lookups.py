@@ -1,4 +1,7 @@
-"""Admission that must know more than the object, answered from the store: nothing is awaited."""
+"""Runs the admission rules that depend on other objects or on permissions.
+
+Their queries are answered from the store without awaiting anything.
+"""
 
 from __future__ import annotations
 
@@ -39,64 +42,67 @@ _CACHED_BYTES_MAX = 16 * 1024  # of one object
 
 
 class StoreAdmissionReader(msgspec.Struct, frozen=True):
-    """Answers for one request: what its plane holds, and what its user may do there."""
+    """Answers the queries of rules for one request: objects of its plane, and permissions of its
+    user."""
 
     context: ServerContext
     request: ApiRequest
 
-    def answers(self, questions: Iterable[Question]) -> Answers:
-        asked = tuple(questions)
+    def answer(self, queries: Iterable[Question]) -> Answers:
+        queries = tuple(queries)
         return Answers(
-            allowed={q: self._may(q) for q in asked if isinstance(q, AccessQuery)},
-            listed={q: self._listed(q) for q in asked if isinstance(q, ListQuery)},
+            allowed={q: self._is_allowed(q) for q in queries if isinstance(q, AccessQuery)},
+            listed={q: self._list(q) for q in queries if isinstance(q, ListQuery)},
         )
 
-    def _may(self, right: AccessQuery) -> bool:
-        wanted = Attributes(
-            right.verb, right.group, right.resource, "", right.namespace, right.name
+    def _is_allowed(self, query: AccessQuery) -> bool:
+        attributes = Attributes(
+            query.verb, query.group, query.resource, "", query.namespace, query.name
         )
-        return self.context.authorizer.allows(self.request.user, self.request.plane, wanted)
+        return self.context.authorizer.allows(self.request.user, self.request.plane, attributes)
 
-    def _listed(self, listing: ListQuery) -> list[JsonObject]:
+    def _list(self, query: ListQuery) -> list[JsonObject]:
         store = self.context.store
-        kept: list[JsonObject] = []
-        if listing.catalogue and store.has_plane(PLATFORM):
-            kept = _objects(store, PLATFORM, listing.kind)
-        return kept or _objects(store, self.request.plane, listing.kind)
+        objects: list[JsonObject] = []
+        if query.catalogue and store.has_plane(PLATFORM):
+            objects = _list_objects(store, PLATFORM, query.kind)
+        return objects or _list_objects(store, self.request.plane, query.kind)
 
 
 def apply_context_rules(
-    context: ServerContext, request: ApiRequest, proposal: PreparedObject, old: JsonObject | None
+    context: ServerContext, request: ApiRequest, prepared: PreparedObject, old: JsonObject | None
 ) -> PreparedObject:
-    """The proposal with what the reading rules found; asked only of what has no fault yet."""
-    if request.kind.resource not in CONTEXT_RULES or proposal.causes or request.route.subresource:
-        return proposal
+    """Add the causes and warnings of the rules. An object that is invalid already is returned
+    unchanged."""
+    if request.kind.resource not in CONTEXT_RULES or prepared.causes or request.route.subresource:
+        return prepared
     write = Write(
         request.kind,
         request.route.namespace,
-        proposal.obj,
+        prepared.obj,
         old,
         now_s=context.clock(),
         deprecation_grace_s=context.deprecation_grace_s,
     )
-    found = evaluate(write, StoreAdmissionReader(context, request).answers(questions_of(write)))
-    if not found.causes and not found.warnings:
-        return proposal
-    return replace(proposal, causes=found.causes, warnings=found.warnings)
+    answers = StoreAdmissionReader(context, request).answer(questions_of(write))
+    findings = evaluate(write, answers)
+    if not findings.causes and not findings.warnings:
+        return prepared
+    return replace(prepared, causes=findings.causes, warnings=findings.warnings)
 
 
 def check_removal(context: ServerContext, request: ApiRequest, old: JsonObject) -> None:
-    """Raise if the object may not go yet."""
+    """Raise Invalid if the object may not be deleted yet."""
     if request.kind.resource not in REMOVING:
         return
     removal = Removal(request.kind, request.route.namespace, old)
-    answers = StoreAdmissionReader(context, request).answers(questions_before(removal))
+    answers = StoreAdmissionReader(context, request).answer(questions_before(removal))
     causes = objections(removal, answers)
     if causes:
         raise invalid(request.kind, old["metadata"]["name"], causes)
 
 
-def _objects(store: Store, plane: PlaneName, kind: KindInfo[Any]) -> list[JsonObject]:
+def _list_objects(store: Store, plane: PlaneName, kind: KindInfo[Any]) -> list[JsonObject]:
     return [
         decode_cached(record.body) for record in store.snapshot(plane, kind.storage, None).records
     ]
@@ -109,8 +115,8 @@ def decode_cached(body: bytes) -> JsonObject:
 
 
 def _decode_object(body: bytes) -> JsonObject:
-    found: JsonObject = decode(body)
-    return found
+    obj: JsonObject = decode(body)
+    return obj
 
 
 _decode_small = lru_cache(maxsize=1024)(_decode_object)

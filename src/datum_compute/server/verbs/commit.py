@@ -1,11 +1,12 @@
-"""The way of a checked object into the store, how large it may be, and what happens when two
-writes meet.
+"""Stores a validated object: size limits, and retries after concurrent writes.
 
-What is accepted must also be carried out: of the platform's own kinds with a status, what is asked
-for may take CONTENT_BYTES_MAX, marks in the metadata a little more, and the status the rest.
+Kinds of the platform with a status have three limits: CONTENT_BYTES_MAX for what users write,
+METADATA_BYTES_MAX if only metadata changes, and OBJECT_BYTES_MAX for everything. So there is always
+room for the status and for the metadata that controllers add.
 
-The store refuses a write of an object that is being written. Nobody gains from hearing that, so
-the whole attempt (read, change, check, write) waits for the other write and runs again.
+The store rejects a write to an object while another write to it is in progress. Callers do not see
+that conflict: the whole attempt (read, change, validate, write) waits for the other write and runs
+again.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ ATTEMPTS = 32
 OBJECT_BYTES_MAX = 1536 * 1024
 CONTENT_BYTES_MAX = 1024 * 1024
 METADATA_BYTES_MAX = CONTENT_BYTES_MAX + 128 * 1024
-_DELETION_BYTES = 64 * 1024
-_WAIT_S = 0.25  # until the next commit of the kind is seen, at most
+_DELETION_BYTES = 64 * 1024  # extra room for the marks of a deletion
+_RETRY_AFTER_MAX_S = 0.25  # retry earlier if a commit of the kind is observed
 
 R = TypeVar("R")
 
 
 class ConcurrentWrite(Exception):
-    """Another write of the same object is under way or has just landed."""
+    """Another write to the same object is in progress or has just been committed."""
 
 
 async def retry_on_conflict(
@@ -44,10 +45,10 @@ async def retry_on_conflict(
         try:
             return await attempt()
         except ConcurrentWrite:
-            news = context.store.watch(
+            changes = context.store.watch(
                 request.plane, request.kind.storage, context.store.version(request.plane)
             )
-            await news.next_events(_WAIT_S)
+            await changes.next_events(_RETRY_AFTER_MAX_S)
     raise conflict(request.kind, name)
 
 
@@ -60,13 +61,13 @@ async def put(
     old: Record | None,
     dry_run: bool,
 ) -> bytes:
-    """The body as it is served; a dry run stops just before the store."""
+    """Store an object and return its body in the served form. A dry run does not store it."""
     check_write(
         context.authorizer, ObjectWrite(request.user, request.plane, request.kind, obj, old)
     )
     if dry_run:
         _check_absent(context, request, key, old)
-        return _sized(request, obj, encode(obj), old)
+        return _check_size(request, obj, encode(obj), old)
     expected = old.version if old else 0
     stored = request.resource.conversion.to_stored(obj)
     try:
@@ -74,7 +75,7 @@ async def put(
             request.plane,
             key,
             expected,
-            lambda v: _sized(request, obj, encode_at_version(stored, v), old),
+            lambda v: _check_size(request, obj, encode_at_version(stored, v), old),
             stored["metadata"],
         )
     except Conflict as error:
@@ -87,7 +88,7 @@ async def put(
 async def remove(
     context: ServerContext, request: ApiRequest, obj: JsonObject, *, old: Record, dry_run: bool
 ) -> bytes:
-    """The last state of the object, which is what watchers are told."""
+    """Remove an object and return its last state, which watches receive."""
     if dry_run:
         return encode(obj)
     stored = request.resource.conversion.to_stored(obj)
@@ -102,9 +103,9 @@ async def remove(
     return request.resource.conversion.convert_current(record.body)
 
 
-def _sized(request: ApiRequest, obj: JsonObject, body: bytes, old: Record | None) -> bytes:
-    """The body, if it is not too large to be kept. What is on its way out gets a little more, so
-    that the marks of that always fit."""
+def _check_size(request: ApiRequest, obj: JsonObject, body: bytes, old: Record | None) -> bytes:
+    """Return the body. Raise RequestEntityTooLarge if it is too large. An object that is being
+    deleted may be larger, so that the marks of the deletion always fit."""
     if len(body) <= CONTENT_BYTES_MAX:
         return body
     metadata = obj["metadata"]
@@ -116,22 +117,24 @@ def _sized(request: ApiRequest, obj: JsonObject, body: bytes, old: Record | None
         and not request.kind.defined
         and request.route.subresource != "status"
     ):
-        _check_leaves_room(request, obj, len(body), old)
+        _check_content_size(request, obj, len(body), old)
     return body
 
 
-def _check_leaves_room(request: ApiRequest, obj: JsonObject, size: int, old: Record | None) -> None:
-    """For the status, and for what controllers note in the metadata."""
+def _check_content_size(
+    request: ApiRequest, obj: JsonObject, size: int, old: Record | None
+) -> None:
+    """Leave room for the status, and for the metadata that controllers add."""
     metadata = obj["metadata"]
     if old is not None and (size <= len(old.body) or "deletionTimestamp" in metadata):
         return
-    before = decode(old.body)["metadata"] if old is not None else {}
-    same_content = old is not None and before.get("generation") == metadata.get("generation")
-    limit = METADATA_BYTES_MAX if same_content else CONTENT_BYTES_MAX
+    old_metadata = decode(old.body)["metadata"] if old is not None else {}
+    has_same_spec = old is not None and old_metadata.get("generation") == metadata.get("generation")
+    limit = METADATA_BYTES_MAX if has_same_spec else CONTENT_BYTES_MAX
     size -= len(encode(obj["status"])) if "status" in obj else 0
     if size > limit:
-        what = f"{size} bytes; without its status, which needs room too, it"
-        raise _too_large(request, metadata, what, limit)
+        size_text = f"{size} bytes without its status, which needs room too; it"
+        raise _too_large(request, metadata, size_text, limit)
 
 
 def _too_large(

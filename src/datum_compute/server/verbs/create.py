@@ -1,8 +1,8 @@
-"""POST to a collection: a new object, under its own name or a generated one.
+"""POST to a collection: creates an object, under its own name or a generated one.
 
-Its status is not the business of whoever creates it, as in Kubernetes. Who may write the status as
-well can ask for it to be kept (``withStatus``): a copy is then whole with its first write. An API
-server that does not know of that lets it fall.
+The status of a new object is dropped, as in Kubernetes, unless the caller may also write the status
+and sets ``withStatus``: a controller then copies an object completely with one write. API servers
+that do not know the parameter ignore it.
 """
 
 from __future__ import annotations
@@ -41,132 +41,127 @@ GENERATED_ATTEMPTS = 8
 
 
 class CreateRequest(msgspec.Struct, frozen=True):
-    """A create that has been read and not yet been tried."""
+    """A create whose body has been decoded."""
 
     obj: JsonObject
-    incoming: RequestMetadata
+    metadata: RequestMetadata
     validation: FieldValidation
     dry_run: bool
-    own: Callable[[JsonObject], JsonObject]  # puts the first owner of fields into the new object
-    status: Any = None  # to begin with, of one that comes with it
+    set_managers: Callable[[JsonObject], JsonObject]  # adds managedFields to the new object
+    status: Any = None  # the status to store; None if it is dropped
 
 
 def create(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:
     body = decode_body(request.http)
     validation = field_validation(request.query, request.http.body)
-    creation = creation_of(context, request, body, validation)
-    return create_object(context, request, creation)
+    return create_object(context, request, build_create(context, request, body, validation))
 
 
 async def create_object(
-    context: ServerContext,
-    request: ApiRequest,
-    creation: CreateRequest,
+    context: ServerContext, request: ApiRequest, creation: CreateRequest
 ) -> Response:
     representation = select_representation(request.kind, request.http, context.clock)
-    if creation.incoming.version and not creation.dry_run:
+    if creation.metadata.version and not creation.dry_run:
         raise BadRequest("resourceVersion should not be set on objects to be created")
-    _check_sent_metadata(request, creation.incoming)
-    name, stored, headers = await _created(context, request, creation)
-    body = with_newline(representation.single(stored))
+    _check_metadata(request, creation.metadata)
+    name, stored, headers = await _create_with_name(context, request, creation)
+    body = with_newline(representation.encode_object(stored))
     return Response(201, body, JSON, headers, created=name)
 
 
 def check_may_create(context: ServerContext, request: ApiRequest) -> None:
-    """For requests that were let through as a change and turn out to create."""
-    wanted = attributes_of("create", request.route, {})
-    context.authorizer.check(request.user, request.plane, wanted)
+    """Authorize the create of an update or an apply whose object does not exist."""
+    attributes = attributes_of("create", request.route, {})
+    context.authorizer.check(request.user, request.plane, attributes)
 
 
-def creation_of(
+def build_create(
     context: ServerContext, request: ApiRequest, body: JsonObject, validation: FieldValidation
 ) -> CreateRequest:
-    """A plain create of what was sent."""
+    """Return the create of a POST or a PUT."""
     obj = check_type_meta(request.kind, body)
-    status = _status_to_keep(context, request, obj)
+    status = _status_to_store(context, request, obj)
     return CreateRequest(
         obj=obj,
-        incoming=read_metadata(obj),
+        metadata=read_metadata(obj),
         validation=validation,
         dry_run=dry_run(request.query),
-        own=lambda new: owned_at_creation(request, obj, new, status, context.clock()),
+        set_managers=lambda new: owned_at_creation(request, obj, new, status, context.clock()),
         status=status,
     )
 
 
-def _status_to_keep(context: ServerContext, request: ApiRequest, obj: JsonObject) -> Any:
-    """None if it is not to be kept; what is no status is refused later, with its field."""
+def _status_to_store(context: ServerContext, request: ApiRequest, obj: JsonObject) -> Any:
+    """Return the status that was sent with ``withStatus``. It is validated later."""
     status = obj.get("status")
     if status is None or not request.kind.has_status or not flag(request.query, "withStatus"):
         return None
     if request.resource.is_namespace or request.resource.is_definition:
-        return None  # the server itself says how those are
-    endpoint = replace(request.route, subresource="status")
-    wanted = attributes_of("patch", endpoint, {})
-    context.authorizer.check(request.user, request.plane, wanted)
+        return None  # the server sets the status of these kinds
+    status_route = replace(request.route, subresource="status")
+    attributes = attributes_of("patch", status_route, {})
+    context.authorizer.check(request.user, request.plane, attributes)
     return status
 
 
-def _check_sent_metadata(request: ApiRequest, incoming: RequestMetadata) -> None:
-    if incoming.namespace and incoming.namespace != request.route.namespace:
+def _check_metadata(request: ApiRequest, metadata: RequestMetadata) -> None:
+    if metadata.namespace and metadata.namespace != request.route.namespace:
         raise BadRequest(
             "the namespace of the provided object does not match the namespace sent on the "
             f"request ({request.route.namespace or 'none'})"
         )
-    if not incoming.name and not incoming.fields.get("generateName"):
-        required = "Required value: name or generateName is required"
-        cause = Cause("metadata.name", "FieldValueRequired", required)
+    if not metadata.name and not metadata.fields.get("generateName"):
+        cause = Cause.required("metadata.name", "name or generateName is required")
         raise invalid(request.kind, "", [cause])
 
 
-async def _created(
-    context: ServerContext,
-    request: ApiRequest,
-    creation: CreateRequest,
+async def _create_with_name(
+    context: ServerContext, request: ApiRequest, creation: CreateRequest
 ) -> tuple[str, bytes, dict[str, str]]:
-    """Name, stored body and warnings; a generated name that is taken is drawn again."""
-    for left in reversed(range(GENERATED_ATTEMPTS)):
-        name = creation.incoming.name or _generated(context, creation.incoming)
+    """Return the name, the stored body and the headers with warnings. If a generated name exists
+    already, try another one."""
+    metadata = creation.metadata
+    for attempts_left in reversed(range(GENERATED_ATTEMPTS)):
+        name = metadata.name or _generate_name(context, metadata)
         identity = NewObjectIdentity(
             name, request.route.namespace, context.new_uid(), context.clock()
         )
         try:
-            attempt = partial(_attempt, context, request, creation, identity)
+            attempt = partial(_create_once, context, request, creation, identity)
             return name, *await commit.retry_on_conflict(context, request, name, attempt)
         except AlreadyExists:
-            if creation.incoming.name or not left:
+            if metadata.name or not attempts_left:
                 raise
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _attempt(
+async def _create_once(
     context: ServerContext,
     request: ApiRequest,
     creation: CreateRequest,
     identity: NewObjectIdentity,
 ) -> tuple[bytes, dict[str, str]]:
-    # From the namespace check to the moment the store has taken the write nothing is awaited.
-    plane, kind, key = request.plane, request.kind, request.key_of(identity.name)
+    # Nothing is awaited from the check of the namespace until the store has accepted the write.
+    plane, kind, resource = request.plane, request.kind, request.resource
+    key = request.key_of(identity.name)
     if kind.namespaced:
         namespaces.check_accepts(context, plane, identity.namespace, kind, identity.name)
-    if request.resource.is_definition and context.builtin_definitions.get(key) is not None:
-        raise already_exists(kind, identity.name)
     if kind.defined:
         definitions.check_accepts(context, plane, kind)
-    proposal = prepare_create(
-        request.resource, creation.obj, creation.incoming, identity, creation.status
-    )
-    proposal = apply_context_rules(context, request, proposal, None)
-    headers = proposal.accepted(kind, creation.validation)
-    new = proposal.obj
-    if definitions.is_definition(kind):
+    if resource.is_definition and context.builtin_definitions.get(key) is not None:
+        raise already_exists(kind, identity.name)
+    prepared = prepare_create(resource, creation.obj, creation.metadata, identity, creation.status)
+    prepared = apply_context_rules(context, request, prepared, None)
+    headers = prepared.raise_if_invalid(kind, creation.validation)
+    new = prepared.obj
+    if resource.is_definition:
         new = definitions.with_status(context, request.registry, new, None)
-    owned = with_author(kind, creation.own(new), None, request.user.name)
+    new = with_author(kind, creation.set_managers(new), None, request.user.name)
     with context.in_flight_creates.track(plane, identity.namespace, kind.storage):
-        stored = await commit.put(context, request, key, owned, old=None, dry_run=creation.dry_run)
+        stored = await commit.put(context, request, key, new, old=None, dry_run=creation.dry_run)
     return stored, headers
 
 
-def _generated(context: ServerContext, incoming: RequestMetadata) -> str:
-    base: str = incoming.fields["generateName"]
+def _generate_name(context: ServerContext, metadata: RequestMetadata) -> str:
+    base: str = metadata.fields["generateName"]
     return base[:GENERATED_BASE_MAX] + context.new_suffix()

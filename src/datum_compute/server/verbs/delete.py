@@ -1,8 +1,8 @@
 """DELETE of an object and of a collection.
 
-Finalizers turn a delete into a mark; the write that takes the last finalizer removes the object.
-What happens to dependents is the garbage collector's work: Foreground and Orphan leave it a
-finalizer that says what is still to be done.
+An object with finalizers is only marked; the write that removes the last finalizer removes the
+object. The garbage collector deletes or orphans dependents: the policies Foreground and Orphan add
+a finalizer that instructs it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from datum_compute.server.flowcontrol.control import filter_in_turns, map_in_tur
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs import commit, definitions, namespaces
 from datum_compute.server.verbs.admission_lookups import check_removal
-from datum_compute.server.verbs.metadata import ordered, terminating_metadata
+from datum_compute.server.verbs.metadata import mark_deleted_metadata, order_metadata
 from datum_compute.server.verbs.update import has_finalizers, remove_object
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
 
-# The finalizer that each policy leaves, if any.
+# The finalizers that each policy adds.
 _FINALIZERS = {
     "Background": (),
     "Foreground": (FOREGROUND_FINALIZER,),
     "Orphan": (ORPHAN_FINALIZER,),
 }
 _POLICIES = tuple(_FINALIZERS)
-_AT_ONCE = 100
+_BATCH_OBJECTS_MAX = 100
 _BATCH_BYTES_MAX = 8 * 1024 * 1024
 _SUCCESS: JsonObject = {
     "kind": "Status",
@@ -55,7 +55,7 @@ class _Preconditions(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str | None = None
 
 
-class _WireOptions(msgspec.Struct, frozen=True, rename="camel"):
+class _OptionsBody(msgspec.Struct, frozen=True, rename="camel"):
     kind: str = "DeleteOptions"
     dry_run: list[str] | None = None
     grace_period_seconds: int | None = None
@@ -66,7 +66,7 @@ class _WireOptions(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """Without a policy the finalizers that are there already decide."""
+    """``policy`` is empty if the finalizers that the object already has decide."""
 
     uid: str
     version: str
@@ -76,49 +76,49 @@ class DeleteOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Deleted:
-    """The object as it was last or, while finalizers hold it, as it is now."""
+    """The last state of an object or, while finalizers delay its removal, the present one."""
 
     body: bytes
-    gone: bool
+    is_removed: bool
 
 
 async def delete(context: ServerContext, request: ApiRequest) -> Response:
     representation = select_representation(request.kind, request.http, context.clock)
     options = _delete_options(request)
     deleted = await _delete_one(context, request, request.key, options)
-    if deleted.gone:
+    if deleted.is_removed:
         return json_response(_success(request, decode(deleted.body)))
-    return json_response(representation.single(deleted.body))
+    return json_response(representation.encode_object(deleted.body))
 
 
 async def delete_collection(context: ServerContext, request: ApiRequest) -> Response:
-    """Delete everything that the selectors match; many deletes share one commit.
+    """Delete all objects that the selectors match. Many deletes share one commit.
 
     The response lists the objects, or is a Status if they are too large together.
     """
     representation = select_representation(request.kind, request.http, context.clock)
     options = _delete_options(request)
     selection = request.parse_selection()
-    found = context.store.snapshot(
+    snapshot = context.store.snapshot(
         request.plane, request.kind.storage, request.route.namespace or None
     )
     work = request.work
-    records = await filter_in_turns(work, selection.matches, found.records)
+    records = await filter_in_turns(work, selection.matches, snapshot.records)
     bodies: list[bytes] = []
-    room = ENCODED_BYTES_MAX
+    bytes_left = ENCODED_BYTES_MAX
     for batch in _batches(records):
         results = await asyncio.gather(
             *(work.run_part(_delete_one(context, request, key, options)) for key in batch),
             return_exceptions=True,
         )
-        for result in filter(None, map(_unless_failed, results)):
-            room -= len(result.body)
-            bodies.append(result.body if room >= 0 else b"")
-    if room < 0:
+        for result in filter(None, map(_raise_failure, results)):
+            bytes_left -= len(result.body)
+            bodies.append(result.body if bytes_left >= 0 else b"")
+    if bytes_left < 0:
         return json_response({**_SUCCESS, "details": _details(request)})
     metadata = {"resourceVersion": str(context.store.version(request.plane))}
-    items = await map_in_turns(work, representation.item, bodies)
-    return list_response(request.http, representation.listed(metadata, items))
+    items = await map_in_turns(work, representation.encode_item, bodies)
+    return list_response(request.http, representation.encode_list(metadata, items))
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[ObjectKey]]:
@@ -126,7 +126,9 @@ def _batches(records: Iterable[Record]) -> Iterator[list[ObjectKey]]:
     batch: list[ObjectKey] = []
     size_bytes = 0
     for record in records:
-        if batch and (len(batch) >= _AT_ONCE or size_bytes + len(record.body) > _BATCH_BYTES_MAX):
+        if batch and (
+            len(batch) >= _BATCH_OBJECTS_MAX or size_bytes + len(record.body) > _BATCH_BYTES_MAX
+        ):
             yield batch
             batch, size_bytes = [], 0
         batch.append(record.key)
@@ -135,8 +137,8 @@ def _batches(records: Iterable[Record]) -> Iterator[list[ObjectKey]]:
         yield batch
 
 
-def _unless_failed(result: _Deleted | BaseException) -> _Deleted | None:
-    """Somebody else may have been quicker; any other failure is the answer to the request."""
+def _raise_failure(result: _Deleted | BaseException) -> _Deleted | None:
+    """Return the result; None if another request has deleted the object. Raise other errors."""
     if isinstance(result, NotFound):
         return None
     if isinstance(result, BaseException):
@@ -151,27 +153,25 @@ async def _delete_one(
     options: DeleteOptions,
 ) -> _Deleted:
     if request.resource.is_namespace:
-        namespaces.check_may_go(request.kind, key.name)
+        namespaces.check_deletable(request.kind, key.name)
 
     async def attempt() -> _Deleted:
         record = context.store.get(request.plane, key)
         if record is None:
-            raise context.builtin_definitions.absence(request.kind, key)
+            raise context.builtin_definitions.missing_error(request.kind, key)
         old = request.resource.conversion.decode_served(record)
         _check_preconditions(request, old, options)
         check_removal(context, request, old)
-        held = {**old, "metadata": _with_policy(old["metadata"], options.policy)}
-        if has_finalizers(request, held):
+        new = {**old, "metadata": _with_policy(old["metadata"], options.policy)}
+        if has_finalizers(request, new):
             if "deletionTimestamp" not in old["metadata"]:
-                held = _marked(context, request, held)
-            elif json_equal(held, old):
-                return _Deleted(request.resource.conversion.encode_served(record), gone=False)
-            body = await commit.put(
-                context, request, key, held, old=record, dry_run=options.dry_run
-            )
-            return _Deleted(body, gone=False)
-        body = await remove_object(context, request, held, record, dry=options.dry_run)
-        return _Deleted(body, gone=True)
+                new = _mark_deleted(context, request, new)
+            elif json_equal(new, old):
+                return _Deleted(request.resource.conversion.encode_served(record), is_removed=False)
+            body = await commit.put(context, request, key, new, old=record, dry_run=options.dry_run)
+            return _Deleted(body, is_removed=False)
+        body = await remove_object(context, request, new, record, is_dry_run=options.dry_run)
+        return _Deleted(body, is_removed=True)
 
     return await commit.retry_on_conflict(context, request, key.name, attempt)
 
@@ -179,60 +179,58 @@ async def _delete_one(
 def _with_policy(metadata: JsonObject, policy: str) -> JsonObject:
     if not policy:
         return metadata
-    own = (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)
-    others = [f for f in metadata.get("finalizers", ()) if f not in own]
+    policy_finalizers = (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)
+    others = [f for f in metadata.get("finalizers", ()) if f not in policy_finalizers]
     finalizers = [*others, *_FINALIZERS[policy]]
     rest = {name: value for name, value in metadata.items() if name != "finalizers"}
-    return ordered({**rest, "finalizers": finalizers} if finalizers else rest)
+    return order_metadata({**rest, "finalizers": finalizers} if finalizers else rest)
 
 
-def _marked(context: ServerContext, request: ApiRequest, old: JsonObject) -> JsonObject:
-    metadata = terminating_metadata(request.kind, old["metadata"], context.clock())
+def _mark_deleted(context: ServerContext, request: ApiRequest, old: JsonObject) -> JsonObject:
+    metadata = mark_deleted_metadata(request.kind, old["metadata"], context.clock())
     new = {**old, "metadata": metadata}
     if request.resource.is_definition:
-        return definitions.terminating(new, context.clock())
-    return namespaces.terminating(new) if request.resource.is_namespace else new
+        return definitions.with_terminating_condition(new, context.clock())
+    return namespaces.with_terminating_phase(new) if request.resource.is_namespace else new
 
 
 def _delete_options(request: ApiRequest) -> DeleteOptions:
-    """From the body and the query; the body is optional."""
-    wire = _wire_options(request) if request.http.body else _WireOptions()
-    if wire.kind != "DeleteOptions":
-        raise BadRequest(f"the body must be DeleteOptions, not {shorten(wire.kind)}")
+    """Return the options from the query and the optional body."""
+    body = _decode_options(request) if request.http.body else _OptionsBody()
+    if body.kind != "DeleteOptions":
+        raise BadRequest(f"the body must be DeleteOptions, not {shorten(body.kind)}")
     number(request.query, "gracePeriodSeconds")
-    if (wire.grace_period_seconds or 0) < 0:
+    if (body.grace_period_seconds or 0) < 0:
         raise Invalid("gracePeriodSeconds: Invalid value: must be greater than or equal to 0")
-    asked_dry = [is_dry_run(value) for value in wire.dry_run or ()]
-    wanted = wire.preconditions or _Preconditions()
+    dry_runs = [is_dry_run(value) for value in body.dry_run or ()]
+    preconditions = body.preconditions or _Preconditions()
     return DeleteOptions(
-        uid=wanted.uid or "",
-        version=wanted.resource_version or "",
-        dry_run=any(asked_dry) or dry_run(request.query),
-        policy=_policy(request, wire),
+        uid=preconditions.uid or "",
+        version=preconditions.resource_version or "",
+        dry_run=any(dry_runs) or dry_run(request.query),
+        policy=_propagation_policy(request, body),
     )
 
 
-def _wire_options(request: ApiRequest) -> _WireOptions:
+def _decode_options(request: ApiRequest) -> _OptionsBody:
     try:
-        return from_json(decode_body(request.http), _WireOptions)
+        return from_json(decode_body(request.http), _OptionsBody)
     except DecodeError as error:
         raise BadRequest(f"the DeleteOptions cannot be read: {error}") from error
 
 
-def _policy(request: ApiRequest, wire: _WireOptions) -> str:
-    """The policy that was asked for, also in its oldest form: whether to orphan."""
-    policy = wire.propagation_policy or choice(request.query, "propagationPolicy", _POLICIES)
-    orphans = wire.orphan_dependents
+def _propagation_policy(request: ApiRequest, body: _OptionsBody) -> str:
+    """Return the policy. ``orphanDependents`` is the deprecated form of it."""
+    policy = body.propagation_policy or choice(request.query, "propagationPolicy", _POLICIES)
+    orphans = body.orphan_dependents
     if orphans is None and "orphanDependents" in request.query:
         orphans = flag(request.query, "orphanDependents")
     if policy and orphans is not None:
-        why = "Invalid value: orphanDependents and propagationPolicy cannot be both set"
-        cause = Cause("propagationPolicy", "FieldValueInvalid", why)
+        why = "orphanDependents and propagationPolicy cannot be both set"
+        cause = Cause.invalid("propagationPolicy", why)
         raise invalid(request.kind, request.route.name, [cause])
     if policy and policy not in _POLICIES:
-        listed = ", ".join(f'"{p}"' for p in _POLICIES)
-        why = f'Unsupported value: "{shorten(policy)}": supported values: {listed}'
-        cause = Cause("propagationPolicy", "FieldValueNotSupported", why)
+        cause = Cause.unsupported("propagationPolicy", policy, _POLICIES)
         raise invalid(request.kind, request.route.name, [cause])
     return policy or {None: "", True: "Orphan", False: "Background"}[orphans]
 

@@ -88,7 +88,8 @@ _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class WatchEventEncoder:
-    """The lines of one watch: what it selects, in the form it asked for."""
+    """Encodes the events of one watch: those of selected objects, in the representation that it
+    requested."""
 
     def __init__(
         self,
@@ -99,14 +100,14 @@ class WatchEventEncoder:
     ) -> None:
         self._representation = representation
         self._matches = matches
-        self._body_of = conversion.encode_served
+        self._encode_served = conversion.encode_served
         self._encoder = encoder
         self._form = encoder.form_number((representation.form_key, conversion))
-        # The first object of each phase: kubectl drops the first of one that it watches by name.
+        # kubectl drops the first object of each phase if it watches one object by name.
         self._first_added = True
         self._first_change = True
 
-    def added(self, record: Record) -> bytes:
+    def encode_existing(self, record: Record) -> bytes:
         """Return the line of an object that existed before the watch began; an empty one if the
         object is not selected."""
         if not self._matches(record):
@@ -114,13 +115,13 @@ class WatchEventEncoder:
         first, self._first_added = self._first_added, False
         return self._line(b"ADDED", record, record.version, first=first)
 
-    def of(self, event: StoreEvent) -> bytes:
+    def encode_change(self, event: StoreEvent) -> bytes:
         """Return the line of a change; an empty one if it concerns no selected object. An object
         that a change moves out of the selection is DELETED as it was, at the version of the
         change."""
-        before = event.previous is not None and self._matches(event.previous)
-        now = not event.deleted and self._matches(event.record)
-        match (before, now):
+        was_selected = event.previous is not None and self._matches(event.previous)
+        is_selected = not event.deleted and self._matches(event.record)
+        match (was_selected, is_selected):
             case (False, True):
                 event_type = b"ADDED"
             case (True, True):
@@ -129,23 +130,23 @@ class WatchEventEncoder:
                 event_type = b"DELETED"
             case _:
                 return b""
-        record = event.record if now or event.deleted else event.previous
+        record = event.record if is_selected or event.deleted else event.previous
         assert record is not None
         first, self._first_change = self._first_change, False
         return self._line(event_type, record, event.version, first=first)
 
-    def bookmark(self, version: int, *, initial_events_end: bool = False) -> bytes:
+    def encode_bookmark(self, version: int, *, initial_events_end: bool = False) -> bytes:
         metadata: JsonObject = {"resourceVersion": str(version)}
         if initial_events_end:
             metadata["annotations"] = {_INITIAL_EVENTS_END: "true"}
-        return event_line(b"BOOKMARK", self._representation.bookmark(metadata))
+        return event_line(b"BOOKMARK", self._representation.encode_bookmark(metadata))
 
     def _line(self, event_type: bytes, record: Record, version: int, *, first: bool) -> bytes:
         def encode_object() -> bytes:
-            body = self._body_of(record)
+            body = self._encode_served(record)
             if record.version != version:  # the object has left the selection
                 body = encode_at_version(decode(body), version)
-            return self._representation.event(body, first=first)
+            return self._representation.encode_event(body, first=first)
 
         form = (self._form, self._representation.event_variant(first=first))
         return self._encoder.line(record, version, event_type, form, encode_object)

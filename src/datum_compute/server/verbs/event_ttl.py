@@ -1,7 +1,6 @@
-"""Events go an hour after they last happened: a sweep that somebody with a clock calls.
+"""Removes events an hour after they last occurred.
 
-An event that another one of the same kind renewed in between is younger than it was, so every
-removal checks the version it has looked at.
+An event can occur again during the sweep, so each removal requires the version that was checked.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from datum_compute.store.records import Record
 from datum_compute.store.store import Store
 
 EVENT_LIFETIME_S = 3600.0
-_AT_ONCE = 100  # removals that share commits
+_BATCH_MAX = 100  # removals that share commits
 
 
 async def expire_events(store: Store, plane: str, now: float) -> int:
-    """Remove what is older than its lifetime; returns how many that were."""
-    present = ((r, decode(r.body)) for r in store.snapshot(plane, EVENT.storage).records)
-    old = [(r, obj) for r, obj in present if now - _last_seen(obj, now) >= EVENT_LIFETIME_S]
+    """Remove the events that have expired, and return their number."""
+    events = ((r, decode(r.body)) for r in store.snapshot(plane, EVENT.storage).records)
+    expired = [(r, obj) for r, obj in events if now - _last_seen(obj, now) >= EVENT_LIFETIME_S]
     removed = 0
-    for start in range(0, len(old), _AT_ONCE):
-        batch = (_remove(store, plane, r, obj) for r, obj in old[start : start + _AT_ONCE])
+    for start in range(0, len(expired), _BATCH_MAX):
+        batch = (_remove(store, plane, r, obj) for r, obj in expired[start : start + _BATCH_MAX])
         removed += sum(await asyncio.gather(*batch))
     return removed
 
@@ -36,19 +35,20 @@ async def _remove(store: Store, plane: str, record: Record, obj: JsonObject) -> 
     try:
         await store.delete(plane, record.key, record.version, lambda v: encode_at_version(obj, v))
     except (Conflict, NotFound):
-        return False  # renewed or gone meanwhile; the next sweep looks again
+        return False  # changed or removed meanwhile; the next sweep checks it again
     return True
 
 
 def _last_seen(event: JsonObject, now: float) -> float:
-    """The newest time the event tells that has passed; a clock ahead of ours keeps nothing."""
-    told = (
+    """Return the latest time of the event. Times in the future are ignored, so that an event of a
+    reporter whose clock is ahead expires too."""
+    times = (
         event["metadata"].get("creationTimestamp"),
         event.get("lastTimestamp"),
         event.get("eventTime"),
         (event.get("series") or {}).get("lastObservedTime"),
     )
-    return max((at for at in map(_seconds, told) if at <= now), default=0.0)
+    return max((at for at in map(_seconds, times) if at <= now), default=0.0)
 
 
 def _seconds(text: Any) -> float:

@@ -1,7 +1,7 @@
-"""Everything that waits for a long time on behalf of a client, so that it can be ended.
+"""Long waits on behalf of clients, such as watches, so that shutdown can end them.
 
-Shutdown calls ``close``: every watch ends its stream at once and no new one begins. Waits are
-kept in the order they began, so that a simulated run ends them in the same order every time.
+``close`` ends all of them, and no new one starts. They are ended in the order in which they began,
+so that a simulation is deterministic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 
 class LongRequests:
     def __init__(self) -> None:
-        self._waits: dict[object, Callable[[], None]] = {}  # who waits, and how that is ended
+        self._waits: dict[object, Callable[[], None]] = {}  # what ends each wait
         self._closed = False
 
     @property
@@ -30,24 +30,24 @@ class LongRequests:
         for end in list(self._waits.values()):
             end()
 
-    def began(self, waiter: object, end: Callable[[], None]) -> None:
-        """Somebody waits who can be ended by a call; told before every wait."""
+    def start(self, waiter: object, end: Callable[[], None]) -> None:
+        """Register a wait that ``end`` ends. Call this before each wait."""
         self._waits[waiter] = end
 
-    def ended(self, waiter: object) -> None:
+    def finish(self, waiter: object) -> None:
         self._waits.pop(waiter, None)
 
     @asynccontextmanager
     async def interruptible(self, timeout_s: float | None) -> AsyncIterator[asyncio.Timeout]:
-        """A wait that raises TimeoutError after its time, when ended, or at shutdown."""
+        """A wait that raises TimeoutError after ``timeout_s``, when it is ended, or at shutdown."""
         async with asyncio.timeout(timeout_s) as wait:
-            self.began(wait, partial(end_now, wait))
+            self.start(wait, partial(end_now, wait))
             try:
                 if self._closed:
                     end_now(wait)
                 yield wait
             finally:
-                self.ended(wait)
+                self.finish(wait)
 
 
 def end_now(wait: asyncio.Timeout) -> None:

@@ -1,6 +1,6 @@
-"""The life of a Namespace: active, terminating while it is emptied, finalized, gone.
+"""The lifecycle of a Namespace: active, terminating while it is emptied, finalized, removed.
 
-The server keeps three rules: nothing is created in a namespace that is absent or terminating,
+Rules: nothing is created in a namespace that is absent or terminating,
 ``spec.finalizers`` changes only through the finalize endpoint, and a namespace is removed only when
 it is empty. A controller deletes its contents. The objects that the server itself creates in each
 namespace do not count: they are removed together with it.
@@ -21,15 +21,15 @@ from datum_compute.api.quota import QUOTA_NAMESPACE
 from datum_compute.server.context import ServerContext
 from datum_compute.server.discovery.resources import ResourceRegistry
 from datum_compute.server.encoding.body import encode_at_version
-from datum_compute.server.encoding.responses import conflict, field_forbidden, forbidden, not_found
-from datum_compute.server.verbs.metadata import ordered
+from datum_compute.server.encoding.responses import conflict, forbidden, not_found
+from datum_compute.server.verbs.metadata import order_metadata
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
 
 FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 _SHOWN_MAX = 5
-_PERMANENT = ("default", "kube-system", "kube-public", QUOTA_NAMESPACE)
+_PERMANENT_NAMESPACES = ("default", "kube-system", "kube-public", QUOTA_NAMESPACE)
 
 
 def _is_default_object(record: Record) -> bool:
@@ -48,41 +48,47 @@ async def remove_default_objects(context: ServerContext, plane: PlaneName, names
             )
 
 
-def prepared_for_create(new: JsonObject) -> JsonObject:
-    return {**new, "metadata": labelled(new["metadata"]), "spec": {"finalizers": [FINALIZER]}}
+def prepare_namespace(new: JsonObject) -> JsonObject:
+    return {
+        **new,
+        "metadata": with_name_label(new["metadata"]),
+        "spec": {"finalizers": [FINALIZER]},
+    }
 
 
-def labelled(metadata: JsonObject) -> JsonObject:
-    """A namespace always carries its name as a label, so that selectors can find it."""
+def with_name_label(metadata: JsonObject) -> JsonObject:
+    """Add the label with the name of the namespace, so that selectors can find it."""
     labels = {**metadata.get("labels", {}), NAME_LABEL: metadata["name"]}
-    return ordered({**metadata, "labels": labels})
+    return order_metadata({**metadata, "labels": labels})
 
 
-def activated(new: JsonObject) -> JsonObject:
+def with_active_phase(new: JsonObject) -> JsonObject:
     return {**new, "status": {"phase": "Active"}}
 
 
-def terminating(new: JsonObject) -> JsonObject:
+def with_terminating_phase(new: JsonObject) -> JsonObject:
     return {**new, "status": {**new.get("status", {}), "phase": "Terminating"}}
 
 
-def finalizer_problems(new: JsonObject, old: JsonObject) -> list[Cause]:
-    """A terminating namespace only loses finalizers."""
-    before = old.get("spec", {}).get("finalizers", [])
-    if "deletionTimestamp" not in old["metadata"] or not isinstance(before, list):
+def validate_finalizers(new: JsonObject, old: JsonObject) -> list[Cause]:
+    """Return a cause for each finalizer that a write adds to a terminating namespace."""
+    old_finalizers = old.get("spec", {}).get("finalizers", [])
+    if "deletionTimestamp" not in old["metadata"] or not isinstance(old_finalizers, list):
         return []
-    found = new["spec"]["finalizers"]
-    added = [f for f in found if f not in before] if isinstance(found, list) else []
+    finalizers = new["spec"]["finalizers"]
+    if not isinstance(finalizers, list):
+        return []
+    added = [finalizer for finalizer in finalizers if finalizer not in old_finalizers]
     if not added:
         return []
     why = "no finalizers can be added to a namespace that is being deleted"
-    return [field_forbidden("spec.finalizers", why)]
+    return [Cause.forbidden("spec.finalizers", why)]
 
 
 def check_accepts(
     context: ServerContext, plane: PlaneName, namespace: str, kind: KindInfo[Any], name: str
 ) -> None:
-    """Raise unless objects may be created in the namespace."""
+    """Raise NotFound or Forbidden unless objects may be created in the namespace."""
     record = context.store.get(plane, ObjectKey(NAMESPACE.resource, "", namespace))
     if record is None:
         raise not_found(NAMESPACE, namespace)
@@ -98,9 +104,9 @@ def check_accepts(
         raise forbidden(kind, name, why, [cause])
 
 
-def check_may_go(kind: KindInfo[Any], name: str) -> None:
-    """A plane without its own namespaces serves nobody."""
-    if name in _PERMANENT:
+def check_deletable(kind: KindInfo[Any], name: str) -> None:
+    """Raise Forbidden for the namespaces that every plane needs."""
+    if name in _PERMANENT_NAMESPACES:
         raise Forbidden(
             f'{kind.plural} "{name}" is forbidden: this namespace may not be deleted',
             name=name,
@@ -109,18 +115,18 @@ def check_may_go(kind: KindInfo[Any], name: str) -> None:
 
 
 def check_empty(
-    context: ServerContext, catalogue: ResourceRegistry, plane: PlaneName, namespace: str
+    context: ServerContext, registry: ResourceRegistry, plane: PlaneName, namespace: str
 ) -> None:
     """Raise Conflict if the namespace contains objects, or one is being created in it."""
-    found = [
+    objects = [
         f"{resource}/{record.key.name}"
-        for resource in catalogue.namespaced_storage()
+        for resource in registry.namespaced_storage()
         for record in context.store.snapshot(plane, resource, namespace).records
         if not _is_default_object(record)
     ]
-    if found:
-        shown = ", ".join(found[:_SHOWN_MAX]) + (", ..." if len(found) > _SHOWN_MAX else "")
-        why = f"the namespace still holds {len(found)} objects ({shown}); delete them first"
+    if objects:
+        listed = ", ".join(objects[:_SHOWN_MAX]) + (", ..." if len(objects) > _SHOWN_MAX else "")
+        why = f"the namespace still holds {len(objects)} objects ({listed}); delete them first"
         raise conflict(NAMESPACE, namespace, why)
     if context.in_flight_creates.any_in_namespace(plane, namespace):
         why = "an object is being created in the namespace; try again"

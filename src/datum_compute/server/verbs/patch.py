@@ -1,8 +1,8 @@
-"""PATCH: the patch types this server takes, by content type.
+"""PATCH: the patch types by content type.
 
-Strategic merge is for built-in kinds only. Others are refused, never taken for something else. To
-add a type: a function from (kind, present object, decoded patch) to the next object, listed in
-``_PATCHES``. Server-side apply also creates and has owners of its own, so it has its own file.
+Strategic merge patch is for built-in kinds only. Unknown content types are rejected. To add a type:
+write a function from the kind, the stored object and the decoded patch to the new object, and list
+it in ``_PATCHES``. Server-side apply can also create objects and is in ``server/apply``.
 """
 
 from __future__ import annotations
@@ -27,49 +27,49 @@ from datum_compute.server.encoding.request_options import (
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs.json_patch import apply_json_patch
 from datum_compute.server.verbs.scale import propose_object
-from datum_compute.server.verbs.strategic_merge import strategically_merged
-from datum_compute.server.verbs.update import UpdateRequest, change_object, plain_owner
+from datum_compute.server.verbs.strategic_merge import apply_strategic_merge
+from datum_compute.server.verbs.update import UpdateRequest, change_object, update_managers
 
 
-def _merge(kind: KindInfo[Any], old: JsonObject, patch: Any) -> Any:
+def _apply_merge_patch(kind: KindInfo[Any], old: JsonObject, patch: Any) -> Any:
     if not isinstance(patch, dict):
         raise BadRequest("a merge patch must be a JSON object")
     return merged(old, patch)
 
 
-def _operations(kind: KindInfo[Any], old: JsonObject, patch: Any) -> Any:
+def _apply_operations(kind: KindInfo[Any], old: JsonObject, patch: Any) -> Any:
     return apply_json_patch(old, patch)
 
 
 _Patch = Callable[[KindInfo[Any], JsonObject, Any], Any]
-_PATCHES: dict[str, _Patch] = {MERGE_PATCH: _merge, JSON_PATCH: _operations}
-_OF_BUILT_IN = {**_PATCHES, STRATEGIC_PATCH: strategically_merged}
+_PATCHES: dict[str, _Patch] = {MERGE_PATCH: _apply_merge_patch, JSON_PATCH: _apply_operations}
+_BUILT_IN_PATCHES = {**_PATCHES, STRATEGIC_PATCH: apply_strategic_merge}
 
 
 def patch_types(kind: KindInfo[Any]) -> tuple[str, ...]:
-    """The content types of a PATCH of a kind, the first the one to prefer."""
-    return (*(_OF_BUILT_IN if kind.built_in else _PATCHES), APPLY_PATCH)
+    """Return the content types of a PATCH of a kind, the preferred one first."""
+    return (*(_BUILT_IN_PATCHES if kind.built_in else _PATCHES), APPLY_PATCH)
 
 
 def patch(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:
-    found = content_type(request.http.headers)
-    if found == APPLY_PATCH:
+    media_type = content_type(request.http.headers)
+    if media_type == APPLY_PATCH:
         return apply(context, request)
-    if found not in patch_types(request.kind):
-        raise unsupported(found, patch_types(request.kind))
+    if media_type not in patch_types(request.kind):
+        raise unsupported(media_type, patch_types(request.kind))
     if "force" in request.query:
         why = "Forbidden: may not be specified for non-apply patch"
         raise invalid_option("force", "FieldValueForbidden", why)
-    function = _OF_BUILT_IN[found]
+    apply_patch = _BUILT_IN_PATCHES[media_type]
     document = decode_json(request.http.body)
 
+    def build(old: JsonObject) -> JsonObject:
+        return as_object(apply_patch(request.kind, old, document))
+
     change = UpdateRequest(
-        # No patch makes a document deeper than the object and the patch are.
-        propose=propose_object(
-            request, lambda old: as_object(function(request.kind, old, document))
-        ),
+        build=propose_object(request, build),
         validation=field_validation(request.query, request.http.body),
         needs_version=False,
-        own=plain_owner(context, request),
+        set_managers=update_managers(context, request),
     )
     return change_object(context, request, change)

@@ -1,8 +1,8 @@
 """GET of one object and of a list.
 
-A list names the version it shows. Without a version it is the newest; a number means not older
-than that; ``resourceVersionMatch=Exact`` and continue tokens mean exactly that one, from the
-watch log.
+A list states its version. Without ``resourceVersion`` it is the newest one. With a number the list
+is not older than that version. ``resourceVersionMatch=Exact`` and continue tokens request exactly
+one version, which is restored from the watch log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from datum_compute.server.encoding.list_body import ENCODED_BYTES_MAX
 from datum_compute.server.encoding.representation import Representation, select_representation
 from datum_compute.server.encoding.request_options import choice, number
 from datum_compute.server.encoding.responses import (
-    field_forbidden,
     json_response,
     list_response,
     not_found,
@@ -35,10 +34,10 @@ from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
 from datum_compute.store.store import Snapshot, Store
 
-# --- Continue tokens: the version a paged list is pinned to and the last object it showed
+# --- Continue tokens: the version of a paged list, and the last object of the previous page
 
 
-class _Wire(msgspec.Struct, frozen=True):
+class _TokenBody(msgspec.Struct, frozen=True):
     v: int
     namespace: str
     name: str
@@ -51,27 +50,24 @@ class Continuation:
     name: str
 
 
-def continue_token(at: Continuation) -> str:
-    body = encode(_Wire(at.version, at.namespace, at.name))
+def encode_continue_token(position: Continuation) -> str:
+    body = encode(_TokenBody(position.version, position.namespace, position.name))
     return base64.urlsafe_b64encode(body).decode().rstrip("=")
 
 
 def read_continue_token(token: str) -> Continuation:
     try:
         body = base64.urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
-        wire = decode_as(body, _Wire)
+        token_body = decode_as(body, _TokenBody)
     except (binascii.Error, UnicodeError, ValueError, DecodeError) as error:
         raise BadRequest("continue key is not valid: start the list again without it") from error
-    if wire.v < 0:
+    if token_body.v < 0:
         raise BadRequest("continue key is not valid: start the list again without it")
-    return Continuation(wire.v, wire.namespace, wire.name)
+    return Continuation(token_body.v, token_body.namespace, token_body.name)
 
 
-# --- A list at an earlier version, as far back as the watch log reaches
-# The pages of one list and exact versions need it.
-#
-# The log has the previous record of every change, so the list is the present one with the changes
-# since then undone.
+# --- A list at an earlier version, for the pages of one list and for exact versions. The watch log
+# has the previous record of each change, so the later changes of the present list can be undone.
 
 
 async def snapshot_at(
@@ -80,32 +76,32 @@ async def snapshot_at(
     """Return the records of a resource at a version. Raises Expired if that is too long ago."""
     check_reached(store, plane, version)
     changes = store.watch(plane, resource, version)
-    present = store.snapshot(plane, resource, namespace)
-    if present.version == version:
-        return present
-    records: dict[ObjectKey, Record | None] = {record.key: record for record in present.records}
+    newest = store.snapshot(plane, resource, namespace)
+    if newest.version == version:
+        return newest
+    records: dict[ObjectKey, Record | None] = {record.key: record for record in newest.records}
     events = []
-    while more := await changes.next_events(0):
-        events += more
+    while next_events := await changes.next_events(0):
+        events += next_events
     for event in reversed(events):
         if namespace in (None, event.record.key.namespace):
             records[event.record.key] = event.previous
-    kept = [record for _, record in sorted(records.items()) if record is not None]
-    return Snapshot(version, kept)
+    remaining = [record for _, record in sorted(records.items()) if record is not None]
+    return Snapshot(version, remaining)
 
 
 def check_reached(store: Store, plane: PlaneName, version: int) -> None:
-    """A version from the future cannot be answered; the caller may come back for it."""
-    present = store.version(plane)
-    if version > present:
+    """Raise Timeout for a version that the plane has not reached yet. The client retries."""
+    newest = store.version(plane)
+    if version > newest:
         raise Timeout(
-            f"Too large resource version: {version}, current: {present}",
+            f"Too large resource version: {version}, current: {newest}",
             causes=[Cause("", "ResourceVersionTooLarge", "Too large resource version")],
             retry_after_s=1,
         )
 
 
-# --- read
+# --- Verbs
 
 
 EXACT, NOT_OLDER = "Exact", "NotOlderThan"
@@ -123,35 +119,37 @@ async def get(context: ServerContext, request: ApiRequest) -> Response:
         return json_response(
             scale.scale_of(request.resource, request.resource.conversion.decode_served(record))
         )
-    return json_response(representation.single(request.resource.conversion.encode_served(record)))
+    return json_response(
+        representation.encode_object(request.resource.conversion.encode_served(record))
+    )
 
 
 async def list_objects(context: ServerContext, request: ApiRequest) -> Response:
     representation = select_representation(request.kind, request.http, context.clock)
     if "sendInitialEvents" in request.query:
         why = "sendInitialEvents is forbidden for list"
-        raise Invalid(why, causes=[field_forbidden("sendInitialEvents", why)])
+        raise Invalid(why, causes=[Cause.forbidden("sendInitialEvents", why)])
     limit = number(request.query, "limit") or 0
     token = request.query.get("continue", "")
     after = read_continue_token(token) if token else None
-    snapshot = await _wanted_snapshot(context, request, after)
-    snapshot = context.builtin_definitions.added_to(snapshot, request.kind.storage)
-    found = snapshot.records
+    snapshot = await _select_snapshot(context, request, after)
+    snapshot = context.builtin_definitions.add_to(snapshot, request.kind.storage)
+    records = snapshot.records
     selection = request.parse_selection()
     if selection.has_selector:
-        found = await filter_in_turns(request.work, selection.matches, found)
+        records = await filter_in_turns(request.work, selection.matches, records)
     if after is not None:
-        found = [r for r in found if _place(r) > (after.namespace, after.name)]
-    items = await _encode_items(request, representation, found[:limit] if limit else found)
-    if not limit and len(items) < len(found):
+        records = [r for r in records if _position(r) > (after.namespace, after.name)]
+    items = await _encode_items(request, representation, records[:limit] if limit else records)
+    if not limit and len(items) < len(records):
         raise BadRequest(
             f"the list has more than {ENCODED_BYTES_MAX // 2**20} MiB in this form; request pages"
             " with the parameter limit"
         )
     metadata = _list_metadata(
-        found, len(items), snapshot.version, counts=not selection.has_selector
+        records, len(items), snapshot.version, has_count=not selection.has_selector
     )
-    return list_response(request.http, representation.listed(metadata, items))
+    return list_response(request.http, representation.encode_list(metadata, items))
 
 
 async def _encode_items(
@@ -162,19 +160,19 @@ async def _encode_items(
     conversion = request.resource.conversion
     if representation.is_verbatim and conversion.is_verbatim:
         return [record.body for record in records]
-    room = ENCODED_BYTES_MAX
+    bytes_left = ENCODED_BYTES_MAX
     items: list[bytes] = []
     for record in records:
-        items.append(representation.item(conversion.encode_served(record)))
-        room -= len(items[-1])
-        if room < 0:
+        items.append(representation.encode_item(conversion.encode_served(record)))
+        bytes_left -= len(items[-1])
+        if bytes_left < 0:
             break
         if request.work.has_used_slice():
             await request.work.yield_loop()
     return items
 
 
-async def _wanted_snapshot(
+async def _select_snapshot(
     context: ServerContext, request: ApiRequest, after: Continuation | None
 ) -> Snapshot:
     store, resource, namespace = (
@@ -201,19 +199,21 @@ async def _wanted_snapshot(
 
 
 def _list_metadata(
-    found: Sequence[Record], listed: int, version: int, *, counts: bool
+    records: Sequence[Record], listed: int, version: int, *, has_count: bool
 ) -> JsonObject:
     """Return the metadata of a list of the first records; the rest is on the next pages."""
     metadata: JsonObject = {"resourceVersion": str(version)}
-    if listed < len(found):
-        last = found[listed - 1].key
-        metadata["continue"] = continue_token(Continuation(version, last.namespace, last.name))
-        if counts:
-            metadata["remainingItemCount"] = len(found) - listed
+    if listed < len(records):
+        last = records[listed - 1].key
+        metadata["continue"] = encode_continue_token(
+            Continuation(version, last.namespace, last.name)
+        )
+        if has_count:
+            metadata["remainingItemCount"] = len(records) - listed
     return metadata
 
 
-def _place(record: Record) -> tuple[str, str]:
+def _position(record: Record) -> tuple[str, str]:
     return (record.key.namespace, record.key.name)
 
 

@@ -1,7 +1,7 @@
-"""The scale subresource: any kind with replicas, seen as an autoscaling/v1 Scale.
+"""The scale subresource: presents an object with replicas as an autoscaling/v1 Scale.
 
-A change of the Scale is a change of one field of the object, so it passes the same checks. Where
-nobody has said how many replicas, the Scale says the default of the schema, or none.
+A write of the Scale changes one field of the object, so it is validated like a write of the object.
+If the object sets no replicas, the Scale has the default of the schema, or zero.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from datum_compute.api.errors import BadRequest, Invalid, shorten
+from datum_compute.api.errors import BadRequest, Cause, Invalid, shorten
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.json_path import field_names, value_at, with_value_at
 from datum_compute.server.discovery.resources import ServedResource
 from datum_compute.server.encoding.body import as_object
-from datum_compute.server.encoding.responses import field_error
 from datum_compute.server.routing import ApiRequest
 
 GROUP, VERSION, KIND = "autoscaling", "v1", "Scale"
@@ -29,9 +28,9 @@ def is_scale(request: ApiRequest) -> bool:
 def scale_of(resource: ServedResource, obj: JsonObject) -> JsonObject:
     assert resource.kind.scale is not None
     paths = resource.kind.scale
-    wanted = value_at(obj, paths.spec_replicas_path)
-    if wanted is None:
-        wanted = _default_at(resource.schema, paths.spec_replicas_path)
+    replicas = value_at(obj, paths.spec_replicas_path)
+    if replicas is None:
+        replicas = _default_at(resource.schema, paths.spec_replicas_path)
     status: JsonObject = {"replicas": _number(value_at(obj, paths.status_replicas_path))}
     selector = value_at(obj, paths.label_selector_path) if paths.label_selector_path else None
     if isinstance(selector, str) and selector:
@@ -41,7 +40,7 @@ def scale_of(resource: ServedResource, obj: JsonObject) -> JsonObject:
         "kind": KIND,
         "apiVersion": f"{GROUP}/{VERSION}",
         "metadata": {name: metadata[name] for name in _METADATA if name in metadata},
-        "spec": {"replicas": _number(wanted)},
+        "spec": {"replicas": _number(replicas)},
         "status": status,
     }
 
@@ -54,13 +53,13 @@ def propose_object(
     if not is_scale(request):
         return propose
 
-    def proposed(old: JsonObject) -> JsonObject:
+    def build(old: JsonObject) -> JsonObject:
         scale = check_scale(propose(scale_of(request.resource, old)))
         replicas = as_object(scale.get("spec") or {}).get("replicas", 0)
         identified = {**old, "metadata": {**old["metadata"], **_identity(scale)}}
         return _with_replicas(request, identified, replicas)
 
-    return proposed
+    return build
 
 
 def object_config(request: ApiRequest, scale: JsonObject) -> JsonObject:
@@ -82,7 +81,7 @@ def check_scale(sent: JsonObject) -> JsonObject:
 
 
 def _identity(scale: JsonObject) -> JsonObject:
-    """The metadata of a Scale that is a precondition for the object."""
+    """Return the metadata of a Scale, which are preconditions for the object."""
     sent = as_object(scale.get("metadata") or {})
     return {name: sent[name] for name in _METADATA if sent.get(name)}
 
@@ -100,7 +99,7 @@ def _with_replicas(request: ApiRequest, obj: JsonObject, replicas: Any) -> JsonO
 
 
 def _invalid(request: ApiRequest, value: str, why: str) -> Invalid:
-    cause = field_error("spec.replicas", value, why)
+    cause = Cause.invalid("spec.replicas", why, value)
     name = request.route.name
     message = f'{KIND}.{GROUP} "{name}" is invalid: {cause.field}: {cause.message}'
     return Invalid(message, name=name, group=GROUP, kind=KIND, causes=[cause])

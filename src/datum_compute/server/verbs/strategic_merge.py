@@ -36,7 +36,7 @@ _PATCH, _RETAIN = "$patch", "$retainKeys"
 _DELETE_VALUES, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
 
 
-def strategically_merged(kind: KindInfo[Any], old: JsonObject, patch: Any) -> JsonObject:
+def apply_strategic_merge(kind: KindInfo[Any], old: JsonObject, patch: Any) -> JsonObject:
     if not isinstance(patch, dict):
         raise BadRequest("a strategic merge patch must be a JSON object")
     keys = {**_SHARED, **_OF_KIND.get(kind.resource, {})}

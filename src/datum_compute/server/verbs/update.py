@@ -1,6 +1,7 @@
-"""PUT, and the second half of every PATCH: one object, or one subresource of it, changes.
+"""Changes one object or one subresource of it: PUT, and the second half of every PATCH.
 
-Each subresource is one function in ``_REWRITES`` that says which part of the object it may change.
+To add a subresource: write a function in ``prepare.py`` that changes only its part of the object,
+and list it in ``_PREPARE``.
 """
 
 from __future__ import annotations
@@ -33,52 +34,51 @@ from datum_compute.server.encoding.responses import json_response
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs import commit, definitions, namespaces, scale
 from datum_compute.server.verbs.admission_lookups import apply_context_rules
-from datum_compute.server.verbs.create import check_may_create, create_object, creation_of
+from datum_compute.server.verbs.create import build_create, check_may_create, create_object
 from datum_compute.server.verbs.metadata import read_metadata
 from datum_compute.server.verbs.prepare import (
     PreparedObject,
     check_type_meta,
-    finalized_namespace,
+    prepare_finalize,
+    prepare_status,
     prepare_update,
-    updated_status,
 )
 from datum_compute.server.verbs.scale import is_scale
 from datum_compute.store.records import Record
 
-# --- Who may take away a finalizer that stands for something of the platform's
-# (admission/finalizers) Like the rules about roles this asks who writes, so it lies here and not in
-# the admission chain.
+# --- Finalizers of the platform, which only some users may remove
+# (admission/rules/controller_owned.py). This depends on the user, so it is not an admission rule.
 
 
-def with_kept_guards(
+def keep_guards(
     authorizer: Authorizer, request: ApiRequest, sent: JsonObject, old: JsonObject
 ) -> JsonObject:
-    """What a PUT replaces the object with."""
+    """Return the object of a PUT with the finalizers that the user may not remove."""
     kept = with_guards(request.kind, sent, old)
-    return sent if kept is sent or _may_release(authorizer, request) else kept
+    return sent if kept is sent or _may_remove_guards(authorizer, request) else kept
 
 
-def with_guard_rule(
-    authorizer: Authorizer, request: ApiRequest, proposal: PreparedObject, old: JsonObject
+def check_guards(
+    authorizer: Authorizer, request: ApiRequest, prepared: PreparedObject, old: JsonObject
 ) -> PreparedObject:
-    released = released_guards(request.kind, proposal.obj, old)
-    if not released or _may_release(authorizer, request):
-        return proposal
-    return replace(proposal, causes=(*proposal.causes, *guard_causes(request.kind, released)))
+    """Add a cause for each finalizer that the user may not remove."""
+    removed = released_guards(request.kind, prepared.obj, old)
+    if not removed or _may_remove_guards(authorizer, request):
+        return prepared
+    causes = (*prepared.causes, *guard_causes(request.kind, removed))
+    return replace(prepared, causes=causes)
 
 
-def _may_release(authorizer: Authorizer, request: ApiRequest) -> bool:
-    route = request.route
-    wanted = Attributes(
-        RELEASE, request.kind.group, request.kind.plural, "", route.namespace, route.name
-    )
-    return authorizer.allows(request.user, request.plane, wanted)
+def _may_remove_guards(authorizer: Authorizer, request: ApiRequest) -> bool:
+    kind, route = request.kind, request.route
+    attributes = Attributes(RELEASE, kind.group, kind.plural, "", route.namespace, route.name)
+    return authorizer.allows(request.user, request.plane, attributes)
 
 
-# --- update
+# --- Updates
 
 
-class _Rewrite(Protocol):
+class _Prepare(Protocol):
     def __call__(
         self,
         resource: ServedResource,
@@ -89,111 +89,113 @@ class _Rewrite(Protocol):
     ) -> PreparedObject: ...
 
 
-_REWRITES: dict[str, _Rewrite] = {
+# By subresource.
+_PREPARE: dict[str, _Prepare] = {
     "": prepare_update,
-    "status": updated_status,
+    "status": prepare_status,
     "scale": prepare_update,
-    "finalize": finalized_namespace,
+    "finalize": prepare_finalize,
 }
 
 
 class UpdateRequest(msgspec.Struct, frozen=True):
-    """What a caller wants of an object: its next state, from its present one.
+    """A change of an object.
 
-    ``own`` gets the present object, the proposed one and the one that would be stored, and gives
-    the last with its field owners.
+    ``build`` returns the changed object from the stored one. ``set_managers`` takes the stored
+    object, the one from ``build`` and the one that will be stored, and returns the last with its
+    managedFields.
     """
 
-    propose: Callable[[JsonObject], JsonObject]
+    build: Callable[[JsonObject], JsonObject]
     validation: FieldValidation
     needs_version: bool
-    own: Callable[[JsonObject, JsonObject, JsonObject], JsonObject]
+    set_managers: Callable[[JsonObject, JsonObject, JsonObject], JsonObject]
 
 
 def update(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:
     body = decode_body(request.http)
     validation = field_validation(request.query, request.http.body)
     if request.kind.put_creates and context.store.get(request.plane, request.key) is None:
-        return _put_new(context, request, body, validation)
+        return _create_by_put(context, request, body, validation)
+
+    def build(old: JsonObject) -> JsonObject:
+        return keep_guards(context.authorizer, request, body, old)
+
     change = UpdateRequest(
-        scale.propose_object(
-            request, lambda old: with_kept_guards(context.authorizer, request, body, old)
-        ),
+        scale.propose_object(request, build),
         validation,
         needs_version=True,
-        own=plain_owner(context, request),
+        set_managers=update_managers(context, request),
     )
     return change_object(context, request, change)
 
 
-def plain_owner(
+def update_managers(
     context: ServerContext, request: ApiRequest
 ) -> Callable[[JsonObject, JsonObject, JsonObject], JsonObject]:
+    """Return ``set_managers`` of a write that is not an apply."""
     return lambda old, sent, new: owned_after_update(request, old, sent, new, context.clock())
 
 
-def _put_new(
-    context: ServerContext,
-    request: ApiRequest,
-    body: JsonObject,
-    validation: FieldValidation,
+def _create_by_put(
+    context: ServerContext, request: ApiRequest, body: JsonObject, validation: FieldValidation
 ) -> Awaitable[Response]:
-    """Some built-in kinds are created by a PUT to the name they will have."""
+    """Create an object by a PUT to its name, which some built-in kinds allow."""
     check_may_create(context, request)
-    named = read_metadata(body).name
-    if named != request.route.name:
+    name = read_metadata(body).name
+    if name != request.route.name:
         raise BadRequest(
-            f"the name of the object ({shorten(named)}) does not match the name on "
+            f"the name of the object ({shorten(name)}) does not match the name on "
             f"the URL ({request.route.name})"
         )
-    creation = creation_of(context, request, body, validation)
-    return create_object(context, request, creation)
+    return create_object(context, request, build_create(context, request, body, validation))
 
 
 async def change_object(
     context: ServerContext, request: ApiRequest, change: UpdateRequest
 ) -> Response:
     representation = select_representation(request.kind, request.http, context.clock)
-    dry = dry_run(request.query)
+    is_dry_run = dry_run(request.query)
 
     async def attempt() -> tuple[bytes, dict[str, str]]:
         record = context.store.get(request.plane, request.key)
         if record is None:
-            raise context.builtin_definitions.absence(request.kind, request.key)
+            raise context.builtin_definitions.missing_error(request.kind, request.key)
         conversion = request.resource.conversion
         old = conversion.decode_served(record)
-        proposed = check_type_meta(request.kind, change.propose(old))
-        rewrite = _REWRITES[request.route.subresource]
-        proposal = rewrite(request.resource, proposed, old, needs_version=change.needs_version)
-        proposal = with_guard_rule(context.authorizer, request, proposal, old)
-        proposal = apply_context_rules(context, request, proposal, old)
-        headers = proposal.accepted(request.kind, change.validation)
-        new = proposal.obj
+        sent = check_type_meta(request.kind, change.build(old))
+        prepare = _PREPARE[request.route.subresource]
+        prepared = prepare(request.resource, sent, old, needs_version=change.needs_version)
+        prepared = check_guards(context.authorizer, request, prepared, old)
+        prepared = apply_context_rules(context, request, prepared, old)
+        headers = prepared.raise_if_invalid(request.kind, change.validation)
+        new = prepared.obj
         if request.resource.is_definition:
             new = definitions.with_status(context, request.registry, new, old)
-        new = with_author(request.kind, change.own(old, proposed, new), old, request.user.name)
+        new = change.set_managers(old, sent, new)
+        new = with_author(request.kind, new, old, request.user.name)
         if json_equal(new, old) and conversion.is_current(record):
             return conversion.encode_served(record), headers
-        return await _written(context, request, new, record, dry=dry), headers
+        return await _store(context, request, new, record, is_dry_run=is_dry_run), headers
 
     stored, headers = await commit.retry_on_conflict(context, request, request.route.name, attempt)
     if is_scale(request):
         return json_response(scale.scale_of(request.resource, decode(stored)), headers=headers)
-    return json_response(representation.single(stored), headers=headers)
+    return json_response(representation.encode_object(stored), headers=headers)
 
 
-def _written(
+def _store(
     context: ServerContext,
     request: ApiRequest,
     new: JsonObject,
     record: Record,
     *,
-    dry: bool,
+    is_dry_run: bool,
 ) -> Awaitable[bytes]:
-    """Stored; or gone, if this write took the last finalizer of a terminating object."""
+    """Store the object. Remove it if it is being deleted and has no finalizers left."""
     if "deletionTimestamp" in new["metadata"] and not has_finalizers(request, new):
-        return remove_object(context, request, new, record, dry=dry)
-    return commit.put(context, request, record.key, new, old=record, dry_run=dry)
+        return remove_object(context, request, new, record, is_dry_run=is_dry_run)
+    return commit.put(context, request, record.key, new, old=record, dry_run=is_dry_run)
 
 
 async def remove_object(
@@ -202,19 +204,19 @@ async def remove_object(
     last: JsonObject,
     record: Record,
     *,
-    dry: bool,
+    is_dry_run: bool,
 ) -> bytes:
-    """Gone for good; what holds others must be empty."""
+    """Remove an object from the store. A namespace or a definition must have no objects left."""
     name = record.key.name
     if request.resource.is_namespace:
         namespaces.check_empty(context, request.registry, request.plane, name)
-        if not dry:
+        if not is_dry_run:
             await _remove_default_objects(context, request)
     if not request.resource.is_definition:
-        return await commit.remove(context, request, last, old=record, dry_run=dry)
+        return await commit.remove(context, request, last, old=record, dry_run=is_dry_run)
     definitions.check_empty(context, request.plane, name)
-    body = await commit.remove(context, request, last, old=record, dry_run=dry)
-    if not dry:
+    body = await commit.remove(context, request, last, old=record, dry_run=is_dry_run)
+    if not is_dry_run:
         context.store.forget(request.plane, name)
     return body
 
@@ -227,7 +229,7 @@ async def _remove_default_objects(context: ServerContext, request: ApiRequest) -
 
 
 def has_finalizers(request: ApiRequest, obj: JsonObject) -> bool:
-    """Whether finalizers keep an object from going at once."""
+    """Return True if finalizers delay the removal of an object."""
     if obj["metadata"].get("finalizers"):
         return True
     return request.resource.is_namespace and bool(obj.get("spec", {}).get("finalizers"))

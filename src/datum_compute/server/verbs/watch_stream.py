@@ -1,6 +1,6 @@
 """The stream of one watch: an asynchronous iterator of lines.
 
-It is a plain object, not an async generator: dropping it needs no asynchronous cleanup.
+It is an object and not an async generator, so that dropping it needs no asynchronous cleanup.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BOOKMARK_EVERY_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class WatchSource:
-    """Where the events of a stream come from, and for how long."""
+    """The events of a stream, and how long it lasts."""
 
     watch: Watch
     version: Callable[[], int]  # newest version of the plane
@@ -38,21 +38,21 @@ class WatchStream:
         self,
         initial: Iterator[bytes],
         source: WatchSource | None,
-        lines: WatchEventEncoder,
-        streams: LongRequests,
+        encoder: WatchEventEncoder,
+        long_requests: LongRequests,
         work: LoopWork,
     ) -> None:
         now = asyncio.get_running_loop().time()
-        self._ready = initial
-        self._set_aside: bytes | None = None  # a large line, which comes before ``_ready``
+        self._lines = initial
+        self._large_line: bytes | None = None  # comes before ``_lines``
         self._source = source
-        self._lines = lines
-        self._streams = streams
+        self._encoder = encoder
+        self._long_requests = long_requests
         self._work = work  # charged for the events that are encoded
         self._deadline = now + (source.timeout_s if source else 0.0)
         self._next_bookmark = now + BOOKMARK_EVERY_S
-        self._ended = source is None
-        self._stopped = False
+        self._has_ended = source is None
+        self._is_stopped = False
         self.is_initial = True  # until all initial lines have been taken
 
     def __aiter__(self) -> WatchStream:
@@ -62,24 +62,24 @@ class WatchStream:
         while True:
             if not self._work.can_stream():
                 await self._work.wait_to_stream()
-            line = self._next_line()
+            line = self._take_line()
             if line:
                 return line
             if line is not None:
                 continue
             self.is_initial = False
-            if self._ended or self._streams.closed:
+            if self._has_ended or self._long_requests.closed:
                 raise StopAsyncIteration
-            self._ready = await self._next_lines()
+            self._lines = await self._read_lines()
 
     def take_ready(self, size_bytes: int) -> bytes:
-        """Return more lines that need no waiting, about ``size_bytes``. Stop before a large line,
+        """Return further lines that are ready, about ``size_bytes``. Stop before a large line,
         which ``__anext__`` returns."""
         taken: list[bytes] = []
         self._work.start()
         while size_bytes > 0 and (line := self._find_line()):
             if len(line) > LARGE_CHUNK_BYTES:
-                self._set_aside = line
+                self._large_line = line
                 break
             taken.append(line)
             size_bytes -= len(line)
@@ -88,16 +88,16 @@ class WatchStream:
 
     def stop(self) -> None:
         """End the stream, also while a caller awaits the next line."""
-        self._ended = self._stopped = True
-        self._ready = iter(())
-        self._set_aside = None
+        self._has_ended = self._is_stopped = True
+        self._lines = iter(())
+        self._large_line = None
         if self._source is not None:
             self._source.watch.interrupt()
 
     async def aclose(self) -> None:
         self.stop()
 
-    def _next_line(self) -> bytes | None:
+    def _take_line(self) -> bytes | None:
         self._work.start()
         line = self._find_line()
         self._work.stop()
@@ -109,52 +109,52 @@ class WatchStream:
         Events that the selector excludes have an empty line. They are skipped. When the work since
         ``start`` has used a slice, the empty line is returned, so that others can run.
         """
-        if self._set_aside is not None:
-            large, self._set_aside = self._set_aside, None
-            return large
-        line = next(self._ready, None)
+        if self._large_line is not None:
+            large_line, self._large_line = self._large_line, None
+            return large_line
+        line = next(self._lines, None)
         while line is not None and not line and not self._work.has_used_slice():
-            line = next(self._ready, None)
+            line = next(self._lines, None)
         return line
 
-    async def _next_lines(self) -> Iterator[bytes]:
+    async def _read_lines(self) -> Iterator[bytes]:
         assert self._source is not None
         if self._source.watch.closed:
-            events = await self._events(0.0)  # send the events before the end
-            self._ended = not events
-            return map(self._lines.of, _drain(events))
+            events = await self._read_events(0.0)  # send the events before the end
+            self._has_ended = not events
+            return map(self._encoder.encode_change, _drain(events))
         now = asyncio.get_running_loop().time()
-        wait_s = max(0.0, self._due() - now)
+        wait_s = max(0.0, self._next_wakeup() - now)
         # Read the version before awaiting: if no events follow, the client has received all events
         # up to it.
         version = self._source.version()
         try:
-            events = await self._events(wait_s)
+            events = await self._read_events(wait_s)
         except Expired as error:
-            self._ended = True
+            self._has_ended = True
             return iter((error_line(error),))
         if now >= self._deadline:
-            self._ended = True
-        if events or wait_s or (self._ended and not self._source.bookmarks):
-            return map(self._lines.of, _drain(events))
+            self._has_ended = True
+        if events or wait_s or (self._has_ended and not self._source.bookmarks):
+            return map(self._encoder.encode_change, _drain(events))
         self._next_bookmark = now + BOOKMARK_EVERY_S
-        return iter((self._lines.bookmark(version),))
+        return iter((self._encoder.encode_bookmark(version),))
 
-    def _due(self) -> float:
+    def _next_wakeup(self) -> float:
         assert self._source is not None
         return (
             min(self._deadline, self._next_bookmark) if self._source.bookmarks else self._deadline
         )
 
-    async def _events(self, wait_s: float) -> list[StoreEvent]:
+    async def _read_events(self, wait_s: float) -> list[StoreEvent]:
         """Wait for events; return none if the stream was stopped meanwhile."""
         assert self._source is not None
-        self._streams.began(self, self.stop)
+        self._long_requests.start(self, self.stop)
         try:
             events = await self._source.watch.next_events(wait_s)
         finally:
-            self._streams.ended(self)
-        return [] if self._stopped else events
+            self._long_requests.finish(self)
+        return [] if self._is_stopped else events
 
 
 def _drain(events: list[StoreEvent]) -> Iterator[StoreEvent]:
