@@ -46,7 +46,7 @@ def copy_distribution(found: Distribution, site_packages: Path) -> None:
         if ".." not in file.parts:  # scripts
             target = site_packages / file
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(found.locate_file(file), target)
+            shutil.copy(str(found.locate_file(file)), target)
 
 
 @pytest.fixture(scope="module")
