@@ -24,12 +24,12 @@ from datum_compute.app.platform import (
     PlaneLayout,
     Platform,
     PlatformOptions,
-    RequestOptions,
 )
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
+from datum_compute.server.options import AdmissionOptions
 from datum_compute.store.journal import MemoryJournal
 from testkit.sim.loop import VirtualLoop, run_virtual
 
@@ -64,7 +64,9 @@ class Running:
             ports,
             self.disk,
             credentials,
-            PlatformOptions(requests=RequestOptions(deprecation_grace_s=self.deprecation_grace_s)),
+            PlatformOptions(
+                admission=AdmissionOptions(deprecation_grace_s=self.deprecation_grace_s)
+            ),
         )
         await self.platform.load()
         self.task = self.loop.create_task(self.platform.run())

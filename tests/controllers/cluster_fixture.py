@@ -79,7 +79,7 @@ def with_cluster_controllers(test: Callable[[ClusterFixture], Coroutine[Any, Any
             registry.CLUSTER,
             {},
             ports,
-            served=ServedPlanes(planes.server.holdings, "CERTIFICATE"),
+            served=ServedPlanes(planes.server.inventory, "CERTIFICATE"),
             telemetry=ManagerTelemetry(here.events.append),
         )
         manager.engage(HUB, client)

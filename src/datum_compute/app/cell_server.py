@@ -46,7 +46,6 @@ from datum_compute.app.platform import (
     PlaneLayout,
     Platform,
     PlatformOptions,
-    RequestOptions,
     SecurityOptions,
 )
 from datum_compute.app.process import (
@@ -75,6 +74,7 @@ from datum_compute.client.client import Client
 from datum_compute.controllers import registry
 from datum_compute.planes.planes import hub_label_scope
 from datum_compute.server.http.listen import bind_listener
+from datum_compute.server.options import AdmissionOptions
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from datum_compute.telemetry.context import Tracer
@@ -143,7 +143,7 @@ async def _serve(
             signer=ensure_signer(state / "service-accounts.key"),
             audit=audit.record,
         ),
-        requests=RequestOptions(listener.flow_limits),
+        admission=AdmissionOptions(flow_limits=listener.flow_limits),
         registry=metrics,
         tracer=tracer,
     )

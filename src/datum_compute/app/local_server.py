@@ -46,7 +46,6 @@ from datum_compute.app.platform import (
     PlaneLayout,
     Platform,
     PlatformOptions,
-    RequestOptions,
     SecurityOptions,
 )
 from datum_compute.app.process import (
@@ -77,8 +76,8 @@ from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.gateway.cells import CellEndpoints
 from datum_compute.runtime.controller import Controller
-from datum_compute.server.access.cell_join import IssuedCertificate
-from datum_compute.server.access.client_certificates import SigningRequest
+from datum_compute.server.access.client_certificates import IssuedCertificate, SigningRequest
+from datum_compute.server.options import AdmissionOptions
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from datum_compute.telemetry.context import Tracer
@@ -124,7 +123,10 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
             audit=audit.record,
             certify=partial(_certify_cell, state, settings.cells.credential_s),
         ),
-        requests=RequestOptions(settings.listener.flow_limits, settings.deprecation_grace_s),
+        admission=AdmissionOptions(
+            flow_limits=settings.listener.flow_limits,
+            deprecation_grace_s=settings.deprecation_grace_s,
+        ),
         registry=metrics,
         tracer=tracer,
         on_projects_changed=projects_changed.set,

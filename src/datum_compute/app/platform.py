@@ -15,7 +15,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from datum_compute import __version__
-from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
 from datum_compute.api.errors import ApiError
 from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CONSUMER, PROJECT
@@ -57,11 +56,16 @@ from datum_compute.runtime.cached_client import LabelScope, noop
 from datum_compute.runtime.controller import Controller
 from datum_compute.server.access.audit import AuditSink, discard
 from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User
-from datum_compute.server.access.cell_join import Certify
+from datum_compute.server.access.client_certificates import Certify
 from datum_compute.server.access.service_accounts import TokenSigner
 from datum_compute.server.api_server import ApiServer
-from datum_compute.server.flowcontrol.control import FlowLimits
 from datum_compute.server.metrics import ServerMetrics
+from datum_compute.server.options import (
+    AdmissionOptions,
+    AuthenticationOptions,
+    ServerEnvironment,
+    ServerTelemetry,
+)
 from datum_compute.server.verbs.event_ttl import expire_events
 from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
@@ -131,14 +135,6 @@ class SecurityOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestOptions:
-    """Limits of the API server, and rules of admission with a setting."""
-
-    flow_limits: FlowLimits | None = None
-    deprecation_grace_s: float = DEPRECATION_GRACE_S
-
-
-@dataclass(frozen=True, slots=True)
 class ControllerOptions:
     """The controllers of the process, and how they reach planes and machines."""
 
@@ -155,7 +151,7 @@ class PlatformOptions:
 
     control: ControllerOptions = field(default_factory=ControllerOptions)
     security: SecurityOptions = field(default_factory=SecurityOptions)
-    requests: RequestOptions = field(default_factory=RequestOptions)
+    admission: AdmissionOptions = field(default_factory=AdmissionOptions)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     tracer: Tracer | None = None
     on_projects_changed: Callable[[], None] = noop
@@ -181,24 +177,22 @@ class Platform:
         self.unix_s, self._random = ports.unix_s, ports.random
         self.registry = options.registry
         metrics = ServerMetrics(self.registry)
-        self.store = Store(journal, on_commit=metrics.committed)
+        self.store = Store(journal, on_commit=metrics.observe_commit)
         self.authenticator = credentials.authenticator()
+        environment = ServerEnvironment(
+            ports.unix_s,
+            ports.new_uid,
+            ports.new_suffix,
+            new_request_id=ports.new_uid,
+            work_clock=ports.work_s,
+            is_ready=self.ready.is_set,
+        )
         self.server = ApiServer(
             self.store,
-            clock=ports.unix_s,
-            new_uid=ports.new_uid,
-            new_suffix=ports.new_suffix,
-            authenticator=self.authenticator,
-            is_ready=self.ready.is_set,
-            signer=security.signer,
-            audit=security.audit,
-            new_request_id=ports.new_uid,
-            metrics=metrics,
-            tracer=options.tracer,
-            deprecation_grace_s=options.requests.deprecation_grace_s,
-            certify=security.certify,
-            work_s=ports.work_s,
-            flow_limits=options.requests.flow_limits,
+            environment,
+            AuthenticationOptions(self.authenticator, security.signer, security.certify),
+            telemetry=ServerTelemetry(metrics, options.tracer, security.audit),
+            admission=options.admission,
         )
         self.projects = ProjectPlanes(
             self.store,
@@ -213,7 +207,7 @@ class Platform:
             layout.drivers,
             ports,
             served=ServedPlanes(
-                self.server.holdings,
+                self.server.inventory,
                 security.authority,
                 self.projects if layout.centre else None,
             ),
