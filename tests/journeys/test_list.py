@@ -154,7 +154,7 @@ STANDS_FOR: list[tuple[str, str, str]] = [
     ("h7 a deleted server wakes its instance", "journeys/test_instances.py",
      "test_a_server_deleted_by_hand_is_replaced"),
     ("h7 a bounded resync", "planning/rollout/test_server.py",
-     "test_every_instance_is_resynced_with_jitter"),
+     "test_every_instance_is_resynced"),
     ("17 a projection belongs to the project's deployment", "journeys/test_projections.py",
      "test_a_projection_is_owned_by_and_deleted_with_the_projects_deployment"),
     ("18 by label, then by name; ownerless ones heal", "journeys/test_projections.py",

@@ -84,8 +84,8 @@ def test_a_namespace_reports_what_remains() -> None:
         "NamespaceFinalizersRemaining": (
             "True",
             (
-                "Some content in the namespace has finalizers remaining: a in 1 resource instances, "
-                "b in 1 resource instances"
+                "Some content in the namespace has finalizers remaining: "
+                "a in 1 resource instances, b in 1 resource instances"
             ),
         ),
     }
