@@ -90,8 +90,7 @@ class Debounce(msgspec.Struct, frozen=True):
     """Coalesce the next events of the key into one reconcile (see ``debounce.py``).
 
     For reconciles that aggregate many objects. If an event arrives within ``max_s``, the key is
-    reconciled once it has received no event for ``idle_s`` and no reconcile runs on its plane, and
-    after ``max_s`` at the latest.
+    reconciled once it has received no event for ``idle_s``, and after ``max_s`` at the latest.
     """
 
     idle_s: float
