@@ -52,7 +52,6 @@ from datum_compute.planning.federation.unreachable import (
     same_reachability,
 )
 from datum_compute.planning.initial_status import INITIAL_STATUS_S, age_s
-from datum_compute.planning.rollout.gates import all_gates_cleared
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
@@ -68,6 +67,7 @@ from datum_compute.runtime.controller import (
 )
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.metrics import ComputedGauge, GaugeSample
+from datum_compute.runtime.predicates import spec_or_metadata_changed
 
 BY_ANNOTATED_CELL = "noted-elsewhere"
 
@@ -240,11 +240,6 @@ async def _withdraw(context: Context, view: CachedClient, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-def concerns_copy(_old: Instance, new: Instance) -> bool:
-    """Return False if all gates are recorded as clear: their removal causes another event."""
-    return not (new.spec.controller.scheduling_gates and all_gates_cleared(new))
-
-
 def from_hub_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a copy to the cells that it names or named, so that its cell restores edited fields."""
     seen = [copy for copy in (change.old, change.new) if copy is not None]
@@ -261,7 +256,7 @@ HUB_COPY_CONTROLLER = Controller(
     role="cell",
     reconcile=reconcile_hub_copy,
     edges=(
-        for_(INSTANCE, update_filter=concerns_copy),
+        for_(INSTANCE),
         reads(DEPLOYMENT, on="hub"),
         watches(INSTANCE, from_hub_copy, on="hub"),
     ),
@@ -295,11 +290,6 @@ def from_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Ke
         yield Key(view.plane, ref_of(instance))
 
 
-def identity_changed(old: Instance, new: Instance) -> bool:
-    before, after = old.metadata, new.metadata
-    return before.labels != after.labels or before.annotations != after.annotations
-
-
 def _by_reason(instance: Instance) -> Iterable[str]:
     reason = quarantine_reason(instance)
     return (reason,) if reason else ()
@@ -324,7 +314,10 @@ QUARANTINE_CONTROLLER = Controller(
     name="quarantine",
     role="hub",
     reconcile=reconcile_quarantine,
-    edges=(for_(INSTANCE, update_filter=identity_changed), watches(NAMESPACE, from_namespace)),
+    edges=(
+        for_(INSTANCE, update_filter=spec_or_metadata_changed),
+        watches(NAMESPACE, from_namespace),
+    ),
     indexes=(QUARANTINED,),
     modes=(FEDERATED,),
 )
