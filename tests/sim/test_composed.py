@@ -22,7 +22,7 @@ from testkit.sim.scenario.operations import (
     DropField,
     Operation,
     RevokeProject,
-    Scale,
+    ScaleWorkload,
 )
 from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
@@ -33,7 +33,7 @@ REVOCABLE = replace(ONE, projects=("alpha", "beta"), revocable=("beta",))
 
 CREATE = CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",))
 ROLL = ChangeImage(6.0, "alpha", "web", "web:2")
-SHRINK = Scale(6.5, "alpha", "web", 1)
+SHRINK = ScaleWorkload(6.5, "alpha", "web", 1)
 
 
 def told(layout: WorldLayout, operations: tuple[Operation, ...], *faults: f.Fault) -> Outcome:
@@ -77,7 +77,7 @@ def test_an_object_recreated_during_a_watch_gap_is_not_mistaken_for_the_old_one(
 
 def test_instances_of_a_wiped_cell_are_removed_from_the_hub() -> None:
     """The cell loses three instances, and one is desired: the hub shows one."""
-    more, fewer = Scale(3.0, "alpha", "web", 3), Scale(7.0, "alpha", "web", 1)
+    more, fewer = ScaleWorkload(3.0, "alpha", "web", 3), ScaleWorkload(7.0, "alpha", "web", 1)
     outcome = told(SPLIT, (more, fewer), f.EmptyHost(6.0, "cell-dfw"))
     assert sum("hub instances" in line for line in outcome.final) == 1
 

@@ -14,7 +14,7 @@ from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request, Response
 from testkit.sim.host import SimulatedHost
 from testkit.sim.loop import VirtualLoop, run_virtual
-from testkit.sim.network import TIMEOUT_S, Network, SimulatedWatch
+from testkit.sim.network import TIMEOUT_S, SimulatedNetwork, SimulatedWatch
 
 READ = Request("GET", "/planes/hub/api/v1/namespaces")
 WRITE = Request("PUT", "/planes/hub/api/v1/namespaces/one", body=b"{}")
@@ -63,7 +63,7 @@ class Net:
         self.loop = loop
         self.source = source
         self.signs: Counter[str] = Counter()
-        self.network = Network(
+        self.network = SimulatedNetwork(
             lambda _part: Random(1),
             lambda _plane, _age_s: 40,
             lambda sign: self.signs.update([sign]),

@@ -210,11 +210,11 @@ def test_a_recorded_crash_becomes_unknown_while_the_machine_is_unobserved() -> N
     assert (ready["status"], ready["reason"]) == ("Unknown", "NotObserved")
 
 
-def test_a_crash_is_reported_with_exit_code_restarts_and_last_lines() -> None:
+def test_a_crash_is_reported_with_the_message_restarts_and_last_lines() -> None:
     crashed = ServerStatus(
         phase="Failed",
         reason="InstanceCrashing",
-        message="the process ended",
+        message="the process exited with code 137",
         restarts=3,
         exit_code=137,
         last_lines=["loading", "out of memory"],
@@ -224,7 +224,7 @@ def test_a_crash_is_reported_with_exit_code_restarts_and_last_lines() -> None:
     assert available == (
         "False",
         "InstanceCrashing",
-        "the process ended; exit code 137; restarted 3 times; last lines: loading | out of memory",
+        "the process exited with code 137; restarted 3 times; last lines: loading | out of memory",
     )
 
 

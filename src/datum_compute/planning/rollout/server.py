@@ -365,11 +365,12 @@ def _no_server_status(instance: Instance) -> MachineConditions:
 
 
 def _describe_exit(server: Server) -> str:
-    """Describe how the machine ended: exit code, restarts and its last log lines."""
+    """Describe how the machine ended: the driver's message, restarts and its last log lines.
+
+    The message of a driver contains the exit code.
+    """
     status = server.status
     parts = [status.message]
-    if status.exit_code is not None and str(status.exit_code) not in status.message:
-        parts.append(f"exit code {status.exit_code}")
     if status.reason == Reason.INSTANCE_CRASHING:
         parts.append(_describe_restarts(status.restarts))
     text = "; ".join(part for part in parts if part)
