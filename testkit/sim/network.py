@@ -395,7 +395,7 @@ class SimulatedWatch(ABC):
         self._latest.append(line)
         replays = self._asked.replays
         if replays and sum([chance() for chance in replays]):
-            self._network.sometimes("events told again")
+            self._network.sometimes("events repeated")
             *past, newest = (
                 self._latest
             )  # not the last event, which would correct the state at once

@@ -67,7 +67,7 @@ async def test_without_an_address_nothing_listens() -> None:
         assert port == 0
 
 
-async def test_ready_is_said_when_nothing_is_missing_and_alive_always() -> None:
+async def test_readyz_waits_until_nothing_is_missing_and_livez_never_does() -> None:
     missing = ["the planes have not been read yet"]
     async with pages_port(LOCAL, health_pages(lambda: "".join(missing))) as port:
         assert (await sent(port, b"GET /healthz HTTP/1.1\r\n\r\n")).endswith(b"ok")

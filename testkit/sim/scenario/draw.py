@@ -247,8 +247,8 @@ def _perform_operator_operation(random: Random, layout: WorldLayout, at_s: float
         case "poison":
             return CreatePoison(at_s, plane, resource)
         case _:
-            homes = [HUB, *(cell_plane(name) for name in layout.cells)]
-            return DeleteNamespace(at_s, random.choice(homes), pick)
+            namespace_planes = [HUB, *(cell_plane(name) for name in layout.cells)]
+            return DeleteNamespace(at_s, random.choice(namespace_planes), pick)
 
 
 # --- faults
