@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.world import World, healthy, write_kubeconfig
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(home=tmp_path)
+def cli(tmp_path: Path) -> CliRunner:
+    return CliRunner(home=tmp_path)
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def world() -> World:
 
 
 @pytest.fixture
-def local_platform(desk: Desk, world: World) -> None:
-    """The desk stands beside a platform with that world."""
-    write_kubeconfig(desk.home / ".local/state/datum-compute/kubeconfig")
-    desk.open_transport = world.open
+def local_platform(cli: CliRunner, world: World) -> None:
+    """The cli stands beside a platform with that world."""
+    write_kubeconfig(cli.home / ".local/state/datum-compute/kubeconfig")
+    cli.open_transport = world.open

@@ -18,7 +18,7 @@ from datum_compute.api.labels import CITY_CODE
 from datum_compute.api.quota import INSTANCES, MEMORY, WORKLOADS
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.test_reading import bucket
 from tests.cli.world import NAMESPACE, World, healthy, nobody, set_status, write_kubeconfig
 
@@ -75,10 +75,10 @@ CASES: tuple[Case, ...] = (
 def golden_world() -> World:
     world = World(player=healthy)
     with tempfile.TemporaryDirectory() as folder:
-        desk = _desk(Path(folder), world)
+        cli = _runner(Path(folder), world)
         deploy = ("deploy", "web", "--image=reg.test/x/web:1", "--city=DFW,ORD", "--min=2")
-        assert desk.run(*deploy, "--port=80", "--env=MODE=fast", "-y") == 0, desk.err
-        assert desk.run("deploy", "api", "--image=api:7", "--city=AMS", "-y") == 0, desk.err
+        assert cli.run(*deploy, "--port=80", "--env=MODE=fast", "-y") == 0, cli.err
+        assert cli.run("deploy", "api", "--image=api:7", "--city=AMS", "-y") == 0, cli.err
     world.player = nobody
     world.do(_trouble)
     return world
@@ -113,13 +113,13 @@ async def _trouble(client: Client) -> None:
         await bucket(client, metric, limit, used)
 
 
-def golden_desk(home: Path) -> Desk:
-    return _desk(home, golden_world())
+def golden_runner(home: Path) -> CliRunner:
+    return _runner(home, golden_world())
 
 
-def _desk(home: Path, world: World) -> Desk:
+def _runner(home: Path, world: World) -> CliRunner:
     write_kubeconfig(home / ".local/state/datum-compute/kubeconfig")
-    return Desk(home=home, open_transport=world.open)
+    return CliRunner(home=home, open_transport=world.open)
 
 
 @cache
@@ -145,13 +145,13 @@ def _unnamed(text: str) -> str:
     return re.sub(r"uid-\d+", "uid-0", text)
 
 
-def render(desk: Desk, case: Case) -> str:
-    desk.is_terminal, desk.columns = bool(case.columns), case.columns or 80
-    desk.environ = {} if case.color else {"NO_COLOR": "1"}
-    code = desk.run(*map(named_text, case.arguments))
-    err = "".join(f"2> {line}\n" for line in desk.err.splitlines())
+def render(cli: CliRunner, case: Case) -> str:
+    cli.is_terminal, cli.columns = bool(case.columns), case.columns or 80
+    cli.environ = {} if case.color else {"NO_COLOR": "1"}
+    code = cli.run(*map(named_text, case.arguments))
+    err = "".join(f"2> {line}\n" for line in cli.err.splitlines())
     shown = " ".join(case.arguments)
-    return f"$ {shown}\n{_unnamed(desk.out)}{_unnamed(err)}exit {code}\n"
+    return f"$ {shown}\n{_unnamed(cli.out)}{_unnamed(err)}exit {code}\n"
 
 
 def main() -> None:
@@ -160,7 +160,7 @@ def main() -> None:
         file.unlink()
     with tempfile.TemporaryDirectory() as folder:
         for case in CASES:
-            (GOLDEN / f"{case.name}.txt").write_text(render(golden_desk(Path(folder)), case))
+            (GOLDEN / f"{case.name}.txt").write_text(render(golden_runner(Path(folder)), case))
 
 
 if __name__ == "__main__":

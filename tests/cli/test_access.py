@@ -14,10 +14,10 @@ from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PLATFORM
 from datum_compute.api.services import Service, ServiceEntitlement
-from datum_compute.cli.environment import Patience
-from datum_compute.cli.workload.access import AccessState, classified
+from datum_compute.cli.environment import CliTimeouts
+from datum_compute.cli.workload.access import AccessState, classify_entitlement
 from datum_compute.client.client import Client
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.world import World, nobody, write_kubeconfig
 
 COMPUTE = Ref("", "compute")
@@ -25,11 +25,11 @@ DEPLOY = ("deploy", "web", "--image=web:1", "--city=DFW", "-y", "--no-wait")
 
 
 @pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
+def cli(tmp_path: Path, world: World) -> CliRunner:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "owner")
-    desk = Desk(home=tmp_path, open_transport=world.open)
-    desk.patience = Patience(first_status_s=0.05)
-    return desk
+    cli = CliRunner(home=tmp_path, open_transport=world.open)
+    cli.timeouts = CliTimeouts(first_status_s=0.05)
+    return cli
 
 
 def offered(world: World, mode: str) -> None:
@@ -82,12 +82,12 @@ STATES = [
 def test_an_entitlement_is_read_as_one_state(
     said: JsonObject, state: AccessState, _code: int
 ) -> None:
-    assert classified(entitled(**said)) is state
+    assert classify_entitlement(entitled(**said)) is state
 
 
 def test_no_entitlement_and_one_without_a_ready_condition() -> None:
-    assert classified(None) is AccessState.NOT_REQUESTED
-    assert classified(entitled(phase="Active")) is AccessState.PROCESSING
+    assert classify_entitlement(None) is AccessState.NOT_REQUESTED
+    assert classify_entitlement(entitled(phase="Active")) is AccessState.PROCESSING
 
 
 def written(world: World, said: JsonObject) -> None:
@@ -102,45 +102,45 @@ def written(world: World, said: JsonObject) -> None:
 
 @pytest.mark.parametrize(("said", "_state", "code"), STATES)
 def test_each_state_has_its_exit_code_and_says_what_the_provider_says(
-    desk: Desk, world: World, said: JsonObject, _state: AccessState, code: int
+    cli: CliRunner, world: World, said: JsonObject, _state: AccessState, code: int
 ) -> None:
     offered(world, "GatedByProvider")
     written(world, said)
     world.writes.clear()
-    assert desk.run(*DEPLOY) == code
+    assert cli.run(*DEPLOY) == code
     if code:
         assert world.writes == []
         message = said["conditions"][0]["message"] if said else ""
-        assert message in desk.err
-        assert "ntitlement" not in desk.err  # no name of an internal object
-        assert desk.run(*DEPLOY, "-o", "json") == code
-        assert json.loads(desk.err)["error"]["retryable"] is (code == 12)
-    assert desk.run("access", "-o", "json") == 0  # the status itself is never an error
-    assert json.loads(desk.out)["state"] == str(_state)
+        assert message in cli.err
+        assert "ntitlement" not in cli.err  # no name of an internal object
+        assert cli.run(*DEPLOY, "-o", "json") == code
+        assert json.loads(cli.err)["error"]["retryable"] is (code == 12)
+    assert cli.run("access", "-o", "json") == 0  # the status itself is never an error
+    assert json.loads(cli.out)["state"] == str(_state)
 
 
-def test_a_gated_service_is_not_asked_for_without_a_terminal(desk: Desk, world: World) -> None:
+def test_a_gated_service_is_not_asked_for_without_a_terminal(cli: CliRunner, world: World) -> None:
     offered(world, "GatedByProvider")
-    assert desk.run(*DEPLOY) == 10
-    assert "Ask for it: datumctl compute access request" in desk.err
+    assert cli.run(*DEPLOY) == 10
+    assert "Request it: datumctl compute access request" in cli.err
     assert world.writes == []
 
 
-def test_on_a_terminal_it_is_asked_for_on_a_yes(desk: Desk, world: World) -> None:
+def test_on_a_terminal_it_is_asked_for_on_a_yes(cli: CliRunner, world: World) -> None:
     offered(world, "GatedByProvider")
-    desk.is_terminal, desk.environ, desk.typed = True, {"NO_COLOR": "1"}, "n\n"
-    assert desk.run(*DEPLOY) == 9
+    cli.is_terminal, cli.environ, cli.typed = True, {"NO_COLOR": "1"}, "n\n"
+    assert cli.run(*DEPLOY) == 9
     assert world.writes == []
-    desk.typed = "yes\n"
-    assert desk.run(*DEPLOY) == 12
+    cli.typed = "yes\n"
+    assert cli.run(*DEPLOY) == 12
     (request,) = world.writes
     assert request.path.endswith("/serviceentitlements")
-    assert desk.run(*DEPLOY) == 12, "asked once, calm from then on"
+    assert cli.run(*DEPLOY) == 12, "asked once, calm from then on"
     assert len(world.writes) == 1
-    assert "[y/N]" not in desk.err
+    assert "[y/N]" not in cli.err
 
 
-def test_self_service_is_enabled_unasked_and_said(desk: Desk, world: World) -> None:
+def test_self_service_is_enabled_unasked_and_said(cli: CliRunner, world: World) -> None:
     offered(world, "SelfService")
 
     async def activate(client: Client) -> None:
@@ -152,12 +152,12 @@ def test_self_service_is_enabled_unasked_and_said(desk: Desk, world: World) -> N
                 await client.patch_status(ENTITLEMENT, COMPUTE, said, version=version)
 
     world.player = activate
-    desk.patience = Patience(first_status_s=5)
-    assert desk.run(*DEPLOY) == 0
-    assert "Enabling Compute for project/default." in desk.err
+    cli.timeouts = CliTimeouts(first_status_s=5)
+    assert cli.run(*DEPLOY) == 0
+    assert "Enabling Compute for project/default." in cli.err
 
 
-def test_somebody_who_asked_first_is_all_the_same(desk: Desk, world: World) -> None:
+def test_somebody_who_asked_first_is_all_the_same(cli: CliRunner, world: World) -> None:
     offered(world, "SelfService")
 
     async def race(request: Request, client: Client) -> None:
@@ -169,44 +169,44 @@ def test_somebody_who_asked_first_is_all_the_same(desk: Desk, world: World) -> N
             await client.patch_status(ENTITLEMENT, COMPUTE, said, version=version)
 
     world.before = race
-    assert desk.run(*DEPLOY) == 0
-    assert "already exists" not in desk.err
+    assert cli.run(*DEPLOY) == 0
+    assert "already exists" not in cli.err
 
 
-def test_where_nobody_manages_access_the_server_decides(desk: Desk) -> None:
-    assert desk.run(*DEPLOY) == 0
-    assert desk.run("access") == 0
-    assert "not managed on this platform" in desk.out
-    assert desk.run("access", "request") == 13
+def test_where_nobody_manages_access_the_server_decides(cli: CliRunner) -> None:
+    assert cli.run(*DEPLOY) == 0
+    assert cli.run("access") == 0
+    assert "not managed on this platform" in cli.out
+    assert cli.run("access", "request") == 13
 
 
 def test_on_one_api_server_that_is_everything_there_is_nobody_to_ask(
-    desk: Desk, world: World, tmp_path: Path
+    cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
     offered(world, "SelfService")
     alone = write_kubeconfig(tmp_path / "alone", "operator", planes=(PLATFORM,))
     there = (f"--kubeconfig={alone}", "--context=platform")
-    assert desk.run("access", *there) == 0
-    assert "not managed on this platform" in desk.out
-    assert desk.run("access", "request", *there) == 13
+    assert cli.run("access", *there) == 0
+    assert "not managed on this platform" in cli.out
+    assert cli.run("access", "request", *there) == 13
     assert world.writes == []
 
 
-def test_a_request_is_idempotent_and_can_be_renewed(desk: Desk, world: World) -> None:
+def test_a_request_is_idempotent_and_can_be_renewed(cli: CliRunner, world: World) -> None:
     world.player = nobody
     offered(world, "GatedByProvider")
-    assert desk.run("access", "request", "--message=for the shop") == 0
-    assert desk.out == "access/compute requested, being activated\n"
-    assert desk.run("access", "request") == 0
-    assert desk.run("access", "request", "--wait", "--timeout=0s") == 12
-    assert desk.run("access", "renew") == 2, "nobody is there to say yes"
+    assert cli.run("access", "request", "--message=for the shop") == 0
+    assert cli.out == "access/compute requested, being activated\n"
+    assert cli.run("access", "request") == 0
+    assert cli.run("access", "request", "--wait", "--timeout=0s") == 12
+    assert cli.run("access", "renew") == 2, "nobody is there to say yes"
     world.writes.clear()
-    assert desk.run("access", "renew", "-y") == 0
+    assert cli.run("access", "renew", "-y") == 0
     assert [w.method for w in world.writes] == ["DELETE", "POST"]
 
 
-def test_reading_needs_no_access(desk: Desk, world: World) -> None:
+def test_reading_needs_no_access(cli: CliRunner, world: World) -> None:
     offered(world, "GatedByProvider")
-    assert desk.run("workloads") == 0
-    assert desk.run("doctor") == 20
-    assert "not enabled; nobody has asked for it yet" in desk.out
+    assert cli.run("workloads") == 0
+    assert cli.run("doctor") == 20
+    assert "not enabled; no request was made yet" in cli.out

@@ -9,7 +9,7 @@ import pytest
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.world import NAMESPACE, World, counts, healthy, report, set_status, workloads
 
 pytestmark = pytest.mark.usefixtures("local_platform")
@@ -43,44 +43,44 @@ async def held(client: Client) -> None:
             await set_status(client, DEPLOYMENT, deployment.metadata.name, fields)
 
 
-def test_status_and_explain_say_that_instances_sleep(desk: Desk, world: World) -> None:
+def test_status_and_explain_say_that_instances_sleep(cli: CliRunner, world: World) -> None:
     world.player = sleepy
-    assert desk.run(*DEPLOY, "--image=web:1", "--no-wait") == 0
-    assert desk.run("rollout", "status", "web") == 0
-    assert "1 instance asleep; a connection wakes it" in desk.err + desk.out
-    assert desk.run("status", "web") == 0
-    assert "Asleep:    1 of 1 instance; a connection wakes one" in desk.out
-    assert "asleep: Asleep; the first request wakes it" in desk.out
-    assert desk.run("explain", "web") == 0
-    assert "Available is True (Asleep" in desk.out
-    assert "Waiting for: the first request, which starts it" in desk.out
-    assert desk.run("status", "web", "-o", "json") == 0
-    assert [i["asleep"] for i in json.loads(desk.out)["instances"]] == [True]
+    assert cli.run(*DEPLOY, "--image=web:1", "--no-wait") == 0
+    assert cli.run("rollout", "status", "web") == 0
+    assert "1 instance asleep; a connection wakes it" in cli.err + cli.out
+    assert cli.run("status", "web") == 0
+    assert "Asleep:    1 of 1 instance; a connection wakes one" in cli.out
+    assert "asleep: Asleep; the first request wakes it" in cli.out
+    assert cli.run("explain", "web") == 0
+    assert "Available is True (Asleep" in cli.out
+    assert "Waiting for: the first request, which starts it" in cli.out
+    assert cli.run("status", "web", "-o", "json") == 0
+    assert [i["asleep"] for i in json.loads(cli.out)["instances"]] == [True]
 
 
-def test_what_is_awake_is_not_said_to_sleep(desk: Desk) -> None:
-    assert desk.run(*DEPLOY, "--image=web:1") == 0
-    assert desk.run("status", "web") == 0
-    assert "leep" not in desk.out
-    assert desk.run("explain", "web") == 0
-    assert "leep" not in desk.out
+def test_what_is_awake_is_not_said_to_sleep(cli: CliRunner) -> None:
+    assert cli.run(*DEPLOY, "--image=web:1") == 0
+    assert cli.run("status", "web") == 0
+    assert "leep" not in cli.out
+    assert cli.run("explain", "web") == 0
+    assert "leep" not in cli.out
 
 
-def test_a_deploy_to_a_paused_workload_ends_well_and_says_so(desk: Desk, world: World) -> None:
-    assert desk.run(*DEPLOY, "--image=web:1") == 0
+def test_a_deploy_to_a_paused_workload_ends_well_and_says_so(cli: CliRunner, world: World) -> None:
+    assert cli.run(*DEPLOY, "--image=web:1") == 0
     world.player = held
-    assert desk.run("rollout", "pause", "web") == 0
-    assert "paused: false -> true" in desk.err
-    assert desk.run(*DEPLOY, "--image=web:2", "--timeout=60s") == 0, desk.err
-    told = desk.out + desk.err
+    assert cli.run("rollout", "pause", "web") == 0
+    assert "paused: false -> true" in cli.err
+    assert cli.run(*DEPLOY, "--image=web:2", "--timeout=60s") == 0, cli.err
+    told = cli.out + cli.err
     assert "Paused: nothing is replaced until it is resumed: datumctl compute" in told
     assert "The rollout of web is paused: 0 of 1 instance are up to date." in told
     assert "datumctl compute rollout resume web" in told
     assert "web is ready" not in told
-    assert desk.run("status", "web") == 0
-    assert "Rollout:   Paused; resume it: datumctl compute rollout resume web" in desk.out
-    assert desk.run("explain", "web") == 0
-    assert "Next:        datumctl compute rollout resume web\n" in desk.out
+    assert cli.run("status", "web") == 0
+    assert "Rollout:   Paused; resume it: datumctl compute rollout resume web" in cli.out
+    assert cli.run("explain", "web") == 0
+    assert "Next:        datumctl compute rollout resume web\n" in cli.out
     world.player = healthy
-    assert desk.run("rollout", "resume", "web") == 0
-    assert "web is ready" in desk.out + desk.err
+    assert cli.run("rollout", "resume", "web") == 0
+    assert "web is ready" in cli.out + cli.err

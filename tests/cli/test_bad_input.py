@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.world import World, healthy, write_kubeconfig
 
 MANIFEST = """\
@@ -111,27 +111,27 @@ def world() -> World:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
+def cli(tmp_path: Path, world: World) -> CliRunner:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     world.writes.clear()
-    return Desk(home=tmp_path, open_transport=world.open)
+    return CliRunner(home=tmp_path, open_transport=world.open)
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"), MATRIX, ids=[" ".join(words) for words, _, _ in MATRIX]
 )
 def test_bad_input_is_told_clearly_and_changes_nothing(
-    desk: Desk, world: World, words: tuple[str, ...], code: int, said: str
+    cli: CliRunner, world: World, words: tuple[str, ...], code: int, said: str
 ) -> None:
-    assert desk.run(*words) == code, desk.err
-    first = desk.err.splitlines()[0]
+    assert cli.run(*words) == code, cli.err
+    first = cli.err.splitlines()[0]
     assert first.startswith("Error: ")
-    assert said in desk.err
-    assert "Traceback" not in desk.err
-    assert desk.out == ""
+    assert said in cli.err
+    assert "Traceback" not in cli.err
+    assert cli.out == ""
     assert world.writes == []
     if "-o" not in words:
-        assert desk.run(*words, "-o", "json") in (code, 2)
-        assert json.loads(desk.err)["error"]["message"]
+        assert cli.run(*words, "-o", "json") in (code, 2)
+        assert json.loads(cli.err)["error"]["message"]

@@ -10,16 +10,16 @@ import click
 import pytest
 
 from datum_compute.cli.commands.cell import cell, read_token
-from datum_compute.cli.environment import Surroundings
-from tests.cli.surroundings import Desk
+from datum_compute.cli.environment import CliEnvironment
+from tests.cli.runner import CliRunner
 
 HUB = "https://hub.example:7443"
 TOKEN = "join-1.secret"
 
 
-def around(home: Path, typed: str = "", **environ: str) -> Surroundings:
-    desk = Desk(home, environ=environ)
-    return desk.surroundings(io.StringIO(typed), io.StringIO(), io.StringIO())
+def around(home: Path, typed: str = "", **environ: str) -> CliEnvironment:
+    cli = CliRunner(home, environ=environ)
+    return cli.environment(io.StringIO(typed), io.StringIO(), io.StringIO())
 
 
 def test_a_token_comes_from_a_file_from_stdin_or_from_the_environment(tmp_path: Path) -> None:
@@ -64,9 +64,9 @@ def test_no_flag_takes_a_token() -> None:
 def test_what_is_missing_is_said_before_anything_is_made(
     tmp_path: Path, arguments: tuple[str, ...], environ: dict[str, str], said: str
 ) -> None:
-    desk, state = Desk(tmp_path, environ=environ), tmp_path / "state"
+    cli, state = CliRunner(tmp_path, environ=environ), tmp_path / "state"
     flags = ("--name", "dfw", "--city", "DFW", "--state-dir", str(state))
-    assert desk.run("cell", "join", *flags, *arguments) in (1, 2)
-    assert said in desk.err
-    assert TOKEN not in desk.err
+    assert cli.run("cell", "join", *flags, *arguments) in (1, 2)
+    assert said in cli.err
+    assert TOKEN not in cli.err
     assert not state.exists()

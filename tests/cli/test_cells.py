@@ -16,7 +16,7 @@ from datum_compute.api.planes import HUB, PLATFORM
 from datum_compute.cli.local.status import ANSWERS, SILENT, UNKNOWN, _cell_health
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.test_reading import binding, said_of
 from tests.cli.world import PLANE, World, ensure, write_kubeconfig
 
@@ -29,13 +29,13 @@ def world() -> World:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
+def cli(tmp_path: Path, world: World) -> CliRunner:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "operator", PLANES)
-    return Desk(home=tmp_path, open_transport=world.open)
+    return CliRunner(home=tmp_path, open_transport=world.open)
 
 
 def test_cells_are_listed_with_the_instances_that_the_hub_knows_there(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
     async def three_in_dfw(client: Client) -> None:
         for name in ("dfw", "lhr"):
@@ -47,11 +47,11 @@ def test_cells_are_listed_with_the_instances_that_the_hub_knows_there(
             await ensure(client, INSTANCE, f"web-{number}", {CELL: "dfw"}, template)
 
     world.do(three_in_dfw, HUB)
-    assert desk.run("cell", "list", "-o", "json") == 0, desk.err
-    told = {cell["name"]: cell["instances"] for cell in json.loads(desk.out)["items"]}
+    assert cli.run("cell", "list", "-o", "json") == 0, cli.err
+    told = {cell["name"]: cell["instances"] for cell in json.loads(cli.out)["items"]}
     assert told == {"dfw": 3, "lhr": 0}
-    assert desk.run("cell", "list") == 0
-    counts = {line.split()[0]: line.split()[3] for line in desk.out.splitlines()[1:]}
+    assert cli.run("cell", "list") == 0
+    counts = {line.split()[0]: line.split()[3] for line in cli.out.splitlines()[1:]}
     assert counts == {"dfw": "3", "lhr": "0"}
 
 
@@ -63,7 +63,7 @@ def test_cells_are_listed_with_the_instances_that_the_hub_knows_there(
     ],
 )
 def test_a_city_that_was_drained_on_purpose_is_no_problem(
-    desk: Desk, world: World, reason: str, state: str, said: str
+    cli: CliRunner, world: World, reason: str, state: str, said: str
 ) -> None:
     async def close(client: Client) -> None:
         await client.create(LOCATION_BINDING, binding("ZZZ"))
@@ -71,8 +71,8 @@ def test_a_city_that_was_drained_on_purpose_is_no_problem(
         await said_of(client, LOCATION_BINDING, Ref("", "zzz"), status)
 
     world.do(close)
-    desk.run("doctor", "-o", "json")
-    (found,) = [f for f in json.loads(desk.out)["items"] if f["check"] == "cities"]
+    cli.run("doctor", "-o", "json")
+    (found,) = [f for f in json.loads(cli.out)["items"] if f["check"] == "cities"]
     assert found["state"] == state
     assert said in found["text"]
 

@@ -17,7 +17,7 @@ from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import Client
 from tests.cli.objects import workload_spec
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.world import (
     NAMESPACE,
     World,
@@ -52,10 +52,10 @@ def manifest(path: Path, **spec: Any) -> str:
     return str(path)
 
 
-def test_a_first_deploy_creates_waits_and_says_so(desk: Desk, world: World) -> None:
-    assert desk.run(*FIRST, "--port=80", "--env=MODE=fast") == 0
-    assert desk.out == "workload/web created\n"
-    plan, _, progress = desk.err.partition("DFW: ")
+def test_a_first_deploy_creates_waits_and_says_so(cli: CliRunner, world: World) -> None:
+    assert cli.run(*FIRST, "--port=80", "--env=MODE=fast") == 0
+    assert cli.out == "workload/web created\n"
+    plan, _, progress = cli.err.partition("DFW: ")
     assert plan.startswith(
         "New workload web in project/default:\n"
         "  container app: web:1\n"
@@ -76,38 +76,38 @@ def test_a_first_deploy_creates_waits_and_says_so(desk: Desk, world: World) -> N
     ]
 
 
-def test_the_same_deploy_again_writes_nothing(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
+def test_the_same_deploy_again_writes_nothing(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
     world.writes.clear()
-    assert desk.run(*FIRST) == 0
-    assert desk.out == "workload/web unchanged\n"
-    assert desk.err.startswith("No changes to workload web in project/default.\n")
+    assert cli.run(*FIRST) == 0
+    assert cli.out == "workload/web unchanged\n"
+    assert cli.err.startswith("No changes to workload web in project/default.\n")
     assert world.writes == []
 
 
 def test_an_update_sends_only_what_was_named_with_the_version_it_read(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
-    desk.run(*FIRST)
+    cli.run(*FIRST)
     version = stored(world)["metadata"]["resourceVersion"]
     world.writes.clear()
-    assert desk.run("deploy", "web", "--min=3", "-y") == 0
-    assert desk.out == "workload/web updated\n"
-    assert "  placements[default].scaleSettings.minReplicas: 2 -> 3\n" in desk.err
-    assert "Recreates" not in desk.err
-    assert "Creates 2 instances" in desk.err
+    assert cli.run("deploy", "web", "--min=3", "-y") == 0
+    assert cli.out == "workload/web updated\n"
+    assert "  placements[default].scaleSettings.minReplicas: 2 -> 3\n" in cli.err
+    assert "Recreates" not in cli.err
+    assert "Creates 2 instances" in cli.err
     (patch,) = world.writes
     assert patch.headers["content-type"] == "application/merge-patch+json"
     assert sent(patch)["metadata"] == {"resourceVersion": version}
     assert list(sent(patch)["spec"]) == ["placements"]
 
 
-def test_a_new_image_says_that_instances_are_replaced(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
-    assert desk.run("deploy", "web", "--image=web:2", "-y") == 0
+def test_a_new_image_says_that_instances_are_replaced(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
+    assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
     assert (
         "  containers[app].image: web:1 -> web:2\n"
-        "  Recreates 4 instances, one at a time in each of 2 cities: web-" in desk.err
+        "  Recreates 4 instances, one at a time in each of 2 cities: web-" in cli.err
     )
     assert stored(world)["metadata"]["generation"] == 2
 
@@ -116,9 +116,9 @@ def test_a_new_image_says_that_instances_are_replaced(desk: Desk, world: World) 
     ("limit", "pace"), [(1, "one at a time: web-"), ("100%", "up to 2 at a time: web-")]
 )
 def test_the_plan_shows_how_many_instances_are_replaced_at_once(
-    desk: Desk, world: World, limit: int | str, pace: str
+    cli: CliRunner, world: World, limit: int | str, pace: str
 ) -> None:
-    assert desk.run("deploy", "web", "--image=web:1", "--city=DFW", "--min=2", "-y") == 0
+    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "--min=2", "-y") == 0
 
     async def allow(client: Client) -> None:
         placements = to_json((await client.get(WORKLOAD, WEB)).spec)["placements"]
@@ -126,49 +126,49 @@ def test_the_plan_shows_how_many_instances_are_replaced_at_once(
         await client.patch(WORKLOAD, WEB, {"spec": {"placements": placements}})
 
     world.do(allow)
-    assert desk.run("deploy", "web", "--image=web:2", "-y") == 0
-    assert f"  Recreates 2 instances, {pace}" in desk.err
+    assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
+    assert f"  Recreates 2 instances, {pace}" in cli.err
 
 
 def test_without_a_terminal_only_what_removes_something_needs_a_yes(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
-    assert desk.run(*FIRST[:-1]) == 0
+    assert cli.run(*FIRST[:-1]) == 0
     world.writes.clear()
-    assert desk.run("deploy", "web", "--city=DFW") == 2
-    assert "Pass -y or --confirm=web" in desk.err
-    assert desk.run("deploy", "web", "--min=1") == 2
-    assert desk.run("deploy", "web", "--min=1", "--confirm=wbe") == 2
+    assert cli.run("deploy", "web", "--city=DFW") == 2
+    assert "Pass -y or --confirm=web" in cli.err
+    assert cli.run("deploy", "web", "--min=1") == 2
+    assert cli.run("deploy", "web", "--min=1", "--confirm=wbe") == 2
     assert world.writes == []
-    assert desk.run("deploy", "web", "--min=1", "--confirm=web") == 0
-    assert desk.run("deploy", "web", "--city=DFW", "-y") == 0
+    assert cli.run("deploy", "web", "--min=1", "--confirm=web") == 0
+    assert cli.run("deploy", "web", "--city=DFW", "-y") == 0
 
 
 @pytest.mark.parametrize(("answer", "code", "writes"), [("no\n", 9, 0), ("", 9, 0), ("y\n", 0, 1)])
 def test_on_a_terminal_it_asks(
-    desk: Desk, world: World, answer: str, code: int, writes: int
+    cli: CliRunner, world: World, answer: str, code: int, writes: int
 ) -> None:
-    desk.is_terminal, desk.typed = True, answer
-    assert desk.run(*FIRST[:-1]) == code
-    assert "Apply to web in project/default (DFW, ORD)? [y/N]" in desk.err
+    cli.is_terminal, cli.typed = True, answer
+    assert cli.run(*FIRST[:-1]) == code
+    assert "Apply to web in project/default (DFW, ORD)? [y/N]" in cli.err
     assert len(world.writes) == writes
 
 
-def test_a_change_elsewhere_in_the_object_is_no_obstacle(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
+def test_a_change_elsewhere_in_the_object_is_no_obstacle(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
     world.before = competing({"metadata": {"labels": {"theirs": "1"}}})
-    assert desk.run("deploy", "web", "--min=3", "-y") == 0
+    assert cli.run("deploy", "web", "--min=3", "-y") == 0
     found = stored(world)
     assert found["metadata"]["labels"] == {"theirs": "1"}
     assert found["spec"]["placements"][0]["scaleSettings"]["minReplicas"] == 3
 
 
-def test_a_change_that_makes_the_plan_another_is_a_conflict(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
+def test_a_change_that_makes_the_plan_another_is_a_conflict(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
     placement = {**stored(world)["spec"]["placements"][0], "scaleSettings": {"minReplicas": 7}}
     world.before = competing({"spec": {"placements": [placement]}})
-    assert desk.run("deploy", "web", "--min=3", "-y") == 4
-    assert "changed by somebody else after the plan was shown" in desk.err
+    assert cli.run("deploy", "web", "--min=3", "-y") == 4
+    assert "changed by somebody else after the plan was shown" in cli.err
     assert stored(world)["spec"]["placements"][0]["scaleSettings"]["minReplicas"] == 7
 
 
@@ -183,11 +183,13 @@ def competing(patch: dict[str, Any]) -> Any:
     return before
 
 
-def test_a_rollout_that_does_not_finish_ends_in_21_with_the_cause(desk: Desk, world: World) -> None:
+def test_a_rollout_that_does_not_finish_ends_in_21_with_the_cause(
+    cli: CliRunner, world: World
+) -> None:
     world.player = image_missing
-    assert desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s") == 21
-    assert "DFW: Updating, 0/1 ready, 1/1 up to date; ImageUnavailable: no such tag" in desk.err
-    error, hint = desk.err.splitlines()[-2:]
+    assert cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s") == 21
+    assert "DFW: Updating, 0/1 ready, 1/1 up to date; ImageUnavailable: no such tag" in cli.err
+    error, hint = cli.err.splitlines()[-2:]
     assert error == (
         "Error: The rollout of 'web' is not done after 1s; "
         "DFW: ImageUnavailable: no such tag: web:9."
@@ -195,7 +197,9 @@ def test_a_rollout_that_does_not_finish_ends_in_21_with_the_cause(desk: Desk, wo
     assert hint == "It goes on without this command. See: datumctl compute explain web"
 
 
-def test_a_server_that_dies_meanwhile_is_not_called_a_slow_city(desk: Desk, world: World) -> None:
+def test_a_server_that_dies_meanwhile_is_not_called_a_slow_city(
+    cli: CliRunner, world: World
+) -> None:
     world.player = image_missing
     lost: list[Request] = []
 
@@ -206,38 +210,38 @@ def test_a_server_that_dies_meanwhile_is_not_called_a_slow_city(desk: Desk, worl
             lost.append(request)
 
     world.before = refuse
-    assert desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s") == 1
-    assert "No answer, trying again: https://127.0.0.1:1 does not answer" in desk.err
-    assert "Error: The local platform at https://127.0.0.1:1 does not answer.\n" in desk.err
-    assert "Start it: datumctl compute local up" in desk.err
+    assert cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s") == 1
+    assert "No answer, trying again: https://127.0.0.1:1 does not answer" in cli.err
+    assert "Error: The local platform at https://127.0.0.1:1 does not answer.\n" in cli.err
+    assert "Start it: datumctl compute local up" in cli.err
 
 
-def test_a_line_is_printed_only_when_it_changes(desk: Desk, world: World) -> None:
+def test_a_line_is_printed_only_when_it_changes(cli: CliRunner, world: World) -> None:
     world.player = image_missing
-    desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s")
-    lines = desk.err.splitlines()
+    cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s")
+    lines = cli.err.splitlines()
     assert len(lines) == len(set(lines))
 
 
-def test_a_stale_status_is_not_taken_for_the_result(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
+def test_a_stale_status_is_not_taken_for_the_result(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
     world.player = nobody
-    assert desk.run("deploy", "web", "--image=web:2", "-y", "--timeout=0s") == 21
-    assert "Waiting for the platform to take up generation 2" in desk.err
-    assert "Done" not in desk.err
+    assert cli.run("deploy", "web", "--image=web:2", "-y", "--timeout=0s") == 21
+    assert "Waiting for the platform to take up generation 2" in cli.err
+    assert "Done" not in cli.err
 
 
-def test_a_workload_deleted_meanwhile_is_a_failure(desk: Desk, world: World) -> None:
+def test_a_workload_deleted_meanwhile_is_a_failure(cli: CliRunner, world: World) -> None:
     async def delete(client: Client) -> None:
         async for workload in workloads(client):
             await client.delete(WORKLOAD, Ref(NAMESPACE, workload.metadata.name))
 
     world.player = delete
-    assert desk.run(*FIRST) == 20
-    assert "was deleted while it rolled out" in desk.err
+    assert cli.run(*FIRST) == 20
+    assert "was deleted while it rolled out" in cli.err
 
 
-def test_a_change_by_somebody_else_is_not_reported_as_ours(desk: Desk, world: World) -> None:
+def test_a_change_by_somebody_else_is_not_reported_as_ours(cli: CliRunner, world: World) -> None:
     async def supersede(client: Client) -> None:
         async for workload in workloads(client):
             ref = Ref(NAMESPACE, workload.metadata.name)
@@ -247,11 +251,11 @@ def test_a_change_by_somebody_else_is_not_reported_as_ours(desk: Desk, world: Wo
             await client.patch(WORKLOAD, ref, {"spec": {"placements": placements}})
 
     world.player = supersede
-    assert desk.run(*FIRST) == 4
-    assert "changed by somebody else" in desk.err
+    assert cli.run(*FIRST) == 4
+    assert "changed by somebody else" in cli.err
 
 
-def test_ctrl_c_ends_in_130_and_says_how_to_resume(desk: Desk, world: World) -> None:
+def test_ctrl_c_ends_in_130_and_says_how_to_resume(cli: CliRunner, world: World) -> None:
     async def interrupt(request: Request, _client: Client) -> None:
         if "watch" in request.query:
             signal.raise_signal(signal.SIGINT)
@@ -260,30 +264,30 @@ def test_ctrl_c_ends_in_130_and_says_how_to_resume(desk: Desk, world: World) -> 
     # A background job ignores SIGINT, and this test may run in one.
     inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        assert desk.run(*FIRST) == 130
+        assert cli.run(*FIRST) == 130
     finally:
         signal.signal(signal.SIGINT, inherited)
-    assert desk.err.splitlines()[-2:] == [
+    assert cli.err.splitlines()[-2:] == [
         "Error: Stopped waiting; the rollout of 'web' goes on.",
         "Wait for it again: datumctl compute rollout status web",
     ]
     world.player, world.before = healthy, None
-    assert desk.run("rollout", "status", "web") == 0
+    assert cli.run("rollout", "status", "web") == 0
 
 
-def test_no_wait_returns_at_once_and_says_where_to_look(desk: Desk, world: World) -> None:
+def test_no_wait_returns_at_once_and_says_where_to_look(cli: CliRunner, world: World) -> None:
     world.player = nobody
-    assert desk.run(*FIRST, "--no-wait") == 0
-    assert desk.err.endswith("Not waiting. See: datumctl compute rollout status web\n")
+    assert cli.run(*FIRST, "--no-wait") == 0
+    assert cli.err.endswith("Not waiting. See: datumctl compute rollout status web\n")
 
 
-def told(desk: Desk) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in desk.out.splitlines()]
+def told(cli: CliRunner) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in cli.out.splitlines()]
 
 
-def test_machines_are_told_every_step_on_stdout_and_nothing_else(desk: Desk) -> None:
-    assert desk.run(*FIRST, "-o", "json") == 0
-    plan, applied, *between, done = told(desk)
+def test_machines_are_told_every_step_on_stdout_and_nothing_else(cli: CliRunner) -> None:
+    assert cli.run(*FIRST, "-o", "json") == 0
+    plan, applied, *between, done = told(cli)
     assert (plan["event"], applied["event"], done["event"]) == ("plan", "applied", "done")
     assert {event["event"] for event in between} <= {"waiting", "row"}
     assert (plan["action"], plan["created"], plan["problems"]) == ("created", 4, [])
@@ -292,80 +296,84 @@ def test_machines_are_told_every_step_on_stdout_and_nothing_else(desk: Desk) -> 
         ("DFW", 2, 2),
         ("ORD", 2, 2),
     ]
-    assert {event["schema"] for event in told(desk)} == {"compute.datumapis.com/cli-event/v1"}
-    assert desk.err == ""
+    assert {event["schema"] for event in told(cli)} == {"compute.datumapis.com/cli-event/v1"}
+    assert cli.err == ""
 
 
-def test_a_timeout_is_json_where_json_was_asked_for(desk: Desk, world: World) -> None:
+def test_a_timeout_is_json_where_json_was_asked_for(cli: CliRunner, world: World) -> None:
     world.player = nobody
-    assert desk.run(*FIRST, "--timeout=0s", "-o", "json") == 21
-    error = json.loads(desk.err)["error"]
+    assert cli.run(*FIRST, "--timeout=0s", "-o", "json") == 21
+    error = json.loads(cli.err)["error"]
     assert (error["code"], error["reason"]) == (21, "Timeout")
 
 
-def test_a_file_creates_and_then_changes_nothing(desk: Desk, world: World, tmp_path: Path) -> None:
+def test_a_file_creates_and_then_changes_nothing(
+    cli: CliRunner, world: World, tmp_path: Path
+) -> None:
     file = manifest(tmp_path / "web.yaml")
-    assert desk.run("deploy", "-f", file, "-y") == 0
-    assert desk.out == "workload/web created\n"
+    assert cli.run("deploy", "-f", file, "-y") == 0
+    assert cli.out == "workload/web created\n"
     world.writes.clear()
-    assert desk.run("deploy", "-f", file) == 0
-    assert desk.out == "workload/web unchanged\n"
+    assert cli.run("deploy", "-f", file) == 0
+    assert cli.out == "workload/web unchanged\n"
     assert world.writes == []
 
 
-def test_a_file_can_come_from_stdin(desk: Desk, world: World, tmp_path: Path) -> None:
-    desk.typed = Path(manifest(tmp_path / "web.yaml")).read_text()
-    assert desk.run("deploy", "-f", "-") == 0
+def test_a_file_can_come_from_stdin(cli: CliRunner, world: World, tmp_path: Path) -> None:
+    cli.typed = Path(manifest(tmp_path / "web.yaml")).read_text()
+    assert cli.run("deploy", "-f", "-") == 0
     assert stored(world)["metadata"]["name"] == "web"
 
 
-def test_a_file_takes_away_what_it_does_not_name(desk: Desk, world: World, tmp_path: Path) -> None:
-    desk.run(*FIRST, "--env=MODE=fast")
-    assert desk.run("deploy", "-f", manifest(tmp_path / "web.yaml"), "-y") == 0
-    assert "placements[default].cityCodes: DFW,ORD -> DFW" in desk.err
-    assert "containers[app].env[MODE]: removed" in desk.err
-    assert "ORD: Removing" in desk.err
-    assert "Still being removed: ORD." in desk.err
+def test_a_file_takes_away_what_it_does_not_name(
+    cli: CliRunner, world: World, tmp_path: Path
+) -> None:
+    cli.run(*FIRST, "--env=MODE=fast")
+    assert cli.run("deploy", "-f", manifest(tmp_path / "web.yaml"), "-y") == 0
+    assert "placements[default].cityCodes: DFW,ORD -> DFW" in cli.err
+    assert "containers[app].env[MODE]: removed" in cli.err
+    assert "ORD: Removing" in cli.err
+    assert "Still being removed: ORD." in cli.err
     container = stored(world)["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]
     assert "env" not in container
 
 
 def test_a_file_about_another_workload_or_namespace_is_refused(
-    desk: Desk, world: World, tmp_path: Path
+    cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
     file = manifest(tmp_path / "web.yaml")
-    assert desk.run("deploy", "api", "-f", file, "-y") == 2
+    assert cli.run("deploy", "api", "-f", file, "-y") == 2
     document = yaml.safe_load(Path(file).read_text())
     document["metadata"]["namespace"] = "elsewhere"
     Path(file).write_text(yaml.safe_dump(document))
-    assert desk.run("deploy", "-f", file, "-y") == 2
-    assert "'elsewhere'" in desk.err
+    assert cli.run("deploy", "-f", file, "-y") == 2
+    assert "'elsewhere'" in cli.err
     assert world.writes == []
 
 
-def test_what_the_server_refuses_is_told_in_its_own_words(desk: Desk) -> None:
-    assert desk.run("deploy", "web", f"--image={'x' * 1025}", "--city=DFW", "-y") == 2
-    assert "image" in desk.err
-    assert "1024" in desk.err
+def test_what_the_server_refuses_is_told_in_its_own_words(cli: CliRunner) -> None:
+    assert cli.run("deploy", "web", f"--image={'x' * 1025}", "--city=DFW", "-y") == 2
+    assert "image" in cli.err
+    assert "1024" in cli.err
 
 
 @pytest.mark.parametrize("token", ["stranger", "unknown"])
-def test_without_the_right_it_ends_in_5(desk: Desk, tmp_path: Path, token: str) -> None:
+def test_without_the_right_it_ends_in_5(cli: CliRunner, tmp_path: Path, token: str) -> None:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", token)
-    assert desk.run(*FIRST) == 5
-    assert desk.err.startswith("Error: ")
-    assert "token" not in desk.err.replace("check the token", "")
+    assert cli.run(*FIRST) == 5
+    assert cli.err.startswith("Error: ")
+    assert "token" not in cli.err.replace("check the token", "")
 
 
-def test_a_new_workload_without_image_says_what_is_missing(desk: Desk, world: World) -> None:
-    assert desk.run("deploy", "web", "-y") == 2
-    assert "needs --image and --city" in desk.err
+def test_a_new_workload_without_image_says_what_is_missing(cli: CliRunner, world: World) -> None:
+    assert cli.run("deploy", "web", "-y") == 2
+    assert "needs --image and --city" in cli.err
     assert world.writes == []
 
 
-def test_a_workload_that_is_going_away_is_not_changed(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
+def test_a_workload_that_is_going_away_is_not_changed(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
     world.do(lambda client: client.patch(WORKLOAD, WEB, {"metadata": {"finalizers": ["a.b/c"]}}))
     world.do(lambda client: client.delete(WORKLOAD, WEB))
-    assert desk.run("deploy", "web", "--min=9", "-y") == 4
-    assert "is being deleted" in desk.err
+    assert cli.run("deploy", "web", "--min=9", "-y") == 4
+    assert "is being deleted" in cli.err

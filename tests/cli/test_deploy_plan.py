@@ -14,16 +14,18 @@ import yaml
 
 from datum_compute.api.core import ConfigMap
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.http import Request
-from datum_compute.api.kinds import CONFIG_MAP, LOCATION_BINDING, WORKLOAD
+from datum_compute.api.http import Request, Response
+from datum_compute.api.kinds import CONFIG_MAP, ENTITLEMENT, LOCATION_BINDING, WORKLOAD
 from datum_compute.api.labels import DEPLOY, RESTARTED_AT
-from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject, encode, from_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.quota import INSTANCES
-from datum_compute.cli.environment import Patience
+from datum_compute.api.services import ServiceEntitlement
+from datum_compute.cli.environment import CliTimeouts
 from datum_compute.client.client import Client
 from tests.cli.objects import condition, workload_spec
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
+from tests.cli.test_access import offered
 from tests.cli.test_reading import bucket, said_of
 from tests.cli.world import NAMESPACE, World, image_missing, nobody, report, workloads
 
@@ -58,68 +60,70 @@ def document(name: str = "web", **spec: Any) -> JsonObject:
 # --- the plan
 
 
-def test_a_dry_run_shows_the_plan_and_writes_nothing(desk: Desk, world: World) -> None:
-    assert desk.run(*FIRST, "--dry-run") == 0
-    assert "New workload web in project/default:" in desk.err
-    assert "Creates 1 instance\n" in desk.err
-    assert "Image web:1: not checked" in desk.err
-    assert desk.err.endswith("Nothing was changed.\n")
+def test_a_dry_run_shows_the_plan_and_writes_nothing(cli: CliRunner, world: World) -> None:
+    assert cli.run(*FIRST, "--dry-run") == 0
+    assert "New workload web in project/default:" in cli.err
+    assert "Creates 1 instance\n" in cli.err
+    assert "Image web:1: not checked" in cli.err
+    assert cli.err.endswith("Nothing was changed.\n")
     assert world.writes == []
 
 
-def test_a_dry_run_is_refused_as_the_write_would_be(desk: Desk, world: World) -> None:
-    assert desk.run("deploy", "web", "--image=web:1", "--city=XYZ", "--dry-run") == 2
-    assert "no such location" in desk.err
+def test_a_dry_run_is_refused_as_the_write_would_be(cli: CliRunner, world: World) -> None:
+    assert cli.run("deploy", "web", "--image=web:1", "--city=XYZ", "--dry-run") == 2
+    assert "no such location" in cli.err
     assert world.writes == []
 
 
-def test_values_of_variables_are_never_shown(desk: Desk) -> None:
-    desk.run(*FIRST, "--env=TOKEN=s3cret")
-    assert desk.run("deploy", "web", "--env=TOKEN=0ther", "-y", "-o", "json") == 0
-    plan = json.loads(desk.out.splitlines()[0])
+def test_values_of_variables_are_never_shown(cli: CliRunner) -> None:
+    cli.run(*FIRST, "--env=TOKEN=s3cret")
+    assert cli.run("deploy", "web", "--env=TOKEN=0ther", "-y", "-o", "json") == 0
+    plan = json.loads(cli.out.splitlines()[0])
     assert plan["changes"] == ["containers[app].env[TOKEN]: changed"]
-    assert "s3cret" not in desk.out + desk.err
-    assert "0ther" not in desk.out + desk.err
+    assert "s3cret" not in cli.out + cli.err
+    assert "0ther" not in cli.out + cli.err
 
 
 def test_a_variable_can_be_taken_away_and_what_is_absent_is_no_error(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
-    desk.run(*FIRST, "--env=A=1", "--env=B=2")
-    assert desk.run("deploy", "web", "--env=A-", "--env=C-", "-y") == 0
+    cli.run(*FIRST, "--env=A=1", "--env=B=2")
+    assert cli.run("deploy", "web", "--env=A-", "--env=C-", "-y") == 0
     assert container_of(stored(world))["env"] == [{"name": "B", "value": "2"}]
 
 
-def test_the_plan_names_what_is_recreated_and_what_goes(desk: Desk) -> None:
-    desk.run("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y")
+def test_the_plan_names_what_is_recreated_and_what_goes(cli: CliRunner) -> None:
+    cli.run("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y")
     change = ("deploy", "web", "--image=web:2", "--city=DFW", "--min=1", "--dry-run", "-o", "json")
-    assert desk.run(*change) == 0
-    plan = json.loads(desk.out)
+    assert cli.run(*change) == 0
+    plan = json.loads(cli.out)
     assert (len(plan["recreated"]), len(plan["removed"]), plan["created"]) == (1, 3, 0)
     assert plan["removals"] == ["ORD", "1 of 2 instances in each city of default"]
 
 
-def test_what_does_not_fit_the_quota_is_said_before_it_is_written(desk: Desk, world: World) -> None:
+def test_what_does_not_fit_the_quota_is_said_before_it_is_written(
+    cli: CliRunner, world: World
+) -> None:
     world.do(lambda client: bucket(client, INSTANCES, 3, 2))
-    assert desk.run("deploy", "web", "--image=web:1", "--city=DFW,ORD", "-y") == 6
-    assert "Quota: instances 4 of 3" in desk.err
-    assert "instances would be 4 of 3, 1 too many" in desk.err
+    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW,ORD", "-y") == 6
+    assert "Quota: instances 4 of 3" in cli.err
+    assert "instances would be 4 of 3, 1 too many" in cli.err
     assert world.writes == []
     skipped = ("deploy", "web", "--image=web:1", "--city=DFW,ORD", "-y", "--skip-checks")
-    assert desk.run(*skipped) == 0
-    assert "Warning: The quota" in desk.err
+    assert cli.run(*skipped) == 0
+    assert "Warning: The quota" in cli.err
 
 
-def test_a_quota_that_nobody_has_added_up_yet_refuses_nothing(desk: Desk, world: World) -> None:
+def test_a_quota_that_nobody_has_added_up_yet_refuses_nothing(cli: CliRunner, world: World) -> None:
     """Such as in the first moment of a project, or while its disk is full."""
     world.do(lambda client: bucket(client, INSTANCES, 0, 0, added_up=False))
-    assert desk.run(*FIRST) == 0
-    assert "Quota: instances not known yet" in desk.err
+    assert cli.run(*FIRST) == 0
+    assert "Quota: instances not known yet" in cli.err
 
 
 @pytest.mark.parametrize(("reason", "again"), [("CellDrained", False), ("LocationNotReady", True)])
 def test_a_city_that_takes_nothing_now_is_warned_of(
-    desk: Desk, world: World, reason: str, again: bool
+    cli: CliRunner, world: World, reason: str, again: bool
 ) -> None:
     """What runs in a drained city is changed there all the same."""
 
@@ -129,39 +133,39 @@ def test_a_city_that_takes_nothing_now_is_warned_of(
 
     world.do(close)
     warning = "  Warning: DFW cannot be used now, and is waited for: Cell dfw is away\n"
-    assert desk.run(*FIRST) == 0
-    assert warning in desk.err
-    assert desk.run("deploy", "web", "--image=web:2", "--dry-run") == 0
-    assert (warning in desk.err) == again
-    assert desk.run("deploy", "web", "--image=web:2", "--dry-run", "-o", "json") == 0
-    assert bool(json.loads(desk.out)["warnings"]) == again
+    assert cli.run(*FIRST) == 0
+    assert warning in cli.err
+    assert cli.run("deploy", "web", "--image=web:2", "--dry-run") == 0
+    assert (warning in cli.err) == again
+    assert cli.run("deploy", "web", "--image=web:2", "--dry-run", "-o", "json") == 0
+    assert bool(json.loads(cli.out)["warnings"]) == again
 
 
 def test_what_it_refers_to_must_be_there_with_its_keys(
-    desk: Desk, world: World, tmp_path: Path
+    cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
     source = {"configMapKeyRef": {"name": "settings", "key": "mode"}}
     wanted = document()
     container_of(wanted)["env"] = [{"name": "MODE", "valueFrom": source}]
     (tmp_path / "web.yaml").write_text(yaml.safe_dump(wanted))
     run = ("deploy", "-f", "web.yaml", "--no-wait")
-    assert desk.run(*run) == 3
-    assert "names ConfigMap/settings: there is none" in desk.err
+    assert cli.run(*run) == 3
+    assert "names ConfigMap/settings: there is none" in cli.err
 
     async def create(client: Client) -> None:
         metadata = ObjectMeta(name="settings", namespace=NAMESPACE)
         await client.create(CONFIG_MAP, ConfigMap(metadata=metadata, data={"other": "1"}))
 
     world.do(create)
-    assert desk.run(*run) == 3
-    assert "it has no key 'mode'" in desk.err
+    assert cli.run(*run) == 3
+    assert "it has no key 'mode'" in cli.err
     patch = {"data": {"mode": "fast"}}
     world.do(lambda c: c.patch(CONFIG_MAP, Ref(NAMESPACE, "settings"), patch))
-    assert desk.run(*run) == 0
-    assert "Refers to: ConfigMap/settings found" in desk.err
+    assert cli.run(*run) == 0
+    assert "Refers to: ConfigMap/settings found" in cli.err
 
 
-def test_flags_leave_everything_else_alone(desk: Desk, world: World, tmp_path: Path) -> None:
+def test_flags_leave_everything_else_alone(cli: CliRunner, world: World, tmp_path: Path) -> None:
     wanted = document()
     wanted["metadata"]["labels"] = {"tier": "front"}
     containers = wanted["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
@@ -172,9 +176,9 @@ def test_flags_leave_everything_else_alone(desk: Desk, world: World, tmp_path: P
         {"name": "east", "cityCodes": ["IAD"], "scaleSettings": {"minReplicas": 2}}
     )
     (tmp_path / "web.yaml").write_text(yaml.safe_dump(wanted))
-    assert desk.run("deploy", "-f", "web.yaml") == 0
+    assert cli.run("deploy", "-f", "web.yaml") == 0
     before = stored(world)
-    assert desk.run("deploy", "web", "--image=web:2", "-y") == 0
+    assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
     after = stored(world)
     assert container_of(after).pop("image") == "web:2"
     assert container_of(before).pop("image") == "web:1"
@@ -183,51 +187,149 @@ def test_flags_leave_everything_else_alone(desk: Desk, world: World, tmp_path: P
     assert "datumctl-compute" in managers
 
 
-def test_a_file_does_not_take_restarts_back(desk: Desk, world: World, tmp_path: Path) -> None:
+def test_a_file_does_not_take_restarts_back(cli: CliRunner, world: World, tmp_path: Path) -> None:
     (tmp_path / "web.yaml").write_text(yaml.safe_dump(document()))
-    desk.run("deploy", "-f", "web.yaml")
-    desk.run("restart", "web", "--city=DFW")
-    desk.run("restart", "web")
-    assert desk.run("deploy", "-f", "web.yaml") == 0
-    assert desk.out == "workload/web unchanged\n"
+    cli.run("deploy", "-f", "web.yaml")
+    cli.run("restart", "web", "--city=DFW")
+    cli.run("restart", "web")
+    assert cli.run("deploy", "-f", "web.yaml") == 0
+    assert cli.out == "workload/web unchanged\n"
     annotations = stored(world)["spec"]["template"]["metadata"]["annotations"]
     assert RESTARTED_AT in annotations
+
+
+# --- requests before the first write
+
+
+def serve_images(request: Request) -> Response | None:
+    """The gateway of a platform whose registry has every image."""
+    if not request.path.endswith("/namespaces/default/images"):
+        return None
+    return Response(200, encode({"outcome": "found"}))
+
+
+def record_requests(world: World) -> list[str]:
+    """Record the method and path of every request before the first write.
+
+    The project has access to compute, as on a real platform.
+    """
+    condition_ready = condition("Ready", "True", "EntitlementActive")
+    entitlement = from_json(
+        {"metadata": {"name": "compute"}, "spec": {"serviceRef": {"name": "compute"}}},
+        ServiceEntitlement,
+    )
+
+    async def enable(client: Client) -> None:
+        await client.create(ENTITLEMENT, entitlement)
+        status = {"phase": "Active", "conditions": [condition_ready]}
+        await said_of(client, ENTITLEMENT, Ref("", "compute"), status)
+
+    offered(world, "SelfService")
+    world.do(enable)
+    world.gateway = serve_images
+    recorded: list[str] = []
+    is_written = False
+
+    async def record(request: Request, _client: Client) -> None:
+        nonlocal is_written
+        is_dry_run = "dryRun" in request.query
+        is_written = is_written or (request.method != "GET" and not is_dry_run)
+        if not is_written:
+            suffix = "?dryRun" if is_dry_run else ""
+            recorded.append(f"{request.method} {request.path.rpartition('/')[2]}{suffix}")
+
+    world.before = record
+    return recorded
+
+
+def test_an_update_sends_six_requests_before_the_write(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
+    world.do(lambda client: bucket(client, INSTANCES, 10, 1))
+    recorded = record_requests(world)
+    assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
+    assert recorded == [
+        "GET serviceentitlements",
+        "GET web",
+        "PATCH web?dryRun",
+        "GET instances",
+        "GET images",
+        "GET locationbindings",
+    ]
+
+
+def test_a_first_deploy_reads_each_object_once(cli: CliRunner, world: World) -> None:
+    """It does not list instances or claims, because there are none."""
+    world.do(lambda client: bucket(client, INSTANCES, 10, 1))
+    recorded = record_requests(world)
+    assert cli.run(*FIRST) == 0
+    assert recorded == [
+        "GET serviceentitlements",
+        "GET web",
+        "POST workloads?dryRun",
+        "GET allowancebuckets",
+        "GET instancetypes",
+        "GET images",
+        "GET locationbindings",
+    ]
+
+
+def test_a_deploy_that_uses_no_more_quota_does_not_check_it(cli: CliRunner, world: World) -> None:
+    """The quota may have been lowered since; an update in place is possible all the same."""
+    cli.run(*FIRST)
+    world.do(lambda client: bucket(client, INSTANCES, 1, 1))
+    assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
+    assert "Quota" not in cli.err
+    assert cli.run("deploy", "web", "--min=2", "-y") == 6
+
+
+def test_confirmation_depends_on_the_kind_of_a_change_and_not_on_its_text(
+    cli: CliRunner, world: World, tmp_path: Path
+) -> None:
+    labeled = document()
+    labeled["metadata"]["labels"] = {"note": "x"}
+    labeled["metadata"]["annotations"] = {"note": "old"}
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(labeled))
+    assert cli.run("deploy", "-f", "web.yaml") == 0
+    labeled["metadata"]["annotations"]["note"] = "sidecar: removed"
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(labeled))
+    assert cli.run("deploy", "-f", "web.yaml") == 0
+    assert "metadata.annotations.note: old -> sidecar: removed" in cli.err
 
 
 # --- files
 
 
 def test_a_directory_and_several_documents_are_one_deploy(
-    desk: Desk, world: World, tmp_path: Path
+    cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
     folder = tmp_path / "all"
     folder.mkdir()
     (folder / "two.yaml").write_text(yaml.safe_dump_all([document("a"), document("b")]))
     (folder / "one.json").write_text(json.dumps(document("c")))
     (folder / "README.md").write_text("not a manifest")
-    assert desk.run("deploy", "-f", "all") == 0
-    assert desk.out.splitlines() == [f"workload/{name} created" for name in ("c", "a", "b")]
+    assert cli.run("deploy", "-f", "all") == 0
+    assert cli.out.splitlines() == [f"workload/{name} created" for name in ("c", "a", "b")]
     world.writes.clear()
-    assert desk.run("deploy", "-f", "all") == 0
+    assert cli.run("deploy", "-f", "all") == 0
     assert world.writes == []
 
 
 def test_of_several_documents_none_is_written_if_one_is_refused(
-    desk: Desk, world: World, tmp_path: Path
+    cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
     bad = document("b")
     bad["spec"]["placements"][0]["cityCodes"] = ["XYZ"]
     (tmp_path / "two.yaml").write_text(yaml.safe_dump_all([document("a"), bad]))
-    assert desk.run("deploy", "-f", "two.yaml") == 2
+    assert cli.run("deploy", "-f", "two.yaml") == 2
     assert world.writes == []
 
 
-def test_an_unknown_field_is_told_with_line_and_column(desk: Desk, tmp_path: Path) -> None:
+def test_an_unknown_field_is_told_with_line_and_column(cli: CliRunner, tmp_path: Path) -> None:
     text = yaml.safe_dump(document()).replace("scaleSettings", "scaleSetings")
     (tmp_path / "web.yaml").write_text(text)
     line = next(n for n, row in enumerate(text.splitlines(), 1) if "scaleSetings" in row)
-    assert desk.run("deploy", "-f", "web.yaml", "-o", "json") == 2
-    error = json.loads(desk.err)["error"]
+    assert cli.run("deploy", "-f", "web.yaml", "-o", "json") == 2
+    error = json.loads(cli.err)["error"]
     assert f"web.yaml:{line}:5: spec.placements[0].scaleSetings: unknown field" in error["message"]
     assert "did you mean scaleSettings?" in error["message"]
     assert error["field"] == "spec.placements[0].scaleSettings"
@@ -237,36 +339,38 @@ def test_an_unknown_field_is_told_with_line_and_column(desk: Desk, tmp_path: Pat
 
 
 def test_a_plan_is_carried_out_exactly_or_not_at_all(
-    desk: Desk, world: World, tmp_path: Path
+    cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
-    assert desk.run(*FIRST, "--env=A=s3cret", "--plan-out=plan.json") == 0
+    assert cli.run(*FIRST, "--env=A=s3cret", "--plan-out=plan.json") == 0
     assert world.writes == []
     assert stat.S_IMODE((tmp_path / "plan.json").stat().st_mode) == 0o600
-    assert desk.run("deploy", "--plan=plan.json", "-y") == 0
+    assert cli.run("deploy", "--plan=plan.json", "-y") == 0
     assert container_of(stored(world))["env"] == [{"name": "A", "value": "s3cret"}]
-    assert desk.run("deploy", "web", "--image=web:2", "--plan-out=plan.json", "-y") == 0
+    assert cli.run("deploy", "web", "--image=web:2", "--plan-out=plan.json", "-y") == 0
     world.do(lambda c: c.patch(WORKLOAD, WEB, {"metadata": {"labels": {"theirs": "1"}}}))
     world.writes.clear()
-    assert desk.run("deploy", "--plan=plan.json", "-y") == 4
-    assert "has changed since the plan was made; nothing was written" in desk.err
+    assert cli.run("deploy", "--plan=plan.json", "-y") == 4
+    assert "has changed since the plan was made; nothing was written" in cli.err
     assert world.writes == []
 
 
-def test_status_that_is_reported_meanwhile_does_not_spoil_a_plan(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
-    assert desk.run("deploy", "web", "--image=web:2", "--plan-out=plan.json", "-y") == 0
+def test_status_that_is_reported_meanwhile_does_not_spoil_a_plan(
+    cli: CliRunner, world: World
+) -> None:
+    cli.run(*FIRST)
+    assert cli.run("deploy", "web", "--image=web:2", "--plan-out=plan.json", "-y") == 0
     found = stored(world)
     version = found["metadata"]["resourceVersion"]
     world.do(lambda c: c.patch_status(WORKLOAD, WEB, {"replicas": 7}, version=version))
-    assert desk.run("deploy", "--plan=plan.json", "-y") == 0
+    assert cli.run("deploy", "--plan=plan.json", "-y") == 0
     assert container_of(stored(world))["image"] == "web:2"
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": "other"}'])
-def test_what_is_no_plan_is_refused(desk: Desk, tmp_path: Path, text: str) -> None:
+def test_what_is_no_plan_is_refused(cli: CliRunner, tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
-    assert desk.run("deploy", "--plan=plan.json") == 2
-    assert "is not a plan" in desk.err
+    assert cli.run("deploy", "--plan=plan.json") == 2
+    assert "is not a plan" in cli.err
 
 
 # --- deploy keys
@@ -288,82 +392,86 @@ def killed_at(number: int) -> Callable[[Request, Client], Any]:
 
 @pytest.mark.parametrize("number", range(1, 16))
 def test_a_deploy_killed_at_any_request_and_run_again_is_the_same_deploy(
-    desk: Desk, world: World, number: int
+    cli: CliRunner, world: World, number: int
 ) -> None:
     world.before = killed_at(number)
-    first = desk.run(*KEYED)
+    first = cli.run(*KEYED)
     assert first in (0, 130)
     world.before = None
-    assert desk.run(*KEYED) == 0
-    assert desk.out == "workload/web created\n"
+    assert cli.run(*KEYED) == 0
+    assert cli.out == "workload/web created\n"
     assert len([w for w in world.writes if w.method == "POST"]) == 1
     assert stored(world)["metadata"]["generation"] == 1
 
 
-def test_a_write_that_was_never_answered_is_found_again(desk: Desk, world: World) -> None:
+def test_a_write_that_was_never_answered_is_found_again(cli: CliRunner, world: World) -> None:
     async def lose(request: Request) -> None:
         if request.method == "POST" and "dryRun" not in request.query:
             raise Unreachable("the connection broke")
 
     world.after = lose
-    assert desk.run(*KEYED) == 1
+    assert cli.run(*KEYED) == 1
     world.after = None
-    assert desk.run(*KEYED) == 0
-    assert desk.out == "workload/web created\n"
+    assert cli.run(*KEYED) == 0
+    assert cli.out == "workload/web created\n"
     assert len(world.writes) == 1
 
 
-def test_a_key_stands_for_one_deploy(desk: Desk, world: World) -> None:
-    assert desk.run(*KEYED) == 0
-    assert desk.run("deploy", "web", "--image=web:2", "-y", "--deploy-key=build-7") == 2
-    assert "was used for another deploy" in desk.err
-    assert desk.run("deploy", "web", "--image=web:2", "-y", "--deploy-key=build-8") == 0
+def test_a_key_stands_for_one_deploy(cli: CliRunner, world: World) -> None:
+    assert cli.run(*KEYED) == 0
+    assert cli.run("deploy", "web", "--image=web:2", "-y", "--deploy-key=build-7") == 2
+    assert "was used for another deploy" in cli.err
+    assert cli.run("deploy", "web", "--image=web:2", "-y", "--deploy-key=build-8") == 0
     record = json.loads(stored(world)["metadata"]["annotations"][DEPLOY])
     assert (record["key"], record["action"], record["generation"]) == ("build-8", "updated", 2)
 
 
-def test_a_keyed_deploy_does_not_undo_what_somebody_did_after_it(desk: Desk, world: World) -> None:
-    assert desk.run(*KEYED) == 0
-    assert desk.run("scale", "web", "--min=3") == 0
+def test_a_keyed_deploy_does_not_undo_what_somebody_did_after_it(
+    cli: CliRunner, world: World
+) -> None:
+    assert cli.run(*KEYED) == 0
+    assert cli.run("scale", "web", "--min=3") == 0
     world.writes.clear()
-    assert desk.run(*KEYED) == 4
-    assert "was changed after it" in desk.err
+    assert cli.run(*KEYED) == 4
+    assert "the workload was changed since" in cli.err
     assert world.writes == []
 
 
 # --- verdicts by the clock
 
 
-def test_a_cause_that_only_the_user_can_remove_ends_the_wait(desk: Desk, world: World) -> None:
+def test_a_cause_that_only_the_user_can_remove_ends_the_wait(cli: CliRunner, world: World) -> None:
     world.player = image_missing
-    desk.patience = Patience(verdict_s=0)
-    assert desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y") == 20
-    error, hint = desk.err.splitlines()[-2:]
+    cli.timeouts = CliTimeouts(user_cause_s=0)
+    assert cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y") == 20
+    error, hint = cli.err.splitlines()[-2:]
     assert "The rollout of 'web' failed: Instance web-" in error
     assert "ImageUnavailable: no such tag: web:9" in error
     assert hint.endswith("Next: datumctl compute deploy web --image=IMAGE")
-    assert "rollout undo" not in desk.err, "there is nothing to go back to"
+    assert "rollout undo" not in cli.err, "there is nothing to go back to"
 
 
-def test_a_stall_is_told_once_with_cause_owner_and_next_command(desk: Desk, world: World) -> None:
+def test_a_stall_is_told_once_with_cause_owner_and_next_command(
+    cli: CliRunner, world: World
+) -> None:
     world.player = nobody
-    desk.patience = Patience(stall_s=0, reread_s=1)
-    assert desk.run(*FIRST, "--timeout=2s") == 21
-    (line,) = [line for line in desk.err.splitlines() if line.startswith("No progress")]
+    cli.timeouts = CliTimeouts(stall_s=0, reread_s=1)
+    assert cli.run(*FIRST, "--timeout=2s") == 21
+    (line,) = [line for line in cli.err.splitlines() if line.startswith("No progress")]
     assert "Workload web says Pending" in line
     assert "kubeconfig get workload web --namespace=default --watch" in line
-    assert "See why: datumctl compute explain web" in desk.err.splitlines()
-    assert desk.run("explain", "web") == 0
+    assert "See why: datumctl compute explain web" in cli.err.splitlines()
+    assert cli.run("explain", "web") == 0
 
 
 def test_an_instance_that_stops_within_its_grace_period_is_no_stall(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
     world.player = slow_to_stop
-    desk.patience = Patience(stall_s=0, verdict_s=0, reread_s=1)
-    assert desk.run(*FIRST, "--timeout=2s") == 21
-    assert not [line for line in desk.err.splitlines() if "No progress" in line and "Stop" in line]
-    assert "Stopping: Waiting for the instance to stop, up to 30 s" in desk.err
+    cli.timeouts = CliTimeouts(stall_s=0, user_cause_s=0, reread_s=1)
+    assert cli.run(*FIRST, "--timeout=2s") == 21
+    assert not [line for line in cli.err.splitlines() if "No progress" in line and "Stop" in line]
+    assert "Stopping: Waiting for the instance to stop, up to 30 s" in cli.err
 
 
 async def slow_to_stop(client: Client) -> None:
@@ -375,12 +483,12 @@ async def slow_to_stop(client: Client) -> None:
 # --- asked on a terminal
 
 
-def test_with_nothing_named_a_terminal_is_asked(desk: Desk, world: World) -> None:
-    desk.is_terminal, desk.environ = True, {"NO_COLOR": "1"}
-    desk.typed = "Bad_Name\nweb\nweb:1\nXYZ\ndfw,ord\n0\n2\ny\n"
-    assert desk.run("deploy") == 0
-    assert "Use up to 63 lower case letters" in desk.err
-    assert "XYZ is none of AMS, DFW, IAD, ORD." in desk.err
+def test_with_nothing_named_a_terminal_is_asked(cli: CliRunner, world: World) -> None:
+    cli.is_terminal, cli.environ = True, {"NO_COLOR": "1"}
+    cli.typed = "Bad_Name\nweb\nweb:1\nXYZ\ndfw,ord\n0\n2\ny\n"
+    assert cli.run("deploy") == 0
+    assert "Use up to 63 lower case letters" in cli.err
+    assert "XYZ is none of AMS, DFW, IAD, ORD." in cli.err
     placement = stored(world)["spec"]["placements"][0]
     assert (placement["cityCodes"], placement["scaleSettings"]["minReplicas"]) == (
         ["DFW", "ORD"],
@@ -388,6 +496,6 @@ def test_with_nothing_named_a_terminal_is_asked(desk: Desk, world: World) -> Non
     )
 
 
-def test_without_a_terminal_nothing_is_asked(desk: Desk) -> None:
-    assert desk.run("deploy") == 2
-    assert "Say which workload" in desk.err
+def test_without_a_terminal_nothing_is_asked(cli: CliRunner) -> None:
+    assert cli.run("deploy") == 2
+    assert "Say which workload" in cli.err

@@ -14,9 +14,9 @@ from datum_compute.api.http import Request
 from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.fields import ObjectReference
 from datum_compute.api.meta.objects import ObjectMeta, Ref
-from datum_compute.cli.environment import Patience
+from datum_compute.cli.environment import CliTimeouts
 from datum_compute.client.client import Client
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.world import (
     NAMESPACE,
     World,
@@ -38,13 +38,13 @@ async def cleaner(client: Client) -> None:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
+def cli(tmp_path: Path, world: World) -> CliRunner:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
-    desk = Desk(home=tmp_path, open_transport=world.open)
-    assert desk.run("deploy", "web", "--image=web:1", "--city=DFW,ORD", "-y") == 0
+    cli = CliRunner(home=tmp_path, open_transport=world.open)
+    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW,ORD", "-y") == 0
     world.player = cleaner
     world.writes.clear()
-    return desk
+    return cli
 
 
 def left(world: World) -> list[int]:
@@ -59,24 +59,24 @@ def left(world: World) -> list[int]:
     return counted
 
 
-def test_it_returns_when_everything_is_gone(desk: Desk, world: World) -> None:
-    assert desk.run("destroy", "web", "-y") == 0
-    assert desk.out == "workload/web deleted\n"
-    assert desk.err.startswith("Workload web in project/default: 2 instances in DFW, ORD.\n")
+def test_it_returns_when_everything_is_gone(cli: CliRunner, world: World) -> None:
+    assert cli.run("destroy", "web", "-y") == 0
+    assert cli.out == "workload/web deleted\n"
+    assert cli.err.startswith("Workload web in project/default: 2 instances in DFW, ORD.\n")
     assert left(world) == [0, 0, 0]
 
 
-def test_the_delete_is_about_the_very_object_that_was_shown(desk: Desk, world: World) -> None:
+def test_the_delete_is_about_the_very_object_that_was_shown(cli: CliRunner, world: World) -> None:
     uid = world.do(lambda client: client.get(WORKLOAD, WEB)).metadata.uid
-    desk.run("destroy", "web", "-y")
+    cli.run("destroy", "web", "-y")
     (request,) = world.writes
     assert sent(request)["preconditions"] == {"uid": uid}
 
 
-def test_what_is_left_holds_it_up_and_is_named(desk: Desk, world: World) -> None:
+def test_what_is_left_holds_it_up_and_is_named(cli: CliRunner, world: World) -> None:
     world.player = nobody
-    assert desk.run("destroy", "web", "-y", "--timeout=0s") == 21
-    error, hint = desk.err.splitlines()[-2:]
+    assert cli.run("destroy", "web", "-y", "--timeout=0s") == 21
+    error, hint = cli.err.splitlines()[-2:]
     assert error == (
         "Error: Workload 'web' is not gone after 0s; left: 2 deployments, 2 instances."
     )
@@ -84,18 +84,20 @@ def test_what_is_left_holds_it_up_and_is_named(desk: Desk, world: World) -> None
 
 
 def test_a_workload_with_a_finalizer_is_waited_for_also_the_second_time(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
     world.do(lambda client: client.patch(WORKLOAD, WEB, {"metadata": {"finalizers": ["a.b/c"]}}))
-    assert desk.run("destroy", "web", "-y", "--timeout=0s") == 21
-    assert "left: 1 workload, 2 deployments, 2 instances" in desk.err
+    assert cli.run("destroy", "web", "-y", "--timeout=0s") == 21
+    assert "left: 1 workload, 2 deployments, 2 instances" in cli.err
     world.writes.clear()
-    assert desk.run("destroy", "web", "-y", "--timeout=0s") == 21
-    assert "It is being deleted already." in desk.err
+    assert cli.run("destroy", "web", "-y", "--timeout=0s") == 21
+    assert "It is being deleted already." in cli.err
     assert world.writes == []
 
 
-def test_a_new_workload_of_the_same_name_is_none_of_its_business(desk: Desk, world: World) -> None:
+def test_a_new_workload_of_the_same_name_is_none_of_its_business(
+    cli: CliRunner, world: World
+) -> None:
     old = world.do(lambda client: client.get_plain(WORKLOAD, WEB))
 
     async def replace(client: Client) -> None:
@@ -106,19 +108,21 @@ def test_a_new_workload_of_the_same_name_is_none_of_its_business(desk: Desk, wor
                 await remove_parts(client, event.object.metadata.uid)
 
     world.player = replace
-    assert desk.run("destroy", "web", "-y") == 0
+    assert cli.run("destroy", "web", "-y") == 0
     assert left(world) == [1, 0, 0]
 
 
-def test_no_wait_returns_at_once(desk: Desk, world: World) -> None:
+def test_no_wait_returns_at_once(cli: CliRunner, world: World) -> None:
     world.player = nobody
-    assert desk.run("destroy", "web", "-y", "--no-wait") == 0
-    assert desk.out == "workload/web is being deleted\n"
+    assert cli.run("destroy", "web", "-y", "--no-wait") == 0
+    assert cli.out == "workload/web is being deleted\n"
     assert left(world) == [0, 2, 2]
 
 
-def test_without_a_terminal_and_without_yes_nothing_is_deleted(desk: Desk, world: World) -> None:
-    assert desk.run("destroy", "web") == 2
+def test_without_a_terminal_and_without_yes_nothing_is_deleted(
+    cli: CliRunner, world: World
+) -> None:
+    assert cli.run("destroy", "web") == 2
     assert left(world) == [1, 2, 2]
 
 
@@ -126,57 +130,57 @@ def test_without_a_terminal_and_without_yes_nothing_is_deleted(desk: Desk, world
     ("answer", "code", "workloads"), [("n\n", 9, 1), ("yes\n", 9, 1), ("", 9, 1), ("web\n", 0, 0)]
 )
 def test_one_that_serves_is_only_deleted_once_its_name_is_typed(
-    desk: Desk, world: World, answer: str, code: int, workloads: int
+    cli: CliRunner, world: World, answer: str, code: int, workloads: int
 ) -> None:
-    desk.is_terminal, desk.typed, desk.environ = True, answer, {"NO_COLOR": "1"}
-    assert desk.run("destroy", "web") == code
+    cli.is_terminal, cli.typed, cli.environ = True, answer, {"NO_COLOR": "1"}
+    assert cli.run("destroy", "web") == code
     asked = "Delete workload web from project/default (DFW, ORD)? It is serving. Type its name"
-    assert asked in desk.err
+    assert asked in cli.err
     assert left(world)[0] == workloads
 
 
 @pytest.mark.parametrize(("confirmed", "code"), [("web", 0), ("wbe", 2), ("", 2)])
 def test_without_a_terminal_its_name_is_as_good_as_a_yes(
-    desk: Desk, confirmed: str, code: int
+    cli: CliRunner, confirmed: str, code: int
 ) -> None:
-    assert desk.run("destroy", "web", f"--confirm={confirmed}") == code
+    assert cli.run("destroy", "web", f"--confirm={confirmed}") == code
 
 
-def test_one_that_does_not_serve_is_deleted_on_a_yes(desk: Desk, world: World) -> None:
+def test_one_that_does_not_serve_is_deleted_on_a_yes(cli: CliRunner, world: World) -> None:
     async def fail(client: Client) -> None:
         await set_status(client, WORKLOAD, "web", {"readyReplicas": 0})
 
     world.do(fail)
-    desk.is_terminal, desk.typed, desk.environ = True, "y\n", {"NO_COLOR": "1"}
-    assert desk.run("destroy", "web") == 0
-    assert "(DFW, ORD)? [y/N]" in desk.err
+    cli.is_terminal, cli.typed, cli.environ = True, "y\n", {"NO_COLOR": "1"}
+    assert cli.run("destroy", "web") == 0
+    assert "(DFW, ORD)? [y/N]" in cli.err
 
 
-def test_the_steps_are_events_for_machines(desk: Desk) -> None:
-    assert desk.run("destroy", "web", "-y", "-o", "json") == 0
-    told = [json.loads(line) for line in desk.out.splitlines()]
+def test_the_steps_are_events_for_machines(cli: CliRunner) -> None:
+    assert cli.run("destroy", "web", "-y", "-o", "json") == 0
+    told = [json.loads(line) for line in cli.out.splitlines()]
     names = [event["event"] for event in told]
     assert (names[:2], names[-1]) == (["plan", "applied"], "done")
     assert set(names[2:-1]) <= {"removing"}
-    assert desk.err == ""
+    assert cli.err == ""
 
 
-def test_an_unknown_name_ends_in_3_with_a_guess(desk: Desk) -> None:
-    assert desk.run("destroy", "webb", "-y") == 3
-    assert "Did you mean 'web'?" in desk.err
+def test_an_unknown_name_ends_in_3_with_a_guess(cli: CliRunner) -> None:
+    assert cli.run("destroy", "webb", "-y") == 3
+    assert "Did you mean 'web'?" in cli.err
 
 
-def test_ctrl_c_ends_in_130_and_says_how_to_wait_again(desk: Desk, world: World) -> None:
+def test_ctrl_c_ends_in_130_and_says_how_to_wait_again(cli: CliRunner, world: World) -> None:
     async def interrupt(request: Request, _client: Client) -> None:
         if "watch" in request.query:
             signal.raise_signal(signal.SIGINT)
 
     world.player, world.before = nobody, interrupt
-    assert desk.run("destroy", "web", "-y") == 130
-    assert desk.err.endswith("Wait for it again: datumctl compute destroy web -y\n")
+    assert cli.run("destroy", "web", "-y") == 130
+    assert cli.err.endswith("Wait for it again: datumctl compute destroy web -y\n")
 
 
-def test_a_short_silence_of_the_server_is_survived(desk: Desk, world: World) -> None:
+def test_a_short_silence_of_the_server_is_survived(cli: CliRunner, world: World) -> None:
     silences = [True]
 
     async def silent_once(request: Request, _client: Client) -> None:
@@ -185,50 +189,50 @@ def test_a_short_silence_of_the_server_is_survived(desk: Desk, world: World) -> 
             raise Unreachable("the test is silent")
 
     world.before = silent_once
-    assert desk.run("destroy", "web", "-y") == 0
-    assert desk.err.count("No answer, trying again: the test is silent") == 1
+    assert cli.run("destroy", "web", "-y") == 0
+    assert cli.err.count("No answer, trying again: the test is silent") == 1
 
 
 def test_a_local_platform_that_does_not_answer_names_the_next_command(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
     async def silent(_request: Request, _client: Client) -> None:
         raise Unreachable("nobody there")
 
     world.before = silent
-    assert desk.run("destroy", "web", "-y") == 1
-    assert desk.err.splitlines() == [
+    assert cli.run("destroy", "web", "-y") == 1
+    assert cli.err.splitlines() == [
         "Error: The local platform at https://127.0.0.1:1 does not answer.",
         "Start it: datumctl compute local up",
     ]
-    desk.environ = {"KUBECONFIG": str(write_kubeconfig(desk.home / "other"))}
-    assert desk.run("destroy", "web", "-y") == 1
-    assert desk.err.startswith("Error: nobody there\n")
+    cli.environ = {"KUBECONFIG": str(write_kubeconfig(cli.home / "other"))}
+    assert cli.run("destroy", "web", "-y") == 1
+    assert cli.err.startswith("Error: nobody there\n")
 
 
 def test_what_runs_on_a_cell_that_is_away_is_said_to_outlive_the_workload(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
     blocked = {"reason": "CellUnreachable", "replicas": 1, "message": "Cell dfw is away"}
     world.do(lambda client: set_status(client, WORKLOAD, "web", {"blocked": [blocked]}))
-    desk.patience = Patience(last_word_s=0)
-    assert desk.run("destroy", "web", "-y") == 0
-    assert "Cell dfw is away: what runs there is stopped when it is back." in desk.err
+    cli.timeouts = CliTimeouts(final_status_s=0)
+    assert cli.run("destroy", "web", "-y") == 0
+    assert "Cell dfw is away: what runs there is stopped when it is back." in cli.err
 
 
 def test_what_a_silent_cell_has_not_confirmed_is_named_beside_the_deletion(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
     """Seen: destroy said "deleted", and the container of a dead cell stayed."""
     uid, *_ = deployment_uids(world)
     world.do(lambda client: tell_unconfirmed(client, uid))
-    assert desk.run("destroy", "web", "-y") == 0
-    assert desk.err.splitlines()[-1] == f"Not confirmed: {UNCONFIRMED}."
-    assert "ord" not in desk.err.splitlines()[-1]
+    assert cli.run("destroy", "web", "-y") == 0
+    assert cli.err.splitlines()[-1] == f"Not confirmed: {UNCONFIRMED}."
+    assert "ord" not in cli.err.splitlines()[-1]
 
 
 def test_what_is_told_of_a_silent_cell_a_moment_later_is_waited_for(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
     """Seen: the event came after the deployment was gone, and destroy had looked before."""
     blocked = {"reason": "CellUnreachable", "replicas": 1, "message": "Cell dfw is away"}
@@ -240,8 +244,8 @@ def test_what_is_told_of_a_silent_cell_a_moment_later_is_waited_for(
             await tell_unconfirmed(client, uids.pop(0))
 
     world.before = late
-    assert desk.run("destroy", "web", "-y") == 0
-    assert desk.err.splitlines()[-1] == f"Not confirmed: {UNCONFIRMED}."
+    assert cli.run("destroy", "web", "-y") == 0
+    assert cli.err.splitlines()[-1] == f"Not confirmed: {UNCONFIRMED}."
 
 
 UNCONFIRMED = "dfw does not answer: what runs there is stopped when it is back"
@@ -275,8 +279,8 @@ async def tell_unconfirmed(client: Client, uid: str) -> None:
 
 
 def test_what_the_status_does_not_count_yet_is_counted_in_the_question(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
-    desk.run("deploy", "fresh", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y", "--no-wait")
-    desk.run("destroy", "fresh", "-y", "--no-wait")
-    assert "Workload fresh in project/default: 4 instances in DFW, ORD." in desk.err
+    cli.run("deploy", "fresh", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y", "--no-wait")
+    cli.run("destroy", "fresh", "-y", "--no-wait")
+    assert "Workload fresh in project/default: 4 instances in DFW, ORD." in cli.err

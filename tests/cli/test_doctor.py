@@ -11,7 +11,7 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.quota import INSTANCES
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.test_reading import bucket
 from tests.cli.world import (
     NAMESPACE,
@@ -28,14 +28,14 @@ CHECKS = ["sign-in", "clock", "access", "quota", "cities", "network", "driver"]
 pytestmark = pytest.mark.usefixtures("local_platform")
 
 
-def found(desk: Desk) -> dict[str, str]:
-    return {item["check"]: item["state"] for item in json.loads(desk.out)["items"]}
+def found(cli: CliRunner) -> dict[str, str]:
+    return {item["check"]: item["state"] for item in json.loads(cli.out)["items"]}
 
 
-def test_everything_is_checked_and_well(desk: Desk) -> None:
-    desk.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
-    assert desk.run("doctor", "-o", "json") == 0
-    states = found(desk)
+def test_everything_is_checked_and_well(cli: CliRunner) -> None:
+    cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
+    assert cli.run("doctor", "-o", "json") == 0
+    states = found(cli)
     assert list(states) == [*CHECKS, "workload web"]
     # The clocks of this world are five minutes apart.
     assert states.pop("clock") == "warning"
@@ -43,18 +43,18 @@ def test_everything_is_checked_and_well(desk: Desk) -> None:
 
 
 def test_a_broken_workload_ends_in_20_with_its_cause_and_next_command(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
     world.player = image_missing
-    desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--no-wait")
-    desk.run("rollout", "status", "web", "--timeout=1s")
-    assert desk.run("doctor", "web", "-o", "json") == 20
-    finding = json.loads(desk.out)["items"][-1]
+    cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--no-wait")
+    cli.run("rollout", "status", "web", "--timeout=1s")
+    assert cli.run("doctor", "web", "-o", "json") == 20
+    finding = json.loads(cli.out)["items"][-1]
     assert finding["state"] == "failed"
     assert "ImageUnavailable: no such tag: web:9" in finding["text"]
     assert finding["next"] == "datumctl compute deploy web --image=IMAGE"
     assert finding["cause"]["move"] == "you"
-    assert json.loads(desk.err)["error"]["code"] == 20
+    assert json.loads(cli.err)["error"]["code"] == 20
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_a_broken_workload_ends_in_20_with_its_cause_and_next_command(
     [("2027-01-15T07:59:00Z", "warning", "wait"), ("2027-01-15T07:00:00Z", "failed", "stalled")],
 )
 def test_what_passes_by_itself_is_broken_only_when_it_is_late(
-    desk: Desk, world: World, since: str, state: str, word: str
+    cli: CliRunner, world: World, since: str, state: str, word: str
 ) -> None:
-    desk.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
+    cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
 
     async def delay(client: Client) -> None:
         starting = condition("Ready", "False", "Starting", "booting")
@@ -80,25 +80,25 @@ def test_what_passes_by_itself_is_broken_only_when_it_is_late(
 
     world.player = nobody
     world.do(delay)
-    assert desk.run("doctor", "web", "-o", "json") == (20 if state == "failed" else 0)
-    finding = json.loads(desk.out)["items"][-1]
+    assert cli.run("doctor", "web", "-o", "json") == (20 if state == "failed" else 0)
+    finding = json.loads(cli.out)["items"][-1]
     assert finding["state"] == state
     assert word in finding["text"]
 
 
-def test_a_quota_that_is_used_up_is_a_warning(desk: Desk, world: World) -> None:
+def test_a_quota_that_is_used_up_is_a_warning(cli: CliRunner, world: World) -> None:
     world.do(lambda client: bucket(client, INSTANCES, 3, 3))
-    assert desk.run("doctor", "-o", "json") == 0
-    assert found(desk)["quota"] == "warning"
+    assert cli.run("doctor", "-o", "json") == 0
+    assert found(cli)["quota"] == "warning"
 
 
-def test_a_token_that_is_refused_ends_the_examination(desk: Desk, tmp_path: Path) -> None:
+def test_a_token_that_is_refused_ends_the_examination(cli: CliRunner, tmp_path: Path) -> None:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "unknown")
-    assert desk.run("doctor", "-o", "json") == 20
-    assert found(desk) == {"sign-in": "failed"}
+    assert cli.run("doctor", "-o", "json") == 20
+    assert found(cli) == {"sign-in": "failed"}
 
 
-def test_an_unknown_workload_is_a_guess(desk: Desk) -> None:
-    desk.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
-    assert desk.run("doctor", "wbe") == 3
-    assert "Did you mean 'web'?" in desk.err
+def test_an_unknown_workload_is_a_guess(cli: CliRunner) -> None:
+    cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
+    assert cli.run("doctor", "wbe") == 3
+    assert "Did you mean 'web'?" in cli.err

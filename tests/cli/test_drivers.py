@@ -11,7 +11,7 @@ from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import encode
 from datum_compute.cli.commands.doctor import Driver, sentences
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.world import World
 
 SILENCE = "the container engine at /run/engine.sock does not answer: connection refused"
@@ -30,10 +30,10 @@ def dead_engine(request: Request) -> Response | None:
     return None
 
 
-def test_a_doctor_finds_an_engine_that_does_not_answer(desk: Desk, world: World) -> None:
+def test_a_doctor_finds_an_engine_that_does_not_answer(cli: CliRunner, world: World) -> None:
     world.gateway = dead_engine
-    assert desk.run("doctor", "-o", "json") == 20
-    (finding,) = [f for f in json.loads(desk.out)["items"] if f["check"] == "driver"]
+    assert cli.run("doctor", "-o", "json") == 20
+    (finding,) = [f for f in json.loads(cli.out)["items"] if f["check"] == "driver"]
     assert finding["state"] == "failed"
     assert SILENCE in finding["text"]
     assert finding["next"] == "datumctl compute local status"
@@ -48,11 +48,11 @@ def engine_without_init(request: Request) -> Response | None:
 
 
 def test_a_doctor_names_the_package_that_an_engine_without_init_lacks(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
     world.gateway = engine_without_init
-    assert desk.run("doctor", "-o", "json") == 0
-    (finding,) = [f for f in json.loads(desk.out)["items"] if f["check"] == "driver"]
+    assert cli.run("doctor", "-o", "json") == 0
+    (finding,) = [f for f in json.loads(cli.out)["items"] if f["check"] == "driver"]
     assert finding["state"] == "warning"
     assert "3 containers" in finding["text"]
     assert finding["text"].count("Instances") == 1, "two cells of one engine are one driver"
@@ -60,28 +60,28 @@ def test_a_doctor_names_the_package_that_an_engine_without_init_lacks(
     assert finding["next"] == "apt-get install catatonit"
 
 
-def test_a_platform_that_does_not_tell_is_no_failure(desk: Desk, world: World) -> None:
+def test_a_platform_that_does_not_tell_is_no_failure(cli: CliRunner, world: World) -> None:
     world.gateway = lambda _: None
-    assert desk.run("doctor", "-o", "json") == 0
-    (finding,) = [f for f in json.loads(desk.out)["items"] if f["check"] == "driver"]
+    assert cli.run("doctor", "-o", "json") == 0
+    (finding,) = [f for f in json.loads(cli.out)["items"] if f["check"] == "driver"]
     assert finding["state"] == "skipped"
 
 
-def test_a_plan_says_that_the_engine_does_not_answer(desk: Desk, world: World) -> None:
+def test_a_plan_says_that_the_engine_does_not_answer(cli: CliRunner, world: World) -> None:
     world.gateway = dead_engine
-    assert desk.run("deploy", "web", "--image=web:1", "--city=DFW", "--dry-run") == 0
-    assert f"web:1: not checked: {SILENCE}" in desk.err
-    assert "nothing here can ask" not in desk.err
+    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "--dry-run") == 0
+    assert f"web:1: not checked: {SILENCE}" in cli.err
+    assert "no gateway that can query" not in cli.err
 
 
-def test_a_plan_says_that_simulated_instances_pull_no_image(desk: Desk, world: World) -> None:
+def test_a_plan_says_that_simulated_instances_pull_no_image(cli: CliRunner, world: World) -> None:
     error = gateway_not_found(GatewayReason.INSTANCES_SIMULATED)
     world.gateway = lambda request: (
         Response(error.code, encode(to_status(error))) if request.path.endswith("/images") else None
     )
-    assert desk.run("deploy", "web", "--image=web:1", "--city=DFW", "--dry-run") == 0
-    assert "web:1: not checked: instances are simulated here, no image is pulled" in desk.err
-    assert "metadata" not in desk.err, "none was given"
+    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "--dry-run") == 0
+    assert "web:1: not checked: instances are simulated here, no image is pulled" in cli.err
+    assert "metadata" not in cli.err, "none was given"
 
 
 def test_a_quoted_sentence_does_not_end_twice() -> None:

@@ -14,7 +14,7 @@ import pytest
 from datum_compute import __version__
 from datum_compute.cli.groups import INSIDE, VERBS, compute
 from datum_compute.cli.options import parse_duration
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 
 
 def test_every_verb_is_a_command_with_the_same_summary() -> None:
@@ -25,13 +25,13 @@ def test_every_verb_is_a_command_with_the_same_summary() -> None:
 
 
 @pytest.mark.parametrize("word", INSIDE)
-def test_a_word_that_is_another_verbs_is_found_there(desk: Desk, word: str) -> None:
+def test_a_word_that_is_another_verbs_is_found_there(cli: CliRunner, word: str) -> None:
     verb = next(verb for verb in VERBS if verb.name == INSIDE[word])
     group = importlib.import_module(verb.module).COMMAND
     assert isinstance(group, click.Group)
     assert word in group.commands
-    assert desk.run(word) == 2
-    assert f"Did you mean '{INSIDE[word]} {word}'?" in desk.err
+    assert cli.run(word) == 2
+    assert f"Did you mean '{INSIDE[word]} {word}'?" in cli.err
 
 
 def test_help_lists_every_verb_without_importing_any() -> None:
@@ -64,9 +64,9 @@ def test_help_shows_the_program_as_it_was_called(called: str, shown: str) -> Non
 
 
 @pytest.mark.parametrize("arguments", [["--plugin-manifest"], ["nonsense", "--plugin-manifest"]])
-def test_the_plugin_manifest_is_one_json_object(desk: Desk, arguments: list[str]) -> None:
-    assert desk.run(*arguments) == 0
-    assert json.loads(desk.out) == {
+def test_the_plugin_manifest_is_one_json_object(cli: CliRunner, arguments: list[str]) -> None:
+    assert cli.run(*arguments) == 0
+    assert json.loads(cli.out) == {
         "name": "compute",
         "version": __version__,
         "description": "Run containers in many cities",
@@ -84,7 +84,7 @@ def test_the_plugin_manifest_is_one_json_object(desk: Desk, arguments: list[str]
         (["status"], "Missing argument 'NAME'", "compute status --help"),
         (["status", "web", "-o", "xml"], "'xml' is none of table", "compute status --help"),
         (["deploy", "web", "--timeout", "soon"], "'soon' is not a duration", "deploy --help"),
-        (["workloads", "--request-timeout=0s"], "a second at least", "workloads list --help"),
+        (["workloads", "--request-timeout=0s"], "at least 1 second", "workloads list --help"),
         (["deploy"], "Say which workload", "For example: datumctl compute deploy web"),
         (["deploy", "Web_1"], "'Web_1' cannot be the name", "lower case"),
         (["deploy", "web", "--city=DFW,"], "empty city", "--city=DFW,ORD"),
@@ -98,14 +98,14 @@ def test_the_plugin_manifest_is_one_json_object(desk: Desk, arguments: list[str]
     ],
 )
 def test_a_wrong_command_line_ends_in_2_with_message_and_hint(
-    desk: Desk, arguments: list[str], message: str, hint: str
+    cli: CliRunner, arguments: list[str], message: str, hint: str
 ) -> None:
-    assert desk.run(*arguments) == 2
-    first, _, rest = desk.err.partition("\n")
+    assert cli.run(*arguments) == 2
+    first, _, rest = cli.err.partition("\n")
     assert first.startswith("Error: ")
     assert message in first
     assert hint in rest
-    assert desk.out == ""
+    assert cli.out == ""
 
 
 def leaves(command: click.Command) -> Iterator[click.Command]:
@@ -129,8 +129,8 @@ def test_every_command_accepts_yes(verb: str) -> None:
 
 
 @pytest.mark.usefixtures("local_platform")
-def test_yes_has_no_effect_where_nothing_is_confirmed(desk: Desk) -> None:
-    assert desk.run("deploy", "web", "--image=web:1", "--city=DFW", "-y") == 0
+def test_yes_has_no_effect_where_nothing_is_confirmed(cli: CliRunner) -> None:
+    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y") == 0
     for arguments in (
         ("scale", "web", "--min=2"),
         ("restart", "web"),
@@ -141,44 +141,44 @@ def test_yes_has_no_effect_where_nothing_is_confirmed(desk: Desk) -> None:
         ("workloads",),
         ("workloads", "list"),
     ):
-        assert desk.run(*arguments, "-y") == 0, desk.err
-        assert desk.run(*arguments, "--yes") == 0, desk.err
-    assert desk.run("exec", "web-0", "-y", "--", "apt-get", "-y") == 3
-    assert desk.run("scale", "--help") == 0
-    assert "--yes" not in desk.out
+        assert cli.run(*arguments, "-y") == 0, cli.err
+        assert cli.run(*arguments, "--yes") == 0, cli.err
+    assert cli.run("exec", "web-0", "-y", "--", "apt-get", "-y") == 3
+    assert cli.run("scale", "--help") == 0
+    assert "--yes" not in cli.out
 
 
-def test_a_secret_value_is_not_repeated_in_an_error(desk: Desk) -> None:
-    assert desk.run("deploy", "web", "--env=MY-KEY=s3cret") == 2
-    assert "s3cret" not in desk.err
+def test_a_secret_value_is_not_repeated_in_an_error(cli: CliRunner) -> None:
+    assert cli.run("deploy", "web", "--env=MY-KEY=s3cret") == 2
+    assert "s3cret" not in cli.err
 
 
-def test_errors_are_json_where_json_was_asked_for(desk: Desk) -> None:
-    assert desk.run("status", "web", "-o", "json") == 1
-    error = json.loads(desk.err)["error"]
+def test_errors_are_json_where_json_was_asked_for(cli: CliRunner) -> None:
+    assert cli.run("status", "web", "-o", "json") == 1
+    error = json.loads(cli.err)["error"]
     assert (error["code"], error["reason"]) == (1, "Error")
     assert "local up" in error["hint"]
-    assert desk.out == ""
+    assert cli.out == ""
 
 
-def test_connection_options_may_stand_before_or_after_the_verb(desk: Desk) -> None:
+def test_connection_options_may_stand_before_or_after_the_verb(cli: CliRunner) -> None:
     for arguments in (("--kubeconfig=/gone", "status", "w"), ("status", "w", "--kubeconfig=/gone")):
-        assert desk.run(*arguments) == 1
-        assert "/gone" in desk.err
+        assert cli.run(*arguments) == 1
+        assert "/gone" in cli.err
 
 
-def test_version(desk: Desk) -> None:
-    assert desk.run("version") == 0
-    assert desk.out == f"datum-compute {__version__}\n"
-    assert desk.run("version", "-o", "json") == 0
-    assert json.loads(desk.out) == {"version": __version__}
+def test_version(cli: CliRunner) -> None:
+    assert cli.run("version") == 0
+    assert cli.out == f"datum-compute {__version__}\n"
+    assert cli.run("version", "-o", "json") == 0
+    assert json.loads(cli.out) == {"version": __version__}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script_for_the_executable(desk: Desk, shell: str) -> None:
-    assert desk.run("completion", shell) == 0
-    assert "datumctl-compute" in desk.out
-    assert "_DATUMCTL_COMPUTE_COMPLETE" in desk.out
+def test_completion_prints_a_script_for_the_executable(cli: CliRunner, shell: str) -> None:
+    assert cli.run("completion", shell) == 0
+    assert "datumctl-compute" in cli.out
+    assert "_DATUMCTL_COMPUTE_COMPLETE" in cli.out
 
 
 def test_the_script_finds_the_completions_it_asks_for() -> None:

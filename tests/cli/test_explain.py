@@ -13,7 +13,7 @@ from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.client.client import Client
 from datum_compute.drivers.queries import CrashReport, CrashReportList
 from datum_compute.planning.workload.templates import template_hash
-from tests.cli.surroundings import NOW, Desk
+from tests.cli.runner import NOW, CliRunner
 from tests.cli.world import NAMESPACE, World, report, workloads
 
 
@@ -28,9 +28,9 @@ def world() -> World:
 
 
 @pytest.fixture
-def desk(desk: Desk, local_platform: None) -> Desk:
-    desk.run("deploy", "web", "--image=web:1", "--city=DFW", "-y", "--timeout=1s")
-    return desk
+def cli(cli: CliRunner, local_platform: None) -> CliRunner:
+    cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y", "--timeout=1s")
+    return cli
 
 
 def current_template(world: World) -> str:
@@ -55,34 +55,34 @@ def answer_crashes(world: World, *reports: CrashReport) -> None:
     world.gateway = answer
 
 
-def explained(desk: Desk) -> JsonObject:
-    assert desk.run("explain", "web", "-o", "json") == 0
-    found: JsonObject = json.loads(desk.out)
+def explained(cli: CliRunner) -> JsonObject:
+    assert cli.run("explain", "web", "-o", "json") == 0
+    found: JsonObject = json.loads(cli.out)
     return found
 
 
-def test_a_crash_of_another_template_is_not_the_cause(desk: Desk, world: World) -> None:
+def test_a_crash_of_another_template_is_not_the_cause(cli: CliRunner, world: World) -> None:
     """A rollout undo leaves the instance with its name and a new template."""
     answer_crashes(world, crash("container app exited with code 1", "undone", ago_s=40))
-    found = explained(desk)
+    found = explained(cli)
     assert found["crashes"] == []
     assert [end["templateHash"] for end in found["earlierCrashes"]] == ["undone"]
-    assert desk.run("explain", "web") == 0
-    assert "\nEnded 40s ago" not in desk.out
+    assert cli.run("explain", "web") == 0
+    assert "\nEnded 40s ago" not in cli.out
     history = "Ended before, with another version:\n  40s ago: container app exited with code 1\n"
-    assert history in desk.out
+    assert history in cli.out
 
 
-def test_a_crash_of_the_current_template_is_shown_in_full(desk: Desk, world: World) -> None:
+def test_a_crash_of_the_current_template_is_shown_in_full(cli: CliRunner, world: World) -> None:
     undone = crash("out of memory", "undone", ago_s=90)
     of_earlier_release = crash("exited with code 2", "", ago_s=60)
     current = crash("exited with code 3", current_template(world), ago_s=30)
     answer_crashes(world, undone, of_earlier_release, current)
-    found = explained(desk)
+    found = explained(cli)
     assert [end["message"] for end in found["crashes"]] == [
         "exited with code 2",
         "exited with code 3",
     ]
     assert [end["message"] for end in found["earlierCrashes"]] == ["out of memory"]
-    assert desk.run("explain", "web") == 0
-    assert "\nEnded 30s ago: exited with code 3\n" in desk.out
+    assert cli.run("explain", "web") == 0
+    assert "\nEnded 30s ago: exited with code 3\n" in cli.out

@@ -13,11 +13,11 @@ from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.kinds import REVISION, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
-from datum_compute.cli.environment import Patience
+from datum_compute.cli.environment import CliTimeouts
 from datum_compute.client.client import Client
 from datum_compute.planning.plan import Create
 from datum_compute.planning.workload.revisions import plan_revisions
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.world import NAMESPACE, PLANE, World, healthy, image_missing, write_kubeconfig
 
 
@@ -43,16 +43,16 @@ def world() -> World:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
+def cli(tmp_path: Path, world: World) -> CliRunner:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
-    desk = Desk(home=tmp_path, open_transport=world.open)
+    cli = CliRunner(home=tmp_path, open_transport=world.open)
     deploy = ("deploy", "web", "-y")
-    assert desk.run(*deploy, "--image=web:1", "--city=DFW", "--env=KEY=hunter2") == 0
-    assert desk.run(*deploy, "--image=web:2", "--env=KEY=hunter3") == 0
-    assert desk.run("scale", "web", "--min=3") == 0
-    assert desk.run("rollout", "web") == 0  # the recorder has seen it all
+    assert cli.run(*deploy, "--image=web:1", "--city=DFW", "--env=KEY=hunter2") == 0
+    assert cli.run(*deploy, "--image=web:2", "--env=KEY=hunter3") == 0
+    assert cli.run("scale", "web", "--min=3") == 0
+    assert cli.run("rollout", "web") == 0  # the recorder has seen it all
     world.writes.clear()
-    return desk
+    return cli
 
 
 def spec(world: World) -> JsonObject:
@@ -71,21 +71,21 @@ def replicas(world: World) -> int:
     return found
 
 
-def test_history_names_every_change_the_newest_first(desk: Desk) -> None:
-    assert desk.run("rollout", "history", "web") == 0
-    heading, newest, middle, first = desk.out.splitlines()
+def test_history_names_every_change_the_newest_first(cli: CliRunner) -> None:
+    assert cli.run("rollout", "history", "web") == 0
+    heading, newest, middle, first = cli.out.splitlines()
     assert heading.split() == ["REV", "WHEN", "IMAGE", "CHANGES", "BY", "STATUS"]
     assert newest.split()[:3] == ["3", "5m", "web:2"]
     assert "placements[default].scaleSettings.minReplicas: 1 -> 3" in newest
     assert newest.endswith("active")
     assert "containers[app].env[KEY]: changed (+1)" in middle
     assert first.split() == ["1", "5m", "web:1", "first", "ada", "-"]
-    assert "hunter" not in desk.out
+    assert "hunter" not in cli.out
 
 
-def test_history_for_machines(desk: Desk) -> None:
-    assert desk.run("rollout", "history", "web", "-o", "json") == 0
-    items = json.loads(desk.out)["items"]
+def test_history_for_machines(cli: CliRunner) -> None:
+    assert cli.run("rollout", "history", "web", "-o", "json") == 0
+    items = json.loads(cli.out)["items"]
     assert [(item["revision"], item["active"]) for item in items] == [
         (3, True),
         (2, False),
@@ -93,52 +93,52 @@ def test_history_for_machines(desk: Desk) -> None:
     ]
 
 
-def test_one_revision_can_be_seen_whole(desk: Desk) -> None:
-    assert desk.run("rollout", "show", "web", "1") == 0
-    shown = yaml.safe_load(desk.out)
+def test_one_revision_can_be_seen_whole(cli: CliRunner) -> None:
+    assert cli.run("rollout", "show", "web", "1") == 0
+    shown = yaml.safe_load(cli.out)
     containers = shown["template"]["spec"]["runtime"]["sandbox"]["containers"]
     assert containers[0]["image"] == "web:1"
-    assert desk.run("rollout", "show", "web", "9") == 3
-    assert "datumctl compute rollout history web" in desk.err
+    assert cli.run("rollout", "show", "web", "9") == 3
+    assert "datumctl compute rollout history web" in cli.err
 
 
-def test_a_difference_exits_with_one_and_hides_values(desk: Desk) -> None:
-    assert desk.run("rollout", "diff", "web", "1", "2") == 1
-    assert desk.out.splitlines() == [
+def test_a_difference_exits_with_one_and_hides_values(cli: CliRunner) -> None:
+    assert cli.run("rollout", "diff", "web", "1", "2") == 1
+    assert cli.out.splitlines() == [
         "containers[app].env[KEY]: changed",
         "containers[app].image: web:1 -> web:2",
     ]
-    assert desk.run("rollout", "diff", "web", "3") == 0
-    assert (desk.out, desk.err) == ("", "No difference.\n")
+    assert cli.run("rollout", "diff", "web", "3") == 0
+    assert (cli.out, cli.err) == ("", "No difference.\n")
 
 
-def test_the_way_back_to_all_of_a_revision_is_told_as_such(desk: Desk) -> None:
-    assert desk.run("scale", "web", "--min=1") == 0
-    assert desk.run("rollout", "undo", "web", "--to-revision=1", "-y") == 0
-    assert desk.run("rollout", "web") == 0
-    assert desk.run("rollout", "history", "web") == 0
-    assert "back to revision 1" in desk.out
-    assert desk.run("rollout", "diff", "web", "1") == 0
+def test_the_way_back_to_all_of_a_revision_is_told_as_such(cli: CliRunner) -> None:
+    assert cli.run("scale", "web", "--min=1") == 0
+    assert cli.run("rollout", "undo", "web", "--to-revision=1", "-y") == 0
+    assert cli.run("rollout", "web") == 0
+    assert cli.run("rollout", "history", "web") == 0
+    assert "back to revision 1" in cli.out
+    assert cli.run("rollout", "diff", "web", "1") == 0
 
 
-def test_a_difference_without_revisions_is_the_last_change(desk: Desk) -> None:
-    assert desk.run("rollout", "diff", "web") == 1
-    assert desk.out.splitlines() == ["placements[default].scaleSettings.minReplicas: 1 -> 3"]
+def test_a_difference_without_revisions_is_the_last_change(cli: CliRunner) -> None:
+    assert cli.run("rollout", "diff", "web") == 1
+    assert cli.out.splitlines() == ["placements[default].scaleSettings.minReplicas: 1 -> 3"]
 
 
-def test_undo_goes_back_and_keeps_the_scale(desk: Desk, world: World) -> None:
-    assert desk.run("rollout", "undo", "web", "--to-revision=1") == 0
+def test_undo_goes_back_and_keeps_the_scale(cli: CliRunner, world: World) -> None:
+    assert cli.run("rollout", "undo", "web", "--to-revision=1") == 0
     assert (image(world), replicas(world)) == ("web:1", 3)
-    assert "To undo that: datumctl compute rollout undo web --to-revision=3" in desk.err
-    assert desk.run("rollout", "web") == 0
-    assert desk.run("rollout", "history", "web", "-o", "json") == 0
-    newest = json.loads(desk.out)["items"][0]
+    assert "To undo that: datumctl compute rollout undo web --to-revision=3" in cli.err
+    assert cli.run("rollout", "web") == 0
+    assert cli.run("rollout", "history", "web", "-o", "json") == 0
+    newest = json.loads(cli.out)["items"][0]
     assert (newest["revision"], newest["restores"]) == (4, 1)
     # The scale is another one, so it is not all of revision 1.
-    assert desk.run("rollout", "history", "web") == 0
-    assert "back to the template of revision 1" in desk.out
-    assert desk.run("rollout", "diff", "web", "1") == 1
-    assert desk.run("rollout", "undo", "web") == 0
+    assert cli.run("rollout", "history", "web") == 0
+    assert "back to the template of revision 1" in cli.out
+    assert cli.run("rollout", "diff", "web", "1") == 1
+    assert cli.run("rollout", "undo", "web") == 0
     assert (image(world), replicas(world)) == ("web:2", 3)
 
 
@@ -147,51 +147,53 @@ def test_undo_goes_back_and_keeps_the_scale(desk: Desk, world: World) -> None:
     [("image", ("web:1", 3)), ("template", ("web:1", 3)), ("scale", ("web:2", 1))],
 )
 def test_undo_of_a_part_leaves_the_rest(
-    desk: Desk, world: World, only: str, after: tuple[str, int]
+    cli: CliRunner, world: World, only: str, after: tuple[str, int]
 ) -> None:
     env = spec(world)["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"]
-    assert desk.run("rollout", "undo", "web", "--to-revision=1", f"--only={only}") == 0
+    assert cli.run("rollout", "undo", "web", "--to-revision=1", f"--only={only}") == 0
     assert (image(world), replicas(world)) == after
     now = spec(world)["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"]
     assert (now == env) == (only != "template")
 
 
-def test_undo_after_a_scale_goes_back_to_the_last_other_template(desk: Desk, world: World) -> None:
+def test_undo_after_a_scale_goes_back_to_the_last_other_template(
+    cli: CliRunner, world: World
+) -> None:
     """Seen: "Back to revision 2", which is the same template, and nothing changed."""
-    assert desk.run("rollout", "undo", "web") == 0
-    assert "Back to revision 1." in desk.err
+    assert cli.run("rollout", "undo", "web") == 0
+    assert "Back to revision 1." in cli.err
     assert (image(world), replicas(world)) == ("web:1", 3)
 
 
-def test_the_undo_of_a_scale_is_asked_for(desk: Desk, world: World) -> None:
-    assert desk.run("rollout", "undo", "web", "--only=scale") == 0
+def test_the_undo_of_a_scale_is_asked_for(cli: CliRunner, world: World) -> None:
+    assert cli.run("rollout", "undo", "web", "--only=scale") == 0
     assert (image(world), replicas(world)) == ("web:2", 1)
 
 
 def test_where_only_the_scale_was_changed_there_is_nothing_to_undo(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
-    assert desk.run("deploy", "api", "--image=a", "--city=DFW", "-y") == 0
-    assert desk.run("scale", "api", "--min=2") == 0
-    assert desk.run("rollout", "api") == 0
+    assert cli.run("deploy", "api", "--image=a", "--city=DFW", "-y") == 0
+    assert cli.run("scale", "api", "--min=2") == 0
+    assert cli.run("rollout", "api") == 0
     world.writes.clear()
-    assert desk.run("rollout", "undo", "api") == 2
-    assert "differs in anything but the number of instances" in desk.err
+    assert cli.run("rollout", "undo", "api") == 2
+    assert "differs in anything but the number of instances" in cli.err
     assert world.writes == []
 
 
-def test_undo_to_what_it_is_writes_nothing(desk: Desk, world: World) -> None:
-    assert desk.run("rollout", "undo", "web", "--to-revision=3") == 0
+def test_undo_to_what_it_is_writes_nothing(cli: CliRunner, world: World) -> None:
+    assert cli.run("rollout", "undo", "web", "--to-revision=3") == 0
     assert world.writes == []
 
 
-def test_without_an_earlier_one_there_is_nothing_to_undo(desk: Desk, world: World) -> None:
-    assert desk.run("deploy", "api", "--image=a", "--city=DFW", "-y") == 0
-    assert desk.run("rollout", "api") == 0
+def test_without_an_earlier_one_there_is_nothing_to_undo(cli: CliRunner, world: World) -> None:
+    assert cli.run("deploy", "api", "--image=a", "--city=DFW", "-y") == 0
+    assert cli.run("rollout", "api") == 0
     world.writes.clear()
-    assert desk.run("rollout", "undo", "api") == 2
-    assert "nothing to go back to" in desk.err
-    assert desk.run("rollout", "undo", "web", "--to-revision=17") == 3
+    assert cli.run("rollout", "undo", "api") == 2
+    assert "nothing to go back to" in cli.err
+    assert cli.run("rollout", "undo", "web", "--to-revision=17") == 3
     assert world.writes == []
 
 
@@ -199,12 +201,12 @@ async def broken_and_recorded(client: Client) -> None:
     await asyncio.gather(image_missing(client), recorder(client))
 
 
-def test_a_failed_release_suggests_an_undo_that_works(desk: Desk, world: World) -> None:
+def test_a_failed_release_suggests_an_undo_that_works(cli: CliRunner, world: World) -> None:
     world.player = broken_and_recorded
-    desk.patience = Patience(verdict_s=0)
-    assert desk.run("deploy", "web", "-y", "--image=web:9") == 20
+    cli.timeouts = CliTimeouts(user_cause_s=0)
+    assert cli.run("deploy", "web", "-y", "--image=web:9") == 20
     hint = "Go back to the previous version: datumctl compute rollout undo web"
-    assert desk.err.splitlines()[-1] == hint
+    assert cli.err.splitlines()[-1] == hint
     world.player = healthy_and_recorded
-    assert desk.run(*hint.partition("compute ")[2].split()) == 0
+    assert cli.run(*hint.partition("compute ")[2].split()) == 0
     assert image(world) == "web:2"

@@ -24,7 +24,7 @@ from datum_compute.cli.local.platform import (
     start_detached,
     stop,
 )
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.client.authority import Authority, new_authority
 
 STANDIN = Path(__file__).with_name("standin_server.py")
@@ -212,49 +212,49 @@ def test_the_log_of_a_new_run_is_read_from_its_beginning(tmp_path: Path) -> None
 
 
 def test_reset_deletes_what_the_platform_wrote_and_nothing_else(
-    desk: Desk, state_dir: Path
+    cli: CliRunner, state_dir: Path
 ) -> None:
     for name in ("store.db", "store.db-wal", "tokens.json", "machines-cell-dfw.json", "kubeconfig"):
         (state_dir / name).touch()
     (state_dir / "notes.txt").write_text("mine")
     (state_dir / "server.pem").unlink()
-    assert desk.run("local", "reset", "-y", f"--state-dir={state_dir}") == 0
+    assert cli.run("local", "reset", "-y", f"--state-dir={state_dir}") == 0
     assert [path.name for path in state_dir.iterdir()] == ["notes.txt"]
-    assert desk.run("local", "reset", "-y", f"--state-dir={state_dir}") == 0
-    assert "There is no platform" in desk.out
+    assert cli.run("local", "reset", "-y", f"--state-dir={state_dir}") == 0
+    assert "There is no platform" in cli.out
 
 
-def test_reset_asks_first(desk: Desk, state_dir: Path) -> None:
+def test_reset_asks_first(cli: CliRunner, state_dir: Path) -> None:
     (state_dir / "store.db").touch()
-    assert desk.run("local", "reset", f"--state-dir={state_dir}") == 2
-    assert "Pass -y" in desk.err
+    assert cli.run("local", "reset", f"--state-dir={state_dir}") == 2
+    assert "Pass -y" in cli.err
     assert (state_dir / "store.db").exists()
 
 
-def test_reset_stops_the_platform_first(desk: Desk, state_dir: Path) -> None:
+def test_reset_stops_the_platform_first(cli: CliRunner, state_dir: Path) -> None:
     running = run_loop(started(state_dir))
     (state_dir / "store.db").touch()
-    assert desk.run("local", "reset", "-y", f"--state-dir={state_dir}") == 0
+    assert cli.run("local", "reset", "-y", f"--state-dir={state_dir}") == 0
     reap(running)
     assert not (state_dir / "store.db").exists()
 
 
-def test_logs_shows_the_end_of_the_log(desk: Desk, state_dir: Path) -> None:
-    assert desk.run("local", "logs", f"--state-dir={state_dir}") == 3
+def test_logs_shows_the_end_of_the_log(cli: CliRunner, state_dir: Path) -> None:
+    assert cli.run("local", "logs", f"--state-dir={state_dir}") == 3
     (state_dir / "server.log").write_text("one\ntwo\nthree\n")
-    assert desk.run("local", "logs", "--tail=2", f"--state-dir={state_dir}") == 0
-    assert desk.out == "two\nthree\n"
-    assert desk.run("local", "logs", "--tail=0", f"--state-dir={state_dir}") == 0
-    assert desk.out == ""
+    assert cli.run("local", "logs", "--tail=2", f"--state-dir={state_dir}") == 0
+    assert cli.out == "two\nthree\n"
+    assert cli.run("local", "logs", "--tail=0", f"--state-dir={state_dir}") == 0
+    assert cli.out == ""
 
 
 # --- the commands
 
 
 @pytest.mark.parametrize("cells", ["dfw,,iad", "-x", "a b", "dfw,DFW", "x/y"])
-def test_up_refuses_cells_that_cannot_be(desk: Desk, state_dir: Path, cells: str) -> None:
-    assert desk.run("local", "up", f"--cells={cells}", f"--state-dir={state_dir}") == 2
-    assert "cell" in desk.err
+def test_up_refuses_cells_that_cannot_be(cli: CliRunner, state_dir: Path, cells: str) -> None:
+    assert cli.run("local", "up", f"--cells={cells}", f"--state-dir={state_dir}") == 2
+    assert "cell" in cli.err
     assert not find_running(state_dir)
 
 
@@ -262,28 +262,28 @@ async def started(state_dir: Path) -> Running:
     return await start_detached(standin("good", state_dir), state_dir)
 
 
-def test_down_is_idempotent(desk: Desk, state_dir: Path) -> None:
-    assert desk.run("local", "down", f"--state-dir={state_dir}") == 0
-    assert desk.out == f"The platform in {state_dir} is not running.\n"
+def test_down_is_idempotent(cli: CliRunner, state_dir: Path) -> None:
+    assert cli.run("local", "down", f"--state-dir={state_dir}") == 0
+    assert cli.out == f"The platform in {state_dir} is not running.\n"
 
 
-def test_status_of_none_exits_3_and_says_how_to_start(desk: Desk, state_dir: Path) -> None:
-    assert desk.run("local", "status", f"--state-dir={state_dir}") == 3
-    assert f"Start it: datumctl compute local up --detach --state-dir={state_dir}" in desk.err
-    desk.environ = {"DATUM_STATE_DIR": str(state_dir)}
-    assert desk.run("local", "status") == 3
-    assert desk.err.endswith("Start it: datumctl compute local up --detach\n")
+def test_status_of_none_exits_3_and_says_how_to_start(cli: CliRunner, state_dir: Path) -> None:
+    assert cli.run("local", "status", f"--state-dir={state_dir}") == 3
+    assert f"Start it: datumctl compute local up --detach --state-dir={state_dir}" in cli.err
+    cli.environ = {"DATUM_STATE_DIR": str(state_dir)}
+    assert cli.run("local", "status") == 3
+    assert cli.err.endswith("Start it: datumctl compute local up --detach\n")
 
 
-def test_a_running_platform_is_found_used_and_stopped(desk: Desk, state_dir: Path) -> None:
+def test_a_running_platform_is_found_used_and_stopped(cli: CliRunner, state_dir: Path) -> None:
     running = run_loop(started(state_dir))
     where = f"--state-dir={state_dir}"
-    assert desk.run("local", "up", where, "--detach") == 0
-    assert desk.out == f"The platform is running already at {running.url} (pid {running.pid}).\n"
-    assert f"deploy web --image=IMAGE --city=DFW --kubeconfig={state_dir}/kubeconfig" in desk.err
-    assert f"kubectl --kubeconfig={state_dir}/kubeconfig get workloads" in desk.err
-    assert desk.run("local", "status", where, "-o", "json") == 0
-    assert json.loads(desk.out) == {
+    assert cli.run("local", "up", where, "--detach") == 0
+    assert cli.out == f"The platform is running already at {running.url} (pid {running.pid}).\n"
+    assert f"deploy web --image=IMAGE --city=DFW --kubeconfig={state_dir}/kubeconfig" in cli.err
+    assert f"kubectl --kubeconfig={state_dir}/kubeconfig get workloads" in cli.err
+    assert cli.run("local", "status", where, "-o", "json") == 0
+    assert json.loads(cli.out) == {
         "running": True,
         "ready": True,
         "url": running.url,
@@ -293,13 +293,13 @@ def test_a_running_platform_is_found_used_and_stopped(desk: Desk, state_dir: Pat
         "planes": [],
         "drivers": [],
     }
-    assert desk.run("local", "down", where) == 0
-    assert desk.out == f"The platform in {state_dir} was stopped (pid {running.pid}).\n"
+    assert cli.run("local", "down", where) == 0
+    assert cli.out == f"The platform in {state_dir} was stopped (pid {running.pid}).\n"
     reap(running)
 
 
-def test_a_state_directory_that_cannot_be_made_is_an_error(desk: Desk, tmp_path: Path) -> None:
+def test_a_state_directory_that_cannot_be_made_is_an_error(cli: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert desk.run("local", "up", "--detach", f"--state-dir={tmp_path}/file/x") == 1
-    assert "cannot be used" in desk.err
-    assert "--state-dir" in desk.err
+    assert cli.run("local", "up", "--detach", f"--state-dir={tmp_path}/file/x") == 1
+    assert "cannot be used" in cli.err
+    assert "--state-dir" in cli.err

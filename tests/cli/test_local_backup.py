@@ -11,12 +11,12 @@ from datum_compute.app.backup.archive import read_archive, write_archive
 from datum_compute.app.backup.restore import holding
 from tests.app.test_backup import archive_of
 from tests.app.test_restoring import begin, planes_in
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def cli(tmp_path: Path) -> CliRunner:
+    return CliRunner(tmp_path)
 
 
 @pytest.fixture
@@ -25,86 +25,88 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def test_a_platform_that_is_down_is_backed_up_and_restored(desk: Desk, state: Path) -> None:
-    assert desk.run("local", "backup", "a.backup", f"--state-dir={state}") == 0, desk.err
-    assert "while it was down: 1 objects of 2 planes" in desk.out
-    assert read_archive(desk.home / "a.backup").parts == archive_of("web").parts
-    other = desk.home / "other"
-    assert desk.run("local", "restore", "a.backup", f"--state-dir={other}") == 0, desk.err
+def test_a_platform_that_is_down_is_backed_up_and_restored(cli: CliRunner, state: Path) -> None:
+    assert cli.run("local", "backup", "a.backup", f"--state-dir={state}") == 0, cli.err
+    assert "while it was down: 1 objects of 2 planes" in cli.out
+    assert read_archive(cli.home / "a.backup").parts == archive_of("web").parts
+    other = cli.home / "other"
+    assert cli.run("local", "restore", "a.backup", f"--state-dir={other}") == 0, cli.err
     assert (
         planes_in(other)["project/default"].objects == planes_in(state)["project/default"].objects
     )
-    assert "secret" not in desk.out + desk.err
+    assert "secret" not in cli.out + cli.err
 
 
-def test_a_platform_is_not_replaced_without_a_yes(desk: Desk, state: Path) -> None:
-    write_archive(desk.home / "a.backup", archive_of("api"))
+def test_a_platform_is_not_replaced_without_a_yes(cli: CliRunner, state: Path) -> None:
+    write_archive(cli.home / "a.backup", archive_of("api"))
     before = planes_in(state)
-    assert desk.run("local", "restore", "a.backup", f"--state-dir={state}") == 2
-    assert "-y" in desk.err
+    assert cli.run("local", "restore", "a.backup", f"--state-dir={state}") == 2
+    assert "-y" in cli.err
     assert planes_in(state) == before
-    assert desk.run("local", "restore", "a.backup", f"--state-dir={state}", "-y") == 0
+    assert cli.run("local", "restore", "a.backup", f"--state-dir={state}", "-y") == 0
     assert planes_in(state) != before
-    assert "before-restore-" in desk.err
+    assert "before-restore-" in cli.err
 
 
-def test_a_backup_is_not_replaced_without_a_yes(desk: Desk, state: Path) -> None:
-    (desk.home / "a.backup").write_text("mine")
-    assert desk.run("local", "backup", "a.backup", f"--state-dir={state}") == 2
-    assert (desk.home / "a.backup").read_text() == "mine"
-    assert desk.run("local", "backup", "a.backup", f"--state-dir={state}", "-y") == 0
+def test_a_backup_is_not_replaced_without_a_yes(cli: CliRunner, state: Path) -> None:
+    (cli.home / "a.backup").write_text("mine")
+    assert cli.run("local", "backup", "a.backup", f"--state-dir={state}") == 2
+    assert (cli.home / "a.backup").read_text() == "mine"
+    assert cli.run("local", "backup", "a.backup", f"--state-dir={state}", "-y") == 0
 
 
-def test_where_there_is_no_platform_there_is_nothing_to_back_up(desk: Desk) -> None:
-    assert desk.run("local", "backup", "a.backup", f"--state-dir={desk.home}/none") == 3
-    assert not (desk.home / "a.backup").exists()
+def test_where_there_is_no_platform_there_is_nothing_to_back_up(cli: CliRunner) -> None:
+    assert cli.run("local", "backup", "a.backup", f"--state-dir={cli.home}/none") == 3
+    assert not (cli.home / "a.backup").exists()
 
 
-def test_a_file_that_is_missing_or_no_backup_changes_nothing(desk: Desk, state: Path) -> None:
+def test_a_file_that_is_missing_or_no_backup_changes_nothing(cli: CliRunner, state: Path) -> None:
     before = planes_in(state)
-    (desk.home / "text").write_text("text")
-    assert desk.run("local", "restore", "none", f"--state-dir={state}", "-y") == 3
-    assert desk.run("local", "restore", "text", f"--state-dir={state}", "-y") == 2
-    assert "not a backup" in desk.err
+    (cli.home / "text").write_text("text")
+    assert cli.run("local", "restore", "none", f"--state-dir={state}", "-y") == 3
+    assert cli.run("local", "restore", "text", f"--state-dir={state}", "-y") == 2
+    assert "not a backup" in cli.err
     assert planes_in(state) == before
 
 
 def test_a_damaged_file_beside_the_store_is_named_before_anything_is_replaced(
-    desk: Desk, state: Path
+    cli: CliRunner, state: Path
 ) -> None:
     before, whole = planes_in(state), archive_of("api")
     (part,) = whole.parts
     damaged = replace(part, files={**part.files, "server.crt": b"cut sh"})
-    write_archive(desk.home / "a.backup", replace(whole, parts=(damaged,)))
-    assert desk.run("local", "restore", "a.backup", f"--state-dir={state}", "-y") == 2
-    assert "server.crt is damaged: it holds no certificate" in desk.err
+    write_archive(cli.home / "a.backup", replace(whole, parts=(damaged,)))
+    assert cli.run("local", "restore", "a.backup", f"--state-dir={state}", "-y") == 2
+    assert "server.crt is damaged: it holds no certificate" in cli.err
     assert planes_in(state) == before
     (state / "server.crt").write_bytes(b"cut sh")
-    assert desk.run("local", "backup", "b.backup", f"--state-dir={state}") == 1
-    assert "server.crt is damaged" in desk.err
-    assert not (desk.home / "b.backup").exists()
+    assert cli.run("local", "backup", "b.backup", f"--state-dir={state}") == 1
+    assert "server.crt is damaged" in cli.err
+    assert not (cli.home / "b.backup").exists()
 
 
 @pytest.mark.parametrize("verb", ["backup", "restore"])
-def test_a_file_without_a_name_is_said_to_be_missing(desk: Desk, state: Path, verb: str) -> None:
-    assert desk.run("local", verb, "", f"--state-dir={state}") == 2
-    assert "FILE is empty" in desk.err
+def test_a_file_without_a_name_is_said_to_be_missing(
+    cli: CliRunner, state: Path, verb: str
+) -> None:
+    assert cli.run("local", verb, "", f"--state-dir={state}") == 2
+    assert "FILE is empty" in cli.err
 
 
 def test_a_directory_in_use_is_neither_backed_up_offline_nor_restored(
-    desk: Desk, state: Path
+    cli: CliRunner, state: Path
 ) -> None:
-    write_archive(desk.home / "a.backup", archive_of("api"))
+    write_archive(cli.home / "a.backup", archive_of("api"))
     with holding(state):
-        assert desk.run("local", "backup", "b.backup", f"--state-dir={state}") == 1
-        assert "in use by another process" in desk.err
-        assert desk.run("local", "restore", "a.backup", f"--state-dir={state}", "-y") == 1
-        assert "in use by another process" in desk.err
-    assert not (desk.home / "b.backup").exists()
+        assert cli.run("local", "backup", "b.backup", f"--state-dir={state}") == 1
+        assert "in use by another process" in cli.err
+        assert cli.run("local", "restore", "a.backup", f"--state-dir={state}", "-y") == 1
+        assert "in use by another process" in cli.err
+    assert not (cli.home / "b.backup").exists()
 
 
-def test_reset_removes_what_restores_have_set_aside(desk: Desk, state: Path) -> None:
-    write_archive(desk.home / "a.backup", archive_of("api"))
-    assert desk.run("local", "restore", "a.backup", f"--state-dir={state}", "-y") == 0
-    assert desk.run("local", "reset", f"--state-dir={state}", "-y") == 0
+def test_reset_removes_what_restores_have_set_aside(cli: CliRunner, state: Path) -> None:
+    write_archive(cli.home / "a.backup", archive_of("api"))
+    assert cli.run("local", "restore", "a.backup", f"--state-dir={state}", "-y") == 0
+    assert cli.run("local", "reset", f"--state-dir={state}", "-y") == 0
     assert not list(state.glob("before-restore-*"))

@@ -15,7 +15,7 @@ import pytest
 from datum_compute.cli.local.chaos import FILE, read_troubles
 from datum_compute.cli.local.platform import find_running
 from datum_compute.client.transport.faults import Fault
-from tests.cli.surroundings import NOW, Desk
+from tests.cli.runner import NOW, CliRunner
 
 
 @pytest.fixture
@@ -38,83 +38,83 @@ def running(state: Path) -> Iterator[Path]:
         process.kill()
 
 
-def chaos(desk: Desk, state: Path, *words: str) -> int:
-    return desk.run("local", "chaos", *words, f"--state-dir={state}")
+def chaos(cli: CliRunner, state: Path, *words: str) -> int:
+    return cli.run("local", "chaos", *words, f"--state-dir={state}")
 
 
 def test_each_fault_is_written_for_the_platform_to_read(tmp_path: Path, running: Path) -> None:
-    desk = Desk(tmp_path)
-    assert chaos(desk, running, "cut", "dfw") == 0
-    assert "chaos heal dfw" in desk.err
-    assert chaos(desk, running, "slow", "hub", "--by=300ms", "--for=1m") == 0
-    assert chaos(desk, running, "crash", "iad") == 0
+    cli = CliRunner(tmp_path)
+    assert chaos(cli, running, "cut", "dfw") == 0
+    assert "chaos heal dfw" in cli.err
+    assert chaos(cli, running, "slow", "hub", "--by=300ms", "--for=1m") == 0
+    assert chaos(cli, running, "crash", "iad") == 0
     assert read_troubles(running) == {
         "cell/dfw": Fault(kind="cut"),
         "cell/iad": Fault(kind="crash", until_s=NOW + 5),
         "hub": Fault(kind="slow", delay_s=0.3, until_s=NOW + 60),
     }
     assert stat.S_IMODE((running / FILE).stat().st_mode) == 0o600
-    assert chaos(desk, running, "status") == 0
-    assert "cell/dfw: cut off" in desk.out
-    assert "hub: slower by 0.3 s, for 60 s more" in desk.out
+    assert chaos(cli, running, "status") == 0
+    assert "cell/dfw: cut off" in cli.out
+    assert "hub: slower by 0.3 s, for 60 s more" in cli.out
 
 
 def test_one_is_healed_or_all(tmp_path: Path, running: Path) -> None:
-    desk = Desk(tmp_path)
+    cli = CliRunner(tmp_path)
     for target in ("dfw", "hub"):
-        chaos(desk, running, "cut", target)
-    assert chaos(desk, running, "heal", "dfw") == 0
+        chaos(cli, running, "cut", target)
+    assert chaos(cli, running, "heal", "dfw") == 0
     assert list(read_troubles(running)) == ["hub"]
-    assert chaos(desk, running, "heal") == 0
+    assert chaos(cli, running, "heal") == 0
     assert not (running / FILE).exists()
-    assert desk.out == "Healed: hub.\n"
+    assert cli.out == "Healed: hub.\n"
 
 
 def test_a_target_that_is_not_there_is_refused_with_those_that_are(
     tmp_path: Path, running: Path
 ) -> None:
-    desk = Desk(tmp_path)
-    assert chaos(desk, running, "cut", "ams") == 2
-    assert "hub, dfw, iad" in desk.err
-    assert chaos(desk, running, "slow", "hub", "--by=3h") == 2
+    cli = CliRunner(tmp_path)
+    assert chaos(cli, running, "cut", "ams") == 2
+    assert "hub, dfw, iad" in cli.err
+    assert chaos(cli, running, "slow", "hub", "--by=3h") == 2
     assert not (running / FILE).exists()
 
 
 def test_without_a_platform_there_is_nothing_to_break(tmp_path: Path, state: Path) -> None:
-    desk = Desk(tmp_path)
-    assert chaos(desk, state, "cut", "dfw") == 3
-    assert "is not running" in desk.err
+    cli = CliRunner(tmp_path)
+    assert chaos(cli, state, "cut", "dfw") == 3
+    assert "is not running" in cli.err
     assert not (state / FILE).exists()
 
 
 def test_status_says_what_does_not_answer(tmp_path: Path, running: Path) -> None:
-    desk = Desk(tmp_path)
-    assert desk.run("local", "status", f"--state-dir={running}", "-o", "json") == 0
-    told = json.loads(desk.out)
+    cli = CliRunner(tmp_path)
+    assert cli.run("local", "status", f"--state-dir={running}", "-o", "json") == 0
+    told = json.loads(cli.out)
     assert (told["running"], told["ready"], told["planes"]) == (True, False, [])
 
 
 def test_a_cell_with_a_process_of_its_own_is_stopped_and_goes_on(
     tmp_path: Path, running: Path
 ) -> None:
-    desk, cell = Desk(tmp_path), running / "cells" / "dfw"
+    cli, cell = CliRunner(tmp_path), running / "cells" / "dfw"
     cell.mkdir(parents=True)
     command = [sys.executable, "-c", "input()", "--state-dir", str(cell)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         (cell / "server.json").write_text(json.dumps({"pid": process.pid, "port": 1}))
         while find_running(cell) is None:
             os.sched_yield()
-        assert chaos(desk, running, "cut", "dfw") == 0
+        assert chaos(cli, running, "cut", "dfw") == 0
         assert os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT) is not None
-        assert chaos(desk, running, "heal", "dfw") == 0
-        assert desk.out == "Healed: cell/dfw.\n"
-        assert chaos(desk, running, "slow", "dfw") == 2
-        assert chaos(desk, running, "cut", "dfw", "--for=1m") == 2
-        assert chaos(desk, running, "cut", "iad") == 3
-        assert "There is no 'iad'" in desk.err
-        assert "hub, dfw" in desk.err
+        assert chaos(cli, running, "heal", "dfw") == 0
+        assert cli.out == "Healed: cell/dfw.\n"
+        assert chaos(cli, running, "slow", "dfw") == 2
+        assert chaos(cli, running, "cut", "dfw", "--for=1m") == 2
+        assert chaos(cli, running, "cut", "iad") == 3
+        assert "There is no 'iad'" in cli.err
+        assert "hub, dfw" in cli.err
         process.kill()
     assert not (running / FILE).exists()
-    assert chaos(desk, running, "crash", "cell/dfw") == 3
-    assert "The process of dfw does not run" in desk.err
-    assert "local up --processes --detach" in desk.err
+    assert chaos(cli, running, "crash", "cell/dfw") == 3
+    assert "The process of dfw does not run" in cli.err
+    assert "local up --processes --detach" in cli.err

@@ -10,16 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 
 from datum_compute.api.planes import cell_plane
 from datum_compute.app.cell_membership import Membership, MembershipFiles
 from datum_compute.app.state_directory import remember_cells, remember_driver
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.local.options import Wishes, check_wishes
+from datum_compute.cli.groups import compute
+from datum_compute.cli.local.options import UpOptions, check_wishes
 from datum_compute.cli.local.platform import find_running
 from datum_compute.cli.local.processes import cells_that_left
-from tests.cli.surroundings import Desk, check_advice, quiet_surroundings
+from datum_compute.cli.options import STATE_DIR_FLAG, remember_flag
+from tests.cli.runner import CliRunner, check_advice, quiet_environment
 
 
 @contextmanager
@@ -38,7 +41,7 @@ def process_of(state: Path, *flags: str) -> Iterator[int]:
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Path]:
     state = tmp_path / "state"
-    with process_of(state, "--latency-seconds", "0.05"):
+    with process_of(state):
         remember_driver(state, "simulated", "")
         remember_cells(state, [cell_plane("dfw"), cell_plane("iad")])
         yield state
@@ -47,18 +50,19 @@ def running(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("wishes", "said"),
     [
-        (Wishes(port=7), "--port=7 (it has 4711)"),
-        (Wishes(driver="containers"), "--driver=containers (it has simulated)"),
-        (Wishes(engine="/my.sock"), "--engine=/my.sock (it has none)"),
-        (Wishes(cells="dfw,ams"), "--cells=dfw,ams (it has dfw,iad)"),
-        (Wishes(latency_s=0.0), "--latency=0ms (it has 50ms)"),
+        (UpOptions(port=7), "--port=7 (it has 4711)"),
+        (UpOptions(driver="containers"), "--driver=containers (it has simulated)"),
+        (UpOptions(engine="/my.sock"), "--engine=/my.sock (it has none)"),
+        (UpOptions(cells="dfw,ams"), "--cells=dfw,ams (it has dfw,iad)"),
     ],
 )
 def test_what_a_running_platform_does_not_have_is_refused(
-    running: Path, wishes: Wishes, said: str
+    running: Path, wishes: UpOptions, said: str
 ) -> None:
-    with pytest.raises(UsageError) as refused:
-        check_wishes(quiet_surroundings(), running, wishes)
+    context = click.Context(compute)
+    remember_flag(context, STATE_DIR_FLAG, str(running))
+    with context, pytest.raises(UsageError) as refused:
+        check_wishes(quiet_environment(), running, wishes)
     assert said in refused.value.message
     assert f"local down --state-dir={running}" in refused.value.hint
     assert said.partition(" ")[0] in refused.value.hint
@@ -68,17 +72,17 @@ def test_what_a_running_platform_does_not_have_is_refused(
 @pytest.mark.parametrize(
     "wishes",
     [
-        Wishes(),
-        Wishes(port=4711, driver="simulated", cells="iad,dfw", latency_s=0.05),
+        UpOptions(),
+        UpOptions(port=4711, driver="simulated", cells="iad,dfw"),
     ],
 )
-def test_what_it_has_is_no_difference(running: Path, wishes: Wishes) -> None:
-    check_wishes(quiet_surroundings(), running, wishes)
+def test_what_it_has_is_no_difference(running: Path, wishes: UpOptions) -> None:
+    check_wishes(quiet_environment(), running, wishes)
 
 
 def test_a_platform_that_is_down_takes_every_wish(tmp_path: Path) -> None:
     remember_driver(tmp_path, "simulated", "")
-    check_wishes(quiet_surroundings(), tmp_path, Wishes(7, "containers", "/my.sock", "ams", 1.0))
+    check_wishes(quiet_environment(), tmp_path, UpOptions(7, "containers", "/my.sock", "ams"))
 
 
 def test_cells_with_processes_are_asked_one_by_one(tmp_path: Path) -> None:
@@ -87,19 +91,19 @@ def test_cells_with_processes_are_asked_one_by_one(tmp_path: Path) -> None:
     with process_of(cells[0]):
         remember_driver(cells[0], "simulated", "")
         remember_driver(cells[1], "containers", "/my.sock")
-        for refused in (Wishes(driver="containers"), Wishes(cells="iad")):
+        for refused in (UpOptions(driver="containers"), UpOptions(cells="iad")):
             with pytest.raises(UsageError):
-                check_wishes(quiet_surroundings(), tmp_path, refused, cells)
-        for met in (Wishes(driver="simulated"), Wishes(cells="dfw,iad,ams")):
-            check_wishes(quiet_surroundings(), tmp_path, met, cells)
+                check_wishes(quiet_environment(), tmp_path, refused, cells)
+        for met in (UpOptions(driver="simulated"), UpOptions(cells="dfw,iad,ams")):
+            check_wishes(quiet_environment(), tmp_path, met, cells)
 
 
-def test_the_command_ends_in_2_and_changes_nothing(desk: Desk, running: Path) -> None:
+def test_the_command_ends_in_2_and_changes_nothing(cli: CliRunner, running: Path) -> None:
     where = f"--state-dir={running}"
-    assert desk.run("local", "up", "--driver=containers", "--detach", where) == 2
-    assert "is running already, without what was asked for" in desk.err
-    assert desk.run("local", "up", "--driver=simulated", "--engine=/x", where) == 2
-    assert "--engine is for containers" in desk.err
+    assert cli.run("local", "up", "--driver=containers", "--detach", where) == 2
+    assert "is running already, without what was asked for" in cli.err
+    assert cli.run("local", "up", "--driver=simulated", "--engine=/x", where) == 2
+    assert "--engine is for containers" in cli.err
 
 
 def test_a_cell_that_has_left_is_known_by_the_hub_that_has_forgotten_it(tmp_path: Path) -> None:

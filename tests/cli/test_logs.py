@@ -10,7 +10,7 @@ from datum_compute.api.errors import ApiError, ServiceUnavailable, to_status
 from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import encode
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.world import World
 
 pytestmark = pytest.mark.usefixtures("local_platform")
@@ -30,17 +30,17 @@ def gateway(answer: Callable[[str], Response]) -> Callable[[Request], Response |
     return asked
 
 
-def test_logs_that_cannot_be_read_of_any_instance_fail(desk: Desk, world: World) -> None:
-    assert desk.run(*DEPLOY) == 0
+def test_logs_that_cannot_be_read_of_any_instance_fail(cli: CliRunner, world: World) -> None:
+    assert cli.run(*DEPLOY) == 0
     world.gateway = gateway(lambda name: refused(ServiceUnavailable(f"{name} is out of reach")))
-    assert desk.run("logs", "web") == 1
-    assert desk.out == ""
-    assert desk.err.count("is out of reach") == 2, "each is named"
-    assert "The log of none of the 2 instances of 'web' can be read now." in desk.err
+    assert cli.run("logs", "web") == 1
+    assert cli.out == ""
+    assert cli.err.count("is out of reach") == 2, "each is named"
+    assert "The log of none of the 2 instances of 'web' can be read now." in cli.err
 
 
-def test_logs_of_some_are_shown_with_a_warning_of_the_others(desk: Desk, world: World) -> None:
-    assert desk.run(*DEPLOY) == 0
+def test_logs_of_some_are_shown_with_a_warning_of_the_others(cli: CliRunner, world: World) -> None:
+    assert cli.run(*DEPLOY) == 0
     seen: list[str] = []
 
     def first_only(name: str) -> Response:
@@ -49,18 +49,18 @@ def test_logs_of_some_are_shown_with_a_warning_of_the_others(desk: Desk, world: 
         return refused(ServiceUnavailable(f"{name} is away")) if away else Response(200, PAGE)
 
     world.gateway = gateway(first_only)
-    assert desk.run("logs", "web") == 0
-    assert desk.out.endswith("| hello\n")
-    assert f"Warning: {seen[1]} is away" in desk.err
+    assert cli.run("logs", "web") == 0
+    assert cli.out.endswith("| hello\n")
+    assert f"Warning: {seen[1]} is away" in cli.err
 
 
 def test_logs_of_an_instance_that_never_was_are_not_empty_but_missing(
-    desk: Desk, world: World
+    cli: CliRunner, world: World
 ) -> None:
-    assert desk.run(*DEPLOY) == 0
+    assert cli.run(*DEPLOY) == 0
     world.gateway = gateway(
         lambda _: refused(gateway_not_found(GatewayReason.INSTANCE_NOT_RUNNING))
     )
-    assert desk.run("logs", "web", "--instance=web-nobody-0") == 3
-    assert "There is no log of instance 'web-nobody-0'" in desk.err
-    assert desk.run("logs", "web") == 0, "instances that do not run yet have said nothing"
+    assert cli.run("logs", "web", "--instance=web-nobody-0") == 3
+    assert "There is no log of instance 'web-nobody-0'" in cli.err
+    assert cli.run("logs", "web") == 0, "instances that do not run yet have said nothing"

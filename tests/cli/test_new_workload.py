@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 
 pytestmark = pytest.mark.usefixtures("local_platform")
 
@@ -33,10 +33,10 @@ spec:
 """
 
 
-def test_everything_that_is_set_is_shown(desk: Desk) -> None:
-    (desk.home / "web.yaml").write_text(MANIFEST)
-    assert desk.run("deploy", "-f", "web.yaml", "--dry-run") == 0, desk.err
-    lines = {line.strip(" +") for line in (desk.err + desk.out).splitlines()}
+def test_everything_that_is_set_is_shown(cli: CliRunner) -> None:
+    (cli.home / "web.yaml").write_text(MANIFEST)
+    assert cli.run("deploy", "-f", "web.yaml", "--dry-run") == 0, cli.err
+    lines = {line.strip(" +") for line in (cli.err + cli.out).splitlines()}
     assert {
         "container app: web:1",
         "ports: 80",
@@ -52,5 +52,5 @@ def test_everything_that_is_set_is_shown(desk: Desk) -> None:
         "containers[app].readinessProbe.httpGet.path: /healthz",
         "networkInterfaces[0].network.name: default",
     } <= lines
-    assert "hush" not in desk.err + desk.out
-    assert "periodSeconds" not in desk.err + desk.out, "a default says nothing"
+    assert "hush" not in cli.err + cli.out
+    assert "periodSeconds" not in cli.err + cli.out, "a default says nothing"

@@ -24,7 +24,7 @@ from datum_compute.client.client import Client
 from datum_compute.planning.explain.explain import explain_instance
 from testkit.builders import an_instance
 from tests.cli.objects import condition
-from tests.cli.surroundings import NOW, Desk
+from tests.cli.runner import NOW, CliRunner
 from tests.cli.world import NAMESPACE, PLANE, World, image_missing, set_status, write_kubeconfig
 
 DFW = cell_plane("dfw")
@@ -38,11 +38,11 @@ def world() -> World:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
+def cli(tmp_path: Path, world: World) -> CliRunner:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "operator", PLANES)
-    desk = Desk(home=tmp_path, open_transport=world.open)
-    desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=0s")
-    desk.run("rollout", "status", "web", "--timeout=1s")
+    cli = CliRunner(home=tmp_path, open_transport=world.open)
+    cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=0s")
+    cli.run("rollout", "status", "web", "--timeout=1s")
 
     async def say_cell(client: Client) -> None:
         for found in (await client.list(INSTANCE, NAMESPACE)).items:
@@ -50,7 +50,7 @@ def desk(tmp_path: Path, world: World) -> Desk:
             await client.patch(INSTANCE, Ref(NAMESPACE, found.metadata.name), patch)
 
     world.do(say_cell)
-    return desk
+    return cli
 
 
 def the_instance(world: World) -> Instance:
@@ -59,13 +59,13 @@ def the_instance(world: World) -> Instance:
     return found
 
 
-def links(desk: Desk) -> list[JsonObject]:
-    assert desk.run("explain", "web", "-o", "json") == 0
-    found: list[JsonObject] = json.loads(desk.out)["links"]
+def links(cli: CliRunner) -> list[JsonObject]:
+    assert cli.run("explain", "web", "-o", "json") == 0
+    found: list[JsonObject] = json.loads(cli.out)["links"]
     return found
 
 
-def test_the_machine_on_the_cell_has_the_last_word(desk: Desk, world: World) -> None:
+def test_the_machine_on_the_cell_has_the_last_word(cli: CliRunner, world: World) -> None:
     copy = the_instance(world)
     name = copy.metadata.name
 
@@ -82,15 +82,15 @@ def test_the_machine_on_the_cell_has_the_last_word(desk: Desk, world: World) -> 
         await set_status(client, SERVER, name, said)
 
     world.do(create, DFW)
-    found = links(desk)
+    found = links(cli)
     assert found[0]["plane"] == "project/default"
     assert (found[-1]["plane"], found[-1]["kind"]) == ("cell/dfw", "Server")
     assert found[-1]["message"] == "registry says 404"
-    assert desk.run("explain", "web") == 0
-    assert "registry says 404 [cell/dfw]" in desk.out
+    assert cli.run("explain", "web") == 0
+    assert "registry says 404 [cell/dfw]" in cli.out
 
 
-def test_the_hub_says_why_a_cell_is_silent(desk: Desk, world: World) -> None:
+def test_the_hub_says_why_a_cell_is_silent(cli: CliRunner, world: World) -> None:
     silent = condition(
         "Ready", "Unknown", "CellUnreachable", f"Cell dfw has not answered since {SINCE}"
     )
@@ -111,19 +111,19 @@ def test_the_hub_says_why_a_cell_is_silent(desk: Desk, world: World) -> None:
         asked.append(request.path)
 
     world.before = note
-    last = links(desk)[-1]
+    last = links(cli)[-1]
     assert not [path for path in asked if path.endswith("/crashes")], "the cell would be waited for"
     assert (last["plane"], last["kind"], last["message"]) == (
         "hub",
         "Cluster",
         "connection refused",
     )
-    file = desk.home / ".local/state/datum-compute/kubeconfig"
+    file = cli.home / ".local/state/datum-compute/kubeconfig"
     assert last["command"] == f"kubectl --kubeconfig={file} --context=hub describe cluster dfw"
-    assert json.loads(desk.out)["planAsOf"] == SINCE
-    assert desk.run("explain", "web") == 0
+    assert json.loads(cli.out)["planAsOf"] == SINCE
+    assert cli.run("explain", "web") == 0
     heading = "Plan, by what the cell said last (40s ago; what is there now nobody knows):"
-    assert heading in desk.out
+    assert heading in cli.out
 
 
 def test_commands_lead_to_the_plane_where_they_are_of_use() -> None:
@@ -145,6 +145,6 @@ def test_commands_lead_to_the_plane_where_they_are_of_use() -> None:
     }
 
 
-def test_without_a_way_there_the_project_alone_explains(desk: Desk, tmp_path: Path) -> None:
+def test_without_a_way_there_the_project_alone_explains(cli: CliRunner, tmp_path: Path) -> None:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
-    assert {link["plane"] for link in links(desk)} == {"project/default"}
+    assert {link["plane"] for link in links(cli)} == {"project/default"}

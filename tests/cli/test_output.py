@@ -17,7 +17,7 @@ from datum_compute.cli.render.output import (
     render_json,
     render_table,
 )
-from tests.cli.surroundings import Desk, Terminal
+from tests.cli.runner import CliRunner, Terminal
 
 
 @pytest.mark.parametrize(
@@ -86,12 +86,12 @@ def test_yaml_keeps_the_value_and_escapes_what_a_terminal_obeys() -> None:
     ],
 )
 def test_color_needs_a_terminal_and_no_objection(
-    desk: Desk, is_terminal: bool, environ: dict[str, str], is_colored: bool
+    cli: CliRunner, is_terminal: bool, environ: dict[str, str], is_colored: bool
 ) -> None:
-    desk.environ = environ
+    cli.environ = environ
     stream = Terminal if is_terminal else io.StringIO
     stdout, stderr = stream(), stream()
-    output = build_output(desk.surroundings(stream(), stdout, stderr))
+    output = build_output(cli.environment(stream(), stdout, stderr))
     output.data("fine", color="green")
     output.error("broken", "mend it")
     assert ("\x1b[" in stdout.getvalue()) == is_colored

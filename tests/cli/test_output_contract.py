@@ -16,8 +16,8 @@ from datum_compute.cli.errors import ERRORS, UsageError, error_document
 from datum_compute.cli.groups import VERBS, compute
 from datum_compute.cli.render.documents import DOCUMENTS, EVENT_MEANINGS, EVENTS, FIELDS, LISTS
 from datum_compute.planning.explain.advice import ADVICE, FOREIGN
-from tests.cli.golden import READS, golden_desk, named_text
-from tests.cli.surroundings import Desk, advised, check_advice
+from tests.cli.golden import READS, golden_runner, named_text
+from tests.cli.runner import CliRunner, advised, check_advice
 from tests.cli.world import World, healthy
 
 COMMON = ("schema", "event", "at")
@@ -30,9 +30,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("command", sorted(LISTS.keys() - {"diff", "rollout history", "events"}))
 def test_every_list_has_the_documented_fields(home: Path, command: str) -> None:
-    desk = golden_desk(home)
-    desk.run(*command.split(), "-o", "json")
-    items = json.loads(desk.out)["items"]
+    cli = golden_runner(home)
+    cli.run(*command.split(), "-o", "json")
+    items = json.loads(cli.out)["items"]
     assert items
     for item in items:
         assert sorted(item) == sorted(LISTS[command])
@@ -40,20 +40,20 @@ def test_every_list_has_the_documented_fields(home: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", sorted(DOCUMENTS))
 def test_every_document_has_the_documented_fields(home: Path, command: str) -> None:
-    desk = golden_desk(home)
+    cli = golden_runner(home)
     named = {"status": "web", "workloads describe": "web", "explain": "web", "open": "web"}
     name = named_text("{api/AMS}-0") if command == "instances describe" else named.get(command, "")
-    assert desk.run(*command.split(), *([name] if name else []), "-o", "json") == 0, desk.err
-    assert sorted(json.loads(desk.out)) == sorted(DOCUMENTS[command])
+    assert cli.run(*command.split(), *([name] if name else []), "-o", "json") == 0, cli.err
+    assert sorted(json.loads(cli.out)) == sorted(DOCUMENTS[command])
 
 
 def test_every_event_has_the_documented_fields(home: Path) -> None:
     world = World(player=healthy)
-    desk = Desk(home=home, open_transport=world.open)
+    cli = CliRunner(home=home, open_transport=world.open)
     seen: dict[str, Any] = {}
     for words in (("deploy", "web", "--image=a:1", "--city=DFW"), ("restart", "web")):
-        assert desk.run(*words, "-o", "json", "-y" if words[0] == "deploy" else "--wait") == 0
-        seen |= {json.loads(line)["event"]: json.loads(line) for line in desk.out.splitlines()}
+        assert cli.run(*words, "-o", "json", "-y" if words[0] == "deploy" else "--wait") == 0
+        seen |= {json.loads(line)["event"]: json.loads(line) for line in cli.out.splitlines()}
     for name, event in seen.items():
         assert {*COMMON, *EVENTS[name]} <= set(event)
     assert {"plan", "applied", "row", "done"} <= set(seen)
@@ -121,7 +121,7 @@ def test_every_advice_is_a_command_that_we_take() -> None:
 
 @pytest.mark.parametrize("name", sorted(READS))
 def test_a_read_takes_every_format(home: Path, name: str) -> None:
-    desk = golden_desk(home)
+    cli = golden_runner(home)
     for form in ("table", "wide", "json", "yaml", "name", "csv", "jsonpath={.name}"):
-        assert desk.run(*map(named_text, READS[name]), "-o", form) in (0, 20), (form, desk.err)
-    assert desk.run(*map(named_text, READS[name]), "-o", "xml") == 2
+        assert cli.run(*map(named_text, READS[name]), "-o", form) in (0, 20), (form, cli.err)
+    assert cli.run(*map(named_text, READS[name]), "-o", "xml") == 2

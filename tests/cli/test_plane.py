@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from datum_compute.cli.connect.target import Located, locate
+from datum_compute.cli.connect.target import ResolvedTarget, locate
 from datum_compute.cli.environment import default_state_dir
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.options import Choice
-from tests.cli.surroundings import Desk
+from datum_compute.cli.options import TargetOptions
+from tests.cli.runner import CliRunner
 
 
 def kubeconfig(path: Path, *contexts: str, port: int = 7443) -> Path:
@@ -33,14 +33,14 @@ def helper(path: Path, script: str) -> str:
     return str(path)
 
 
-def find(desk: Desk, **choice: str) -> Located:
+def find(cli: CliRunner, **choice: str) -> ResolvedTarget:
     streams = [io.StringIO() for _ in range(3)]
-    return locate(desk.surroundings(*streams), Choice(**choice))
+    return locate(cli.environment(*streams), TargetOptions(**choice))
 
 
-def failure(desk: Desk, **choice: str) -> UsageError:
+def failure(cli: CliRunner, **choice: str) -> UsageError:
     with pytest.raises(UsageError) as caught:
-        find(desk, **choice)
+        find(cli, **choice)
     return caught.value
 
 
@@ -59,33 +59,33 @@ def local_file(tmp_path: Path) -> Path:
     return kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "project/default", port=1)
 
 
-def test_nothing_at_all_names_the_next_command(desk: Desk) -> None:
-    error = failure(desk)
+def test_nothing_at_all_names_the_next_command(cli: CliRunner) -> None:
+    error = failure(cli)
     assert error.exit_code == 1
     assert error.hint == "Start one: datumctl compute local up"
 
 
-def test_the_local_platform_is_the_last_resort(desk: Desk, local_file: Path) -> None:
-    found = find(desk)
+def test_the_local_platform_is_the_last_resort(cli: CliRunner, local_file: Path) -> None:
+    found = find(cli)
     assert found.connection.server == "https://127.0.0.1:1"
     assert found.is_local_platform
 
 
 def test_kubeconfig_comes_before_the_local_platform(
-    desk: Desk, local_file: Path, tmp_path: Path
+    cli: CliRunner, local_file: Path, tmp_path: Path
 ) -> None:
     one, two = kubeconfig(tmp_path / "1", "project/a"), kubeconfig(tmp_path / "2", "project/b")
-    desk.environ = {"KUBECONFIG": f"{one}:{two}"}
-    found = find(desk)
+    cli.environ = {"KUBECONFIG": f"{one}:{two}"}
+    found = find(cli)
     assert (found.connection.context, found.is_local_platform) == ("project/a", False)
-    assert find(desk, context="project/b").connection.context == "project/b"
+    assert find(cli, context="project/b").connection.context == "project/b"
 
 
 def test_the_host_program_comes_before_kubeconfig(
-    desk: Desk, hosted: dict[str, str], local_file: Path
+    cli: CliRunner, hosted: dict[str, str], local_file: Path
 ) -> None:
-    desk.environ = {**hosted, "KUBECONFIG": str(local_file)}
-    found = find(desk).connection
+    cli.environ = {**hosted, "KUBECONFIG": str(local_file)}
+    found = find(cli).connection
     assert found.server == "https://api.example.test"
     assert found.path_prefix == (
         "/apis/resourcemanager.miloapis.com/v1alpha1/projects/shop/control-plane"
@@ -95,61 +95,61 @@ def test_the_host_program_comes_before_kubeconfig(
     assert not found.insecure
 
 
-def test_the_session_is_handed_to_the_helper(desk: Desk, hosted: dict[str, str]) -> None:
-    desk.environ = {**hosted, "DATUM_SESSION": "s1"}
-    assert find(desk).connection.token == "auth_get-token_--session_s1"
+def test_the_session_is_handed_to_the_helper(cli: CliRunner, hosted: dict[str, str]) -> None:
+    cli.environ = {**hosted, "DATUM_SESSION": "s1"}
+    assert find(cli).connection.token == "auth_get-token_--session_s1"
 
 
 def test_flags_come_before_everything(
-    desk: Desk, hosted: dict[str, str], local_file: Path, tmp_path: Path
+    cli: CliRunner, hosted: dict[str, str], local_file: Path, tmp_path: Path
 ) -> None:
-    desk.environ = {**hosted, "KUBECONFIG": str(local_file)}
+    cli.environ = {**hosted, "KUBECONFIG": str(local_file)}
     named = kubeconfig(tmp_path / "named", "hub", "project/shop")
-    assert find(desk, kubeconfig=str(named), context="hub").connection.context == "hub"
-    assert find(desk, context="project/default").connection.context == "project/default"
-    assert "projects/mine/" in find(desk, project="mine").connection.path_prefix
+    assert find(cli, kubeconfig=str(named), context="hub").connection.context == "hub"
+    assert find(cli, context="project/default").connection.context == "project/default"
+    assert "projects/mine/" in find(cli, project="mine").connection.path_prefix
 
 
-def test_a_project_chooses_its_context(desk: Desk, tmp_path: Path) -> None:
-    desk.environ = {"KUBECONFIG": str(kubeconfig(tmp_path / "k", "hub", "project/shop"))}
-    assert find(desk, project="shop").connection.context == "project/shop"
-    desk.environ = {**desk.environ, "DATUM_PROJECT": "shop"}
-    assert find(desk).connection.context == "project/shop"
-    assert "project/shop" in failure(desk, project="other").message
+def test_a_project_chooses_its_context(cli: CliRunner, tmp_path: Path) -> None:
+    cli.environ = {"KUBECONFIG": str(kubeconfig(tmp_path / "k", "hub", "project/shop"))}
+    assert find(cli, project="shop").connection.context == "project/shop"
+    cli.environ = {**cli.environ, "DATUM_PROJECT": "shop"}
+    assert find(cli).connection.context == "project/shop"
+    assert "project/shop" in failure(cli, project="other").message
 
 
 def test_a_project_that_came_later_is_reached_by_way_of_the_platform(
-    desk: Desk, tmp_path: Path
+    cli: CliRunner, tmp_path: Path
 ) -> None:
-    desk.environ = {"KUBECONFIG": str(kubeconfig(tmp_path / "k", "project/shop", "platform"))}
-    found = find(desk, project="later").connection
+    cli.environ = {"KUBECONFIG": str(kubeconfig(tmp_path / "k", "project/shop", "platform"))}
+    found = find(cli, project="later").connection
     assert found.context == "project/later"
     assert found.path_prefix.endswith("/projects/later/control-plane")
     assert found.token == "t"
-    assert failure(desk, project="No/Name").exit_code == 2
+    assert failure(cli, project="No/Name").exit_code == 2
 
 
-def test_inside_a_pod_the_cluster_around_it_comes_last(desk: Desk, local_file: Path) -> None:
-    desk.environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-    assert find(desk).is_local_platform
+def test_inside_a_pod_the_cluster_around_it_comes_last(cli: CliRunner, local_file: Path) -> None:
+    cli.environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert find(cli).is_local_platform
     local_file.unlink()
-    assert "the service account of this pod is incomplete" in str(failure(desk))
+    assert "the service account of this pod is incomplete" in str(failure(cli))
 
 
-def test_context_and_project_exclude_each_other(desk: Desk, local_file: Path) -> None:
-    assert failure(desk, context="hub", project="shop").exit_code == 2
+def test_context_and_project_exclude_each_other(cli: CliRunner, local_file: Path) -> None:
+    assert failure(cli, context="hub", project="shop").exit_code == 2
 
 
 @pytest.mark.parametrize("name", ["DATUM_PROJECT", "DATUM_API_HOST", "DATUM_CREDENTIALS_HELPER"])
 def test_a_host_program_that_says_half_is_told_what_is_missing(
-    desk: Desk, hosted: dict[str, str], local_file: Path, name: str
+    cli: CliRunner, hosted: dict[str, str], local_file: Path, name: str
 ) -> None:
-    desk.environ = {key: value for key, value in hosted.items() if key != name}
-    assert name in failure(desk).message
+    cli.environ = {key: value for key, value in hosted.items() if key != name}
+    assert name in failure(cli).message
 
 
-def test_a_file_that_was_named_must_exist(desk: Desk, local_file: Path, tmp_path: Path) -> None:
-    assert str(tmp_path / "gone") in failure(desk, kubeconfig=str(tmp_path / "gone")).message
+def test_a_file_that_was_named_must_exist(cli: CliRunner, local_file: Path, tmp_path: Path) -> None:
+    assert str(tmp_path / "gone") in failure(cli, kubeconfig=str(tmp_path / "gone")).message
 
 
 @pytest.mark.parametrize(
@@ -161,23 +161,23 @@ def test_a_file_that_was_named_must_exist(desk: Desk, local_file: Path, tmp_path
     ],
 )
 def test_a_helper_that_fails_is_reported_without_its_output(
-    desk: Desk, hosted: dict[str, str], tmp_path: Path, script: str, expected: str, code: int
+    cli: CliRunner, hosted: dict[str, str], tmp_path: Path, script: str, expected: str, code: int
 ) -> None:
-    desk.environ = {**hosted, "DATUM_CREDENTIALS_HELPER": helper(tmp_path / "bad", script)}
-    error = failure(desk)
+    cli.environ = {**hosted, "DATUM_CREDENTIALS_HELPER": helper(tmp_path / "bad", script)}
+    error = failure(cli)
     assert expected in error.message
     assert error.exit_code == code
     assert "s3cret" not in error.message + error.hint
 
 
-def test_a_helper_that_is_not_there_is_named(desk: Desk, hosted: dict[str, str]) -> None:
-    desk.environ = {**hosted, "DATUM_CREDENTIALS_HELPER": "/nowhere/helper"}
-    assert "/nowhere/helper cannot be run" in failure(desk).message
+def test_a_helper_that_is_not_there_is_named(cli: CliRunner, hosted: dict[str, str]) -> None:
+    cli.environ = {**hosted, "DATUM_CREDENTIALS_HELPER": "/nowhere/helper"}
+    assert "/nowhere/helper cannot be run" in failure(cli).message
 
 
-def test_a_token_never_travels_in_clear_text(desk: Desk, hosted: dict[str, str]) -> None:
-    desk.environ = {**hosted, "DATUM_API_HOST": "http://api.example.test"}
-    assert "https" in failure(desk).message
+def test_a_token_never_travels_in_clear_text(cli: CliRunner, hosted: dict[str, str]) -> None:
+    cli.environ = {**hosted, "DATUM_API_HOST": "http://api.example.test"}
+    assert "https" in failure(cli).message
 
 
 @pytest.mark.parametrize(
@@ -190,20 +190,37 @@ def test_a_token_never_travels_in_clear_text(desk: Desk, hosted: dict[str, str])
         ({}, "HOME/.local/state/datum-compute"),
     ],
 )
-def test_where_the_local_platform_lives(desk: Desk, environ: dict[str, str], expected: str) -> None:
-    desk.environ = environ
+def test_where_the_local_platform_lives(
+    cli: CliRunner, environ: dict[str, str], expected: str
+) -> None:
+    cli.environ = environ
     streams = [io.StringIO() for _ in range(3)]
-    found = default_state_dir(desk.surroundings(*streams))
-    assert str(found) == expected.replace("HOME", str(desk.home))
+    found = default_state_dir(cli.environment(*streams))
+    assert str(found) == expected.replace("HOME", str(cli.home))
 
 
 @pytest.mark.parametrize(("context", "path"), [("hub", "hub"), ("cell/dfw", "cells/dfw")])
 def test_a_plane_that_is_no_project_is_refused(
-    desk: Desk, tmp_path: Path, context: str, path: str
+    cli: CliRunner, tmp_path: Path, context: str, path: str
 ) -> None:
     """Seen: a workload created on the hub, which nobody ever looked at."""
     file = kubeconfig(tmp_path / "config", context)
     file.write_text(file.read_text().replace(":7443", f":7443/planes/{path}"))
-    error = failure(desk, kubeconfig=str(file), context=context)
+    error = failure(cli, kubeconfig=str(file), context=context)
     assert error.exit_code == 2
     assert "not a project" in str(error)
+
+
+def test_kubectl_gets_the_flags_that_select_the_same_plane(cli: CliRunner, tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "named", "platform", "project/shop")
+    named = f"--kubeconfig={file}"
+    assert find(cli, kubeconfig=str(file)).kubectl_flags == (named,)
+    selected = find(cli, kubeconfig=str(file), project="shop")
+    assert selected.kubectl_flags == (named, "--context=project/shop")
+    through_platform = find(cli, kubeconfig=str(file), project="other")
+    server = "https://127.0.0.1:7443/apis/resourcemanager.miloapis.com/v1alpha1/projects/other"
+    assert through_platform.kubectl_flags == (
+        *(named, "--context=platform", f"--server={server}/control-plane"),
+    )
+    cli.environ = {"KUBECONFIG": str(file)}
+    assert find(cli, context="project/shop").kubectl_flags == ("--context=project/shop",)

@@ -10,34 +10,34 @@ import pytest
 
 from datum_compute.cli.errors import DeclinedError, UsageError
 from datum_compute.cli.render.prompt import confirm
-from tests.cli.surroundings import Desk, Terminal
+from tests.cli.runner import CliRunner, Terminal
 
 
-def ask(desk: Desk, typed: str) -> str:
+def ask(cli: CliRunner, typed: str) -> str:
     """What is printed while the question is answered with ``typed``."""
     stderr = Terminal()
-    confirm(desk.surroundings(Terminal(typed), Terminal(), stderr), "Go?")
+    confirm(cli.environment(Terminal(typed), Terminal(), stderr), "Go?")
     return stderr.getvalue()
 
 
 @pytest.mark.parametrize("answer", ["y\n", "Y\n", "yes\n", " YES \n", "maybe\ny\n"])
-def test_yes_goes_ahead(desk: Desk, answer: str) -> None:
-    assert ask(desk, answer).startswith("Go? [y/N] ")
+def test_yes_goes_ahead(cli: CliRunner, answer: str) -> None:
+    assert ask(cli, answer).startswith("Go? [y/N] ")
 
 
 @pytest.mark.parametrize("answer", ["n\n", "no\n", "NO\n", "\n", "", "what\n"])
-def test_everything_else_in_the_end_declines(desk: Desk, answer: str) -> None:
+def test_everything_else_in_the_end_declines(cli: CliRunner, answer: str) -> None:
     with pytest.raises(DeclinedError) as caught:
-        ask(desk, answer)
+        ask(cli, answer)
     assert caught.value.exit_code == 9
 
 
-def test_an_unclear_answer_is_asked_again(desk: Desk) -> None:
-    assert ask(desk, "hm\nyes\n").count("[y/N]") == 2
+def test_an_unclear_answer_is_asked_again(cli: CliRunner) -> None:
+    assert ask(cli, "hm\nyes\n").count("[y/N]") == 2
 
 
 @pytest.mark.parametrize("silent", ["stdin", "stderr"])
-def test_without_a_terminal_it_refuses_and_says_how(desk: Desk, silent: str) -> None:
+def test_without_a_terminal_it_refuses_and_says_how(cli: CliRunner, silent: str) -> None:
     streams: dict[str, io.StringIO] = {
         "stdin": Terminal("y\n"),
         "stdout": Terminal(),
@@ -45,19 +45,19 @@ def test_without_a_terminal_it_refuses_and_says_how(desk: Desk, silent: str) -> 
     }
     streams[silent] = io.StringIO("y\n")
     with pytest.raises(UsageError) as caught:
-        confirm(desk.surroundings(**streams), "Go?")
+        confirm(cli.environment(**streams), "Go?")
     assert caught.value.exit_code == 2
     assert "-y" in caught.value.hint
 
 
-def test_ctrl_c_at_the_question_does_not_wait_for_an_answer(desk: Desk) -> None:
+def test_ctrl_c_at_the_question_does_not_wait_for_an_answer(cli: CliRunner) -> None:
     class Interrupted(Terminal):
         def readline(self, _size: int | None = -1, /) -> str:  # type: ignore[override]
             signal.raise_signal(signal.SIGINT)
             return "y\n"
 
     async def ask_in_a_loop() -> None:
-        confirm(desk.surroundings(Interrupted(), Terminal(), Terminal()), "Go?")
+        confirm(cli.environment(Interrupted(), Terminal(), Terminal()), "Go?")
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(ask_in_a_loop())

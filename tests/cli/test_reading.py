@@ -19,15 +19,17 @@ from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
 from datum_compute.api.networking.location import LocationBinding
 from datum_compute.api.quota import MEMORY, WORKLOADS, AllowanceBucket, QuotaMetric
 from datum_compute.client.client import Client
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.world import World, image_missing
 
 pytestmark = pytest.mark.usefixtures("local_platform")
 
 
-def deployed(desk: Desk, *cities: str, name: str = "web", image: str = "reg.test/x/web:1") -> None:
-    code = desk.run("deploy", name, f"--image={image}", f"--city={','.join(cities)}", "-y")
-    assert code == 0, desk.err
+def deployed(
+    cli: CliRunner, *cities: str, name: str = "web", image: str = "reg.test/x/web:1"
+) -> None:
+    code = cli.run("deploy", name, f"--image={image}", f"--city={','.join(cities)}", "-y")
+    assert code == 0, cli.err
 
 
 async def said_of(client: Client, kind: KindInfo[Any], ref: Ref, status: JsonObject) -> None:
@@ -42,94 +44,94 @@ def rows(text: str) -> list[list[str]]:
 # --- workloads
 
 
-def test_workloads_are_listed_with_their_cities_and_health(desk: Desk) -> None:
-    deployed(desk, "DFW", "ORD")
-    deployed(desk, "DFW", name="api", image="api:7")
-    assert desk.run("workloads") == 0
-    assert desk.out.splitlines() == [
+def test_workloads_are_listed_with_their_cities_and_health(cli: CliRunner) -> None:
+    deployed(cli, "DFW", "ORD")
+    deployed(cli, "DFW", name="api", image="api:7")
+    assert cli.run("workloads") == 0
+    assert cli.out.splitlines() == [
         "NAME   CITIES    HEALTH      READY   UP-TO-DATE   IMAGE   AGE",
         "api    DFW       Available   1/1     1            api:7   5m",
         "web    DFW,ORD   Available   2/2     2            web:1   5m",
     ]
-    assert desk.err == "2 workloads: 2 Available\n"
+    assert cli.err == "2 workloads: 2 Available\n"
 
 
-def test_an_empty_project_says_how_to_begin(desk: Desk) -> None:
-    assert desk.run("workloads") == 0
-    assert desk.out == ""
-    assert "Make one: datumctl compute deploy web" in desk.err
+def test_an_empty_project_says_how_to_begin(cli: CliRunner) -> None:
+    assert cli.run("workloads") == 0
+    assert cli.out == ""
+    assert "Make one: datumctl compute deploy web" in cli.err
 
 
-def test_filters_hold_for_every_format(desk: Desk) -> None:
-    deployed(desk, "DFW", "ORD")
-    deployed(desk, "DFW", name="api")
+def test_filters_hold_for_every_format(cli: CliRunner) -> None:
+    deployed(cli, "DFW", "ORD")
+    deployed(cli, "DFW", name="api")
     for form in ("name", "json", "yaml", "csv", "table", "wide", "jsonpath={.items[0].name}"):
-        assert desk.run("workloads", "--city=ord", "-o", form) == 0
-        assert "web" in desk.out
-        assert "api" not in desk.out
-    assert desk.run("workloads", "--health=degraded") == 0
-    assert (desk.out, desk.err) == ("", "No workload in project/default is like that.\n")
+        assert cli.run("workloads", "--city=ord", "-o", form) == 0
+        assert "web" in cli.out
+        assert "api" not in cli.out
+    assert cli.run("workloads", "--health=degraded") == 0
+    assert (cli.out, cli.err) == ("", "No workload in project/default is like that.\n")
 
 
-def test_a_workload_for_machines(desk: Desk) -> None:
-    deployed(desk, "DFW")
-    assert desk.run("workloads", "-o", "json") == 0
-    (item,) = json.loads(desk.out)["items"]
+def test_a_workload_for_machines(cli: CliRunner) -> None:
+    deployed(cli, "DFW")
+    assert cli.run("workloads", "-o", "json") == 0
+    (item,) = json.loads(cli.out)["items"]
     assert item["name"] == "web"
     assert item["health"] == "Available"
     assert item["images"] == ["reg.test/x/web:1"]
     assert (item["ready"], item["desired"], item["cities"]) == (1, 1, ["DFW"])
-    assert desk.run("workloads", "-o", "yaml") == 0
-    assert yaml.safe_load(desk.out)["items"] == [item]
+    assert cli.run("workloads", "-o", "yaml") == 0
+    assert yaml.safe_load(cli.out)["items"] == [item]
 
 
-def test_a_format_that_there_is_not_is_refused(desk: Desk) -> None:
-    assert desk.run("workloads", "-o", "xml") == 2
-    assert "none of table, wide, json" in desk.err
-    assert desk.run("workloads", "-o", "jsonpath=..x") == 2
-    assert "not understood" in desk.err
+def test_a_format_that_there_is_not_is_refused(cli: CliRunner) -> None:
+    assert cli.run("workloads", "-o", "xml") == 2
+    assert "none of table, wide, json" in cli.err
+    assert cli.run("workloads", "-o", "jsonpath=..x") == 2
+    assert "not understood" in cli.err
 
 
-def test_headings_can_be_left_out(desk: Desk) -> None:
-    deployed(desk, "DFW")
-    assert desk.run("workloads", "--no-headers") == 0
-    assert rows(desk.out)[0][0] == "web"
-    assert desk.err == ""
+def test_headings_can_be_left_out(cli: CliRunner) -> None:
+    deployed(cli, "DFW")
+    assert cli.run("workloads", "--no-headers") == 0
+    assert rows(cli.out)[0][0] == "web"
+    assert cli.err == ""
 
 
 # --- instances
 
 
-def test_instances_are_listed_with_place_and_status(desk: Desk) -> None:
-    deployed(desk, "DFW", "ORD")
-    assert desk.run("instances") == 0
-    heading, *lines = rows(desk.out)
+def test_instances_are_listed_with_place_and_status(cli: CliRunner) -> None:
+    deployed(cli, "DFW", "ORD")
+    assert cli.run("instances") == 0
+    heading, *lines = rows(cli.out)
     assert heading == ["NAME", "WORKLOAD", "CITY", "ADDRESS", "AGE", "STATUS"]
     assert [(line[2], line[-1]) for line in lines] == [("DFW", "Available"), ("ORD", "Available")]
-    assert desk.err == "2 instances: 2 Available\n"
+    assert cli.err == "2 instances: 2 Available\n"
 
 
-def test_instances_of_one_workload_and_one_city(desk: Desk) -> None:
-    deployed(desk, "DFW", "ORD")
-    deployed(desk, "DFW", name="api")
-    assert desk.run("instances", "--workload=web", "--city=dfw", "-o", "json") == 0
-    (item,) = json.loads(desk.out)["items"]
+def test_instances_of_one_workload_and_one_city(cli: CliRunner) -> None:
+    deployed(cli, "DFW", "ORD")
+    deployed(cli, "DFW", name="api")
+    assert cli.run("instances", "--workload=web", "--city=dfw", "-o", "json") == 0
+    (item,) = json.loads(cli.out)["items"]
     assert (item["city"], item["status"]) == ("DFW", "Available")
-    assert desk.run("instances", "--workload=wbe") == 3
-    assert "Did you mean 'web'?" in desk.err
+    assert cli.run("instances", "--workload=wbe") == 3
+    assert "Did you mean 'web'?" in cli.err
 
 
-def test_the_status_of_an_instance_is_in_plain_words(desk: Desk, world: World) -> None:
+def test_the_status_of_an_instance_is_in_plain_words(cli: CliRunner, world: World) -> None:
     world.player = image_missing
-    desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s")
-    assert desk.run("instances", "-o", "wide") == 0
-    assert "Failed (image unavailable)" in desk.out
-    assert "no such tag: web:9" in desk.out
-    assert desk.err == "1 instance: 1 Failed\n"
+    cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s")
+    assert cli.run("instances", "-o", "wide") == 0
+    assert "Failed (image unavailable)" in cli.out
+    assert "no such tag: web:9" in cli.out
+    assert cli.err == "1 instance: 1 Failed\n"
 
 
-def test_a_table_for_spreadsheets_holds_no_formula(desk: Desk, world: World) -> None:
-    deployed(desk, "DFW")
+def test_a_table_for_spreadsheets_holds_no_formula(cli: CliRunner, world: World) -> None:
+    deployed(cli, "DFW")
 
     async def rename(client: Client) -> None:
         listed = await client.list(INSTANCE, "default")
@@ -138,25 +140,25 @@ def test_a_table_for_spreadsheets_holds_no_formula(desk: Desk, world: World) -> 
         await said_of(client, INSTANCE, ref, {"conditions": [said]})
 
     world.do(rename)
-    assert desk.run("instances", "-o", "csv") == 0
-    headings, row = list(csv.reader(io.StringIO(desk.out)))
+    assert cli.run("instances", "-o", "csv") == 0
+    headings, row = list(csv.reader(io.StringIO(cli.out)))
     assert row[headings.index("MESSAGE")] == "'=cmd()"
 
 
 # --- the project
 
 
-def test_another_namespace_is_another_place(desk: Desk, world: World) -> None:
+def test_another_namespace_is_another_place(cli: CliRunner, world: World) -> None:
     world.do(lambda c: c.create(NAMESPACE, Namespace(metadata=ObjectMeta(name="team"))))
-    code = desk.run("deploy", "web", "--image=x", "--city=DFW", "-y", "--no-wait", "-n", "team")
-    assert code == 0, desk.err
-    assert "project/default, namespace team" in desk.err
+    code = cli.run("deploy", "web", "--image=x", "--city=DFW", "-y", "--no-wait", "-n", "team")
+    assert code == 0, cli.err
+    assert "project/default, namespace team" in cli.err
     found = world.do(lambda client: client.list(WORKLOAD, "team"))
     assert [workload.metadata.name for workload in found.items] == ["web"]
-    assert desk.run("workloads", "-o", "name") == 0
-    assert desk.out == ""
-    assert desk.run("--namespace=team", "workloads", "-o", "name") == 0
-    assert desk.out == "workload/web\n"
+    assert cli.run("workloads", "-o", "name") == 0
+    assert cli.out == ""
+    assert cli.run("--namespace=team", "workloads", "-o", "name") == 0
+    assert cli.out == "workload/web\n"
 
 
 def binding(city: str) -> LocationBinding:
@@ -168,7 +170,7 @@ def binding(city: str) -> LocationBinding:
     return from_json({"metadata": {"name": city.lower()}, "spec": spec}, LocationBinding)
 
 
-def test_cities_say_whether_they_can_be_used(desk: Desk, world: World) -> None:
+def test_cities_say_whether_they_can_be_used(cli: CliRunner, world: World) -> None:
     async def two(client: Client) -> None:
         for city, status, reason in (("ZZZ", "False", "CellDrained"), ("AAA", "True", "Open")):
             await client.create(LOCATION_BINDING, binding(city))
@@ -176,18 +178,18 @@ def test_cities_say_whether_they_can_be_used(desk: Desk, world: World) -> None:
             await said_of(client, LOCATION_BINDING, Ref("", city.lower()), {"conditions": [said]})
 
     world.do(two)
-    assert desk.run("cities") == 0
-    heading, first, *_, last = desk.out.splitlines()
+    assert cli.run("cities") == 0
+    heading, first, *_, last = cli.out.splitlines()
     assert heading.split() == ["CITY", "STATUS", "MESSAGE"]
     assert first.split() == ["AAA", "Available", "-"]
     assert last.split(maxsplit=1) == ["ZZZ", "Unavailable (cell drained)   told"]
-    assert desk.run("cities", "-o", "name") == 0
-    assert "city/AAA\n" in desk.out
+    assert cli.run("cities", "-o", "name") == 0
+    assert "city/AAA\n" in cli.out
 
 
-def test_instance_types_come_smallest_first(desk: Desk) -> None:
-    assert desk.run("instance-types") == 0
-    assert desk.out.splitlines()[:3] == [
+def test_instance_types_come_smallest_first(cli: CliRunner) -> None:
+    assert cli.run("instance-types") == 0
+    assert cli.out.splitlines()[:3] == [
         "NAME            CPU    MEMORY   PHASE    REPLACEMENT",
         "d1-standard-1   500m   1Gi      Active   -",
         "d1-standard-2   1      2Gi      Active   -",
@@ -212,24 +214,24 @@ async def bucket(
     await said_of(client, BUCKET, Ref("milo-system", f"bucket-{metric.name}"), status)
 
 
-def test_quota_shows_use_and_limit_in_the_unit_people_know(desk: Desk, world: World) -> None:
+def test_quota_shows_use_and_limit_in_the_unit_people_know(cli: CliRunner, world: World) -> None:
     async def both(client: Client) -> None:
         await bucket(client, MEMORY, 4096, 3072)
         await bucket(client, WORKLOADS, 2, 2)
 
     world.do(both)
-    assert desk.run("quota") == 0
-    assert desk.out.splitlines() == [
+    assert cli.run("quota") == 0
+    assert cli.out.splitlines() == [
         "RESOURCE    UNIT   LIMIT   USED   AVAILABLE   USAGE",
         "workloads   -      2       2      0           [####################] 100%",
         "memory      GiB    4       3      1           [###############.....] 75%",
     ]
-    assert desk.run("quota", "--constrained", "-o", "name") == 0
-    assert desk.out == "quota/workloads\n"
+    assert cli.run("quota", "--constrained", "-o", "name") == 0
+    assert cli.out == "quota/workloads\n"
 
 
-def test_quota_names_who_waits(desk: Desk, world: World) -> None:
-    deployed(desk, "DFW")
+def test_quota_names_who_waits(cli: CliRunner, world: World) -> None:
+    deployed(cli, "DFW")
 
     async def deny(client: Client) -> None:
         listed = await client.list(INSTANCE, "default")
@@ -238,13 +240,13 @@ def test_quota_names_who_waits(desk: Desk, world: World) -> None:
         await said_of(client, INSTANCE, ref, {"conditions": [{**said, "message": "11 of 10"}]})
 
     world.do(deny)
-    assert desk.run("quota") == 0
-    assert "waits for quota: 11 of 10" in desk.err
-    assert desk.err.splitlines()[-1].startswith("DFW: ")
+    assert cli.run("quota") == 0
+    assert "waits for quota: 11 of 10" in cli.err
+    assert cli.err.splitlines()[-1].startswith("DFW: ")
 
 
-def test_every_namespace_is_listed_and_counted(desk: Desk, world: World) -> None:
-    deployed(desk, "DFW")
+def test_every_namespace_is_listed_and_counted(cli: CliRunner, world: World) -> None:
+    deployed(cli, "DFW")
 
     async def elsewhere(client: Client) -> None:
         metadata = ObjectMeta(name="other")
@@ -257,20 +259,20 @@ def test_every_namespace_is_listed_and_counted(desk: Desk, world: World) -> None
             await client.create(kind, from_json(body, kind.model))
 
     world.do(elsewhere)
-    assert desk.run("workloads", "-A") == 0
-    assert [row[:2] for row in rows(desk.out)] == [
+    assert cli.run("workloads", "-A") == 0
+    assert [row[:2] for row in rows(cli.out)] == [
         ["NAMESPACE", "NAME"],
         ["other", "api-dfw-0"],
         ["default", "web"],
     ]
-    assert desk.run("workloads", "-o", "json") == 0
-    assert [w["namespace"] for w in json.loads(desk.out)["items"]] == ["default"]
-    assert desk.run("instances", "--all-namespaces", "-o", "json") == 0
-    spaces = sorted(i["namespace"] for i in json.loads(desk.out)["items"])
+    assert cli.run("workloads", "-o", "json") == 0
+    assert [w["namespace"] for w in json.loads(cli.out)["items"]] == ["default"]
+    assert cli.run("instances", "--all-namespaces", "-o", "json") == 0
+    spaces = sorted(i["namespace"] for i in json.loads(cli.out)["items"])
     assert spaces == ["default", "other"]
-    assert desk.run("instances", "-A", "--workload=web") == 2
-    assert desk.run("quota") == 0
-    assert rows(desk.out)[-1][:2] == ["DFW", "2"]
+    assert cli.run("instances", "-A", "--workload=web") == 2
+    assert cli.run("quota") == 0
+    assert rows(cli.out)[-1][:2] == ["DFW", "2"]
 
 
 def event(name: str, uid: str, at: str, type_: str = "Normal") -> Event:
@@ -287,8 +289,8 @@ def event(name: str, uid: str, at: str, type_: str = "Normal") -> Event:
     )
 
 
-def test_events_of_a_workload_are_in_order_and_its_own(desk: Desk, world: World) -> None:
-    deployed(desk, "DFW")
+def test_events_of_a_workload_are_in_order_and_its_own(cli: CliRunner, world: World) -> None:
+    deployed(cli, "DFW")
 
     async def three(client: Client) -> None:
         uid = (await client.get(WORKLOAD, Ref("default", "web"))).metadata.uid
@@ -297,44 +299,46 @@ def test_events_of_a_workload_are_in_order_and_its_own(desk: Desk, world: World)
         await client.create(EVENT, event("foreign", "other", "2027-01-15T07:59:00Z"))
 
     world.do(three)
-    assert desk.run("events", "web") == 0
-    assert [(line[0], line[-1]) for line in rows(desk.out)[1:]] == [
+    assert cli.run("events", "web") == 0
+    assert [(line[0], line[-1]) for line in rows(cli.out)[1:]] == [
         ("2m", "early"),
         ("10s", "late"),
     ]
-    assert desk.run("events", "web", "--warnings", "-o", "json") == 0
-    assert [item["message"] for item in json.loads(desk.out)["items"]] == ["it is late"]
-    assert desk.run("events", "-o", "name") == 0
-    assert "event/foreign" in desk.out
+    assert cli.run("events", "web", "--warnings", "-o", "json") == 0
+    assert [item["message"] for item in json.loads(cli.out)["items"]] == ["it is late"]
+    assert cli.run("events", "-o", "name") == 0
+    assert "event/foreign" in cli.out
 
 
 # --- explain
 
 
-def test_explain_names_the_cause_whose_move_it_is_and_what_next(desk: Desk, world: World) -> None:
+def test_explain_names_the_cause_whose_move_it_is_and_what_next(
+    cli: CliRunner, world: World
+) -> None:
     world.player = image_missing
-    desk.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s")
-    assert desk.run("explain", "web") == 0
-    first, *_ = desk.out.splitlines()
+    cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s")
+    assert cli.run("explain", "web") == 0
+    first, *_ = cli.out.splitlines()
     assert first.startswith("Workload web: Available is False (ImageUnavailable")
-    assert "Whose move:  your move" in desk.out
-    assert "Next:        datumctl compute deploy web --image=" in desk.out
-    assert desk.run("explain", "web", "-o", "json") == 0
-    cause = json.loads(desk.out)["cause"]
+    assert "Whose move:  your move" in cli.out
+    assert "Next:        datumctl compute deploy web --image=" in cli.out
+    assert cli.run("explain", "web", "-o", "json") == 0
+    cause = json.loads(cli.out)["cause"]
     assert (cause["reason"], cause["move"]) == ("ImageUnavailable", "you")
 
 
-def test_explain_says_of_a_healthy_workload_that_all_is_well(desk: Desk) -> None:
-    deployed(desk, "DFW")
-    assert desk.run("explain", "web") == 0
-    assert "Whose move:  nobody's: all is well" in desk.out
+def test_explain_says_of_a_healthy_workload_that_all_is_well(cli: CliRunner) -> None:
+    deployed(cli, "DFW")
+    assert cli.run("explain", "web") == 0
+    assert "Whose move:  nobody's: all is well" in cli.out
 
 
-def test_explain_takes_an_instance_too(desk: Desk, world: World) -> None:
-    deployed(desk, "DFW")
+def test_explain_takes_an_instance_too(cli: CliRunner, world: World) -> None:
+    deployed(cli, "DFW")
     listed = world.do(lambda client: client.list(INSTANCE, "default"))
     name = listed.items[0].metadata.name
-    assert desk.run("explain", name) == 0
-    assert desk.out.startswith(f"Instance {name}: Ready is True")
-    assert desk.run("explain", "wbe") == 3
-    assert "Did you mean 'web'?" in desk.err
+    assert cli.run("explain", name) == 0
+    assert cli.out.startswith(f"Instance {name}: Ready is True")
+    assert cli.run("explain", "wbe") == 3
+    assert "Did you mean 'web'?" in cli.err

@@ -14,7 +14,7 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.cli.render.health import Health, instance_health, short_text, workload_health
 from datum_compute.client.client import Client
 from tests.cli.objects import condition, instance, workload
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.world import (
     NAMESPACE,
     World,
@@ -26,11 +26,11 @@ from tests.cli.world import (
 
 
 @pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
+def cli(tmp_path: Path, world: World) -> CliRunner:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
-    desk = Desk(home=tmp_path, open_transport=world.open)
-    assert desk.run("deploy", "web", "--image=reg.test/web:1", "--city=DFW,ORD", "-y") == 0
-    return desk
+    cli = CliRunner(home=tmp_path, open_transport=world.open)
+    assert cli.run("deploy", "web", "--image=reg.test/web:1", "--city=DFW,ORD", "-y") == 0
+    return cli
 
 
 def instance_names(world: World) -> list[str]:
@@ -42,9 +42,9 @@ def columns(table: str) -> list[list[str]]:
     return [line.split() for line in table.splitlines()]
 
 
-def test_a_healthy_workload(desk: Desk, world: World) -> None:
-    assert desk.run("status", "web") == 0
-    head, cities, instances = desk.out.split("\n\n")
+def test_a_healthy_workload(cli: CliRunner, world: World) -> None:
+    assert cli.run("status", "web") == 0
+    head, cities, instances = cli.out.split("\n\n")
     assert head.splitlines() == [
         "Workload:  web (project/default)",
         "Image:     reg.test/web:1",
@@ -65,20 +65,20 @@ def test_a_healthy_workload(desk: Desk, world: World) -> None:
     assert sorted(row[0] for row in columns(instances)[1:]) == instance_names(world)
 
 
-def test_a_broken_workload_shows_the_reason_word_for_word(desk: Desk, world: World) -> None:
+def test_a_broken_workload_shows_the_reason_word_for_word(cli: CliRunner, world: World) -> None:
     world.player = image_missing
-    desk.run("deploy", "web", "--image=web:9", "-y", "--timeout=1s")
-    assert desk.run("status", "web") == 0
-    assert "Health:    Unavailable: image unavailable: no such tag: web:9\n" in desk.out
-    assert "Rollout:   In progress: image unavailable: no such tag: web:9 (in DFW)" in desk.out
-    assert desk.out.count("image unavailable: no such tag: web:9\n") == 5
+    cli.run("deploy", "web", "--image=web:9", "-y", "--timeout=1s")
+    assert cli.run("status", "web") == 0
+    assert "Health:    Unavailable: image unavailable: no such tag: web:9\n" in cli.out
+    assert "Rollout:   In progress: image unavailable: no such tag: web:9 (in DFW)" in cli.out
+    assert cli.out.count("image unavailable: no such tag: web:9\n") == 5
 
 
-def test_json_and_yaml_say_the_same(desk: Desk, world: World) -> None:
-    assert desk.run("status", "web", "-o", "json") == 0
-    report = json.loads(desk.out)
-    assert desk.run("status", "web", "-o", "yaml") == 0
-    assert yaml.safe_load(desk.out) == report
+def test_json_and_yaml_say_the_same(cli: CliRunner, world: World) -> None:
+    assert cli.run("status", "web", "-o", "json") == 0
+    report = json.loads(cli.out)
+    assert cli.run("status", "web", "-o", "yaml") == 0
+    assert yaml.safe_load(cli.out) == report
     assert (report["name"], report["place"]) == ("web", "project/default")
     assert (report["health"], report["rolloutDone"]) == ("Available", True)
     assert report["containers"] == [{"name": "app", "image": "reg.test/web:1"}]
@@ -87,15 +87,15 @@ def test_json_and_yaml_say_the_same(desk: Desk, world: World) -> None:
     assert report["createdAt"].endswith("Z")
 
 
-def test_a_city_without_a_deployment_is_shown_as_waiting(desk: Desk, world: World) -> None:
+def test_a_city_without_a_deployment_is_shown_as_waiting(cli: CliRunner, world: World) -> None:
     world.player = nobody
-    desk.run("deploy", "web", "--city=DFW,ORD,AMS", "-y", "--no-wait")
-    assert desk.run("status", "web") == 0
-    assert "AMS    default     0       0            1         Waiting   -" in desk.out
-    assert "Rollout:   In progress: the platform has not taken up generation 2 yet\n" in desk.out
+    cli.run("deploy", "web", "--city=DFW,ORD,AMS", "-y", "--no-wait")
+    assert cli.run("status", "web") == 0
+    assert "AMS    default     0       0            1         Waiting   -" in cli.out
+    assert "Rollout:   In progress: the platform has not taken up generation 2 yet\n" in cli.out
 
 
-def test_text_from_outside_cannot_drive_the_terminal(desk: Desk, world: World) -> None:
+def test_text_from_outside_cannot_drive_the_terminal(cli: CliRunner, world: World) -> None:
     nasty = condition("Ready", "False", "Crashed", "\x1b[2J\x1b]0;owned\x07line\nbreak\u202e")
 
     async def write(client: Client) -> None:
@@ -104,42 +104,42 @@ def test_text_from_outside_cannot_drive_the_terminal(desk: Desk, world: World) -
 
     world.player = nobody
     world.do(write)
-    desk.is_terminal, desk.environ, desk.columns = True, {"NO_COLOR": "1"}, 200
-    assert desk.run("status", "web") == 0
-    assert "crashed: [2J]0;ownedline break\n" in desk.out
-    assert desk.out.replace("\n", "").isprintable()
+    cli.is_terminal, cli.environ, cli.columns = True, {"NO_COLOR": "1"}, 200
+    assert cli.run("status", "web") == 0
+    assert "crashed: [2J]0;ownedline break\n" in cli.out
+    assert cli.out.replace("\n", "").isprintable()
 
 
-def test_health_has_a_color_on_a_terminal(desk: Desk) -> None:
-    desk.is_terminal = True
-    desk.run("status", "web")
-    assert "\x1b[32mHealth:    Available\x1b[0m\n" in desk.out
+def test_health_has_a_color_on_a_terminal(cli: CliRunner) -> None:
+    cli.is_terminal = True
+    cli.run("status", "web")
+    assert "\x1b[32mHealth:    Available\x1b[0m\n" in cli.out
 
 
-def test_an_unknown_name_ends_in_3_with_a_guess(desk: Desk) -> None:
-    assert desk.run("status", "wep") == 3
-    assert desk.err.splitlines() == [
+def test_an_unknown_name_ends_in_3_with_a_guess(cli: CliRunner) -> None:
+    assert cli.run("status", "wep") == 3
+    assert cli.err.splitlines() == [
         "Error: There is no workload 'wep' in project/default.",
         "Did you mean 'web'?",
     ]
 
 
-def test_an_unknown_name_without_a_likeness_lists_what_there_is(desk: Desk) -> None:
-    assert desk.run("status", "database") == 3
-    assert desk.err.endswith("There are: web\n")
+def test_an_unknown_name_without_a_likeness_lists_what_there_is(cli: CliRunner) -> None:
+    assert cli.run("status", "database") == 3
+    assert cli.err.endswith("There are: web\n")
 
 
 def test_an_empty_project_says_how_to_begin(tmp_path: Path) -> None:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
-    desk = Desk(home=tmp_path, open_transport=World().open)
-    assert desk.run("status", "web") == 3
-    assert "datumctl compute deploy web --image=IMAGE --city=DFW" in desk.err
+    cli = CliRunner(home=tmp_path, open_transport=World().open)
+    assert cli.run("status", "web") == 3
+    assert "datumctl compute deploy web --image=IMAGE --city=DFW" in cli.err
 
 
-def test_another_workload_does_not_show(desk: Desk, world: World) -> None:
-    desk.run("deploy", "api", "--image=api:1", "--city=DFW", "-y")
-    desk.run("status", "web", "-o", "json")
-    names = [i["name"] for i in json.loads(desk.out)["instances"]]
+def test_another_workload_does_not_show(cli: CliRunner, world: World) -> None:
+    cli.run("deploy", "api", "--image=api:1", "--city=DFW", "-y")
+    cli.run("status", "web", "-o", "json")
+    names = [i["name"] for i in json.loads(cli.out)["instances"]]
     assert names
     assert all(name.startswith("web-") for name in names)
     deployments = world.do(lambda client: client.list(DEPLOYMENT, NAMESPACE)).items

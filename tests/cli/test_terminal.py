@@ -13,27 +13,27 @@ import pytest
 from datum_compute.cli.render.live import LiveBlock, render_bar
 from datum_compute.cli.render.output import Output, encodable
 from datum_compute.cli.render.terminal import bytes_of, raw
-from tests.cli.surroundings import Desk, Terminal
+from tests.cli.runner import CliRunner, Terminal
 from tests.cli.world import World, nobody, write_kubeconfig
 
 UP = re.compile(r"\x1b\[(\d+)A\x1b\[J")
 
 
 @pytest.fixture
-def desk(tmp_path: Path, world: World) -> Desk:
+def cli(tmp_path: Path, world: World) -> CliRunner:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
-    desk = Desk(home=tmp_path, open_transport=world.open)
-    desk.is_terminal, desk.environ = True, {"NO_COLOR": "1"}
-    return desk
+    cli = CliRunner(home=tmp_path, open_transport=world.open)
+    cli.is_terminal, cli.environ = True, {"NO_COLOR": "1"}
+    return cli
 
 
 DEPLOY = ("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y")
 
 
-def test_a_rollout_is_a_table_that_is_drawn_again_in_place(desk: Desk) -> None:
-    assert desk.run(*DEPLOY) == 0
-    assert UP.search(desk.err)
-    last = UP.split(desk.err)[-1]
+def test_a_rollout_is_a_table_that_is_drawn_again_in_place(cli: CliRunner) -> None:
+    assert cli.run(*DEPLOY) == 0
+    assert UP.search(cli.err)
+    last = UP.split(cli.err)[-1]
     assert "Rolling out web: 0s\nCITY" in last
     assert "2/2     2/2" in re.sub(" +", "     ", last)
     assert "\N{FULL BLOCK}" * 12 in last
@@ -41,10 +41,10 @@ def test_a_rollout_is_a_table_that_is_drawn_again_in_place(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 100])
-def test_what_is_drawn_is_never_wider_than_the_window(desk: Desk, width: int) -> None:
-    desk.columns = width
-    assert desk.run(*DEPLOY) == 0
-    drawn = desk.err.split("Rolling out", 1)[1].rpartition("web is ready")[0]
+def test_what_is_drawn_is_never_wider_than_the_window(cli: CliRunner, width: int) -> None:
+    cli.columns = width
+    assert cli.run(*DEPLOY) == 0
+    drawn = cli.err.split("Rolling out", 1)[1].rpartition("web is ready")[0]
     assert max(len(UP.sub("", line)) for line in drawn.splitlines()) < width
 
 
@@ -59,22 +59,22 @@ def test_a_window_that_is_resized_is_asked_for_its_width_again() -> None:
     assert len(second.splitlines()[0]) == 29
 
 
-def test_a_dumb_terminal_and_a_pipe_get_lines_that_are_only_added(desk: Desk) -> None:
-    desk.environ = {"TERM": "dumb"}
-    assert desk.run(*DEPLOY) == 0
-    assert "\x1b" not in desk.err + desk.out
-    assert "DFW: Done, 2/2 ready" in desk.err
+def test_a_dumb_terminal_and_a_pipe_get_lines_that_are_only_added(cli: CliRunner) -> None:
+    cli.environ = {"TERM": "dumb"}
+    assert cli.run(*DEPLOY) == 0
+    assert "\x1b" not in cli.err + cli.out
+    assert "DFW: Done, 2/2 ready" in cli.err
 
 
-def test_json_never_draws(desk: Desk) -> None:
-    assert desk.run(*DEPLOY, "-o", "json") == 0
-    assert "\x1b" not in desk.err + desk.out
+def test_json_never_draws(cli: CliRunner) -> None:
+    assert cli.run(*DEPLOY, "-o", "json") == 0
+    assert "\x1b" not in cli.err + cli.out
 
 
-def test_a_timeout_leaves_the_table_and_says_why_below_it(desk: Desk, world: World) -> None:
+def test_a_timeout_leaves_the_table_and_says_why_below_it(cli: CliRunner, world: World) -> None:
     world.player = nobody
-    assert desk.run(*DEPLOY, "--timeout=0s") == 21
-    assert desk.err.splitlines()[-2].startswith("Error: The rollout of 'web' is not done")
+    assert cli.run(*DEPLOY, "--timeout=0s") == 21
+    assert cli.err.splitlines()[-2].startswith("Error: The rollout of 'web' is not done")
 
 
 @pytest.mark.parametrize("typed", [b"ls", b"ls\n", b"ls\npwd"])

@@ -20,7 +20,7 @@ from datum_compute.cli.groups import compute
 from datum_compute.cli.workload.observe import by_name, whereabouts
 from datum_compute.client.client import Client
 from tests.cli.objects import deployment, instance, workload_spec
-from tests.cli.surroundings import Desk
+from tests.cli.runner import CliRunner
 from tests.cli.world import NAMESPACE, World, pretending, write_kubeconfig
 
 WEB = Ref(NAMESPACE, "web")
@@ -39,24 +39,24 @@ def stored(world: World) -> dict[str, Any]:
 
 
 def test_init_writes_a_file_and_verbs_need_no_name_any_more(
-    desk: Desk, world: World, tmp_path: Path
+    cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
-    assert desk.run("init", "web", "--city=dfw") == 0
+    assert cli.run("init", "web", "--city=dfw") == 0
     assert (tmp_path / "datum.toml").read_text() == 'workload = "web"\ncities = ["DFW"]\n'
-    assert desk.run("deploy", "--image=web:1") == 0
+    assert cli.run("deploy", "--image=web:1") == 0
     assert stored(world)["spec"]["placements"][0]["cityCodes"] == ["DFW"]
     for words in (("status",), ("rollout", "status"), ("restart",), ("explain",), ("export",)):
-        assert desk.run(*words) == 0, words
-    assert desk.run("destroy", "--confirm=web", "--no-wait") == 0
-    assert desk.run("init", "api") == 2
-    assert desk.run("init", "api", "--force") == 0
+        assert cli.run(*words) == 0, words
+    assert cli.run("destroy", "--confirm=web", "--no-wait") == 0
+    assert cli.run("init", "api") == 2
+    assert cli.run("init", "api", "--force") == 0
 
 
-def test_the_file_names_the_project_unless_a_flag_does(desk: Desk, tmp_path: Path) -> None:
+def test_the_file_names_the_project_unless_a_flag_does(cli: CliRunner, tmp_path: Path) -> None:
     (tmp_path / "datum.toml").write_text('project = "other"\n')
-    assert desk.run("workloads") == 1
-    assert "project/other" in desk.err
-    assert desk.run("workloads", "--project=default") == 0
+    assert cli.run("workloads") == 1
+    assert "project/other" in cli.err
+    assert cli.run("workloads", "--project=default") == 0
 
 
 @pytest.mark.parametrize(
@@ -69,40 +69,42 @@ def test_the_file_names_the_project_unless_a_flag_does(desk: Desk, tmp_path: Pat
     ],
 )
 def test_a_file_that_makes_no_sense_is_said_so(
-    desk: Desk, tmp_path: Path, text: str, said: str
+    cli: CliRunner, tmp_path: Path, text: str, said: str
 ) -> None:
     (tmp_path / "datum.toml").write_text(text)
-    assert desk.run("status") == 2
-    assert said in desk.err
+    assert cli.run("status") == 2
+    assert said in cli.err
 
 
 # --- export and diff
 
 
 def test_what_is_exported_can_be_deployed_and_changes_nothing(
-    desk: Desk, world: World, tmp_path: Path
+    cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
-    desk.run(*FIRST, "--env=A=1", "--deploy-key=k")
-    desk.run("restart", "web", "--city=DFW")
-    assert desk.run("export", "web") == 0
-    (tmp_path / "web.yaml").write_text(desk.out)
-    document = yaml.safe_load(desk.out)
+    cli.run(*FIRST, "--env=A=1", "--deploy-key=k")
+    cli.run("restart", "web", "--city=DFW")
+    assert cli.run("export", "web") == 0
+    (tmp_path / "web.yaml").write_text(cli.out)
+    document = yaml.safe_load(cli.out)
     assert sorted(document["metadata"]) == ["name"]
     assert "status" not in document
     assert "restarts" not in document["spec"]
-    assert desk.run("diff", "-f", "web.yaml") == 0
-    assert desk.err == "No difference.\n"
+    assert cli.run("diff", "-f", "web.yaml") == 0
+    assert cli.err == "No difference.\n"
     document["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = 2
     (tmp_path / "web.yaml").write_text(yaml.safe_dump(document))
     world.writes.clear()
-    assert desk.run("diff", "-f", "web.yaml") == 1
-    assert desk.out == "placements[default].scaleSettings.minReplicas: 1 -> 2\n"
-    assert desk.run("diff", "-f", "web.yaml", "-o", "json") == 1
-    assert json.loads(desk.out)["differs"] is True
+    assert cli.run("diff", "-f", "web.yaml") == 1
+    assert cli.out == "placements[default].scaleSettings.minReplicas: 1 -> 2\n"
+    assert cli.run("diff", "-f", "web.yaml", "-o", "json") == 1
+    assert json.loads(cli.out)["differs"] is True
     assert world.writes == []
 
 
-def test_an_error_of_a_diff_is_never_mistaken_for_a_difference(desk: Desk, tmp_path: Path) -> None:
+def test_an_error_of_a_diff_is_never_mistaken_for_a_difference(
+    cli: CliRunner, tmp_path: Path
+) -> None:
     (tmp_path / "web.yaml").write_text(
         yaml.safe_dump(
             {
@@ -113,83 +115,83 @@ def test_an_error_of_a_diff_is_never_mistaken_for_a_difference(desk: Desk, tmp_p
             }
         )
     )
-    assert desk.run("diff", "-f", "gone.yaml") == 2
-    assert desk.run("diff", "-f", "web.yaml", "--kubeconfig=/gone") == 2
-    assert desk.run("rollout", "diff", "web", "1", "--kubeconfig=/gone") == 2
+    assert cli.run("diff", "-f", "gone.yaml") == 2
+    assert cli.run("diff", "-f", "web.yaml", "--kubeconfig=/gone") == 2
+    assert cli.run("rollout", "diff", "web", "1", "--kubeconfig=/gone") == 2
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "stranger")
-    assert desk.run("diff", "-f", "web.yaml") == 5
+    assert cli.run("diff", "-f", "web.yaml") == 5
 
 
 # --- open, logs, exec
 
 
-def test_open_prints_the_address_or_opens_it_on_a_terminal(desk: Desk, world: World) -> None:
+def test_open_prints_the_address_or_opens_it_on_a_terminal(cli: CliRunner, world: World) -> None:
     world.gateway = lambda _request: None
-    desk.run(*FIRST)
-    assert desk.run("open", "web") == 0
-    assert desk.out == "http://10.0.0.0:80/\n"
-    desk.is_terminal = True
-    assert desk.run("open", "web") == 0
-    assert desk.opened == ["http://10.0.0.0:80/"]
-    assert desk.run("open", "web", "--print") == 0
-    assert desk.out == "http://10.0.0.0:80/\n"
+    cli.run(*FIRST)
+    assert cli.run("open", "web") == 0
+    assert cli.out == "http://10.0.0.0:80/\n"
+    cli.is_terminal = True
+    assert cli.run("open", "web") == 0
+    assert cli.opened == ["http://10.0.0.0:80/"]
+    assert cli.run("open", "web", "--print") == 0
+    assert cli.out == "http://10.0.0.0:80/\n"
 
 
-def test_an_address_that_is_only_pretended_is_never_opened(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
+def test_an_address_that_is_only_pretended_is_never_opened(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
     world.gateway = pretending
-    desk.is_terminal = True
-    assert desk.run("open", "web") == 0
-    assert desk.opened == []
-    assert desk.out == "http://10.0.0.0:80/\n"
-    assert "Simulated instances do not listen" in desk.err
+    cli.is_terminal = True
+    assert cli.run("open", "web") == 0
+    assert cli.opened == []
+    assert cli.out == "http://10.0.0.0:80/\n"
+    assert "Simulated instances do not listen" in cli.err
 
 
-def test_a_workload_without_a_port_has_nothing_to_open(desk: Desk) -> None:
-    desk.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
-    assert desk.run("open", "web") == 3
-    assert "has no port to open" in desk.err
-    assert "datumctl compute deploy web --port=80" in desk.err
+def test_a_workload_without_a_port_has_nothing_to_open(cli: CliRunner) -> None:
+    cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
+    assert cli.run("open", "web") == 3
+    assert "has no port to open" in cli.err
+    assert "datumctl compute deploy web --port=80" in cli.err
 
 
-def test_logs_and_exec_say_that_this_driver_has_none(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
-    assert desk.run("logs", "web") == 1
-    assert "offers no logs" in desk.err
-    assert desk.run("logs", "web", "-c", "ap") == 3
-    assert "Did you mean 'app'?" in desk.err
+def test_logs_and_exec_say_that_this_driver_has_none(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
+    assert cli.run("logs", "web") == 1
+    assert "offers no logs" in cli.err
+    assert cli.run("logs", "web", "-c", "ap") == 3
+    assert "Did you mean 'app'?" in cli.err
     name = world.do(lambda c: c.list(INSTANCE, NAMESPACE)).items[0].metadata.name
-    assert desk.run("exec", name, "--", "ls") == 1
-    assert "offers no exec" in desk.err
-    assert desk.run("exec", name[:-1] + "9", "--", "ls") == 3
-    assert f"Did you mean {name!r}?" in desk.err
+    assert cli.run("exec", name, "--", "ls") == 1
+    assert "offers no exec" in cli.err
+    assert cli.run("exec", name[:-1] + "9", "--", "ls") == 3
+    assert f"Did you mean {name!r}?" in cli.err
 
 
 # --- restart of one city
 
 
-def test_a_restart_of_one_city_is_kept_on_the_workload(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
-    assert desk.run("restart", "web", "--city=dfw") == 0
+def test_a_restart_of_one_city_is_kept_on_the_workload(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
+    assert cli.run("restart", "web", "--city=dfw") == 0
     (kept,) = stored(world)["spec"]["restarts"]
     assert kept["cityCode"] == "DFW"
-    assert "restarts[DFW]: added" in desk.err
+    assert "restarts[DFW]: added" in cli.err
     assert "metadata" not in stored(world)["spec"]["template"]
-    assert desk.run("restart", "web", "--city=ORD") == 0
+    assert cli.run("restart", "web", "--city=ORD") == 0
     assert [r["cityCode"] for r in stored(world)["spec"]["restarts"]] == ["DFW", "ORD"]
-    assert desk.run("deploy", "web", "--city=ORD", "-y") == 0
-    assert desk.run("restart", "web", "--city=ORD") == 0
-    assert desk.run("restart", "web", "--city=DFW") == 2
-    assert "It runs in: ORD" in desk.err
-    assert desk.run("restart", "web") == 0
+    assert cli.run("deploy", "web", "--city=ORD", "-y") == 0
+    assert cli.run("restart", "web", "--city=ORD") == 0
+    assert cli.run("restart", "web", "--city=DFW") == 2
+    assert "It runs in: ORD" in cli.err
+    assert cli.run("restart", "web") == 0
     assert RESTARTED_AT in stored(world)["spec"]["template"]["metadata"]["annotations"]
 
 
 # --- the history that older command lines kept
 
 
-def test_the_history_of_an_older_command_line_is_read(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
+def test_the_history_of_an_older_command_line_is_read(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
     spec = {**stored(world)["spec"]}
     old = json.loads(json.dumps(spec).replace("web:1", "web:0"))
     entry = {"rev": 4, "timestamp": "2027-01-01T00:00:00Z", "image": "web:0", "changes": "first"}
@@ -201,47 +203,47 @@ def test_the_history_of_an_older_command_line_is_read(desk: Desk, world: World) 
         await client.create(CONFIG_MAP, ConfigMap(metadata=metadata, data=data))
 
     world.do(create)
-    assert desk.run("rollout", "history", "web") == 0
-    assert "legacy-4" in desk.out
-    assert "broken" not in desk.out
-    assert desk.run("rollout", "undo", "web", "--to-revision=legacy-4") == 0
+    assert cli.run("rollout", "history", "web") == 0
+    assert "legacy-4" in cli.out
+    assert "broken" not in cli.out
+    assert cli.run("rollout", "undo", "web", "--to-revision=legacy-4") == 0
     container = stored(world)["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]
     assert container["image"] == "web:0"
-    assert desk.run("rollout", "show", "web", "legacy-4", "-o", "json") == 0
-    assert json.loads(desk.out)["actor"] == "bo"
-    assert desk.run("rollout", "undo", "web", "--to-revision=nine") == 2
+    assert cli.run("rollout", "show", "web", "legacy-4", "-o", "json") == 0
+    assert json.loads(cli.out)["actor"] == "bo"
+    assert cli.run("rollout", "undo", "web", "--to-revision=nine") == 2
 
 
 # --- completion
 
 
-def completed(desk: Desk, *words: str) -> list[str]:
+def completed(cli: CliRunner, *words: str) -> list[str]:
     """What a shell would be offered after these words; the last is what was begun."""
     *before, begun = words
     streams = [io.StringIO() for _ in range(3)]
-    arguments = {"obj": desk.surroundings(*streams)}
+    arguments = {"obj": cli.environment(*streams)}
     shell = ShellComplete(compute, arguments, "datumctl-compute", "_X")
     found = [item.value for item in shell.get_completions(before, begun)]
     assert [stream.getvalue() for stream in streams[1:]] == ["", ""], "TAB prints nothing"
     return found
 
 
-def test_names_that_exist_are_completed(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
-    desk.run("deploy", "api", "--image=a:1", "--city=AMS", "-y")
-    assert completed(desk, "status", "") == ["api", "web"]
-    assert completed(desk, "rollout", "undo", "w") == ["web"]
-    assert completed(desk, "deploy", "x", "--city", "DFW,a") == ["DFW,AMS"]
-    assert completed(desk, "deploy", "x", "--instance-type", "d1-standard-2") == ["d1-standard-2"]
-    assert completed(desk, "logs", "web", "--container", "") == ["app"]
-    assert len(completed(desk, "instances", "describe", "web-")) == 2
+def test_names_that_exist_are_completed(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
+    cli.run("deploy", "api", "--image=a:1", "--city=AMS", "-y")
+    assert completed(cli, "status", "") == ["api", "web"]
+    assert completed(cli, "rollout", "undo", "w") == ["web"]
+    assert completed(cli, "deploy", "x", "--city", "DFW,a") == ["DFW,AMS"]
+    assert completed(cli, "deploy", "x", "--instance-type", "d1-standard-2") == ["d1-standard-2"]
+    assert completed(cli, "logs", "web", "--container", "") == ["app"]
+    assert len(completed(cli, "instances", "describe", "web-")) == 2
 
 
-def test_where_names_cannot_be_had_there_are_none(desk: Desk, tmp_path: Path) -> None:
+def test_where_names_cannot_be_had_there_are_none(cli: CliRunner, tmp_path: Path) -> None:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "stranger")
-    assert completed(desk, "status", "") == []
+    assert completed(cli, "status", "") == []
     (tmp_path / ".local/state/datum-compute/kubeconfig").unlink()
-    assert completed(desk, "status", "") == []
+    assert completed(cli, "status", "") == []
 
 
 # --- whose an instance is
@@ -265,8 +267,10 @@ def _without_labels(found: Any) -> JsonObject:
     return {**to_json(found), "metadata": {"name": found.metadata.name}}
 
 
-def test_instances_without_labels_are_found_by_their_deployment(desk: Desk, world: World) -> None:
-    desk.run(*FIRST)
+def test_instances_without_labels_are_found_by_their_deployment(
+    cli: CliRunner, world: World
+) -> None:
+    cli.run(*FIRST)
 
     async def unlabel(client: Client) -> None:
         for found in (await client.list(INSTANCE, NAMESPACE)).items:
@@ -275,15 +279,15 @@ def test_instances_without_labels_are_found_by_their_deployment(desk: Desk, worl
         assert (await client.list(DEPLOYMENT, NAMESPACE)).items
 
     world.do(unlabel)
-    assert desk.run("instances", "--workload=web", "--city=DFW", "-o", "json") == 0
-    (item,) = json.loads(desk.out)["items"]
+    assert cli.run("instances", "--workload=web", "--city=DFW", "-o", "json") == 0
+    (item,) = json.loads(cli.out)["items"]
     assert (item["workload"], item["city"], item["placement"]) == ("web", "DFW", "default")
 
 
-def test_the_type_may_stand_before_a_name_as_with_kubectl(desk: Desk) -> None:
-    assert desk.run(*FIRST) == 0
-    assert desk.run("instances", "-o", "name") == 0
-    first = desk.out.splitlines()[0]
+def test_the_type_may_stand_before_a_name_as_with_kubectl(cli: CliRunner) -> None:
+    assert cli.run(*FIRST) == 0
+    assert cli.run("instances", "-o", "name") == 0
+    first = cli.out.splitlines()[0]
     assert first.startswith("instance/")
     for words in (
         *(("instances", "describe", first), ("explain", first), ("explain", "workload/web")),
@@ -291,6 +295,6 @@ def test_the_type_may_stand_before_a_name_as_with_kubectl(desk: Desk) -> None:
         *(("status", "workloads.compute.datumapis.com/web"), ("doctor", "workload/web")),
         ("rollout", "workload/web"),
     ):
-        assert desk.run(*words) == 0, (words, desk.err)
-    assert desk.run("deploy", "workload/web", "--image=web:2", "-y") == 0
-    assert desk.out == "workload/web updated\n"
+        assert cli.run(*words) == 0, (words, cli.err)
+    assert cli.run("deploy", "workload/web", "--image=web:2", "-y") == 0
+    assert cli.out == "workload/web updated\n"

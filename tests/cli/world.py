@@ -41,7 +41,7 @@ from datum_compute.server.api_server import ApiServer
 from datum_compute.store.journal import MemoryJournal
 from datum_compute.store.store import Store
 from tests.cli.objects import condition
-from tests.cli.surroundings import NOW
+from tests.cli.runner import NOW
 
 PLANE = project_plane("default")
 CELLS = tuple(cell_plane(city) for city in ("ams", "dfw", "iad", "ord"))

@@ -121,8 +121,30 @@ async def test_health_answers_without_a_token(server: Server, path: str) -> None
 
 async def test_readyz_says_503_until_the_platform_is_ready() -> None:
     async with running_server(is_ready=False) as server:
-        assert (await server.ask("GET", "/readyz", token="")).status == 503
+        response = await server.ask("GET", "/readyz", token="")
+        assert (response.status, response.body.splitlines()) == (
+            503,
+            [
+                b"[+]ping ok",
+                b"[-]platform failed: the platform is starting or stopping",
+                b"readyz check failed",
+            ],
+        )
         assert (await server.ask("GET", "/livez", token="")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [
+        ("/livez", b"[+]ping ok\nlivez check passed\n"),
+        ("/readyz", b"[+]ping ok\n[+]platform ok\nreadyz check passed\n"),
+    ],
+)
+async def test_a_verbose_health_check_lists_its_parts(
+    server: Server, path: str, lines: bytes
+) -> None:
+    response = await server.ask("GET", path, token="", verbose="")
+    assert (response.status, response.body) == (200, lines)
 
 
 async def test_health_of_a_plane_tells_strangers_nothing_about_it(server: Server) -> None:

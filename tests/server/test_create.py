@@ -25,7 +25,7 @@ async def test_the_server_gives_uid_time_generation_and_version(server: Server) 
     response = await server.ask("POST", WORKLOADS, workload())
     assert response.status == 201
     created = await server.json("GET", f"{WORKLOADS}/web")
-    assert response.body == encode(created)
+    assert response.body == encode(created) + b"\n"
     metadata = created["metadata"]
     assert metadata["uid"].startswith("uid-")
     assert metadata["creationTimestamp"] == "2023-11-14T22:13:20Z"
@@ -80,11 +80,12 @@ async def test_a_status_that_is_not_valid_is_422_with_its_field(
     assert list(causes(refused)) == [field]
 
 
-async def test_nobody_owns_what_was_not_kept_of_a_status(server: Server) -> None:
-    """Seen: who applied it later was told that it belongs to another."""
+async def test_dropped_status_fields_of_a_create_have_no_owner(server: Server) -> None:
+    """Otherwise a later apply of these fields would conflict."""
     sent = {**workload(), "status": {"replicas": None}}
     made = await server.json("POST", WORKLOADS, sent, withStatus="true")
-    assert [e.get("subresource", "") for e in made["metadata"]["managedFields"]] == [""]
+    _, of_status = made["metadata"]["managedFields"]
+    assert (made["status"], of_status["fieldsV1"]) == ({}, {"f:status": {}})
     home = {**namespace("home"), "status": {"phase": "Terminating"}}
     made = await server.json("POST", "/api/v1/namespaces", home, withStatus="true")
     assert made["status"] == {"phase": "Active"}
@@ -322,3 +323,12 @@ async def test_what_was_remembered_of_one_object_says_nothing_wrong_of_another(
     longer["spec"]["placements"].append({**longer["spec"]["placements"][0], "name": "more"})
     more = await server.json("POST", WORKLOADS, longer)
     assert more["metadata"]["managedFields"][0]["fieldsV1"] != owners[0]
+
+
+async def test_a_dry_run_of_a_create_may_carry_a_resource_version(server: Server) -> None:
+    """kubectl diff and others send an object that they have read."""
+    sent = workload(resourceVersion="5")
+    assert (await server.status("POST", WORKLOADS, sent))["code"] == 400
+    tried = await server.json("POST", WORKLOADS, sent, dryRun="All")
+    assert "resourceVersion" not in tried["metadata"]
+    assert (await server.ask("GET", f"{WORKLOADS}/web")).status == 404

@@ -170,3 +170,31 @@ async def test_what_cannot_be_sent_is_406_before_anything_is_done(
     status = await server.status("POST", WORKLOADS, workload(), headers={"accept": accept})
     assert (status["code"], status["reason"]) == (406, "NotAcceptable")
     assert (await server.json("GET", f"{COMPUTE}/workloads"))["items"] == []
+
+
+TABLE = "application/json;g=meta.k8s.io;v=v1;as=Table"
+
+
+@pytest.mark.parametrize(
+    ("path", "accept"),
+    [
+        ("/api", ""),
+        ("/apis", AGGREGATED),
+        ("/apis/compute.datumapis.com", ""),
+        ("/version", ""),
+        ("/openapi/v2", ""),
+        ("/openapi/v3", ""),
+        ("/openapi/v3/api/v1", ""),
+        (WORKLOADS, ""),
+        (WORKLOADS, TABLE),
+        (f"{WORKLOADS}/web", ""),
+        (f"{WORKLOADS}/web", TABLE),
+        (f"{WORKLOADS}/none", ""),
+        ("/none", ""),
+    ],
+)
+async def test_responses_end_with_one_newline(server: Server, path: str, accept: str) -> None:
+    created = await server.ask("POST", WORKLOADS, workload())
+    response = await server.ask("GET", path, headers={"accept": accept})
+    for body in (created.body, response.body):
+        assert (body[-1:], body[-2:-1].isspace()) == (b"\n", False)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.http import JSON_PATCH, MERGE_PATCH
+from datum_compute.api.http import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
 from datum_compute.api.meta.codec import JsonObject, decode
+from tests.server.definitions import WIDGETS, define, definition, version, widget
 from tests.server.running_server import WORKLOADS, Server, causes, workload
 
 WEB = f"{WORKLOADS}/web"
@@ -35,8 +36,8 @@ async def test_a_create_owns_what_was_sent_and_no_defaults(server: Server) -> No
     obj = await created(server, labels={"a": "1"}, finalizers=["example.com/x"])
     fields = owners(obj)["maker"]
     assert fields["f:metadata"] == {
-        "f:labels": {"f:a": {}},
-        "f:finalizers": {'v:"example.com/x"': {}},
+        "f:labels": {".": {}, "f:a": {}},
+        "f:finalizers": {".": {}, 'v:"example.com/x"': {}},
     }
     runtime = fields["f:spec"]["f:template"]["f:spec"]["f:runtime"]
     assert "f:resources" not in runtime
@@ -62,7 +63,7 @@ async def test_a_patch_takes_the_fields_it_changes(server: Server) -> None:
     await created(server, labels={"a": "1", "b": "1"})
     obj = await merge(server, "changer/2", {"metadata": {"labels": {"a": "2"}}})
     assert owners(obj)["changer"] == {"f:metadata": {"f:labels": {"f:a": {}}}}
-    assert owners(obj)["maker"]["f:metadata"] == {"f:labels": {"f:b": {}}}
+    assert owners(obj)["maker"]["f:metadata"] == {"f:labels": {".": {}, "f:b": {}}}
     obj = await merge(server, "changer/2", {"metadata": {"labels": {"a": None}}})
     assert "changer" not in owners(obj)
 
@@ -70,7 +71,7 @@ async def test_a_patch_takes_the_fields_it_changes(server: Server) -> None:
 async def test_a_status_write_is_an_entry_of_its_own(server: Server) -> None:
     await created(server)
     obj = await merge(server, "maker/1", {"status": {"replicas": 1}}, f"{WEB}/status")
-    assert owners(obj)["maker/status"] == {"f:status": {"f:replicas": {}}}
+    assert owners(obj)["maker/status"] == {"f:status": {".": {}, "f:replicas": {}}}
     assert "f:status" not in owners(obj)["maker"]
 
 
@@ -203,3 +204,57 @@ async def test_lists_and_watches_show_the_owners_as_they_are_stored(server: Serv
     obj = await created(server)
     listed = decode((await server.ask("GET", WORKLOADS)).body)
     assert listed["items"][0] == obj
+
+
+SCHEMALESS: JsonObject = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+@pytest.mark.parametrize("has_status", [True, False])
+async def test_objects_without_a_schema_have_no_owner_of_their_type(
+    server: Server, has_status: bool
+) -> None:
+    subresources: JsonObject = {"subresources": {"status": {}}} if has_status else {}
+    await define(server, definition(version(schema=SCHEMALESS, **subresources)))
+    sent = widget(spec={"a": 1}, status={"b": 2})
+    made = await server.json("POST", WIDGETS, sent, headers={"user-agent": "maker/1"})
+    owned_status: JsonObject = {} if has_status else {"f:status": {".": {}, "f:b": {}}}
+    assert owners(made)["maker"] == {"f:spec": {".": {}, "f:a": {}}, **owned_status}
+    patch = {"spec": {"a": 2}, "status": {"b": 3}}
+    changed = await merge(server, "changer/1", patch, f"{WIDGETS}/w")
+    owned_status = {} if has_status else {"f:status": {"f:b": {}}}
+    assert owners(changed)["changer"] == {"f:spec": {"f:a": {}}, **owned_status}
+    headers = {"content-type": APPLY_PATCH}
+    config = widget(spec={"c": 1})
+    applied = await server.json(
+        "PATCH", f"{WIDGETS}/w", config, headers=headers, fieldManager="one"
+    )
+    assert owners(applied)["one"] == {"f:spec": {"f:c": {}}}
+
+
+async def test_the_status_endpoint_owns_the_status_without_a_schema(server: Server) -> None:
+    await define(server, definition(version(schema=SCHEMALESS, subresources={"status": {}})))
+    await server.json("POST", WIDGETS, widget(), headers={"user-agent": "maker/1"})
+    patch = {"apiVersion": "example.com/v1", "kind": "Widget", "status": {"b": 3}}
+    changed = await merge(server, "maker/1", patch, f"{WIDGETS}/w/status")
+    assert owners(changed)["maker/status"] == {"f:status": {".": {}, "f:b": {}}}
+
+
+async def test_metadata_without_owned_fields_is_not_owned(server: Server) -> None:
+    maps = "/api/v1/namespaces/default/configmaps"
+    sent = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1"}}
+    made = await server.json("POST", maps, sent, headers={"user-agent": "maker/1"})
+    assert owners(made) == {"maker": {"f:data": {".": {}, "f:a": {}}}}
+
+
+async def test_the_first_write_of_a_map_or_list_owns_the_map_too(server: Server) -> None:
+    await created(server)
+    metadata = {"labels": {"a": "1"}, "finalizers": ["example.com/x"]}
+    obj = await merge(server, "one/1", {"metadata": metadata})
+    assert owners(obj)["one"] == {
+        "f:metadata": {
+            "f:labels": {".": {}, "f:a": {}},
+            "f:finalizers": {".": {}, 'v:"example.com/x"': {}},
+        }
+    }
+    obj = await merge(server, "two/1", {"metadata": {"labels": {"b": "1"}}})
+    assert owners(obj)["two"] == {"f:metadata": {"f:labels": {"f:b": {}}}}

@@ -153,3 +153,36 @@ async def test_namespaces_a_plane_cannot_do_without_are_not_deleted(
 ) -> None:
     status = await server.status("DELETE", f"{NAMESPACES}/{name}")
     assert (status["code"], status["reason"]) == (403, "Forbidden")
+
+
+ACCOUNTS = f"{NAMESPACES}/team/serviceaccounts"
+ACCOUNT: JsonObject = {
+    "apiVersion": "v1",
+    "kind": "ServiceAccount",
+    "metadata": {"name": "default"},
+}
+
+
+async def test_finalize_removes_the_objects_that_the_server_creates(
+    server: Server, team: JsonObject
+) -> None:
+    await server.json("POST", ACCOUNTS, ACCOUNT)
+    authority = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}}
+    await server.json("POST", f"{TEAM}/configmaps", authority)
+    watch = await server.watch(ACCOUNTS)
+    deleted = await server.json("DELETE", TEAM)
+    await server.json("PUT", f"{TEAM}/finalize", finalized(deleted))
+    assert [kind for kind, _ in await watch.take(2)] == ["ADDED", "DELETED"]
+    await server.json("POST", NAMESPACES, namespace("team"))
+    assert (await server.json("GET", ACCOUNTS))["items"] == []
+    assert (await server.json("GET", f"{TEAM}/configmaps"))["items"] == []
+
+
+async def test_finalize_keeps_an_object_of_the_server_that_has_finalizers(
+    server: Server, team: JsonObject
+) -> None:
+    held = {**ACCOUNT, "metadata": {"name": "default", "finalizers": ["example.com/hold"]}}
+    await server.json("POST", ACCOUNTS, held)
+    deleted = await server.json("DELETE", TEAM)
+    status = await server.status("PUT", f"{TEAM}/finalize", finalized(deleted))
+    assert "serviceaccounts/default" in status["message"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from datum_compute.api.http import APPLY_PATCH, MERGE_PATCH
 from datum_compute.api.meta.codec import JsonObject
 from tests.server.definitions import WIDGETS, define, definition, objects, version, widget
 from tests.server.running_server import Server, causes, running_server
@@ -114,3 +115,71 @@ async def test_where_nobody_has_said_how_many_the_schema_may() -> None:
 
 async def test_a_scale_cannot_be_deleted(server: Server) -> None:
     assert (await server.ask("DELETE", SCALE)).status == 405
+
+
+async def apply(server: Server, config: JsonObject, manager: str, **query: str) -> JsonObject:
+    headers = {"content-type": APPLY_PATCH}
+    return await server.json("PATCH", SCALE, config, headers=headers, fieldManager=manager, **query)
+
+
+def scale_config(replicas: int, **metadata: str) -> JsonObject:
+    return {
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": {"name": "w", **metadata},
+        "spec": {"replicas": replicas},
+    }
+
+
+def owner_of(obj: JsonObject, manager: str) -> JsonObject:
+    entries = obj["metadata"]["managedFields"]
+    (entry,) = [entry for entry in entries if entry["manager"] == manager]
+    return dict(entry)
+
+
+async def test_a_scale_is_applied_and_its_manager_owns_the_replicas(server: Server) -> None:
+    labelled = {"metadata": {"labels": {"a": "1"}}}
+    await server.merge(f"{WIDGETS}/w", labelled)
+    conflict = await server.status(
+        "PATCH",
+        SCALE,
+        scale_config(5),
+        headers={"content-type": APPLY_PATCH},
+        fieldManager="scaler",
+    )
+    assert causes(conflict) == {".spec.pool.replicas": "FieldManagerConflict"}
+    applied = await apply(server, scale_config(5), "scaler", force="true")
+    assert (applied["kind"], applied["spec"]) == ("Scale", {"replicas": 5})
+    stored = await server.json("GET", f"{WIDGETS}/w")
+    assert (stored["spec"], stored["metadata"]["labels"]) == (
+        {"pool": {"replicas": 5}, "note": "n"},
+        {"a": "1"},
+    )
+    entry = owner_of(stored, "scaler")
+    assert (entry["operation"], entry["subresource"]) == ("Apply", "scale")
+    assert entry["apiVersion"] == "example.com/v1"
+    assert entry["fieldsV1"] == {"f:spec": {"f:pool": {"f:replicas": {}}}}
+    again = await apply(server, scale_config(5), "scaler")
+    assert again["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
+
+
+async def test_an_applied_scale_may_carry_preconditions(server: Server) -> None:
+    stale = scale_config(5, resourceVersion="1")
+    headers = {"content-type": APPLY_PATCH}
+    refused = await server.status("PATCH", SCALE, stale, headers=headers, fieldManager="x")
+    assert refused["code"] == 409
+
+
+async def test_the_kind_of_an_applied_scale_is_scale(server: Server) -> None:
+    headers = {"content-type": APPLY_PATCH}
+    config = widget(spec={"pool": {"replicas": 5}})
+    refused = await server.status("PATCH", SCALE, config, headers=headers, fieldManager="x")
+    assert (refused["code"], "Scale" in refused["message"]) == (400, True)
+
+
+async def test_a_patched_scale_owns_the_replicas(server: Server) -> None:
+    headers = {"content-type": MERGE_PATCH, "user-agent": "scaler/1"}
+    await server.json("PATCH", SCALE, {"spec": {"replicas": 7}}, headers=headers)
+    entry = owner_of(await server.json("GET", f"{WIDGETS}/w"), "scaler")
+    assert entry["subresource"] == "scale"
+    assert entry["fieldsV1"] == {"f:spec": {"f:pool": {"f:replicas": {}}}}

@@ -159,6 +159,15 @@ SERVICE_ACCOUNT = KindInfo(
 )
 
 
+DEFAULT_SERVICE_ACCOUNT = "default"
+ROOT_CA_CONFIG_MAP = "kube-root-ca.crt"
+# Resource and name of the objects that the server creates in each namespace.
+NAMESPACE_DEFAULT_OBJECTS = (
+    (SERVICE_ACCOUNT.storage, DEFAULT_SERVICE_ACCOUNT),
+    (CONFIG_MAP.storage, ROOT_CA_CONFIG_MAP),
+)
+
+
 # --- Lease (coordination.k8s.io): who leads, and until when that holds unless it is renewed
 
 

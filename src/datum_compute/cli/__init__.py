@@ -18,8 +18,8 @@ from __future__ import annotations
 def main() -> int:
     """Console script; the exit code is the answer (table in ``errors.py``)."""
     from datum_compute.cli.entry import run
-    from datum_compute.cli.environment import process_surroundings
+    from datum_compute.cli.environment import read_process_environment
     from datum_compute.telemetry.broken_pipe import quiet_when_unread
 
-    surroundings, arguments = process_surroundings()
-    return quiet_when_unread(run)(arguments, surroundings)
+    environment, arguments = read_process_environment()
+    return quiet_when_unread(run)(arguments, environment)

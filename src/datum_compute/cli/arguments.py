@@ -14,7 +14,7 @@ import click
 from datum_compute.api.planes import normalized_city
 from datum_compute.cli.completion import container_names, instance_names, workload_names
 from datum_compute.cli.connect.project_file import FILE_NAME, find_project_file
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -28,9 +28,9 @@ def is_workload_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def check_workload_name(name: str, surroundings: Surroundings) -> None:
+def check_workload_name(name: str, environment: CliEnvironment) -> None:
     if not name:
-        example = surroundings.command("deploy", "web", "--image=IMAGE", "--city=DFW")
+        example = environment.command("deploy", "web", "--image=IMAGE", "--city=DFW")
         raise UsageError("Say which workload, or give a file with -f.", f"For example: {example}")
     if not is_workload_name(name):
         raise UsageError(
@@ -117,8 +117,8 @@ def container_option(command: F) -> F:
 def _given_or_known(ctx: click.Context, value: str | None) -> str:
     if value:
         return value
-    surroundings: Surroundings = ctx.obj
-    known = find_project_file(surroundings).workload
+    environment: CliEnvironment = ctx.obj
+    known = find_project_file(environment).workload
     if not known:
         message = f"Missing argument 'NAME', and no {FILE_NAME} here names a workload."
         raise click.UsageError(message, ctx)

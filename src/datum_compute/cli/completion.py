@@ -93,7 +93,7 @@ def _live(ctx: click.Context, read: Callable[[Session], Awaitable[list[str]]]) -
     from datum_compute.cli.connect.session import run_in_session
 
     async def body(session: Session) -> list[str]:
-        async with asyncio.timeout(session.surroundings.patience.completion_s):
+        async with asyncio.timeout(session.environment.timeouts.completion_s):
             return await read(session)
 
     try:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import click
 
 from datum_compute import __version__
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import StoppedError, UsageError, error_document
 from datum_compute.cli.groups import compute
 from datum_compute.cli.render.output import build_output
@@ -17,33 +17,33 @@ from datum_compute.cli.render.output import build_output
 MANIFEST_FLAG = "--plugin-manifest"
 
 
-def run(arguments: Sequence[str], surroundings: Surroundings) -> int:
+def run(arguments: Sequence[str], environment: CliEnvironment) -> int:
     if MANIFEST_FLAG in arguments:
-        build_output(surroundings).data(json.dumps(_manifest()))
+        build_output(environment).data(json.dumps(_manifest()))
         return 0
     try:
-        return _invoke(list(arguments) or ["--help"], surroundings)
+        return _invoke(list(arguments) or ["--help"], environment)
     except UsageError as error:
-        return _report(error, surroundings, arguments)
+        return _report(error, environment, arguments)
     except click.NoSuchOption as error:
-        return _report(_unknown_option(error, surroundings, arguments), surroundings, arguments)
+        return _report(_unknown_option(error, environment, arguments), environment, arguments)
     except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else surroundings.program
+        path = error.ctx.command_path if error.ctx else environment.program
         failure = UsageError(error.format_message(), f"See: {path} --help")
-        return _report(failure, surroundings, arguments)
+        return _report(failure, environment, arguments)
     except click.ClickException as error:
-        return _report(UsageError(error.format_message()), surroundings, arguments)
+        return _report(UsageError(error.format_message()), environment, arguments)
     except (KeyboardInterrupt, click.Abort):
         stopped = StoppedError("Interrupted.", "It is safe to run the same command again.")
-        return _report(stopped, surroundings, arguments)
+        return _report(stopped, environment, arguments)
 
 
 def _unknown_option(
-    error: click.NoSuchOption, surroundings: Surroundings, arguments: Sequence[str]
+    error: click.NoSuchOption, environment: CliEnvironment, arguments: Sequence[str]
 ) -> UsageError:
     from datum_compute.cli.groups import meant_option
 
-    path = error.ctx.command_path if error.ctx else surroundings.program
+    path = error.ctx.command_path if error.ctx else environment.program
     parameters = error.ctx.command.params if error.ctx else []
     shown = [p for p in parameters if not (isinstance(p, click.Option) and p.hidden)]
     known = [name for p in shown for name in p.opts]
@@ -52,15 +52,15 @@ def _unknown_option(
     return UsageError(f"No such option '{written}'.{guess}", f"See: {path} --help")
 
 
-def _invoke(arguments: list[str], surroundings: Surroundings) -> int:
+def _invoke(arguments: list[str], environment: CliEnvironment) -> int:
     stdout = sys.stdout
     try:
         result = compute.main(
             arguments,
-            prog_name=surroundings.program,
-            complete_var=complete_variable(surroundings.program),
+            prog_name=environment.program,
+            complete_var=complete_variable(environment.program),
             standalone_mode=False,
-            obj=surroundings,
+            obj=environment,
         )
     except SystemExit:
         if sys.stdout is stdout:
@@ -80,8 +80,8 @@ def complete_variable(program: str) -> str:
     return f"_{executable_name(program)}_COMPLETE".replace("-", "_").upper()
 
 
-def _report(error: UsageError, surroundings: Surroundings, arguments: Sequence[str]) -> int:
-    output = build_output(surroundings)
+def _report(error: UsageError, environment: CliEnvironment, arguments: Sequence[str]) -> int:
+    output = build_output(environment)
     if _wants_json(arguments):
         output.note(json.dumps(error_document(error)))
     else:

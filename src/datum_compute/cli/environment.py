@@ -1,12 +1,13 @@
 """What a command knows of the world around it. The only place that reads the environment.
 
 Everything a command needs from outside (variables, streams, the wall clock, the way to a server)
-is a field of Surroundings, so that tests hand in their own.
+is a field of CliEnvironment, so that tests hand in their own.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from random import Random
 from typing import TYPE_CHECKING, TextIO
 
 from datum_compute.cli.errors import UsageError
+from datum_compute.cli.options import with_given_flags
 
 if TYPE_CHECKING:
     from datum_compute.client.auth.kubeconfig import Connection
@@ -25,27 +27,20 @@ if TYPE_CHECKING:
     OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]
 
 
-# --- How long the command line waits for what, in one place, so that tests need not wait at all
-
-
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """settle_s gathers events that come together; retry_s lies between failed looks. A rollout that
-    comes no further for stall_s is called stalled; a cause that only the user can remove ends the
-    wait after verdict_s. first_status_s is for an answer to a request for access; aside_s for
-    what is only shown beside the answer, and may come from a cell that is silent; last_word_s for
-    what is told of something that has just gone."""
+class CliTimeouts:
+    """All durations that the command line waits for. Tests shorten them."""
 
-    reread_s: int = 2
-    settle_s: float = 0.05
-    retry_s: float = 1.0
-    failures_max: int = 60
-    stall_s: float = 30.0
-    verdict_s: float = 15.0
-    first_status_s: float = 30.0
-    completion_s: float = 1.5
-    aside_s: float = 5.0
-    last_word_s: float = 3.0
+    reread_s: int = 2  # a watch that returns nothing is followed by a read
+    settle_s: float = 0.05  # events that arrive within this time are handled together
+    retry_s: float = 1.0  # between failed reads
+    failures_max: int = 60  # failed reads in a row, after which a wait fails
+    stall_s: float = 30.0  # a rollout without progress is reported as stalled
+    user_cause_s: float = 15.0  # a cause that only the user can remove ends the wait
+    first_status_s: float = 30.0  # for an answer to a request for access
+    completion_s: float = 1.5  # for the names that a shell completes
+    side_read_s: float = 5.0  # for additional details from a cell, which may be unreachable
+    final_status_s: float = 3.0  # for the last status of an object that was deleted
 
 
 # --- context
@@ -63,7 +58,7 @@ SERVICE_PORT = "KUBERNETES_SERVICE_PORT"
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class CliEnvironment:
     """``program`` is how the user calls us, and how hints spell the next command."""
 
     program: str
@@ -76,7 +71,7 @@ class Surroundings:
     open_transport: OpenTransport
     cwd: Path = Path()
     columns: Callable[[], int] = lambda: 80
-    patience: Patience = field(default_factory=Patience)
+    timeouts: CliTimeouts = field(default_factory=CliTimeouts)
     open_browser: Callable[[str], bool] = lambda _address: False
 
     @property
@@ -96,14 +91,17 @@ class Surroundings:
         return stream.isatty() and self.environ.get("TERM") != "dumb"
 
     def command(self, *words: str) -> str:
-        """A command line of ours, for a hint."""
-        return " ".join((self.program, *words))
+        """Return a command for the user to run, with the connection flags that were given.
+
+        Every command that is printed is built here or in ``Session.complete_command``.
+        """
+        return f"{self.program} {shlex.join(with_given_flags(words))}"
 
 
-def process_surroundings() -> tuple[Surroundings, list[str]]:
-    """The surroundings of this process, and its arguments."""
+def read_process_environment() -> tuple[CliEnvironment, list[str]]:
+    """The environment of this process, and its arguments."""
     called = Path(sys.argv[0]).name
-    return Surroundings(
+    return CliEnvironment(
         program="kubectl compute" if called.startswith("kubectl-compute") else "datumctl compute",
         environ=os.environ,
         home=Path.home(),
@@ -147,14 +145,14 @@ def open_http_transport(connection: Connection) -> AbstractAsyncContextManager[T
     return open_transport(connection, outside)
 
 
-def default_state_dir(surroundings: Surroundings) -> Path:
+def default_state_dir(environment: CliEnvironment) -> Path:
     """Where the local platform lives, unless a command is told otherwise."""
-    named = surroundings.environ.get(STATE_DIR)
+    named = environment.environ.get(STATE_DIR)
     if named:
         return Path(named).expanduser().absolute()
-    state_home = surroundings.environ.get("XDG_STATE_HOME", "")
+    state_home = environment.environ.get("XDG_STATE_HOME", "")
     # A relative XDG_STATE_HOME is to be ignored, says its specification.
-    base = Path(state_home) if state_home.startswith("/") else surroundings.home / ".local/state"
+    base = Path(state_home) if state_home.startswith("/") else environment.home / ".local/state"
     return base / "datum-compute"
 
 

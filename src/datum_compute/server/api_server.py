@@ -296,7 +296,7 @@ class ApiServer:
         trail.plane = plane
         if path in PATHS and request.method in _READS:
             self._check_health_caller(request, plane, path)
-            return health_answer(path, self._is_ready)
+            return health_answer(path, self._is_ready, verbose="verbose" in request.query)
         platform = self._catalogues.platform
         route = resolve_route(trail, platform.catalogue, request, path)
         try:

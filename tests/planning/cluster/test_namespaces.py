@@ -7,14 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from datum_compute.api.core import ConfigMap, Namespace, NamespaceStatus, ServiceAccount
+from datum_compute.api.core import (
+    ROOT_CA_CONFIG_MAP,
+    ConfigMap,
+    Namespace,
+    NamespaceStatus,
+    ServiceAccount,
+)
 from datum_compute.api.inventory import StoredObject
 from datum_compute.api.kinds import CLAIM, CONFIG_MAP, INSTANCE, NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta.codec import from_json
 from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import HUB
 from datum_compute.planning.cluster.namespaces import (
-    CA_CONFIG_MAP,
     CA_KEY,
     RECHECK_S,
     FinalizeNamespace,
@@ -119,7 +124,7 @@ def test_missing_default_objects_are_created() -> None:
     assert isinstance(config_map, Create)
     assert (account.kind, config_map.kind) == (SERVICE_ACCOUNT, CONFIG_MAP)
     assert account.object == ServiceAccount(metadata=ObjectMeta(name="default", namespace="team"))
-    metadata = ObjectMeta(name=CA_CONFIG_MAP, namespace="team")
+    metadata = ObjectMeta(name=ROOT_CA_CONFIG_MAP, namespace="team")
     assert config_map.object == ConfigMap(metadata=metadata, data={CA_KEY: "PEM"})
 
 
@@ -127,7 +132,7 @@ def test_missing_default_objects_are_created() -> None:
 def test_edited_certificates_are_restored(edited: str) -> None:
     (patch,) = planned_defaults(ca_certificates=edited)
     assert isinstance(patch, Patch)
-    assert (patch.ref, patch.patch) == (Ref("team", CA_CONFIG_MAP), {"data": {CA_KEY: "PEM"}})
+    assert (patch.ref, patch.patch) == (Ref("team", ROOT_CA_CONFIG_MAP), {"data": {CA_KEY: "PEM"}})
 
 
 def test_conditions_do_not_depend_on_the_order_of_the_contents() -> None:

@@ -26,12 +26,12 @@ from datum_compute.cli.commands.cells import drain, leave, list_cells, undrain
 from datum_compute.cli.connect.session import Session, run_loop, run_on_hub
 from datum_compute.cli.environment import (
     JOIN_TOKEN_VARIABLE,
-    Surroundings,
+    CliEnvironment,
     read_file,
     read_stdin,
     read_text_file,
 )
-from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError, explained
+from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError, from_api_error
 from datum_compute.cli.options import connection_options, output_option, parse_duration
 from datum_compute.cli.render.output import build_output
 from datum_compute.server.http.listen import HOST
@@ -47,10 +47,10 @@ class GivenToken:
 
 
 def read_token(
-    surroundings: Surroundings, file: str | None, *, hub: str, hub_ca: Path | None
+    environment: CliEnvironment, file: str | None, *, hub: str, hub_ca: Path | None
 ) -> GivenToken:
     """The token, and where it is for: flags, or the document that ``cell token -o json`` prints."""
-    text, source = _text(surroundings, file)
+    text, source = _text(environment, file)
     document = _document(text, source)
     token = document.get("token", "") if document else text.strip()
     address = hub or document.get("hub", "")
@@ -64,12 +64,12 @@ def read_token(
     return GivenToken(token, address, authority)
 
 
-def _text(surroundings: Surroundings, file: str | None) -> tuple[str, str]:
+def _text(environment: CliEnvironment, file: str | None) -> tuple[str, str]:
     if file == "-":
-        return read_stdin(surroundings.stdin), "stdin"
+        return read_stdin(environment.stdin), "stdin"
     if file:
         return read_text_file(Path(file).expanduser(), file), file
-    named = surroundings.environ.get(JOIN_TOKEN_VARIABLE, "")
+    named = environment.environ.get(JOIN_TOKEN_VARIABLE, "")
     if not named:
         raise UsageError(
             "There is no join token.", f"Pass --token-file FILE, or set {JOIN_TOKEN_VARIABLE}."
@@ -131,7 +131,7 @@ def token(ctx: click.Context, for_cell: str, lifetime_s: int, output_format: str
 
     async def body(session: Session) -> None:
         made = new_join_token()
-        expires = timestamp(session.surroundings.now() + lifetime_s)
+        expires = timestamp(session.environment.now() + lifetime_s)
         spec = JoinTokenSpec(token_hash=made.token_hash, expires_at=expires, cell=for_cell)
         kept = JoinToken(metadata=ObjectMeta(name=made.name), spec=spec)
         await session.client.create(JOIN_TOKEN, kept)
@@ -163,7 +163,7 @@ def token(ctx: click.Context, for_cell: str, lifetime_s: int, output_format: str
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port that it will use.")
 @click.pass_obj
 def join(
-    surroundings: Surroundings,
+    environment: CliEnvironment,
     name: str,
     city: str,
     hub: str,
@@ -182,7 +182,7 @@ def join(
     Example:
       datumctl compute cell join --name=dfw --city=DFW --token-file=token.json --state-dir=./dfw
     """
-    given = read_token(surroundings, token_file, hub=hub, hub_ca=hub_ca)
+    given = read_token(environment, token_file, hub=hub, hub_ca=hub_ca)
     joining = Joining(
         state_dir.expanduser().absolute(),
         name,
@@ -193,21 +193,21 @@ def join(
         advertise=advertise,
         port=port,
     )
-    now = datetime.fromtimestamp(surroundings.now(), UTC)
+    now = datetime.fromtimestamp(environment.now(), UTC)
     try:
-        membership = run_loop(joined(joining, surroundings.open_transport, now))
+        membership = run_loop(joined(joining, environment.open_transport, now))
     except Unauthorized as error:
-        hint = f"Make another: {surroundings.command('cell', 'token')}"
+        hint = f"Make another: {environment.command('cell', 'token')}"
         raise ForbiddenError(f"{given.hub} does not know this join token.", hint) from error
     except Forbidden as error:
         raise ForbiddenError(f"{error}.") from error
     except ApiError as error:
-        raise explained(error, surroundings.program) from error
+        raise from_api_error(error, environment.command) from error
     except (StateError, OSError, ValueError) as error:
         raise OtherError(f"{error}.") from error
     except Unreachable as error:
         raise OtherError(str(error), "Run it again: nothing can be joined twice.") from error
-    output = build_output(surroundings)
+    output = build_output(environment)
     output.data(f"Cell {membership.cell} has joined {membership.hub} for {membership.city}.")
     output.note(f"Start it:  compute-cell --state-dir={joining.state_dir}")
 

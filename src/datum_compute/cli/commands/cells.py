@@ -157,7 +157,7 @@ def leave(
             )
         if not yes:
             what = f" with {render_count(len(running), 'deployment')}" if running else ""
-            confirm(session.surroundings, f"Remove cell {name}{what} from the platform?")
+            confirm(session.environment, f"Remove cell {name}{what} from the platform?")
         if force:
             mark = {"metadata": {"annotations": {FORCED_LEAVE: "true"}}}
             await session.client.patch(CLUSTER, Ref("", name), mark)

@@ -31,7 +31,9 @@ def cities(ctx: click.Context, output_format: str, no_headers: bool) -> None:
     async def body(session: Session) -> None:
         rows = (await session.client.list(LOCATION_BINDING)).items
         if not rows:
-            session.output.note(f"{session.place} may use no city; ask who runs the platform.")
+            session.output.note(
+                f"{session.target_name} may use no city; ask who runs the platform."
+            )
         rows = sorted(rows, key=city_of)
         print_listing(session.output, LISTING, rows, output_format, headers=not no_headers)
 

@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from datum_compute.cli.entry import complete_variable, executable_name
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import CliEnvironment
 
 
 @click.command(short_help="Print the completion script of a shell.")
@@ -22,13 +22,13 @@ def completion(ctx: click.Context, shell: str) -> None:
       datumctl compute completion zsh > ~/.zfunc/_datumctl-compute
       datumctl compute completion fish > ~/.config/fish/completions/datumctl-compute.fish
     """
-    surroundings: Surroundings = ctx.obj
+    environment: CliEnvironment = ctx.obj
     found = get_completion_class(shell)
     assert found is not None, "the choices are the shells click knows"
-    program = surroundings.program
+    program = environment.program
     root = ctx.find_root().command
     script = found(root, {}, executable_name(program), complete_variable(program)).source()
-    surroundings.stdout.write(script + "\n")  # a program, not text: as it is
+    environment.stdout.write(script + "\n")  # a program, not text: as it is
 
 
 COMMAND = completion

@@ -71,11 +71,11 @@ def destroy(
 
 async def _destroy(session: Session, name: str, settings: Settings) -> None:
     workload = await find_workload(session, name)
-    session.tell(
+    session.emit_event(
         "plan",
         _summary(session, workload),
         workload=name,
-        place=session.place,
+        place=session.target_name,
         action="deleted",
         changes=[],
         removals=_cities(workload),
@@ -86,14 +86,16 @@ async def _destroy(session: Session, name: str, settings: Settings) -> None:
     if not workload.is_terminating:
         with suppress(NotFound):  # somebody was quicker, which is all the same to us
             await session.client.delete(WORKLOAD, Ref(session.namespace, name), uid=uid)
-    session.tell("applied", workload=name, place=session.place, action="deleted", uid=uid)
+    session.emit_event(
+        "applied", workload=name, place=session.target_name, action="deleted", uid=uid
+    )
     if settings.timeout_s is None:
         _say(session, f"workload/{name} is being deleted")
         return
     parts = await wait_until_gone(session, name, uid, timeout_s=settings.timeout_s)
     for told in await _unconfirmed(session, parts, is_expected=bool(_silences(workload))):
-        session.tell("unconfirmed", f"Not confirmed: {told.rstrip('.')}.", message=told)
-    session.tell("done", workload=name, place=session.place, uid=uid)
+        session.emit_event("unconfirmed", f"Not confirmed: {told.rstrip('.')}.", message=told)
+    session.emit_event("done", workload=name, place=session.target_name, uid=uid)
     _say(session, f"workload/{name} deleted")
 
 
@@ -108,7 +110,7 @@ async def _unconfirmed(session: Session, parts: Set[str], *, is_expected: bool) 
         told = {e.message for e in listed.items if e.involved_object.uid in parts}
         return Arrived(sorted(told)) if told else WatchFor(EVENT, listed.version, _is_unconfirmed)
 
-    patience_s = session.surroundings.patience.last_word_s if is_expected else 0.0
+    patience_s = session.environment.timeouts.final_status_s if is_expected else 0.0
     try:
         return await wait_until(session, look, timeout_s=patience_s)
     except (ApiError, TimeoutError):
@@ -121,11 +123,13 @@ def _is_unconfirmed(event: ApiObject) -> bool:
 
 def _ask(session: Session, workload: Workload) -> None:
     name = workload.metadata.name
-    question = f"Delete workload {name} from {session.place} ({', '.join(_cities(workload))})?"
+    question = (
+        f"Delete workload {name} from {session.target_name} ({', '.join(_cities(workload))})?"
+    )
     if workload.status.ready_replicas and not workload.is_terminating:
-        confirm_name(session.surroundings, f"{question} It is serving.", name)
+        confirm_name(session.environment, f"{question} It is serving.", name)
     else:
-        confirm(session.surroundings, question, confirm_flag=f"--confirm={name}")
+        confirm(session.environment, question, confirm_flag=f"--confirm={name}")
 
 
 def _say(session: Session, text: str) -> None:
@@ -147,7 +151,7 @@ def _instances(workload: Workload) -> int:
 def _summary(session: Session, workload: Workload) -> str:
     instances = render_count(_instances(workload), "instance")
     cities = ", ".join(_cities(workload))
-    text = f"Workload {workload.metadata.name} in {session.place}: {instances} in {cities}."
+    text = f"Workload {workload.metadata.name} in {session.target_name}: {instances} in {cities}."
     for silence in _silences(workload):
         text += f" {silence}: what runs there is stopped when it is back."
     return text + (" It is being deleted already." if workload.is_terminating else "")
@@ -177,7 +181,7 @@ class RemovalWatch:
             return Arrived(None)
         text = ", ".join(remaining)
         if text != self.latest:
-            self.session.tell("removing", f"Left: {text}", left=remaining)
+            self.session.emit_event("removing", f"Left: {text}", left=remaining)
         self.latest = text
         return self._watched(observed)
 

@@ -35,7 +35,7 @@ from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.health import workload_health
 from datum_compute.cli.render.listing import Column, Listing, age_since, list_options, print_listing
 from datum_compute.cli.render.output import one_line, render_age, render_count
-from datum_compute.cli.workload.access import WORDS, AccessState, next_step, read_access
+from datum_compute.cli.workload.access import STATE_TEXTS, AccessState, next_step, read_access
 from datum_compute.cli.workload.observe import find_workload
 from datum_compute.cli.workload.rollout_wait import OWNER, cause_document, cause_text
 from datum_compute.client.client import Client
@@ -164,7 +164,8 @@ def doctor(ctx: click.Context, name: str | None, output_format: str, no_headers:
         failed = [f for f in findings if f.state == "failed"]
         if failed:
             raise FailedError(
-                f"{render_count(len(failed), 'check')} failed in {session.place}.", failed[0].next
+                f"{render_count(len(failed), 'check')} failed in {session.target_name}.",
+                failed[0].next,
             )
 
     run_in_session(ctx, body)
@@ -197,12 +198,12 @@ async def _sign_in(session: Session) -> Finding:
     try:
         await session.client.version(WORKLOAD)
     except (Unauthorized, Forbidden) as error:
-        hint = session.runnable("kubectl auth whoami")
+        hint = session.complete_command("kubectl auth whoami")
         return Finding("sign-in", "failed", one_line(error.message), hint)
     except (Unreachable, ApiError) as error:
         hint = session.command("local", "status")
         return Finding("sign-in", "failed", f"no answer: {one_line(str(error))}", hint)
-    return Finding("sign-in", "ok", f"{session.place} answers")
+    return Finding("sign-in", "ok", f"{session.target_name} answers")
 
 
 async def _clock(session: Session) -> Finding:
@@ -213,7 +214,7 @@ async def _clock(session: Session) -> Finding:
         "metadata": {"generateName": "doctor-", "namespace": session.namespace},
     }
     made = await session.client.create_plain(CONFIG_MAP, probe, dry_run=True)
-    here = session.surroundings.now()
+    here = session.environment.now()
     skew_s = here - parse_timestamp(made["metadata"]["creationTimestamp"])
     text = f"{abs(skew_s):.0f} s apart from the platform's"
     if abs(skew_s) > _SKEW_MAX_S:
@@ -223,12 +224,12 @@ async def _clock(session: Session) -> Finding:
 
 async def _access(session: Session) -> Finding:
     found = await read_access(session)
-    text = WORDS[found.state] + (f": {one_line(found.message)}" if found.message else "")
+    text = STATE_TEXTS[found.state] + (f": {one_line(found.message)}" if found.message else "")
     if found.state in (AccessState.ACTIVE, AccessState.UNKNOWN):
         return Finding("access", "ok", text)
     passing = found.state in (AccessState.PROCESSING, AccessState.PENDING)
     state: State = "warning" if passing else "failed"
-    return Finding("access", state, text, next_step(found, session.surroundings.program))
+    return Finding("access", state, text, next_step(found, session.command))
 
 
 async def _quota(session: Session) -> Finding:
@@ -263,8 +264,8 @@ async def _network(session: Session) -> Finding:
     networks = (await session.client.list(NETWORK, session.namespace)).items
     names = ", ".join(sorted(network.metadata.name for network in networks))
     if not networks:
-        hint = session.runnable(f"kubectl get networks --namespace={session.namespace}")
-        return Finding("network", "warning", f"{session.place} has none", hint)
+        hint = session.complete_command(f"kubectl get networks --namespace={session.namespace}")
+        return Finding("network", "warning", f"{session.target_name} has none", hint)
     return Finding("network", "ok", names)
 
 
@@ -309,8 +310,8 @@ async def _workloads(session: Session, name: str | None) -> list[Finding]:
             hint = session.command("status", workload.metadata.name)
             findings.append(Finding(title, "warning", f"{health.word}: {health.message}", hint))
             continue
-        cause = replace(cause, command=session.runnable(cause.command))
-        findings.append(_unwell(title, health.word, cause, session.surroundings.now()))
+        cause = replace(cause, command=session.complete_command(cause.command))
+        findings.append(_unwell(title, health.word, cause, session.environment.now()))
     return findings
 
 

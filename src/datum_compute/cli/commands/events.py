@@ -39,8 +39,8 @@ def events(
         rows = [e for e in listed if concerned is None or e.involved_object.uid in concerned]
         rows = sorted((e for e in rows if not warnings or e.type == "Warning"), key=moment_of)
         if not rows:
-            session.output.note(f"Nothing has happened to {name or session.place} lately.")
-        listing = listing_at(session.surroundings.now())
+            session.output.note(f"Nothing has happened to {name or session.target_name} lately.")
+        listing = listing_at(session.environment.now())
         print_listing(session.output, listing, rows, output_format, headers=not no_headers)
 
     run_in_session(ctx, body)

@@ -81,7 +81,7 @@ def exec_command(
 
         instance = await find_instance(session, name)
         check_container(instance.spec, container)
-        if tty and not session.surroundings.stdin.isatty():
+        if tty and not session.environment.stdin.isatty():
             hint = "Leave -t out to pass on what stdin holds."
             raise UsageError("-t gives a terminal, and stdin is none.", hint)
         query = {
@@ -129,7 +129,7 @@ class RemoteProcess:
 
     async def run(self, *, stdin: bool, tty: bool) -> int:
         """Its exit code."""
-        source = self.session.surroundings.stdin
+        source = self.session.environment.stdin
         tasks = []
         with ExitStack() as stack:
             if tty:
@@ -151,8 +151,8 @@ class RemoteProcess:
 
     async def _show(self) -> Ending | None:
         """Everything that it says, up to how it ended; None if nobody said that."""
-        surroundings = self.session.surroundings
-        streams = {STDOUT: surroundings.stdout, STDERR: surroundings.stderr}
+        environment = self.session.environment
+        streams = {STDOUT: environment.stdout, STDERR: environment.stderr}
         while (message := await self.socket.receive()) is not None:
             channel = message[0] if message else -1
             if channel in streams:

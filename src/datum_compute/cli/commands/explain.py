@@ -130,7 +130,7 @@ async def _chain(
     instances: list[Instance],
     deployments: list[WorkloadDeployment],
 ) -> Chain:
-    links, cause = [(session.place, link) for link in explanation.links], explanation.cause
+    links, cause = [(session.target_name, link) for link in explanation.links], explanation.cause
     ends: list[JsonObject] = []
     if cause.status != TRUE:
         links += await links_elsewhere(session, cause, instances)
@@ -138,7 +138,8 @@ async def _chain(
         if cause.kind == INSTANCE.kind and cause.reason != Reason.CELL_UNREACHABLE:
             ends = await ends_of(session, cause.ref.name)
     links = [
-        (plane, replace(link, command=session.runnable(link.command))) for plane, link in links
+        (plane, replace(link, command=session.complete_command(link.command)))
+        for plane, link in links
     ]
     crashes = [end for end in ends if not end["planned"]]
     template = _current_template(cause.ref, instances, deployments)
@@ -170,10 +171,10 @@ async def _instance(session: Session, name: str) -> Instance | None:
 
 
 def _print(session: Session, chain: Chain) -> None:
-    now, data = session.surroundings.now(), session.output.data
+    now, data = session.environment.now(), session.output.data
     told: set[str] = set()
     for depth, (plane, link) in enumerate(chain.links):
-        where = "" if plane == session.place else f" [{plane}]"
+        where = "" if plane == session.target_name else f" [{plane}]"
         data("  " * depth + _sentence(link, now, message=link.message not in told) + where)
         told.add(link.message)
     cause = chain.cause

@@ -118,7 +118,7 @@ def history(ctx: click.Context, name: str, output_format: str, no_headers: bool)
 
     async def body(session: Session) -> None:
         found = await read_history(session, await find_workload(session, name))
-        listing = _listing(session.surroundings.now(), found)
+        listing = _listing(session.environment.now(), found)
         rows = found[::-1]
         print_listing(session.output, listing, rows, output_format, headers=not no_headers)
 

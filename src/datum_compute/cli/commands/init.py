@@ -7,9 +7,9 @@ import click
 from datum_compute.cli.arguments import check_workload_name, is_workload_name, named, parse_cities
 from datum_compute.cli.completion import city_names, workload_names
 from datum_compute.cli.connect.project_file import FILE_NAME, ProjectFile, render_project_file
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.options import chosen, connection_options
+from datum_compute.cli.options import connection_options, target_options
 from datum_compute.cli.render.output import build_output
 from datum_compute.cli.render.prompt import ask
 
@@ -35,22 +35,23 @@ def init(ctx: click.Context, name: str | None, cities: tuple[str, ...], force: b
       datumctl compute init web --city=DFW,LHR
       datumctl compute init web --project=shop
     """
-    surroundings: Surroundings = ctx.obj
-    path = surroundings.cwd / FILE_NAME
+    environment: CliEnvironment = ctx.obj
+    path = environment.cwd / FILE_NAME
     if path.exists() and not force:
         raise UsageError(f"{FILE_NAME} is there already.", "Replace it with --force.")
-    if not name and surroundings.may_ask:
-        default = surroundings.cwd.name
-        name = ask(surroundings, "Workload", default if is_workload_name(default) else "")
-    check_workload_name(name or "", surroundings)
-    said = ProjectFile(None, chosen(ctx).project, name or "", parse_cities(cities))
+    if not name and environment.may_ask:
+        default = environment.cwd.name
+        name = ask(environment, "Workload", default if is_workload_name(default) else "")
+    check_workload_name(name or "", environment)
+    said = ProjectFile(None, target_options(ctx).project, name or "", parse_cities(cities))
     try:
         path.write_text(render_project_file(said), "utf-8")
     except OSError as error:
         raise UsageError(f"{FILE_NAME} cannot be written: {error.strerror}.") from error
-    output = build_output(surroundings)
+    output = build_output(environment)
     output.data(FILE_NAME)
-    output.note(f"Verbs need no name here now. Try: {surroundings.command('deploy')} --image=IMAGE")
+    deploy = environment.command("deploy", "--image=IMAGE")
+    output.note(f"In this directory, commands need no workload name. Try: {deploy}")
 
 
 COMMAND = init

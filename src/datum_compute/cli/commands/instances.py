@@ -213,9 +213,9 @@ def list_instances(
         where = replace(session, namespace="") if all_namespaces else session
         rows = [row for row in await _read(where, workload) if _is_in(row, city)]
         if not rows:
-            session.output.note(f"There are no such instances in {session.place}.")
+            session.output.note(f"There are no such instances in {session.target_name}.")
         words = [instance_health(row.instance).word for row in rows]
-        listing = listing_at(session.surroundings.now())
+        listing = listing_at(session.environment.now())
         if all_namespaces:
             listing = with_namespace(listing, lambda r: r.instance.metadata.namespace)
         print_listing(
@@ -358,7 +358,7 @@ async def find_instance(session: Session, name: str) -> Instance:
         listed = await session.client.list(INSTANCE, session.namespace)
     names = [instance.metadata.name for instance in listed.items]
     hint = named_hint(name, names) or f"See: {session.command('workloads')}"
-    raise MissingError(f"There is no instance {name!r} in {session.place}.", hint)
+    raise MissingError(f"There is no instance {name!r} in {session.target_name}.", hint)
 
 
 def _description(row: Found, show_values: bool) -> JsonObject:
@@ -388,12 +388,12 @@ def _gates(instance: Instance) -> list[SchedulingGate]:
 
 
 def _print(session: Session, row: Found, show_values: bool) -> None:
-    instance, now = row.instance, session.surroundings.now()
+    instance, now = row.instance, session.environment.now()
     health = instance_health(instance)
     print_fields(
         session.output,
         [
-            ("Instance", f"{row.name} ({session.place})"),
+            ("Instance", f"{row.name} ({session.target_name})"),
             ("Workload", row.place.workload),
             ("Where", f"{row.place.city}, placement {row.place.placement}"),
             ("Created", f"{age_of(instance, now)} ago"),

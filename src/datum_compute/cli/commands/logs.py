@@ -112,7 +112,7 @@ class LogReader:
             page = await self._page(name)
         except ServiceUnavailable as error:
             if name not in self.missed:
-                self.session.note(f"Warning: {error.message}")
+                self.session.print_note(f"Warning: {error.message}")
             self.missed[name] = None
             return {}
         self.missed.pop(name, None)
@@ -203,7 +203,7 @@ def logs(
             if not follow:
                 reader.refuse_if_nothing_was_read()
                 return
-            session.surroundings.stdout.flush()
+            session.environment.stdout.flush()
             await asyncio.sleep(_LOOK_EVERY_S)
 
     run_in_session(ctx, body)

@@ -51,8 +51,8 @@ def open_workload(ctx: click.Context, name: str, only_print: bool, output_format
         if not listens:
             session.output.note("Simulated instances do not listen: nothing answers there.")
         wants = not only_print and output_format == "table"
-        may_open = session.surroundings.may_ask and wants and listens
-        if may_open and session.surroundings.open_browser(urls[0]):
+        may_open = session.environment.may_ask and wants and listens
+        if may_open and session.environment.open_browser(urls[0]):
             session.output.note(f"Opening {urls[0]}")
             return
         print_document(

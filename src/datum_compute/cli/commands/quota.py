@@ -44,7 +44,7 @@ def quota(ctx: click.Context, constrained: bool, output_format: str, no_headers:
         rows = [b for b in buckets if not (constrained and b.status.available > 0)]
         if not rows:
             what = "Nothing is used up" if buckets else "Nothing is counted yet"
-            session.output.note(f"{what} in {session.place}.")
+            session.output.note(f"{what} in {session.target_name}.")
         cities = _by_city(await _everywhere(session))
         print_listing(
             session.output,

@@ -17,10 +17,10 @@ from datum_compute.api.planes import normalized_city
 from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.completion import city_names
 from datum_compute.cli.connect.session import run_in_session
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.options import connection_options, output_option, wait_options
-from datum_compute.cli.workload.apply import Waiting, adjust
+from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
 
 
 @click.command("restart", short_help="Replace every instance, in order.")
@@ -47,8 +47,8 @@ def restart(
       datumctl compute restart web --no-wait
       datumctl compute restart web --city=DFW
     """
-    surroundings: Surroundings = ctx.obj
-    now = micro_timestamp(surroundings.now())  # twice in a second is twice
+    environment: CliEnvironment = ctx.obj
+    now = micro_timestamp(environment.now())  # twice in a second is twice
 
     def change(workload: JsonObject) -> None:
         if city is None:
@@ -56,10 +56,10 @@ def restart(
         else:
             restart_city(workload, normalized_city(city), now)
 
-    waiting = Waiting(timeout_s if wait else None)
+    options = ChangeOptions(timeout_s if wait else None)
     run_in_session(
         ctx,
-        lambda session: adjust(session, name, change, waiting),
+        lambda session: change_workload(session, name, change, options),
         as_json=output_format == "json",
     )
 

@@ -102,7 +102,7 @@ async def _active_revision(session: Session, workload: Workload) -> int:
 
 
 def _print(session: Session, report: Report) -> None:
-    data, now = session.output.data, session.surroundings.now()
+    data, now = session.output.data, session.environment.now()
     print_head(session, report)
     data("")
     data(place_table(session.output, report.progress, now))
@@ -116,13 +116,13 @@ def _print(session: Session, report: Report) -> None:
 
 def print_head(session: Session, report: Report, further: Sequence[tuple[str, str]] = ()) -> None:
     """What a workload is and how it is; ``further`` fields come last."""
-    workload, now = report.workload, session.surroundings.now()
+    workload, now = report.workload, session.environment.now()
     containers = workload.spec.template.spec.runtime.sandbox.containers
     health = report.health
     age = as_of(health, now)
     said = _sentence(health.word, humanized(health.reason), health.message)
     fields = [
-        ("Workload", f"{workload.metadata.name} ({session.place})"),
+        ("Workload", f"{workload.metadata.name} ({session.target_name})"),
         ("Image", ", ".join(one_line(c.image) for c in containers)),
         ("Created", f"{age_of(workload, now)} ago"),
         ("Revision", str(report.revision or "")),
@@ -207,7 +207,7 @@ def report_document(report: Report, session: Session) -> JsonObject:
     workload, health = report.workload, report.health
     return {
         "name": workload.metadata.name,
-        "place": session.place,
+        "place": session.target_name,
         "uid": workload.metadata.uid,
         "createdAt": workload.metadata.creation_timestamp,
         "generation": workload.metadata.generation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from datum_compute import __version__
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.options import output_option
 from datum_compute.cli.render.output import build_output
 
@@ -13,14 +13,14 @@ from datum_compute.cli.render.output import build_output
 @click.command(short_help="Show the version.")
 @output_option("table", "json")
 @click.pass_obj
-def version(surroundings: Surroundings, output_format: str) -> None:
+def version(environment: CliEnvironment, output_format: str) -> None:
     """Show the version.
 
     \b
     Example:
       datumctl compute version -o json
     """
-    output = build_output(surroundings)
+    output = build_output(environment)
     if output_format == "json":
         output.json({"version": __version__})
     else:

@@ -78,7 +78,7 @@ def list_workloads(
         if not rows:
             _say_none(session, filtered=bool(listed.items))
         words = [workload_health(row).word for row in rows]
-        listing = listing_at(session.surroundings.now())
+        listing = listing_at(session.environment.now())
         if all_namespaces:
             listing = with_namespace(listing, lambda w: w.metadata.namespace)
         print_listing(
@@ -100,10 +100,10 @@ def _is_meant(workload: Workload, city: str | None, health: str | None) -> bool:
 
 def _say_none(session: Session, *, filtered: bool) -> None:
     if filtered:
-        session.output.note(f"No workload in {session.place} is like that.")
+        session.output.note(f"No workload in {session.target_name} is like that.")
         return
     deploy = session.command("deploy", "web", "--image=IMAGE", "--city=DFW")
-    session.output.note(f"There are no workloads in {session.place} yet. Make one: {deploy}")
+    session.output.note(f"There are no workloads in {session.target_name} yet. Make one: {deploy}")
 
 
 def cities_of(workload: Workload) -> list[str]:
@@ -204,7 +204,7 @@ def _description(session: Session, report: Report, show_values: bool) -> JsonObj
     workload = report.workload
     return {
         **workload_document(workload),
-        "place": session.place,
+        "place": session.target_name,
         "revision": report.revision,
         "rolloutDone": report.progress.done,
         "placements": [place_document(p) for p in report.progress.places],
@@ -214,7 +214,7 @@ def _description(session: Session, report: Report, show_values: bool) -> JsonObj
 
 
 def _print(session: Session, report: Report, show_values: bool) -> None:
-    workload, now = report.workload, session.surroundings.now()
+    workload, now = report.workload, session.environment.now()
     scale = ", ".join(
         f"{p.name}: at least {p.scale_settings.min_replicas} in each of {', '.join(p.city_codes)}"
         for p in workload.spec.placements

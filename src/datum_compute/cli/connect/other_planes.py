@@ -52,7 +52,7 @@ async def links_elsewhere(
 @asynccontextmanager
 async def _other_plane(session: Session, plane: str) -> AsyncIterator[Client]:
     connection = connection_of(load_kubeconfig(session.kubeconfig_files), plane)
-    async with session.surroundings.open_transport(connection) as transport:
+    async with session.environment.open_transport(connection) as transport:
         yield build_client(connection, transport)
 
 

@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from datum_compute.cli.environment import Surroundings, read_text_file
+from datum_compute.cli.environment import CliEnvironment, read_text_file
 from datum_compute.cli.errors import UsageError
 
 PROJECT_FILE_BYTES_MAX = 64 * 1024
@@ -31,9 +31,9 @@ class ProjectFile:
     cities: tuple[str, ...] = ()
 
 
-def find_project_file(surroundings: Surroundings) -> ProjectFile:
+def find_project_file(environment: CliEnvironment) -> ProjectFile:
     """What the nearest file says; an empty one if there is none."""
-    for directory in (surroundings.cwd, *surroundings.cwd.parents):
+    for directory in (environment.cwd, *environment.cwd.parents):
         path = directory / FILE_NAME
         if path.is_file():
             return read_project_file(path)

@@ -17,10 +17,10 @@ from datum_compute.api.meta.codec import DecodeError
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import HUB
 from datum_compute.cli.connect.gateway import PlaneGateway
-from datum_compute.cli.connect.target import Located, locate
-from datum_compute.cli.environment import Surroundings
-from datum_compute.cli.errors import OtherError, UsageError, explained
-from datum_compute.cli.options import chosen, parse_duration
+from datum_compute.cli.connect.target import ResolvedTarget, locate
+from datum_compute.cli.environment import CliEnvironment
+from datum_compute.cli.errors import OtherError, UsageError, from_api_error
+from datum_compute.cli.options import parse_duration, target_options
 from datum_compute.cli.render.output import Output, build_output
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
@@ -38,65 +38,74 @@ class Session:
 
     client: Client
     namespace: str
-    place: str
+    target_name: str
     output: Output
-    surroundings: Surroundings
+    environment: CliEnvironment
     platform: Client
     gateway: PlaneGateway
     as_json: bool = False
     kubeconfig_files: tuple[Path, ...] = ()  # where other planes may be found
+    kubectl_flags: tuple[str, ...] = ()
     # Address and authority of who answers.
     server: tuple[str, bytes | None] = ("", None)
 
-    def tell(self, event: str, text: str = "", *, color: str = "", **fields: Any) -> None:
+    def emit_event(self, event: str, text: str = "", *, color: str = "", **fields: Any) -> None:
         """One step of a change or a wait: an event on stdout for machines, else a line on stderr.
 
         The events and their fields are listed in ``documents.py``."""
         if self.as_json:
-            at = timestamp(self.surroundings.now())
+            at = timestamp(self.environment.now())
             self.output.json_line({"schema": EVENT_SCHEMA, "event": event, "at": at, **fields})
         elif text:
             self.output.note(text, color=color)
 
-    def note(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """Said to people only."""
         if not self.as_json:
             self.output.note(text)
 
     def command(self, *words: str) -> str:
-        return self.surroundings.command(*words)
+        return self.environment.command(*words)
 
-    def runnable(self, command: str) -> str:
-        """One for kubectl names the kubeconfig that leads here, unless kubectl finds it itself."""
-        files, known = self.kubeconfig_files, self.surroundings.environ.get("KUBECONFIG", "")
-        program, _, rest = command.partition(" ")
-        if program != "kubectl" or len(files) != 1 or str(files[0]) == known:
-            return command
-        return f"kubectl --kubeconfig={shlex.quote(str(files[0]))} {rest}"
+    def complete_command(self, command: str) -> str:
+        """Add what selects this plane to a command of the advice on a reason.
+
+        A command that names a context already is for another plane of the same kubeconfig.
+        """
+        words = shlex.split(command)
+        if words[0] != "kubectl":
+            return self.command(*words[2:])  # the advice names the program in two words
+        named = any(word.startswith("--context=") for word in words)
+        flags = [
+            flag
+            for flag in self.kubectl_flags
+            if not (named and flag.startswith(("--context=", "--server=")))
+        ]
+        return shlex.join(["kubectl", *flags, *words[1:]])
 
 
 def run_in_session(
     ctx: click.Context, body: Callable[[Session], Awaitable[T]], *, as_json: bool = False
 ) -> T:
     """Find the plane, connect, run the body, close. ``as_json``: tell of steps as events."""
-    surroundings: Surroundings = ctx.obj
-    choice = chosen(ctx)
-    located = locate(surroundings, choice)
-    if choice.request_timeout:
-        patient = replace(located.connection, read_s=float(parse_duration(choice.request_timeout)))
+    environment: CliEnvironment = ctx.obj
+    options = target_options(ctx)
+    located = locate(environment, options)
+    if options.request_timeout:
+        patient = replace(located.connection, read_s=float(parse_duration(options.request_timeout)))
         located = replace(located, connection=patient)
-    namespace = choice.namespace or located.connection.namespace
-    return run_loop(_conversation(surroundings, located, namespace, body, as_json=as_json))
+    namespace = options.namespace or located.connection.namespace
+    return run_loop(_conversation(environment, located, namespace, body, as_json=as_json))
 
 
 def run_on_hub(ctx: click.Context, body: Callable[[Session], Awaitable[T]]) -> T:
     """The same on the hub, for those who keep the platform; another context if one is named."""
-    surroundings: Surroundings = ctx.obj
-    choice = chosen(ctx)
-    hub = replace(choice, context=choice.context or HUB, project="")
-    located = locate(surroundings, hub, inner=True)
+    environment: CliEnvironment = ctx.obj
+    options = target_options(ctx)
+    hub = replace(options, context=options.context or HUB, project="")
+    located = locate(environment, hub, inner=True)
     namespace = located.connection.namespace
-    return run_loop(_conversation(surroundings, located, namespace, body, as_json=False))
+    return run_loop(_conversation(environment, located, namespace, body, as_json=False))
 
 
 def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -104,8 +113,8 @@ def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def _conversation(
-    surroundings: Surroundings,
-    located: Located,
+    environment: CliEnvironment,
+    located: ResolvedTarget,
     namespace: str,
     body: Callable[[Session], Awaitable[T]],
     *,
@@ -113,7 +122,7 @@ async def _conversation(
 ) -> T:
     connection = located.connection
     try:
-        opened = surroundings.open_transport(connection)
+        opened = environment.open_transport(connection)
     except ValueError as error:  # a certificate authority that is none
         raise OtherError(f"Context {connection.context!r}: {error}.") from error
     async with opened as transport, AsyncExitStack() as stack:
@@ -122,35 +131,36 @@ async def _conversation(
         session = Session(
             client=client,
             namespace=namespace,
-            place=_place(connection.context, namespace),
-            output=build_output(surroundings),
-            surroundings=surroundings,
+            target_name=_target_name(connection.context, namespace),
+            output=build_output(environment),
+            environment=environment,
             platform=above if connection.path_prefix else client,
-            gateway=PlaneGateway(client, connection, surroundings.open_transport, stack),
+            gateway=PlaneGateway(client, connection, environment.open_transport, stack),
             as_json=as_json,
             kubeconfig_files=located.files,
+            kubectl_flags=located.kubectl_flags,
             server=(connection.server, connection.ca_pem),
         )
         try:
             return await body(session)
         except ApiError as error:
-            raise explained(error, surroundings.program) from error
+            raise from_api_error(error, environment.command) from error
         except DecodeError as error:
             raise OtherError(
                 f"The answer of {connection.server} cannot be read: {error}"
             ) from error
         except Unreachable as error:
-            raise _silent(error, located, surroundings) from error
+            raise _silent(error, located, environment) from error
 
 
-def _place(context: str, namespace: str) -> str:
+def _target_name(context: str, namespace: str) -> str:
     return context if namespace == "default" else f"{context}, namespace {namespace}"
 
 
-def _silent(error: Unreachable, located: Located, surroundings: Surroundings) -> UsageError:
+def _silent(error: Unreachable, located: ResolvedTarget, environment: CliEnvironment) -> UsageError:
     if located.is_local_platform:
         return OtherError(
             f"The local platform at {located.connection.server} does not answer.",
-            f"Start it: {surroundings.command('local', 'up')}",
+            f"Start it: {environment.command('local', 'up')}",
         )
     return OtherError(str(error), "Choose another with --kubeconfig, --context or --project.")

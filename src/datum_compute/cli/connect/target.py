@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,11 +24,11 @@ from datum_compute.cli.environment import (
     SERVICE_HOST,
     SERVICE_PORT,
     SESSION,
-    Surroundings,
+    CliEnvironment,
     default_state_dir,
 )
 from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError
-from datum_compute.cli.options import Choice
+from datum_compute.cli.options import TargetOptions
 from datum_compute.client.auth.connection import HelperSignIn
 from datum_compute.client.auth.credentials import SERVICE_ACCOUNT, in_cluster_connection
 from datum_compute.client.auth.kubeconfig import (
@@ -43,38 +44,64 @@ _HELPER_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class ResolvedTarget:
     connection: Connection
     is_local_platform: bool = False
     files: tuple[Path, ...] = ()  # the kubeconfig it was found in
+    kubectl_flags: tuple[str, ...] = ()  # what selects the same plane for kubectl
 
 
-def locate(surroundings: Surroundings, choice: Choice, *, inner: bool = False) -> Located:
+def locate(
+    environment: CliEnvironment, options: TargetOptions, *, inner: bool = False
+) -> ResolvedTarget:
     """``inner`` is for those who keep the platform: hub and cells are theirs to look at."""
-    environ = surroundings.environ
-    by_flag = choice.kubeconfig or choice.context
+    environ = environment.environ
+    by_flag = options.kubeconfig or options.context
     if not by_flag and (environ.get(API_HOST) or environ.get(CREDENTIALS_HELPER)):
-        return Located(_hosted(surroundings, choice))
-    local_file = default_state_dir(surroundings) / "kubeconfig"
-    if _is_in_cluster(surroundings, choice, local_file):
-        return Located(_in_cluster(surroundings))
-    files = _kubeconfig_files(surroundings, choice, local_file)
+        return ResolvedTarget(_hosted(environment, options))
+    local_file = default_state_dir(environment) / "kubeconfig"
+    if _is_in_cluster(environment, options, local_file):
+        return ResolvedTarget(_in_cluster(environment))
+    files = _kubeconfig_files(environment, options, local_file)
     try:
-        connection = _chosen(load_kubeconfig(files), surroundings, choice)
+        config = load_kubeconfig(files)
+        connection = _chosen(config, environment, options)
     except KubeconfigError as error:
         raise OtherError(
             f"{error}.", "Choose another with --kubeconfig, --context or --project."
         ) from error
     if not inner:
         _refuse_inner_plane(connection)
-    return Located(connection, is_local_platform=files == [local_file], files=tuple(files))
+    return ResolvedTarget(
+        connection,
+        is_local_platform=files == [local_file],
+        files=tuple(files),
+        kubectl_flags=(*_kubeconfig_flags(environment, files), *_context_flags(config, connection)),
+    )
 
 
-def _chosen(config: Kubeconfig, surroundings: Surroundings, choice: Choice) -> Connection:
+def _kubeconfig_flags(environment: CliEnvironment, files: Sequence[Path]) -> list[str]:
+    """Return the flag for the kubeconfig, unless kubectl reads the same files without it."""
+    if len(files) != 1 or str(files[0]) == environment.environ.get(KUBECONFIG, ""):
+        return []
+    return [f"--kubeconfig={files[0]}"]
+
+
+def _context_flags(config: Kubeconfig, connection: Connection) -> list[str]:
+    name = connection.context
+    if name == config.current_context:
+        return []
+    if name in config.contexts:
+        return [f"--context={name}"]
+    # A project without a context is reached with the credentials of the platform.
+    return [f"--context={PLATFORM}", f"--server={connection.server}{connection.path_prefix}"]
+
+
+def _chosen(config: Kubeconfig, environment: CliEnvironment, options: TargetOptions) -> Connection:
     """The context that is meant. A project without one is reached by way of the platform, as who is
     known there: what that user may do is for the project to say."""
-    name = _context(surroundings, choice)
-    by_project = bool(name) and not choice.context
+    name = _context(environment, options)
+    by_project = bool(name) and not options.context
     if not by_project or name in config.contexts or PLATFORM not in config.contexts:
         return connection_of(config, name)
     platform = connection_of(config, PLATFORM)
@@ -95,15 +122,15 @@ def _refuse_inner_plane(connection: Connection) -> None:
         )
 
 
-def _is_in_cluster(surroundings: Surroundings, choice: Choice, local_file: Path) -> bool:
+def _is_in_cluster(environment: CliEnvironment, options: TargetOptions, local_file: Path) -> bool:
     """Whether we run in a pod and nothing says to talk to anything else."""
-    environ = surroundings.environ
-    chosen = choice.kubeconfig or choice.context or choice.project or environ.get(KUBECONFIG)
+    environ = environment.environ
+    chosen = options.kubeconfig or options.context or options.project or environ.get(KUBECONFIG)
     return bool(environ.get(SERVICE_HOST)) and not chosen and not local_file.is_file()
 
 
-def _in_cluster(surroundings: Surroundings) -> Connection:
-    environ = surroundings.environ
+def _in_cluster(environment: CliEnvironment) -> Connection:
+    environ = environment.environ
     port = environ.get(SERVICE_PORT) or "443"
     try:
         return in_cluster_connection(SERVICE_ACCOUNT, environ[SERVICE_HOST], port)
@@ -111,41 +138,43 @@ def _in_cluster(surroundings: Surroundings) -> Connection:
         raise OtherError(f"{error}.", "Choose a plane with --kubeconfig.") from error
 
 
-def _kubeconfig_files(surroundings: Surroundings, choice: Choice, local_file: Path) -> list[Path]:
-    if choice.kubeconfig:
-        return [Path(choice.kubeconfig).expanduser()]
-    named = surroundings.environ.get(KUBECONFIG, "")
+def _kubeconfig_files(
+    environment: CliEnvironment, options: TargetOptions, local_file: Path
+) -> list[Path]:
+    if options.kubeconfig:
+        return [Path(options.kubeconfig).expanduser()]
+    named = environment.environ.get(KUBECONFIG, "")
     if named:
         return [Path(part) for part in named.split(os.pathsep) if part]
     if not local_file.is_file():
         raise OtherError(
             f"There is no platform to talk to: no --kubeconfig, no {API_HOST}, no {KUBECONFIG}, "
             "and no platform was started on this machine.",
-            f"Start one: {surroundings.command('local', 'up')}",
+            f"Start one: {environment.command('local', 'up')}",
         )
     return [local_file]
 
 
-def _context(surroundings: Surroundings, choice: Choice) -> str:
+def _context(environment: CliEnvironment, options: TargetOptions) -> str:
     """The context to use; empty for the current one."""
-    if choice.context and choice.project:
+    if options.context and options.project:
         raise UsageError("--context and --project both choose a plane; give one of them.")
-    if choice.context:
-        return choice.context
-    project = _project(surroundings, choice)
+    if options.context:
+        return options.context
+    project = _project(environment, options)
     return f"project/{project}" if project else ""
 
 
-def _project(surroundings: Surroundings, choice: Choice) -> str:
+def _project(environment: CliEnvironment, options: TargetOptions) -> str:
     """By flag, variable, or the file of the directory; empty where none says anything."""
-    said = choice.project or surroundings.environ.get(PROJECT, "")
-    return said or find_project_file(surroundings).project
+    said = options.project or environment.environ.get(PROJECT, "")
+    return said or find_project_file(environment).project
 
 
-def _hosted(surroundings: Surroundings, choice: Choice) -> Connection:
+def _hosted(environment: CliEnvironment, options: TargetOptions) -> Connection:
     """The connection a host program describes in the environment."""
-    environ = surroundings.environ
-    project = _project(surroundings, choice)
+    environ = environment.environ
+    project = _project(environment, options)
     needed = {API_HOST: environ.get(API_HOST), CREDENTIALS_HELPER: environ.get(CREDENTIALS_HELPER)}
     missing = [name for name, value in needed.items() if not value]
     if not project:

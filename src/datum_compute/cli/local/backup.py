@@ -23,8 +23,8 @@ from datum_compute.app.backup.backup import check_files, check_objects, make_bac
 from datum_compute.app.backup.restore import finish_restore, holding, is_interrupted, restore
 from datum_compute.app.state_directory import kept_files
 from datum_compute.cli.connect.session import run_loop
-from datum_compute.cli.environment import Surroundings
-from datum_compute.cli.errors import MissingError, OtherError, UsageError, explained
+from datum_compute.cli.environment import CliEnvironment
+from datum_compute.cli.errors import MissingError, OtherError, UsageError, from_api_error
 from datum_compute.cli.local.options import state_dir_option
 from datum_compute.cli.local.platform import find_running, holds_a_platform, prepare_state_dir
 from datum_compute.cli.local.processes import cell_directories
@@ -44,7 +44,7 @@ _BACKUP_PATH = "/backup"
 @state_dir_option
 @yes_option
 @click.pass_obj
-def backup(surroundings: Surroundings, state_dir: Path, file: Path, yes: bool) -> None:
+def backup(environment: CliEnvironment, state_dir: Path, file: Path, yes: bool) -> None:
     """Write everything the platform knows to FILE: all planes as of one moment, with certificates,
     keys and tokens. It may run meanwhile. The file is restored on trial before it counts.
 
@@ -54,14 +54,14 @@ def backup(surroundings: Surroundings, state_dir: Path, file: Path, yes: bool) -
     Example:
       datumctl compute local backup platform.backup
     """
-    output, path = build_output(surroundings), _absolute(surroundings, file)
+    output, path = build_output(environment), _absolute(environment, file)
     if path.exists() and not yes:
-        confirm(surroundings, f"Replace {path}?")
+        confirm(environment, f"Replace {path}?")
     if not holds_a_platform(state_dir) and not is_interrupted(state_dir):
         raise MissingError(f"There is no platform in {state_dir}.")
     with _told("The backup was not made", path.parent):
-        parts = run_loop(_read_parts(surroundings, state_dir))
-        archive = Archive(timestamp(surroundings.now()), parts)
+        parts = run_loop(_read_parts(environment, state_dir))
+        archive = Archive(timestamp(environment.now()), parts)
         run_loop(make_backup(path, archive))
     objects, planes = _counted(archive)
     how = "while it ran" if find_running(state_dir) else "while it was down"
@@ -77,7 +77,7 @@ def backup(surroundings: Surroundings, state_dir: Path, file: Path, yes: bool) -
 @state_dir_option
 @yes_option
 @click.pass_obj
-def restore_backup(surroundings: Surroundings, state_dir: Path, file: Path, yes: bool) -> None:
+def restore_backup(environment: CliEnvironment, state_dir: Path, file: Path, yes: bool) -> None:
     """Put the platform of FILE in the place of the one in the state directory, which must not run.
     What was there is kept aside. Should this be interrupted, the next start finds the state of
     before or that of the file, nothing in between.
@@ -86,14 +86,14 @@ def restore_backup(surroundings: Surroundings, state_dir: Path, file: Path, yes:
     Example:
       datumctl compute local restore platform.backup
     """
-    output, path = build_output(surroundings), _absolute(surroundings, file)
+    output, path = build_output(environment), _absolute(environment, file)
     archive = _read(path)
-    _need_stopped(surroundings, state_dir)
+    _need_stopped(environment, state_dir)
     if holds_a_platform(state_dir) and not yes:
         question = f"Replace the platform in {state_dir} by that of {archive.created_at}?"
-        confirm(surroundings, question)
+        confirm(environment, question)
     prepare_state_dir(state_dir)
-    stamp = timestamp(surroundings.now()).replace(":", "").replace("-", "")
+    stamp = timestamp(environment.now()).replace(":", "").replace("-", "")
     with _told("The backup was not restored", state_dir), holding(state_dir):
         aside = restore(state_dir, archive, stamp)
     objects, planes = _counted(archive)
@@ -103,39 +103,39 @@ def restore_backup(surroundings: Surroundings, state_dir: Path, file: Path, yes:
     )
     if aside is not None:
         output.note(f"What was there before is in {aside}; remove it when it is no longer needed.")
-    start = surroundings.command("local", "up", "--detach", f"--state-dir={state_dir}")
+    start = environment.command("local", "up", "--detach")
     output.note(f"Start it:  {start}")
 
 
-async def _read_parts(surroundings: Surroundings, state_dir: Path) -> tuple[Part, ...]:
-    parts = [await _read_part(surroundings, state_dir, "", PLATFORM)]
+async def _read_parts(environment: CliEnvironment, state_dir: Path) -> tuple[Part, ...]:
+    parts = [await _read_part(environment, state_dir, "", PLATFORM)]
     for cell in cell_directories(state_dir):
         name = cell.name
-        parts.append(await _read_part(surroundings, cell, name, cell_plane(name)))
+        parts.append(await _read_part(environment, cell, name, cell_plane(name)))
     return tuple(parts)
 
 
 async def _read_part(
-    surroundings: Surroundings, state_dir: Path, name: str, home: PlaneName
+    environment: CliEnvironment, state_dir: Path, name: str, home: PlaneName
 ) -> Part:
     if find_running(state_dir) is None:
         if not name:
             with holding(state_dir):
                 finish_restore(state_dir)
         return Part(name, await read_planes(state_dir / "store.db"), kept_files(state_dir))
-    planes = await _ask(surroundings, state_dir, home)
+    planes = await _ask(environment, state_dir, home)
     return Part(name, planes, kept_files(state_dir))
 
 
 async def _ask(
-    surroundings: Surroundings, state_dir: Path, home: PlaneName
+    environment: CliEnvironment, state_dir: Path, home: PlaneName
 ) -> dict[str, LoadedPlane]:
     try:
         connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), home)
-        async with surroundings.open_transport(connection) as transport:
+        async with environment.open_transport(connection) as transport:
             return undumped(await build_client(connection, transport).fetch(_BACKUP_PATH))
     except ApiError as error:
-        raise explained(error, surroundings.program) from error
+        raise from_api_error(error, environment.command) from error
     except (Unreachable, KubeconfigError) as error:
         raise OtherError(
             f"The platform in {state_dir} runs but cannot be asked: {error}",
@@ -155,11 +155,11 @@ def _read(path: Path) -> Archive:
     return archive
 
 
-def _need_stopped(surroundings: Surroundings, state_dir: Path) -> None:
+def _need_stopped(environment: CliEnvironment, state_dir: Path) -> None:
     for directory in (*cell_directories(state_dir), state_dir):
         running = find_running(directory)
         if running is not None:
-            down = surroundings.command("local", "down", f"--state-dir={state_dir}")
+            down = environment.command("local", "down")
             raise UsageError(
                 f"The platform in {directory} is running (pid {running.pid}).",
                 f"Stop it first: {down}",
@@ -183,7 +183,7 @@ def _counted(archive: Archive) -> tuple[int, int]:
     return sum(len(plane.objects) for plane in planes), len(planes)
 
 
-def _absolute(surroundings: Surroundings, file: Path) -> Path:
+def _absolute(environment: CliEnvironment, file: Path) -> Path:
     if not file.name:
         raise UsageError("FILE is empty.", "Name the file, such as platform.backup.")
-    return (surroundings.cwd / file.expanduser()).resolve()
+    return (environment.cwd / file.expanduser()).resolve()

@@ -17,7 +17,7 @@ import click
 from datum_compute.api.meta.codec import DecodeError
 from datum_compute.api.planes import HUB, cell_plane
 from datum_compute.cli.arguments import named
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.local.options import parse_short, state_dir_option
 from datum_compute.cli.local.platform import find_running
@@ -73,14 +73,14 @@ def chaos(ctx: click.Context) -> None:
 @_for_option("")
 @state_dir_option
 @click.pass_obj
-def cut(surroundings: Surroundings, target: str, for_s: int | None, state_dir: Path) -> None:
+def cut(environment: CliEnvironment, target: str, for_s: int | None, state_dir: Path) -> None:
     """Let nothing get to TARGET (hub, or the name of a cell) or back.
 
     \b
     Example:
       datumctl compute local chaos cut dfw --for=2m
     """
-    _break(surroundings, state_dir, target, Fault(kind="cut"), for_s)
+    _break(environment, state_dir, target, Fault(kind="cut"), for_s)
 
 
 @chaos.command()
@@ -98,7 +98,7 @@ def cut(surroundings: Surroundings, target: str, for_s: int | None, state_dir: P
 @state_dir_option
 @click.pass_obj
 def slow(
-    surroundings: Surroundings, target: str, delay_s: float, for_s: int | None, state_dir: Path
+    environment: CliEnvironment, target: str, delay_s: float, for_s: int | None, state_dir: Path
 ) -> None:
     """Let everything to TARGET (hub, or the name of a cell) take longer.
 
@@ -106,7 +106,7 @@ def slow(
     Example:
       datumctl compute local chaos slow hub
     """
-    _break(surroundings, state_dir, target, Fault(kind="slow", delay_s=delay_s), for_s)
+    _break(environment, state_dir, target, Fault(kind="slow", delay_s=delay_s), for_s)
 
 
 @chaos.command()
@@ -114,56 +114,56 @@ def slow(
 @_for_option(f"{_CRASH_S}s")
 @state_dir_option
 @click.pass_obj
-def crash(surroundings: Surroundings, target: str, for_s: int | None, state_dir: Path) -> None:
+def crash(environment: CliEnvironment, target: str, for_s: int | None, state_dir: Path) -> None:
     """Let TARGET (hub, or the name of a cell) die, and come back after a while.
 
     \b
     Example:
       datumctl compute local chaos crash dfw
     """
-    _break(surroundings, state_dir, target, Fault(kind="crash"), for_s)
+    _break(environment, state_dir, target, Fault(kind="crash"), for_s)
 
 
 @chaos.command()
 @click.argument("target", default="", callback=named("cell"))
 @state_dir_option
 @click.pass_obj
-def heal(surroundings: Surroundings, target: str, state_dir: Path) -> None:
+def heal(environment: CliEnvironment, target: str, state_dir: Path) -> None:
     """Make TARGET whole again, or everything.
 
     \b
     Example:
       datumctl compute local chaos heal dfw
     """
-    _need_running(surroundings, state_dir)
+    _need_running(environment, state_dir)
     troubles = read_troubles(state_dir)
     named = target and not has_processes(state_dir)
     plane = _plane(state_dir, target) if named else ""
     left = {name: trouble for name, trouble in troubles.items() if target and name != plane}
     _write(state_dir, left)
     healed = sorted((set(troubles) - set(left)) | set(_wake(state_dir, target)))
-    build_output(surroundings).data(f"Healed: {', '.join(healed) or 'nothing was broken'}.")
+    build_output(environment).data(f"Healed: {', '.join(healed) or 'nothing was broken'}.")
 
 
 @chaos.command("status")
 @output_option("table", "json")
 @state_dir_option
 @click.pass_obj
-def show(surroundings: Surroundings, output_format: str, state_dir: Path) -> None:
+def show(environment: CliEnvironment, output_format: str, state_dir: Path) -> None:
     """Say what is broken on purpose now.
 
     \b
     Example:
       datumctl compute local chaos status
     """
-    output = build_output(surroundings)
-    found = _lasting(surroundings, read_troubles(state_dir))
+    output = build_output(environment)
+    found = _lasting(environment, read_troubles(state_dir))
     if output_format == "json":
         output.json({plane: trouble.kind for plane, trouble in found.items()})
     elif not found:
         output.data("Nothing is broken on purpose.")
     for plane, trouble in found.items() if output_format != "json" else ():
-        output.data(f"{plane}: {described(trouble, surroundings.now())}")
+        output.data(f"{plane}: {described(trouble, environment.now())}")
 
 
 def described(trouble: Fault, now_s: float) -> str:
@@ -180,29 +180,29 @@ def read_troubles(state_dir: Path) -> Troubles:
 
 
 def _break(
-    surroundings: Surroundings, state_dir: Path, target: str, trouble: Fault, for_s: int | None
+    environment: CliEnvironment, state_dir: Path, target: str, trouble: Fault, for_s: int | None
 ) -> None:
-    _need_running(surroundings, state_dir)
+    _need_running(environment, state_dir)
     if has_processes(state_dir):
         if trouble.kind == "cut" and for_s is not None:
             raise UsageError(
                 "A process that was stopped does not go on by itself: leave --for out."
             )
-        _break_process(surroundings, state_dir, target, trouble)
+        _break_process(environment, state_dir, target, trouble)
         return
-    plane, now_s = _plane(state_dir, target), surroundings.now()
+    plane, now_s = _plane(state_dir, target), environment.now()
     until_s = now_s + for_s if for_s is not None else None
     lasting = Fault(kind=trouble.kind, delay_s=trouble.delay_s, until_s=until_s)
-    troubles = {**_lasting(surroundings, read_troubles(state_dir)), plane: lasting}
+    troubles = {**_lasting(environment, read_troubles(state_dir)), plane: lasting}
     _write(state_dir, troubles)
-    output = build_output(surroundings)
+    output = build_output(environment)
     output.data(f"{plane}: {described(lasting, now_s)}")
     if for_s is None:
-        output.note(f"Heal it:  {surroundings.command('local', 'chaos', 'heal', target)}")
+        output.note(f"Heal it:  {environment.command('local', 'chaos', 'heal', target)}")
 
 
 def _break_process(
-    surroundings: Surroundings, state_dir: Path, target: str, trouble: Fault
+    environment: CliEnvironment, state_dir: Path, target: str, trouble: Fault
 ) -> None:
     """Where each cell has a process, and the hub that of the projects: it stands still, which
     nobody can tell from a cable that was pulled, or dies."""
@@ -211,23 +211,23 @@ def _break_process(
     directory = state_dir if target == HUB else cell_directory(state_dir, target)
     running = find_running(directory)
     if running is None:
-        raise _no_process(surroundings, state_dir, target)
+        raise _no_process(environment, state_dir, target)
     signal_ = signal.SIGSTOP if trouble.kind == "cut" else signal.SIGKILL
     os.kill(running.pid, signal_)
     words = ("heal", target) if trouble.kind == "cut" else ()
     again = ("local", "chaos", *words) if words else ("local", "up", "--processes", "--detach")
-    output = build_output(surroundings)
+    output = build_output(environment)
     output.data(f"{target}: {signal_.name} to process {running.pid}, until you undo it")
-    output.note(f"Undo it:  {surroundings.command(*again)}")
+    output.note(f"Undo it:  {environment.command(*again)}")
 
 
-def _no_process(surroundings: Surroundings, state_dir: Path, target: str) -> MissingError:
+def _no_process(environment: CliEnvironment, state_dir: Path, target: str) -> MissingError:
     cells = [path.name for path in cell_directories(state_dir)]
     if target not in cells:
         return MissingError(f"There is no {target!r}.", f"Name one of: {', '.join((HUB, *cells))}.")
     return MissingError(
         f"The process of {target} does not run: it has crashed or was stopped before.",
-        f"Start it: {surroundings.command('local', 'up', '--processes', '--detach')}",
+        f"Start it: {environment.command('local', 'up', '--processes', '--detach')}",
     )
 
 
@@ -243,8 +243,8 @@ def _wake(state_dir: Path, target: str) -> list[str]:
     return woken
 
 
-def _lasting(surroundings: Surroundings, troubles: Troubles) -> Troubles:
-    now_s = surroundings.now()
+def _lasting(environment: CliEnvironment, troubles: Troubles) -> Troubles:
+    now_s = environment.now()
     return {plane: t for plane, t in sorted(troubles.items()) if t.lasts(now_s)}
 
 
@@ -262,11 +262,11 @@ def _cells(state_dir: Path) -> list[str]:
         return []
 
 
-def _need_running(surroundings: Surroundings, state_dir: Path) -> None:
+def _need_running(environment: CliEnvironment, state_dir: Path) -> None:
     if find_running(state_dir) is None:
         raise MissingError(
             f"The platform in {state_dir} is not running.",
-            f"Start it: {surroundings.command('local', 'up', '--detach')}",
+            f"Start it: {environment.command('local', 'up', '--detach')}",
         )
 
 

@@ -24,14 +24,14 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PLATFORM, path_prefix, plane_role, project_plane, split_path
 from datum_compute.api.quota import SERVICE_NAME
 from datum_compute.cli.connect.session import run_loop
-from datum_compute.cli.environment import KUBECONFIG, Surroundings
+from datum_compute.cli.environment import KUBECONFIG, CliEnvironment
 from datum_compute.cli.errors import (
     FailedError,
     MissingError,
     OtherError,
     PendingError,
     UsageError,
-    explained,
+    from_api_error,
 )
 from datum_compute.cli.local.migration import (
     KEEP,
@@ -84,7 +84,7 @@ class _Wish:
 @yes_option
 @click.pass_obj
 def export_platform(
-    surroundings: Surroundings,
+    environment: CliEnvironment,
     state_dir: Path,
     to: str,
     to_kubeconfig: str,
@@ -106,37 +106,37 @@ def export_platform(
     if find_running(state_dir) is None:
         raise MissingError(
             f"The platform in {state_dir} is not running.",
-            f"Start it: {surroundings.command('local', 'up', '--detach')}",
+            f"Start it: {environment.command('local', 'up', '--detach')}",
         )
     wish = _Wish(to, projects, dry_run, yes, force)
     try:
         here = load_kubeconfig([state_dir / "kubeconfig"])
-        there = load_kubeconfig(_files(surroundings, to_kubeconfig))
-        run_loop(_export(surroundings, wish, here, there))
+        there = load_kubeconfig(_files(environment, to_kubeconfig))
+        run_loop(_export(environment, wish, here, there))
     except KubeconfigError as error:
         raise OtherError(f"{error}.", "Choose another with --to-kubeconfig or --to.") from error
     except ApiError as error:
-        raise explained(error, surroundings.program) from error
+        raise from_api_error(error, environment.command) from error
     except Unreachable as error:
         raise OtherError(str(error), "Run this again: what is done stays done.") from error
 
 
-def _files(surroundings: Surroundings, named: str) -> list[Path]:
+def _files(environment: CliEnvironment, named: str) -> list[Path]:
     if named:
         return [Path(named).expanduser()]
-    listed = surroundings.environ.get(KUBECONFIG, "")
-    usual = surroundings.home / ".kube" / "config"
+    listed = environment.environ.get(KUBECONFIG, "")
+    usual = environment.home / ".kube" / "config"
     return [Path(part) for part in listed.split(os.pathsep) if part] or [usual]
 
 
 async def _export(
-    surroundings: Surroundings, wish: _Wish, here: Kubeconfig, there: Kubeconfig
+    environment: CliEnvironment, wish: _Wish, here: Kubeconfig, there: Kubeconfig
 ) -> None:
-    output = build_output(surroundings)
-    moves = await _read(surroundings, here, wish.projects)
+    output = build_output(environment)
+    moves = await _read(environment, here, wish.projects)
     async with AsyncExitStack() as opened:
         names = [move.project for move in moves]
-        target = await _reach(surroundings, opened, there, wish.to, names)
+        target = await _reach(environment, opened, there, wish.to, names)
         _check_room(target, moves, wish)
         if not target.keeps_access:
             moves = [replace(m, copies=replace(m.copies, entitlements=())) for m in moves]
@@ -149,12 +149,12 @@ async def _export(
                 f"{render_count(refused, 'object')} would be refused.", "Nothing was changed."
             )
         if not wish.yes:
-            confirm(surroundings, f"Copy this to {wish.to}?")
+            confirm(environment, f"Copy this to {wish.to}?")
         await _carry_over(output, target, moves, wish)
 
 
 async def _reach(
-    surroundings: Surroundings,
+    environment: CliEnvironment,
     opened: AsyncExitStack,
     there: Kubeconfig,
     to: str,
@@ -163,7 +163,7 @@ async def _reach(
     """A project that has a context beside the chosen one is reached as who is named there."""
 
     async def client_of(connection: Connection) -> Client:
-        transport = await opened.enter_async_context(surroundings.open_transport(connection))
+        transport = await opened.enter_async_context(environment.open_transport(connection))
         return build_client(connection, transport)
 
     chosen = connection_of(there, to)
@@ -206,10 +206,10 @@ async def keeps_projects_of(client: Client) -> bool:
     return any(service["spec"].get("serviceName") == SERVICE_NAME for service in services)
 
 
-async def _read(surroundings: Surroundings, here: Kubeconfig, wanted: Sequence[str]) -> list[Move]:
+async def _read(environment: CliEnvironment, here: Kubeconfig, wanted: Sequence[str]) -> list[Move]:
     """Every project of the local platform, or those that were named."""
     connection = connection_of(here, PLATFORM)
-    async with surroundings.open_transport(connection) as transport:
+    async with environment.open_transport(connection) as transport:
         platform = build_client(connection, transport)
         projects = {p["metadata"]["name"]: p for p in (await platform.list_plain(PROJECT)).items}
         for name in wanted:

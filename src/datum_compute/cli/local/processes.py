@@ -25,9 +25,9 @@ from datum_compute.api.planes import HUB
 from datum_compute.app.cell_membership import Joining, MembershipFiles, join
 from datum_compute.app.state_credentials import CELLS_DIRECTORY, merge_cells, new_join_token
 from datum_compute.app.state_directory import StateError, remembered_cells
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import OtherError, TimedOutError, UsageError
-from datum_compute.cli.local.options import Wishes
+from datum_compute.cli.local.options import UpOptions
 from datum_compute.cli.local.platform import (
     Running,
     find_running,
@@ -78,7 +78,9 @@ class Started:
     left: tuple[str, ...] = ()
 
 
-async def start_processes(surroundings: Surroundings, state_dir: Path, wishes: Wishes) -> Started:
+async def start_processes(
+    environment: CliEnvironment, state_dir: Path, wishes: UpOptions
+) -> Started:
     """Start what does not run, and wait until the hub has heard of every cell. The driver and its
     engine are for the cells."""
     running = find_running(state_dir)
@@ -86,7 +88,7 @@ async def start_processes(surroundings: Surroundings, state_dir: Path, wishes: W
         command = server_command(state_dir, port=wishes.port, driver="simulated")
         running = await start_detached([*command, "--no-cells-inside"], state_dir)
     connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), HUB)
-    async with surroundings.open_transport(connection) as transport:
+    async with environment.open_transport(connection) as transport:
         hub = build_client(connection, transport)
         members = [cluster.metadata.name for cluster in (await hub.list(CLUSTER)).items]
         left = cells_that_left(state_dir, members)
@@ -98,7 +100,7 @@ async def start_processes(surroundings: Surroundings, state_dir: Path, wishes: W
             directory = cell_directory(state_dir, name)
             async with turns:
                 if name in left or not _has_joined(directory):
-                    await _join(surroundings, hub, connection, state_dir, name)
+                    await _join(environment, hub, connection, state_dir, name)
                 await _ensure_running(directory, wishes)
 
         await asyncio.gather(*map(ensure_cell, names))
@@ -131,7 +133,7 @@ def cell_directory(state_dir: Path, name: str) -> Path:
     return state_dir / CELLS_DIRECTORY / name
 
 
-def cell_command(directory: Path, wishes: Wishes) -> list[str]:
+def cell_command(directory: Path, wishes: UpOptions) -> list[str]:
     start = [sys.executable, "-P", "-m", "datum_compute.app.cell_server"]
     engine = ["--engine", wishes.engine] if wishes.engine else []
     return [*start, "--state-dir", str(directory), "--driver", wishes.driver, *engine]
@@ -143,21 +145,21 @@ async def stop_cells(state_dir: Path) -> list[Running]:
 
 
 async def _join(
-    surroundings: Surroundings, hub: Client, connection: Connection, state_dir: Path, name: str
+    environment: CliEnvironment, hub: Client, connection: Connection, state_dir: Path, name: str
 ) -> None:
     directory = cell_directory(state_dir, name)
     prepare_state_dir(directory)
-    now = surroundings.now()
+    now = environment.now()
     made, expires = new_join_token(), timestamp(now + TOKEN_S)
     spec = JoinTokenSpec(token_hash=made.token_hash, expires_at=expires, cell=name)
     await hub.create(JOIN_TOKEN, JoinToken(metadata=ObjectMeta(name=made.name), spec=spec))
     joining = Joining(
         directory, name, name, connection.server, made.text, authority=connection.ca_pem
     )
-    await join(joining, surroundings.open_transport, datetime.fromtimestamp(now, UTC))
+    await join(joining, environment.open_transport, datetime.fromtimestamp(now, UTC))
 
 
-async def _ensure_running(directory: Path, wishes: Wishes) -> None:
+async def _ensure_running(directory: Path, wishes: UpOptions) -> None:
     if find_running(directory) is None:
         await start_detached(cell_command(directory, wishes), directory)
 

@@ -19,7 +19,7 @@ from datum_compute.api.meta.codec import decode
 from datum_compute.api.planes import HUB, cell_plane, plane_role
 from datum_compute.cli.commands.doctor import Driver, read_drivers, sentences
 from datum_compute.cli.connect.session import run_loop
-from datum_compute.cli.environment import Surroundings, default_state_dir
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.local.chaos import described, read_troubles
 from datum_compute.cli.local.options import state_dir_option
@@ -30,8 +30,8 @@ from datum_compute.cli.render.output import Output, build_output
 from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client, connection_of
 from datum_compute.client.auth.kubeconfig_files import load_kubeconfig
 from datum_compute.client.client import Client
+from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.client.transport.interface import Timeouts
-from datum_compute.client.transport.proxied import HttpTransport
 
 _ENGINE_S = 20
 ANSWERS, SILENT, UNKNOWN = "answers", "silent", "unknown"
@@ -59,7 +59,7 @@ class PlatformHealth:
 @state_dir_option
 @output_option("table", "json")
 @click.pass_obj
-def local_status(surroundings: Surroundings, state_dir: Path, output_format: str) -> None:
+def local_status(environment: CliEnvironment, state_dir: Path, output_format: str) -> None:
     """Show what runs of the platform and how it is: planes, cells, port, state, versions; exit code
     3 if it does not run.
 
@@ -67,11 +67,11 @@ def local_status(surroundings: Surroundings, state_dir: Path, output_format: str
     Example:
       datumctl compute local status
     """
-    output = build_output(surroundings)
+    output = build_output(environment)
     running = find_running(state_dir)
     health = PlatformHealth(ready=False)
     if running is not None:
-        health = run_loop(observe(state_dir, running, surroundings.now()))
+        health = run_loop(observe(state_dir, running, environment.now()))
     if output_format == "json":
         output.json(_as_json(state_dir, running, health))
     elif running is not None:
@@ -79,7 +79,7 @@ def local_status(surroundings: Surroundings, state_dir: Path, output_format: str
     if running is None:
         raise MissingError(
             f"The platform in {state_dir} is not running.",
-            f"Start it: {_start(surroundings, state_dir)}",
+            f"Start it: {_start(environment, state_dir)}",
         )
 
 
@@ -89,7 +89,7 @@ async def observe(state_dir: Path, running: Running, now_s: float) -> PlatformHe
     try:
         connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), HUB)
         authority, timeouts = (state_dir / "ca.crt").read_bytes(), Timeouts(connect_s=2, read_s=2)
-        async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
+        async with Http1Transport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
             told = decode((await transport.send(Request("GET", "/version"))).body)
             planes = await _planes(state_dir, build_client(connection, transport), now_s)
     except _UNTOLD:
@@ -105,7 +105,7 @@ async def _drivers(state_dir: Path, running: Running, authority: bytes) -> tuple
     """As they are told in the project that is the current one; an engine is given some time."""
     connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]))
     timeouts = Timeouts(connect_s=2, read_s=_ENGINE_S)
-    async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
+    async with Http1Transport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
         client = build_client(connection, transport)
         return tuple(await read_drivers(client, connection.namespace))
 
@@ -180,7 +180,5 @@ def _show(output: Output, state_dir: Path, running: Running, health: PlatformHea
     output.data(output.table(("PLANE", "HEALTH", "DETAIL"), rows))
 
 
-def _start(surroundings: Surroundings, state_dir: Path) -> str:
-    if state_dir == default_state_dir(surroundings).resolve():
-        return surroundings.command("local", "up", "--detach")
-    return surroundings.command("local", "up", "--detach", f"--state-dir={state_dir}")
+def _start(environment: CliEnvironment, state_dir: Path) -> str:
+    return environment.command("local", "up", "--detach")

@@ -17,14 +17,14 @@ from datum_compute.cli.environment import (
     API_HOST,
     CREDENTIALS_HELPER,
     KUBECONFIG,
-    Surroundings,
+    CliEnvironment,
     default_state_dir,
 )
 from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.local.backup import backup, restore_backup
 from datum_compute.cli.local.chaos import chaos
 from datum_compute.cli.local.migrate import export_platform
-from datum_compute.cli.local.options import LATENCY, Wishes, check_wishes, parse_short
+from datum_compute.cli.local.options import UpOptions, check_wishes
 from datum_compute.cli.local.options import state_dir_option as _state_dir_option
 from datum_compute.cli.local.platform import (
     LogReader,
@@ -99,13 +99,6 @@ def local(ctx: click.Context) -> None:
     callback=lambda _ctx, _param, value: _parse_cells(value),
     help="A cell for each city.  [default: the ones last used, or dfw,iad,lhr,syd]",
 )
-@click.option(
-    "--latency",
-    "latency_s",
-    metavar="TIME",
-    callback=lambda _ctx, _param, value: None if value is None else parse_short(value),
-    help="How far hub and cells are from everybody, such as 50ms.  [default: 0ms]",
-)
 @click.option("--detach", is_flag=True, help="Return when the platform is ready.")
 @click.option(
     "--processes/--no-processes",
@@ -114,13 +107,12 @@ def local(ctx: click.Context) -> None:
 )
 @click.pass_obj
 def up(
-    surroundings: Surroundings,
+    environment: CliEnvironment,
     state_dir: Path,
     port: int,
     driver: str,
     engine: str,
     cells: str,
-    latency_s: float | None,
     detach: bool,
     processes: bool | None,
 ) -> None:
@@ -136,33 +128,30 @@ def up(
     if engine and driver == "simulated":
         raise UsageError("--engine is for containers, and --driver=simulated has none.")
     prepare_state_dir(state_dir)
-    wishes = Wishes(port, driver, engine, cells, latency_s)
+    wishes = UpOptions(port, driver, engine, cells)
     if wants_processes(state_dir, processes):
-        if latency_s:
-            raise UsageError("--latency is for cells inside of one process; leave --processes out.")
-        check_wishes(surroundings, state_dir, wishes, cell_directories(state_dir))
-        _up_in_processes(surroundings, state_dir, wishes, detach=detach)
+        check_wishes(environment, state_dir, wishes, cell_directories(state_dir))
+        _up_in_processes(environment, state_dir, wishes, detach=detach)
         return
-    check_wishes(surroundings, state_dir, wishes)
+    check_wishes(environment, state_dir, wishes)
     running = find_running(state_dir)
     if running is not None:
         run_loop(wait_ready(state_dir, running, timeout_s=30))
-        _say_running(surroundings, state_dir, running, "is running already")
+        _say_running(environment, state_dir, running, "is running already")
         return
     command = server_command(state_dir, port=port, driver=driver, engine=engine, cells=cells)
-    command += [LATENCY, str(latency_s)] if latency_s else []
     if not detach:
-        build_output(surroundings).note("Starting the platform; Ctrl-C stops it.")
+        build_output(environment).note("Starting the platform; Ctrl-C stops it.")
         os.execv(command[0], command)  # noqa: S606 - becomes the server, no shell in between
-    _say_starting(surroundings, state_dir)
+    _say_starting(environment, state_dir)
     running = run_loop(start_detached(command, state_dir))
-    _say_running(surroundings, state_dir, running, "is running")
+    _say_running(environment, state_dir, running, "is running")
 
 
 @local.command()
 @_state_dir_option
 @click.pass_obj
-def down(surroundings: Surroundings, state_dir: Path) -> None:
+def down(environment: CliEnvironment, state_dir: Path) -> None:
     """Stop the platform; what it knows stays in its state directory.
 
     \b
@@ -174,7 +163,7 @@ def down(surroundings: Surroundings, state_dir: Path) -> None:
     what = f"was stopped (pid {stopped.pid})" if stopped else "is not running"
     if cells:
         what += f", with {render_count(len(cells), 'cell')} in processes of their own"
-    build_output(surroundings).data(f"The platform in {state_dir} {what}.")
+    build_output(environment).data(f"The platform in {state_dir} {what}.")
 
 
 @local.command("logs")
@@ -184,7 +173,7 @@ def down(surroundings: Surroundings, state_dir: Path) -> None:
 @click.option("--cell", default="", metavar="NAME", help="Of a cell with its own process.")
 @click.pass_obj
 def local_logs(
-    surroundings: Surroundings, state_dir: Path, follow: bool, tail: int, cell: str
+    environment: CliEnvironment, state_dir: Path, follow: bool, tail: int, cell: str
 ) -> None:
     """Show what the platform itself says, as opposed to the instances.
 
@@ -197,13 +186,13 @@ def local_logs(
     if not log.is_file():
         raise MissingError(
             f"There is no log in {state_dir}; only a platform started with --detach writes one.",
-            f"Start it: {_command(surroundings, state_dir, 'local', 'up', '--detach')}",
+            f"Start it: {environment.command('local', 'up', '--detach')}",
         )
-    output, reader = build_output(surroundings), LogReader(log)
+    output, reader = build_output(environment), LogReader(log)
     for line in reader.added()[-tail or sys.maxsize :]:
         output.data(line)
     while follow:
-        surroundings.stdout.flush()
+        environment.stdout.flush()
         time.sleep(_LOOK_EVERY_S)
         for line in reader.added():
             output.data(line)
@@ -213,7 +202,7 @@ def local_logs(
 @_state_dir_option
 @yes_option
 @click.pass_obj
-def reset(surroundings: Surroundings, state_dir: Path, yes: bool) -> None:
+def reset(environment: CliEnvironment, state_dir: Path, yes: bool) -> None:
     """Stop the platform and delete everything it knows: workloads, history, certificates, tokens.
 
     Every other file in the directory stays.
@@ -222,12 +211,12 @@ def reset(surroundings: Surroundings, state_dir: Path, yes: bool) -> None:
     Example:
       datumctl compute local reset
     """
-    output = build_output(surroundings)
+    output = build_output(environment)
     if not holds_a_platform(state_dir):
         output.data(f"There is no platform in {state_dir}.")
         return
     if not yes:
-        confirm(surroundings, f"Delete the platform in {state_dir} with all its workloads?")
+        confirm(environment, f"Delete the platform in {state_dir} with all its workloads?")
     run_loop(stop_cells(state_dir))
     run_loop(stop(state_dir))
     for directory in cell_directories(state_dir):
@@ -237,16 +226,16 @@ def reset(surroundings: Surroundings, state_dir: Path, yes: bool) -> None:
 
 
 def _up_in_processes(
-    surroundings: Surroundings, state_dir: Path, wishes: Wishes, *, detach: bool
+    environment: CliEnvironment, state_dir: Path, wishes: UpOptions, *, detach: bool
 ) -> None:
     """Nothing is gained by becoming one of many: in the foreground we wait, and stop them all."""
-    _say_starting(surroundings, state_dir)
-    started = run_loop(start_processes(surroundings, state_dir, wishes))
-    _say_running(surroundings, state_dir, started.running, "is running")
-    _say_left(surroundings, state_dir, started)
+    _say_starting(environment, state_dir)
+    started = run_loop(start_processes(environment, state_dir, wishes))
+    _say_running(environment, state_dir, started.running, "is running")
+    _say_left(environment, state_dir, started)
     if detach:
         return
-    build_output(surroundings).note("Ctrl-C stops it.")
+    build_output(environment).note("Ctrl-C stops it.")
     try:
         while find_running(state_dir) is not None:
             time.sleep(_LOOK_EVERY_S)
@@ -255,12 +244,12 @@ def _up_in_processes(
         run_loop(stop(state_dir))
 
 
-def _say_left(surroundings: Surroundings, state_dir: Path, started: Started) -> None:
+def _say_left(environment: CliEnvironment, state_dir: Path, started: Started) -> None:
     if not started.left:
         return
     every = ",".join(path.name for path in cell_directories(state_dir))
-    again = _command(surroundings, state_dir, "local", "up", f"--cells={every}", "--detach")
-    output = build_output(surroundings)
+    again = environment.command("local", "up", f"--cells={every}", "--detach")
+    output = build_output(environment)
     output.note(f"Not started, for having left the platform: {', '.join(started.left)}.")
     output.note(f"Join again:    {again}")
 
@@ -275,38 +264,32 @@ def _parse_cells(text: str) -> str:
     return ",".join(names)
 
 
-def _say_starting(surroundings: Surroundings, state_dir: Path) -> None:
+def _say_starting(environment: CliEnvironment, state_dir: Path) -> None:
     """So that nobody takes the silence of a slow machine for the end."""
-    build_output(surroundings).note(f"Starting the platform in {state_dir} ...")
+    build_output(environment).note(f"Starting the platform in {state_dir} ...")
 
 
-def _say_running(surroundings: Surroundings, state_dir: Path, running: Running, what: str) -> None:
-    output = build_output(surroundings)
-    kubeconfig = shlex.quote(str(state_dir / "kubeconfig"))
+def _say_running(environment: CliEnvironment, state_dir: Path, running: Running, what: str) -> None:
+    output = build_output(environment)
+    kubeconfig = str(state_dir / "kubeconfig")
     output.data(f"The platform {what} at {running.url} (pid {running.pid}).")
     words = ["deploy", "web", "--image=IMAGE", "--city=DFW"]
-    if _is_found_by_default(surroundings, state_dir):
-        deploy = surroundings.command(*words)
+    if _is_found_by_default(environment, state_dir):
+        deploy = environment.command(*words)
     else:
-        deploy = surroundings.command(*words, f"--kubeconfig={kubeconfig}")
-    for sentence in sentences(run_loop(observe(state_dir, running, surroundings.now())).drivers):
+        deploy = environment.command(*words, f"--kubeconfig={kubeconfig}")
+    for sentence in sentences(run_loop(observe(state_dir, running, environment.now())).drivers):
         output.data(sentence)
     output.note(f"Deploy to it:  {deploy}")
-    output.note(f"Look inside:   kubectl --kubeconfig={kubeconfig} get workloads")
-    output.note(f"Stop it:       {_command(surroundings, state_dir, 'local', 'down')}")
+    output.note(f"Look inside:   kubectl --kubeconfig={shlex.quote(kubeconfig)} get workloads")
+    output.note(f"Stop it:       {environment.command('local', 'down')}")
 
 
-def _command(surroundings: Surroundings, state_dir: Path, *words: str) -> str:
-    if state_dir == default_state_dir(surroundings).resolve():
-        return surroundings.command(*words)
-    return surroundings.command(*words, f"--state-dir={shlex.quote(str(state_dir))}")
-
-
-def _is_found_by_default(surroundings: Surroundings, state_dir: Path) -> bool:
+def _is_found_by_default(environment: CliEnvironment, state_dir: Path) -> bool:
     """Whether other verbs come to this platform without being told."""
     elsewhere = (API_HOST, CREDENTIALS_HELPER, KUBECONFIG)
-    is_default = state_dir == default_state_dir(surroundings).resolve()
-    return is_default and not any(surroundings.environ.get(name) for name in elsewhere)
+    is_default = state_dir == default_state_dir(environment).resolve()
+    return is_default and not any(environment.environ.get(name) for name in elsewhere)
 
 
 local.add_command(local_status)

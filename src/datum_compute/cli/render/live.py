@@ -84,16 +84,16 @@ class RolloutView:
             for place in (*progress.places, *progress.removing):
                 lines[place.place] = render_place_line(place)
                 if self._printed.get(place.place) != lines[place.place]:
-                    self.session.tell("row", lines[place.place], **place_document(place))
+                    self.session.emit_event("row", lines[place.place], **place_document(place))
         elif self._printed.get(None) != waiting:
-            self.session.tell("waiting", waiting, generation=generation)
+            self.session.emit_event("waiting", waiting, generation=generation)
         self._printed = lines
 
     def say(self, event: str, text: str, *, color: str = "", **fields: object) -> None:
         """A line that stays, above what is drawn."""
         if self.live is not None:
             self.live.clear()
-        self.session.tell(event, text, color=color, **fields)
+        self.session.emit_event(event, text, color=color, **fields)
 
     def close(self) -> None:
         if self.live is not None:
@@ -101,10 +101,10 @@ class RolloutView:
 
 
 def build_view(session: Session, name: str) -> RolloutView:
-    surroundings = session.surroundings
+    environment = session.environment
     live = None
-    if not session.as_json and surroundings.may_redraw(surroundings.stderr):
-        live = LiveBlock(surroundings.stderr, surroundings.columns)
+    if not session.as_json and environment.may_redraw(environment.stderr):
+        live = LiveBlock(environment.stderr, environment.columns)
     return RolloutView(session, name, live)
 
 

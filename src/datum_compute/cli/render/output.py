@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import CliEnvironment
 
 COLORS = {"red": "31", "green": "32", "yellow": "33"}
 _GAP = 3
@@ -58,13 +58,13 @@ class Output:
         _print(self.stdout, yaml.safe_dump(value, sort_keys=False).rstrip("\n"))
 
 
-def build_output(surroundings: Surroundings) -> Output:
+def build_output(environment: CliEnvironment) -> Output:
     return Output(
-        surroundings.stdout,
-        surroundings.stderr,
-        surroundings.may_color(surroundings.stdout),
-        surroundings.may_color(surroundings.stderr),
-        surroundings.columns() if surroundings.stdout.isatty() else None,
+        environment.stdout,
+        environment.stderr,
+        environment.may_color(environment.stdout),
+        environment.may_color(environment.stderr),
+        environment.columns() if environment.stdout.isatty() else None,
     )
 
 

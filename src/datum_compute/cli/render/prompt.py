@@ -9,34 +9,34 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from datum_compute.cli.environment import Surroundings
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import DeclinedError, UsageError
 from datum_compute.cli.render.output import cleaned
 
 NO_TERMINAL = "This needs a yes, and there is no terminal to ask on."
 
 
-def confirm(surroundings: Surroundings, question: str, *, confirm_flag: str = "") -> None:
+def confirm(environment: CliEnvironment, question: str, *, confirm_flag: str = "") -> None:
     """Return on yes; raise on no, on end of input, and where nobody can answer."""
-    if not surroundings.may_ask:
+    if not environment.may_ask:
         instead = f"-y or {confirm_flag}" if confirm_flag else "-y"
         raise UsageError(NO_TERMINAL, f"Pass {instead} to go ahead without asking.")
     while True:
-        match asked(surroundings, f"{question} [y/N] ").lower():
+        match asked(environment, f"{question} [y/N] ").lower():
             case "y" | "yes":
                 return
             case "n" | "no" | "":
                 raise DeclinedError("Declined; nothing was changed.")
             case _:
-                surroundings.stderr.write("Please answer yes or no.\n")
+                environment.stderr.write("Please answer yes or no.\n")
 
 
-def confirm_name(surroundings: Surroundings, question: str, name: str) -> None:
+def confirm_name(environment: CliEnvironment, question: str, name: str) -> None:
     """As ``confirm``, for what would hurt most: only the name itself is a yes."""
-    if not surroundings.may_ask:
+    if not environment.may_ask:
         hint = f"Pass --confirm={name} (or -y) to go ahead without asking."
         raise UsageError(NO_TERMINAL, hint)
-    if asked(surroundings, f"{question} Type its name to go ahead: ") != name:
+    if asked(environment, f"{question} Type its name to go ahead: ") != name:
         raise DeclinedError("That is not its name; nothing was changed.")
 
 
@@ -48,7 +48,7 @@ def check_confirmation(confirmed: str | None, name: str) -> bool:
 
 
 def ask(
-    surroundings: Surroundings,
+    environment: CliEnvironment,
     question: str,
     default: str = "",
     problem: Callable[[str], str] = lambda _answer: "",
@@ -56,31 +56,31 @@ def ask(
     """A text; asked again while ``problem`` finds one with the answer."""
     while True:
         shown = f"{question} [{default}]: " if default else f"{question}: "
-        answer = asked(surroundings, shown) or default
+        answer = asked(environment, shown) or default
         wrong = problem(answer) if answer else "Please answer, or leave with Ctrl-C."
         if not wrong:
             return answer
-        surroundings.stderr.write(cleaned(wrong) + "\n")
+        environment.stderr.write(cleaned(wrong) + "\n")
 
 
-def asked(surroundings: Surroundings, question: str) -> str:
+def asked(environment: CliEnvironment, question: str) -> str:
     """The answer without the space around it; the end of input is a no."""
-    surroundings.stderr.write(cleaned(question))
-    surroundings.stderr.flush()
-    line = _read_line(surroundings)
+    environment.stderr.write(cleaned(question))
+    environment.stderr.flush()
+    line = _read_line(environment)
     if not line:
-        surroundings.stderr.write("\n")
+        environment.stderr.write("\n")
         raise DeclinedError("No answer; nothing was changed.")
     return line.strip()
 
 
-def _read_line(surroundings: Surroundings) -> str:
+def _read_line(environment: CliEnvironment) -> str:
     """A line, or KeyboardInterrupt at Ctrl-C.
 
     The event loop turns Ctrl-C into the cancellation of a task, which would wait for the line.
     """
     replaced = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return surroundings.stdin.readline()
+        return environment.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, replaced)

@@ -15,7 +15,7 @@ from datum_compute.cli.render.output import one_line
 async def ends_of(session: Session, name: str) -> list[JsonObject]:
     """The oldest first; none where nobody can or may tell, or does not soon enough."""
     try:
-        async with asyncio.timeout(session.surroundings.patience.aside_s):
+        async with asyncio.timeout(session.environment.timeouts.side_read_s):
             found = await session.gateway.ask(instance_path(session.namespace, name, "crashes"))
     except (ApiError, TimeoutError):
         return []
@@ -39,7 +39,7 @@ def print_ends(session: Session, ends: list[JsonObject]) -> None:
     if not ends:
         return
     *earlier, last = ends
-    data, now = session.output.data, session.surroundings.now()
+    data, now = session.output.data, session.environment.now()
     data("")
     data(f"Ended {age_since(last['endedAt'], now)} ago: {one_line(last['message'])}")
     for title, text in _facts(last):
@@ -60,7 +60,7 @@ def print_earlier_versions(session: Session, ends: list[JsonObject]) -> None:
 
 
 def _print_summary(session: Session, title: str, ends: list[JsonObject]) -> None:
-    data, now = session.output.data, session.surroundings.now()
+    data, now = session.output.data, session.environment.now()
     if ends:
         data(title)
     for end in reversed(ends):
@@ -71,7 +71,7 @@ def print_gone(session: Session, name: str, output_format: str, ends: list[JsonO
     """All that is left of an instance that is no more."""
 
     def lines() -> None:
-        session.output.data(f"Instance {name} ({session.place}) is gone.")
+        session.output.data(f"Instance {name} ({session.target_name}) is gone.")
         print_ends(session, ends)
 
     document = {

@@ -18,7 +18,7 @@ from datum_compute.api.meta.yaml import Mark, YamlError, YamlLimits, YamlSyntaxE
 from datum_compute.api.schema.derive import structural_schema
 from datum_compute.api.schema.validate import Check, Report, compile_check, whole_object
 from datum_compute.cli.arguments import NAME_RULE, is_workload_name
-from datum_compute.cli.environment import FILE_BYTES_MAX, Surroundings, read_stdin, read_text_file
+from datum_compute.cli.environment import FILE_BYTES_MAX, CliEnvironment, read_stdin, read_text_file
 from datum_compute.cli.errors import UsageError
 
 # --- The documents of a YAML or JSON text, each with the line and column of every field
@@ -104,11 +104,11 @@ _SERVER_METADATA = (
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def read_manifests(path: str, surroundings: Surroundings) -> list[JsonObject]:
+def read_manifests(path: str, environment: CliEnvironment) -> list[JsonObject]:
     """Every Workload of a file, of the files of a directory, or of stdin for ``-``."""
     if path == "-":
-        return parse_manifests(read_stdin(surroundings.stdin), "stdin")
-    asked = surroundings.cwd / path
+        return parse_manifests(read_stdin(environment.stdin), "stdin")
+    asked = environment.cwd / path
     if not asked.is_dir():
         return parse_manifests(read_text_file(asked, path), path)
     files = sorted(f for f in asked.iterdir() if f.suffix in _SUFFIXES and f.is_file())

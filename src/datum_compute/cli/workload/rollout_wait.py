@@ -93,20 +93,20 @@ class RolloutWatch:
 
     async def _judge(self, observed: Observed, workload: Workload, still_s: float) -> None:
         """Report a stall, or raise FailedError, after ``still_s`` seconds without a step."""
-        patience = self.session.surroundings.patience
+        timeouts = self.session.environment.timeouts
         deployments, instances = observed.deployments.items, observed.instances.items
         exceeded = workload.status.observed_generation >= self.generation and any(
             is_overdue(deployment) for deployment in deployments
         )
         stalled_s = still_s - settling_s(deployments)
-        is_early = stalled_s < min(patience.stall_s, patience.verdict_s)
+        is_early = stalled_s < min(timeouts.stall_s, timeouts.user_cause_s)
         if not exceeded and (is_early or self._timer.is_waiting):
             return
         cause = explain_workload(workload, deployments, instances).cause
-        cause = replace(cause, command=self.session.runnable(cause.command))
-        if exceeded or (cause.actor is Actor.USER and stalled_s >= patience.verdict_s):
+        cause = replace(cause, command=self.session.complete_command(cause.command))
+        if exceeded or (cause.actor is Actor.USER and stalled_s >= timeouts.user_cause_s):
             raise await self._failed(workload, cause)
-        if stalled_s >= patience.stall_s and self._told != cause.reason:
+        if stalled_s >= timeouts.stall_s and self._told != cause.reason:
             self._told = cause.reason
             explain = self.session.command("explain", self.name)
             self.view.say(
@@ -182,7 +182,7 @@ async def wait_for_rollout(
     finally:
         view.close()
     elapsed_s = clock() - watch.started_s
-    session.tell(
+    session.emit_event(
         "done" if progress.done else "paused",
         _done_text(name, progress, elapsed_s)
         if progress.done

@@ -22,7 +22,7 @@ from datum_compute.api.errors import (
 )
 from datum_compute.api.meta.objects import ApiObject, KindInfo
 from datum_compute.cli.connect.session import Session
-from datum_compute.cli.environment import Patience
+from datum_compute.cli.environment import CliTimeouts
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ async def wait_until(
     timeout_s: float,
 ) -> T:
     """What ``look`` arrives at; TimeoutError when it does not in time. It looks at least once."""
-    patience = session.surroundings.patience
+    timeouts = session.environment.timeouts
     deadline = asyncio.get_running_loop().time() + timeout_s
     hearing = _Hearing(session)
     try:
@@ -62,11 +62,11 @@ async def wait_until(
                     if isinstance(seen, Arrived):
                         return seen.value
                     limit.reschedule(deadline)
-                    await _change(session, seen, patience)
+                    await _change(session, seen, timeouts)
                 except _PASSING as error:
                     limit.reschedule(deadline)
                     hearing.missed(error)
-                    await asyncio.sleep(patience.retry_s)
+                    await asyncio.sleep(timeouts.retry_s)
     except TimeoutError:
         if hearing.silence is not None:
             raise hearing.silence from None
@@ -83,25 +83,27 @@ class _Hearing:
 
     def heard(self) -> None:
         if self.failures:
-            self.session.tell("answering", "It answers again.")
+            self.session.emit_event("answering", "It answers again.")
         self.failures, self.silence = 0, None
 
     def missed(self, error: Exception) -> None:
         """Say it once; raise when it has been often enough."""
         self.failures, self.silence = self.failures + 1, error
-        if self.failures > self.session.surroundings.patience.failures_max:
+        if self.failures > self.session.environment.timeouts.failures_max:
             raise error
         if self.failures == 1:
-            self.session.tell("silent", f"No answer, trying again: {error}", message=str(error))
+            self.session.emit_event(
+                "silent", f"No answer, trying again: {error}", message=str(error)
+            )
 
 
-async def _change(session: Session, watched: WatchFor, patience: Patience) -> None:
+async def _change(session: Session, watched: WatchFor, timeouts: CliTimeouts) -> None:
     """Return at a change of what is watched, or after ``reread_s``."""
     events = session.client.watch(
-        watched.kind, watched.since, namespace=session.namespace, timeout_s=patience.reread_s
+        watched.kind, watched.since, namespace=session.namespace, timeout_s=timeouts.reread_s
     )
     try:
-        async with asyncio.timeout(patience.reread_s):
+        async with asyncio.timeout(timeouts.reread_s):
             async with aclosing(events) as opened:
                 async for event in opened:
                     if event.object is not None and watched.concerns(event.object):
@@ -109,5 +111,5 @@ async def _change(session: Session, watched: WatchFor, patience: Patience) -> No
     except TimeoutError:
         return
     except Expired:
-        await asyncio.sleep(patience.retry_s)
-    await asyncio.sleep(patience.settle_s)
+        await asyncio.sleep(timeouts.retry_s)
+    await asyncio.sleep(timeouts.settle_s)

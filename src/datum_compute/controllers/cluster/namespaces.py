@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import closing
 
+from datum_compute.api.core import (
+    DEFAULT_SERVICE_ACCOUNT,
+    NAMESPACE_DEFAULT_OBJECTS,
+    ROOT_CA_CONFIG_MAP,
+)
 from datum_compute.api.inventory import ChangeFilter, Holdings
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta.objects import Ref
@@ -15,8 +20,6 @@ from datum_compute.api.planes import ROLES
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out, delete_objects
 from datum_compute.planning.cluster.namespaces import (
-    ACCOUNT,
-    CA_CONFIG_MAP,
     CA_KEY,
     plan_default_objects,
     plan_namespace_removal,
@@ -67,8 +70,7 @@ NAMESPACE_CONTROLLERS = tuple(
 )
 
 
-_DEFAULT_OBJECTS = ((SERVICE_ACCOUNT.storage, ACCOUNT), (CONFIG_MAP.storage, CA_CONFIG_MAP))
-_CHANGES = ChangeFilter(resources=tuple(resource for resource, _ in _DEFAULT_OBJECTS))
+_CHANGES = ChangeFilter(resources=tuple(resource for resource, _ in NAMESPACE_DEFAULT_OBJECTS))
 
 
 async def reconcile_contents(context: Context, key: Key) -> Outcome:
@@ -80,7 +82,8 @@ async def reconcile_contents(context: Context, key: Key) -> Outcome:
     plan = plan_default_objects(
         key.plane,
         name,
-        has_account=holdings.find(SERVICE_ACCOUNT.storage, Ref(name, ACCOUNT)) is not None,
+        has_account=holdings.find(SERVICE_ACCOUNT.storage, Ref(name, DEFAULT_SERVICE_ACCOUNT))
+        is not None,
         ca_certificates=_read_ca_certificates(holdings, name),
         trusted_certificates=context.authority,
     )
@@ -88,7 +91,7 @@ async def reconcile_contents(context: Context, key: Key) -> Outcome:
 
 
 def _read_ca_certificates(holdings: Holdings, namespace: str) -> str | None:
-    config_map = holdings.content(CONFIG_MAP.storage, Ref(namespace, CA_CONFIG_MAP))
+    config_map = holdings.content(CONFIG_MAP.storage, Ref(namespace, ROOT_CA_CONFIG_MAP))
     return None if config_map is None else str(config_map.get("data", {}).get(CA_KEY, ""))
 
 
@@ -96,7 +99,7 @@ async def changed_contents(context: Context, view: CachedClient) -> AsyncIterato
     """Yield the namespace of each default object that changed, so that edits are reverted."""
     with closing(context.holdings(view.plane).changes(_CHANGES)) as changes:
         async for change in changes:
-            if (change.resource, change.ref.name) in _DEFAULT_OBJECTS:
+            if (change.resource, change.ref.name) in NAMESPACE_DEFAULT_OBJECTS:
                 yield Key(view.plane, Ref("", change.ref.namespace))
 
 

@@ -18,7 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from datum_compute.api.conditions import FALSE, TRUE
-from datum_compute.api.core import ConfigMap, Namespace, NamespaceCondition, ServiceAccount
+from datum_compute.api.core import (
+    DEFAULT_SERVICE_ACCOUNT,
+    ROOT_CA_CONFIG_MAP,
+    ConfigMap,
+    Namespace,
+    NamespaceCondition,
+    ServiceAccount,
+)
 from datum_compute.api.inventory import StoredObject
 from datum_compute.api.kinds import CLAIM, CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta.codec import to_json
@@ -31,7 +38,7 @@ CONTENT, FINALIZERS = "NamespaceContentRemaining", "NamespaceFinalizersRemaining
 RECHECK_S = 10.0
 _DELETED_LAST = (CLAIM.storage,)
 
-ACCOUNT, CA_CONFIG_MAP, CA_KEY = "default", "kube-root-ca.crt", "ca.crt"
+CA_KEY = "ca.crt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +82,17 @@ def plan_default_objects(
     """
     actions: list[Action] = []
     if not has_account:
-        account = ServiceAccount(metadata=ObjectMeta(name=ACCOUNT, namespace=namespace))
+        account = ServiceAccount(
+            metadata=ObjectMeta(name=DEFAULT_SERVICE_ACCOUNT, namespace=namespace)
+        )
         actions.append(Create(plane, SERVICE_ACCOUNT, account, "every namespace has one"))
     data = {CA_KEY: trusted_certificates}
     if ca_certificates is None:
-        metadata = ObjectMeta(name=CA_CONFIG_MAP, namespace=namespace)
+        metadata = ObjectMeta(name=ROOT_CA_CONFIG_MAP, namespace=namespace)
         config_map = ConfigMap(metadata=metadata, data=data)
         actions.append(Create(plane, CONFIG_MAP, config_map, "every namespace has one"))
     elif ca_certificates != trusted_certificates:
-        ref, reason = Ref(namespace, CA_CONFIG_MAP), "the trusted certificates differ"
+        ref, reason = Ref(namespace, ROOT_CA_CONFIG_MAP), "the trusted certificates differ"
         actions.append(Patch(plane, CONFIG_MAP, ref, {"data": data}, reason))
     return Plan(tuple(actions))
 

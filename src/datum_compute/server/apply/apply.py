@@ -62,6 +62,7 @@ from datum_compute.server.encoding.body import (
 from datum_compute.server.encoding.request_options import dry_run, field_validation, flag
 from datum_compute.server.encoding.responses import conflict, shortened
 from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.verbs import scale
 from datum_compute.server.verbs.create import CreateRequest, check_may_create, create_object
 from datum_compute.server.verbs.metadata import read_metadata
 from datum_compute.server.verbs.prepare import check_type_meta
@@ -147,8 +148,10 @@ def allowed_by_last_apply(live: JsonObject, manager: Manager, shape: FieldMap) -
 
 def with_last_applied(obj: JsonObject, config: JsonObject, manager: Manager) -> JsonObject:
     annotations = obj["metadata"].get("annotations")
-    if manager.name != KUBECTL or not (
-        isinstance(annotations, dict) and annotations.get(ANNOTATION)
+    if (
+        manager.name != KUBECTL
+        or manager.subresource
+        or not (isinstance(annotations, dict) and annotations.get(ANNOTATION))
     ):
         return obj
     metadata = config.get("metadata", {})
@@ -304,7 +307,8 @@ def _config(call: ResourceRequest) -> JsonObject:
     for field in ("apiVersion", "kind"):
         if not sent.get(field):
             raise BadRequest(f"Object '{field}' is missing from the applied configuration")
-    obj = check_type_meta(call.kind, sent)
+    scaled = scale.is_scale(call)
+    obj = scale.check_scale(sent) if scaled else check_type_meta(call.kind, sent)
     metadata = obj.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise BadRequest(f"metadata must be an object, not {json_type(metadata)}")
@@ -319,4 +323,5 @@ def _config(call: ResourceRequest) -> JsonObject:
                 f"the {field} on the URL ({expected})"
             )
     named = {field: value for field, value in wanted.items() if value}
-    return {**obj, "metadata": {**metadata, **named}}
+    config = {**obj, "metadata": {**metadata, **named}}
+    return scale.object_config(call, config) if scaled else config

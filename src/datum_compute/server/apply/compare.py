@@ -71,7 +71,10 @@ def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
         if child is LEAF:
             found[f"f:{name}"] = MEMBER
         elif name in _COME_AGAIN and isinstance(child, FieldMap) and isinstance(part, dict):
-            found[f"f:{name}"] = child.whole.recalled(part, partial(fields_of, shape=child))
+            found[f"f:{name}"] = child.whole.recalled(part, partial(_whole_item, shape=child))
+        elif name == "metadata":
+            if metadata := fields_of(part, child):
+                found["f:metadata"] = metadata
         else:
             _every_field({name: part}, shape, found)
     return found
@@ -176,8 +179,7 @@ def _every_field(value: JsonObject, shape: FieldMap, found: FieldSet) -> FieldSe
         if child is LEAF:
             found[f"f:{name}"] = MEMBER
         elif child is not None:
-            whole = fields_of if name in named else _whole_item
-            found[f"f:{name}"] = whole(item, child)
+            found[f"f:{name}"] = _whole_item(item, child)
     return found
 
 
@@ -226,8 +228,7 @@ def _of_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
                 changed[f"f:{name}"] = MEMBER
             continue
         if before is _ABSENT:
-            whole = fields_of if name in named else _whole_item
-            changed[f"f:{name}"] = whole(value, child)
+            changed[f"f:{name}"] = _whole_item(value, child)
             continue
         inner_changed, inner_removed = _compared(before, value, child)
         if inner_changed is not None:
@@ -260,7 +261,7 @@ def _of_items(before: JsonObject, after: JsonObject, shape: Shape) -> _Differenc
 
 def _replaced(old: Any, new: Any, shape: Shape) -> _Difference:
     """One value for another of another type, or a leaf that changed."""
-    changed, gone = {"f:": fields_of(new, shape)}, {"f:": fields_of(old, shape)}
+    changed, gone = {"f:": _whole_item(new, shape)}, {"f:": _whole_item(old, shape)}
     return changed["f:"], difference(gone, changed).get("f:")
 
 

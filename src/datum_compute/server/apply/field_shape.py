@@ -8,7 +8,7 @@ type its shape expects is a leaf: validation speaks of it, not merging.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -30,9 +30,12 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldMap:
-    """An object: fields by name, and the shape of those under any other name."""
+    """An object: the shape of each named field, and the shape of all other fields.
 
-    named: Mapping[str, Shape]
+    A named field without a shape is never owned.
+    """
+
+    named: Mapping[str, Shape | None]
     other: Shape | None = None  # None: the schema knows no others
     # Filled by comparison.py; no shape ever changes, so neither does what follows from it.
     items_of_leaves: dict[tuple[str, ...], FieldSet] = field(default_factory=dict, repr=False)
@@ -111,22 +114,33 @@ class ObjectShape:
         return self.subresources.get(subresource, NOTHING) if subresource else self.main
 
 
-def object_shape(schema: JsonObject, *, has_status: bool) -> ObjectShape:
-    properties = schema.get("properties", {})
-    parts = {
-        name: shape_of(inner)
-        for name, inner in properties.items()
-        if name not in ("apiVersion", "kind", "metadata")
-    }
-    status = parts.get("status", LEAF)
-    main = {name: part for name, part in parts.items() if not (has_status and name == "status")}
+def object_shape(
+    schema: JsonObject, *, has_status: bool, replicas_path: Sequence[str] = ()
+) -> ObjectShape:
+    others = _others(schema)
+    parts = {name: shape_of(inner) for name, inner in schema.get("properties", {}).items()}
+    status = parts.get("status", others or LEAF)
+    # A schema that keeps unknown fields must not give these an owner.
+    excluded = dict.fromkeys(("apiVersion", "kind", *(("status",) if has_status else ())))
     return ObjectShape(
-        main=FieldMap({"metadata": METADATA, **main}, _others(schema)),
+        main=FieldMap({**parts, **excluded, "metadata": METADATA}, others),
         subresources={
             "status": FieldMap({"status": status}) if has_status else NOTHING,
             "finalize": FieldMap({"spec": parts.get("spec", LEAF)}),
+            "scale": _scale_shape(replicas_path),
         },
     )
+
+
+def _scale_shape(replicas_path: Sequence[str]) -> FieldMap:
+    """The shape of the replicas field alone. An apply keeps the other metadata of the object."""
+    if not replicas_path:
+        return NOTHING
+    inner: Shape = LEAF
+    for name in reversed(replicas_path):
+        inner = FieldMap({name: inner})
+    assert isinstance(inner, FieldMap)
+    return FieldMap({**inner.named, "metadata": NOTHING})
 
 
 def shape_of(schema: JsonObject) -> Shape:

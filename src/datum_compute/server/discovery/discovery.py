@@ -15,7 +15,7 @@ from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.server.discovery.resources import ResourceRegistry, ServedResource
 from datum_compute.server.encoding.request_options import MediaType, preferred
-from datum_compute.server.encoding.responses import json_answer, text_answer
+from datum_compute.server.encoding.responses import json_answer, text_answer, with_newline
 
 _AGGREGATED = MediaType(JSON, "APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
 SCALE_KIND = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
@@ -42,7 +42,7 @@ def discovery_answer(catalogue: ResourceRegistry, request: Request, path: str) -
 
 def _root(catalogue: ResourceRegistry, accept: str, *, core: bool) -> Response:
     if preferred(accept, (_AGGREGATED,)) == _AGGREGATED:
-        body = encode(_aggregated(catalogue, core=core))
+        body = with_newline(encode(_aggregated(catalogue, core=core)))
         headers = {"etag": f'"{hashlib.sha256(body).hexdigest()}"', "vary": "Accept"}
         return Response(200, body, _AGGREGATED_TYPE, headers)
     return json_answer(_core_versions(catalogue) if core else _groups(catalogue))
@@ -176,12 +176,24 @@ MAJOR, MINOR = "1", "34"
 PATHS = ("/healthz", "/livez", "/readyz", "/version")
 
 
-def health_answer(path: str, is_ready: Callable[[], bool]) -> Response:
+def health_answer(path: str, is_ready: Callable[[], bool], *, verbose: bool = False) -> Response:
+    """Return the response for one of ``PATHS``. A failed or verbose check lists its parts in the
+    form of kube-apiserver."""
     if path == "/version":
         return json_answer(version_info())
-    if path == "/readyz" and not is_ready():
-        return text_answer("not ready: the platform is starting or stopping", status=503)
-    return text_answer("ok")
+    checks = {"ping": ""}
+    if path == "/readyz":
+        checks["platform"] = "" if is_ready() else "the platform is starting or stopping"
+    has_failed = any(checks.values())
+    if not has_failed and not verbose:
+        return text_answer("ok")
+    lines = [
+        f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok"
+        for name, problem in checks.items()
+    ]
+    result = "failed" if has_failed else "passed"
+    text = "\n".join([*lines, f"{path[1:]} check {result}", ""])
+    return text_answer(text, status=503 if has_failed else 200)
 
 
 def version_info() -> JsonObject:

@@ -340,7 +340,7 @@ def openapi_v2_answer(request: Request, path: str) -> Response | None:
     headers = {"vary": "Accept"}
     if wanted.name == _PROTOBUF:
         return Response(200, _AS_PROTOBUF, _PROTOBUF_ANSWER, headers)
-    return Response(200, _AS_JSON, JSON, headers)
+    return json_answer(_AS_JSON, headers=headers)
 
 
 def _field(number: int, content: bytes) -> bytes:

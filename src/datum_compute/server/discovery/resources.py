@@ -14,6 +14,7 @@ from typing import Any
 
 from datum_compute.api.kinds import NAMESPACE, NOTHING_HERE, SERVICE_ACCOUNT
 from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.json_path import field_names
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.schema.derive import PRESERVE, structural_schema
@@ -170,7 +171,10 @@ def served_kind(
     revision: str = "",
 ) -> ServedResource:
     whole = whole_object(schema)
-    shape = cache(lambda: object_shape(whole, has_status=kind.has_status))
+    replicas_path = field_names(kind.scale.spec_replicas_path) if kind.scale else None
+    shape = cache(
+        lambda: object_shape(whole, has_status=kind.has_status, replicas_path=replicas_path or ())
+    )
     if not kind.has_status:
         none = compile_fast_check({})
         return ServedResource(

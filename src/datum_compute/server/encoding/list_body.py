@@ -33,7 +33,7 @@ class ListBody:
     def size_bytes(self) -> int:
         separators = len(_separator(self.omitted_prefix)) * (len(self.items) - 1)
         items = sum(map(len, self.items)) - len(self.omitted_prefix) * len(self.items)
-        return len(self.start) + items + separators + len(_END)
+        return len(self.start) + items + separators + len(_END_OF_BODY)
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
         """Yield pieces of about ``PIECE_BYTES``. Those of a large item refer to its stored bytes,
@@ -54,7 +54,7 @@ class ListBody:
             if size >= PIECE_BYTES:
                 yield b"".join(parts)
                 parts, size = [], 0
-        parts.append(_END)
+        parts.append(_END_OF_BODY)
         yield b"".join(parts)
 
 
@@ -64,7 +64,7 @@ def list_body(
     """Return ``head`` with the encoded ``items`` as its last field."""
     start = _start(head, field)
     if not items:
-        return start + _END
+        return start + _END_OF_BODY
     body = ListBody(start + b"{" if omitted_prefix else start, items, omitted_prefix)
     return b"".join(body) if body.size_bytes <= WHOLE_BYTES_MAX else body
 
@@ -84,6 +84,7 @@ def _start(head: JsonObject, field: str) -> bytes:
 
 
 _END = b"]}"
+_END_OF_BODY = b"]}\n"
 
 
 def _separator(omitted_prefix: bytes) -> bytes:

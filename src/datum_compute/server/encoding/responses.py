@@ -32,7 +32,12 @@ def json_answer(
 ) -> Response:
     """``value`` is bytes that are JSON already, or a plain JSON value."""
     body = value if isinstance(value, bytes) else encode(value)
-    return Response(status, body, JSON, headers or {})
+    return Response(status, with_newline(body), JSON, headers or {})
+
+
+def with_newline(body: bytes) -> bytes:
+    """Return a JSON body that ends with a newline, as those of kube-apiserver do."""
+    return body if body.endswith(b"\n") else body + b"\n"
 
 
 def list_answer(request: Request, listed: bytes | ListBody) -> Response:
@@ -55,7 +60,7 @@ def error_answer(error: ApiError) -> Response:
     status["message"] = printable(error.message)
     for cause in status.get("details", {}).get("causes", ()):
         cause["message"] = printable(cause["message"])
-    return Response(error.code, encode(status), JSON, headers)
+    return Response(error.code, with_newline(encode(status)), JSON, headers)
 
 
 def text_answer(text: str, *, status: int = 200) -> Response:

@@ -31,7 +31,7 @@ from datum_compute.server.encoding.request_options import (
     field_validation,
     flag,
 )
-from datum_compute.server.encoding.responses import already_exists
+from datum_compute.server.encoding.responses import already_exists, with_newline
 from datum_compute.server.routing import ResourceRequest
 from datum_compute.server.verbs import commit, definitions, namespaces
 from datum_compute.server.verbs.admission_lookups import apply_context_rules
@@ -69,9 +69,12 @@ async def create_object(
     creation: CreateRequest,
 ) -> Response:
     shown = representation_of(call, ports.clock)
+    if creation.incoming.version and not creation.dry_run:
+        raise BadRequest("resourceVersion should not be set on objects to be created")
     _check_sent_metadata(call, creation.incoming)
     name, stored, headers = await _created(ports, catalogue, call, creation)
-    return Response(201, shown.single(stored), JSON, headers, created=name)
+    body = with_newline(shown.single(stored))
+    return Response(201, body, JSON, headers, created=name)
 
 
 def check_may_create(ports: ServerContext, call: ResourceRequest) -> None:
@@ -110,8 +113,6 @@ def _status_to_keep(ports: ServerContext, call: ResourceRequest, obj: JsonObject
 
 
 def _check_sent_metadata(call: ResourceRequest, incoming: RequestMetadata) -> None:
-    if incoming.version:
-        raise BadRequest("resourceVersion should not be set on objects to be created")
     if incoming.namespace and incoming.namespace != call.route.namespace:
         raise BadRequest(
             "the namespace of the provided object does not match the namespace sent on the "

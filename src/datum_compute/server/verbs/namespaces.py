@@ -1,30 +1,51 @@
 """The life of a Namespace: active, terminating while it is emptied, finalized, gone.
 
 The server keeps three rules: nothing is created in a namespace that is absent or terminating,
-``spec.finalizers`` changes only through the finalize endpoint, and a namespace goes only when it
-is empty. Emptying it is the work of a controller.
+``spec.finalizers`` changes only through the finalize endpoint, and a namespace is removed only when
+it is empty. A controller deletes its contents. The objects that the server itself creates in each
+namespace do not count: they are removed together with it.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from datum_compute.api.core import NAMESPACE_DEFAULT_OBJECTS
 from datum_compute.api.errors import Cause, Forbidden
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PlaneName
 from datum_compute.api.quota import QUOTA_NAMESPACE
 from datum_compute.server.context import ServerContext
 from datum_compute.server.discovery.resources import ResourceRegistry
+from datum_compute.server.encoding.body import encode_at_version
 from datum_compute.server.encoding.responses import conflict, field_forbidden, forbidden, not_found
 from datum_compute.server.verbs.metadata import ordered
 from datum_compute.store.journal import ObjectKey
+from datum_compute.store.records import Record
 
 FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 _SHOWN_MAX = 5
 _PERMANENT = ("default", "kube-system", "kube-public", QUOTA_NAMESPACE)
+
+
+def _is_default_object(record: Record) -> bool:
+    is_default = (record.key.resource, record.key.name) in NAMESPACE_DEFAULT_OBJECTS
+    return is_default and not record.finalizers
+
+
+async def remove_default_objects(ports: ServerContext, plane: PlaneName, namespace: str) -> None:
+    """Remove the objects that the server created in the namespace."""
+    for resource, name in NAMESPACE_DEFAULT_OBJECTS:
+        record = ports.store.get(plane, ObjectKey(resource, namespace, name))
+        if record is not None:
+            obj = decode(record.body)
+            await ports.store.delete(
+                plane, record.key, record.version, partial(encode_at_version, obj)
+            )
 
 
 def prepared_for_create(new: JsonObject) -> JsonObject:
@@ -90,11 +111,12 @@ def check_may_go(kind: KindInfo[Any], name: str) -> None:
 def check_empty(
     ports: ServerContext, catalogue: ResourceRegistry, plane: PlaneName, namespace: str
 ) -> None:
-    """Raise while anything is in the namespace or on its way into it."""
+    """Raise Conflict if the namespace contains objects, or one is being created in it."""
     found = [
         f"{resource}/{record.key.name}"
         for resource in catalogue.namespaced_storage()
         for record in ports.store.snapshot(plane, resource, namespace).records
+        if not _is_default_object(record)
     ]
     if found:
         shown = ", ".join(found[:_SHOWN_MAX]) + (", ..." if len(found) > _SHOWN_MAX else "")

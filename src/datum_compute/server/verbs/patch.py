@@ -27,6 +27,7 @@ from datum_compute.server.encoding.request_options import (
 )
 from datum_compute.server.routing import ResourceRequest
 from datum_compute.server.verbs.json_patch import apply_json_patch
+from datum_compute.server.verbs.scale import propose_object
 from datum_compute.server.verbs.strategic_merge import strategically_merged
 from datum_compute.server.verbs.update import UpdateRequest, change_object, plain_owner
 
@@ -67,7 +68,7 @@ def patch(
 
     change = UpdateRequest(
         # No patch makes a document deeper than the object and the patch are.
-        propose=lambda old: as_object(function(call.kind, old, document)),
+        propose=propose_object(call, lambda old: as_object(function(call.kind, old, document))),
         validation=field_validation(call.query, call.request.body),
         needs_version=False,
         own=plain_owner(ports, call),

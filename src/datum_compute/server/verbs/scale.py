@@ -46,33 +46,57 @@ def scale_of(served: ServedResource, obj: JsonObject) -> JsonObject:
     }
 
 
-def proposing_object(
+def propose_object(
     call: ResourceRequest, propose: Callable[[JsonObject], JsonObject]
 ) -> Callable[[JsonObject], JsonObject]:
-    """From a proposal of a Scale to one of the object."""
+    """Return ``propose``. For a request of a Scale, return a function that applies ``propose`` to
+    the Scale of an object and returns the changed object."""
+    if not is_scale(call):
+        return propose
 
     def proposed(old: JsonObject) -> JsonObject:
-        return _applied(call, old, propose(scale_of(call.served, old)))
+        scale = check_scale(propose(scale_of(call.served, old)))
+        replicas = as_object(scale.get("spec") or {}).get("replicas", 0)
+        identified = {**old, "metadata": {**old["metadata"], **_identity(scale)}}
+        return _with_replicas(call, identified, replicas)
 
     return proposed
 
 
-def _applied(call: ResourceRequest, old: JsonObject, scale: JsonObject) -> JsonObject:
-    assert call.kind.scale is not None
-    if (scale.get("kind", KIND), scale.get("apiVersion", "")) != (KIND, f"{GROUP}/{VERSION}"):
+def object_config(call: ResourceRequest, scale: JsonObject) -> JsonObject:
+    """Return the configuration of the object that corresponds to an applied Scale."""
+    config = {
+        "apiVersion": call.kind.api_version,
+        "kind": call.kind.kind,
+        "metadata": _identity(scale),
+    }
+    replicas = as_object(scale.get("spec") or {}).get("replicas")
+    return config if replicas is None else _with_replicas(call, config, replicas)
+
+
+def check_scale(sent: JsonObject) -> JsonObject:
+    """Return ``sent``. Raise BadRequest if it is not a Scale."""
+    if (sent.get("kind", KIND), sent.get("apiVersion", "")) != (KIND, f"{GROUP}/{VERSION}"):
         raise BadRequest(f"the body must be a {KIND} of {GROUP}/{VERSION}")
-    replicas = as_object(scale.get("spec") or {}).get("replicas", 0)
+    return sent
+
+
+def _identity(scale: JsonObject) -> JsonObject:
+    """The metadata of a Scale that is a precondition for the object."""
+    sent = as_object(scale.get("metadata") or {})
+    return {name: sent[name] for name in _METADATA if sent.get(name)}
+
+
+def _with_replicas(call: ResourceRequest, obj: JsonObject, replicas: Any) -> JsonObject:
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         why = "must be a whole number, greater than or equal to 0"
         raise _invalid(call, shortened(str(replicas)), why)
     if replicas > REPLICAS_MAX:
         raise _invalid(call, str(replicas), f"must be at most {REPLICAS_MAX}")
+    assert call.kind.scale is not None
     names = field_names(call.kind.scale.spec_replicas_path)
-    assert names is not None, "replicas lie at a path of fields"
-    sent = as_object(scale.get("metadata") or {})
-    # What the Scale says of the object's identity is held against the object itself.
-    identity = {name: sent[name] for name in _METADATA if sent.get(name)}
-    return with_value_at({**old, "metadata": {**old["metadata"], **identity}}, names, replicas)
+    assert names is not None, "specReplicasPath is a path of fields"
+    return with_value_at(obj, names, replicas)
 
 
 def _invalid(call: ResourceRequest, value: str, why: str) -> Invalid:

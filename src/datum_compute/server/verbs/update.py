@@ -18,7 +18,7 @@ from datum_compute.admission.rules.controller_owned import (
     with_author,
     with_guards,
 )
-from datum_compute.api.errors import BadRequest
+from datum_compute.api.errors import BadRequest, Conflict, NotFound
 from datum_compute.api.http import Response
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.server.access.attributes import Attributes
@@ -111,7 +111,7 @@ def update(
     if call.kind.put_creates and ports.store.get(call.plane, call.key) is None:
         return _put_new(ports, catalogue, call, body, validation)
     change = UpdateRequest(
-        lambda old: with_kept_guards(ports.authorizer, call, body, old),
+        scale.propose_object(call, lambda old: with_kept_guards(ports.authorizer, call, body, old)),
         validation,
         needs_version=True,
         own=plain_owner(ports, call),
@@ -149,7 +149,6 @@ async def change_object(
 ) -> Response:
     shown = representation_of(call, ports.clock)
     dry = dry_run(call.query)
-    propose = scale.proposing_object(call, change.propose) if is_scale(call) else change.propose
 
     async def attempt() -> tuple[bytes, dict[str, str]]:
         record = ports.store.get(call.plane, call.key)
@@ -157,7 +156,7 @@ async def change_object(
             raise ports.own.absence(call.kind, call.key)
         conversion = call.served.conversion
         old = conversion.object_of(record)
-        proposed = check_type_meta(call.kind, propose(old))
+        proposed = check_type_meta(call.kind, change.propose(old))
         rewrite = _REWRITES[call.route.subresource]
         proposal = rewrite(call.served, proposed, old, needs_version=change.needs_version)
         proposal = with_guard_rule(ports.authorizer, call, proposal, old)
@@ -205,6 +204,8 @@ async def remove_object(
     name = record.key.name
     if is_namespace(call.kind):
         namespaces.check_empty(ports, catalogue, call.plane, name)
+        if not dry:
+            await _remove_default_objects(ports, call)
     if not definitions.is_definition(call.kind):
         return await commit.remove(ports, call, last, old=record, dry_run=dry)
     definitions.check_empty(ports, call.plane, name)
@@ -212,6 +213,13 @@ async def remove_object(
     if not dry:
         ports.store.forget(call.plane, name)
     return body
+
+
+async def _remove_default_objects(ports: ServerContext, call: ResourceRequest) -> None:
+    try:
+        await namespaces.remove_default_objects(ports, call.plane, call.route.name)
+    except (Conflict, NotFound) as error:
+        raise commit.ConcurrentWrite from error
 
 
 def has_finalizers(call: ResourceRequest, obj: JsonObject) -> bool:
