@@ -16,7 +16,11 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import ROLES
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out, delete_objects
-from datum_compute.planning.cluster.definitions import is_cleaning_up, plan_definition
+from datum_compute.planning.cluster.definitions import (
+    is_cleaning_up,
+    plan_definition,
+    select_objects_to_delete,
+)
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome
 
@@ -29,7 +33,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if not is_cleaning_up(definition):
         return await carry_out(context.planes, plan_definition(key.plane, definition, ()))
     objects = holdings.of_resource(key.ref.name)
-    await delete_objects(view, [held for held in objects if not held.terminating])
+    await delete_objects(view, select_objects_to_delete(objects))
     remaining = holdings.of_resource(key.ref.name)
     return await carry_out(context.planes, plan_definition(key.plane, definition, remaining))
 

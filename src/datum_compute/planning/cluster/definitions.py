@@ -24,21 +24,32 @@ def is_cleaning_up(definition: StoredObject) -> bool:
     return definition.terminating and CLEANUP_FINALIZER in definition.finalizers
 
 
+def select_objects_to_delete(objects: Sequence[StoredObject]) -> list[StoredObject]:
+    """Return the objects of a definition that is cleaning up and has to delete them now."""
+    return [held for held in objects if not held.terminating]
+
+
 def plan_definition(
     plane: PlaneName, definition: StoredObject, remaining: Sequence[StoredObject]
 ) -> Plan:
-    """Release a terminating definition without objects, or let the server compute the status.
+    """Plan the release of a terminating definition, or the status of any other one.
 
     ``remaining`` are the objects of the definition. They are only needed while it is cleaning up.
     """
-    ref, version = definition.ref, definition.version
     if not definition.terminating:
-        # An empty patch makes the server compute the status again.
-        return Plan((PatchStatus(plane, DEFINITION, ref, version, {}, "names may be available"),))
+        return _plan_status(plane, definition)
     if not is_cleaning_up(definition):
         return Plan()
-    if remaining:
-        return Plan(requeue_after_s=RECHECK_S)
+    return Plan(requeue_after_s=RECHECK_S) if remaining else _plan_release(plane, definition)
+
+
+def _plan_status(plane: PlaneName, definition: StoredObject) -> Plan:
+    """Let the server compute the status again, which it does for an empty patch."""
+    ref, version = definition.ref, definition.version
+    return Plan((PatchStatus(plane, DEFINITION, ref, version, {}, "names may be available"),))
+
+
+def _plan_release(plane: PlaneName, definition: StoredObject) -> Plan:
     kept = [f for f in definition.finalizers if f != CLEANUP_FINALIZER]
-    metadata = {"finalizers": kept or None, "resourceVersion": version}
-    return Plan((Patch(plane, DEFINITION, ref, {"metadata": metadata}, "its objects are gone"),))
+    patch = {"metadata": {"finalizers": kept or None, "resourceVersion": definition.version}}
+    return Plan((Patch(plane, DEFINITION, definition.ref, patch, "its objects are gone"),))
