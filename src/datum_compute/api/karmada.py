@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.label_selector import LabelSelector
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
-
-
-class LabelRequirement(ApiStruct, frozen=True, kw_only=True):
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: list[str] = []
-
-
-class LabelSelector(ApiStruct, frozen=True, kw_only=True):
-    match_labels: dict[str, str] = {}
-    match_expressions: list[LabelRequirement] = []
 
 
 class ResourceSelector(ApiStruct, frozen=True, kw_only=True):

@@ -1,13 +1,14 @@
-"""The difference between two objects, as lines for people.
+"""The difference between two objects, as values and as lines for people.
 
-Lists of named items are compared item by item. Values of environment variables are never shown:
-they are where secrets end up.
+Lists of named items are compared item by item. Decisions use ``FieldChange``; the lines are for
+people and may change. They never contain values of environment variables, which often hold secrets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from datum_compute.api.meta.codec import JsonObject
 
@@ -17,32 +18,74 @@ _LONG_PATHS = (
     "spec.",
 )
 _ABSENT = object()
-# What items of a list are told apart by.
+# The field that identifies an item of a list.
 _IDENTITIES = ("name", "cityCode")
 
 
+class ChangeKind(StrEnum):
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+class FieldChange(NamedTuple):
+    """One field that differs. ``before`` is None for an added field, ``after`` for a removed one.
+
+    ``path`` leaves out the prefix that most fields share, such as ``spec.template.spec.``. Values
+    are not masked; only ``render_change`` is.
+    """
+
+    path: str
+    kind: ChangeKind
+    before: Any
+    after: Any
+
+
+def diff_objects(observed: JsonObject, desired: JsonObject) -> list[FieldChange]:
+    """Return one change for every field that differs, in the order of the fields."""
+    return list(_changes(observed, desired, ""))
+
+
 def render_changes(observed: JsonObject, desired: JsonObject) -> list[str]:
-    """One line for every field that changes, in the order of the fields."""
-    return [shortened(line) for line in _lines(observed, desired, "")]
+    """Return one line for every field that differs, in the order of the fields."""
+    return [render_change(change) for change in diff_objects(observed, desired)]
 
 
-def _lines(observed: Any, desired: Any, path: str) -> Iterator[str]:
+def render_change(change: FieldChange) -> str:
+    """Return the change as a line for people. Values of environment variables are masked."""
+    return f"{change.path}: {_change_text(change)}"
+
+
+def _changes(observed: Any, desired: Any, path: str) -> Iterator[FieldChange]:
     if observed == desired:
         return
     before, after = _named(observed, beside=desired), _named(desired, beside=observed)
     if before is None or after is None or ".env[" in path:
-        yield f"{path}: {_shown_change(observed, desired, path)}"
+        yield _change(observed, desired, path)
         return
     brackets = isinstance(desired, list) or isinstance(observed, list)
     for name in sorted(before.keys() | after.keys()):
         step = f"[{name}]" if brackets else f".{name}" if path else name
-        yield from _lines(before.get(name, _ABSENT), after.get(name, _ABSENT), path + step)
+        yield from _changes(before.get(name, _ABSENT), after.get(name, _ABSENT), path + step)
+
+
+def _change(observed: Any, desired: Any, path: str) -> FieldChange:
+    if _is_switch(observed, desired):
+        # An absent boolean is false.
+        return FieldChange(shortened(path), ChangeKind.CHANGED, observed is True, desired is True)
+    kind = ChangeKind.CHANGED
+    if observed is _ABSENT:
+        kind = ChangeKind.ADDED
+    elif desired is _ABSENT:
+        kind = ChangeKind.REMOVED
+    before, after = (None if value is _ABSENT else value for value in (observed, desired))
+    return FieldChange(shortened(path), kind, before, after)
 
 
 def _named(value: Any, *, beside: Any = None) -> dict[str, Any] | None:
-    """The parts of an object, or of a list whose items have names; None for anything else.
+    """Return the fields of an object, or the items of a list by name; None for anything else.
 
-    Beside such a list, no list and an empty one have no parts.
+    An absent or empty list counts as a list without items if ``beside`` is a list of named items.
     """
     if isinstance(value, dict):
         return value
@@ -56,20 +99,21 @@ def _named(value: Any, *, beside: Any = None) -> dict[str, Any] | None:
     return None
 
 
-def _shown_change(observed: Any, desired: Any, path: str) -> str:
-    if _is_switch(observed, desired):
-        return "false -> true" if desired is True else "true -> false"
-    if observed is _ABSENT:
-        return "added" if _is_hidden(desired, path) else f"added {_shown(desired)}"
-    if desired is _ABSENT:
-        return "removed"
-    if _is_hidden(desired, path):
-        return "changed"
-    return f"{_shown(observed)} -> {_shown(desired)}"
+def _change_text(change: FieldChange) -> str:
+    hidden = _is_hidden(change.after, change.path)
+    match change.kind:
+        case ChangeKind.ADDED:
+            return "added" if hidden else f"added {_shown(change.after)}"
+        case ChangeKind.REMOVED:
+            return "removed"
+        case ChangeKind.CHANGED:
+            if hidden:
+                return "changed"
+            return f"{_shown(change.before)} -> {_shown(change.after)}"
 
 
 def _is_switch(observed: Any, desired: Any) -> bool:
-    """A boolean that changes its meaning: one that is not there is false."""
+    """Return True if a boolean changes, where an absent one is false."""
     booleans = all(value is _ABSENT or isinstance(value, bool) for value in (observed, desired))
     return booleans and (observed is True) != (desired is True)
 
@@ -86,7 +130,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def shortened(line: str) -> str:
-    """Without the way to where most fields are."""
-    prefix = next((p for p in _LONG_PATHS if line.startswith(p)), "")
-    return line.removeprefix(prefix)
+def shortened(path: str) -> str:
+    """Return the path without the prefix that most fields share."""
+    prefix = next((p for p in _LONG_PATHS if path.startswith(p)), "")
+    return path.removeprefix(prefix)

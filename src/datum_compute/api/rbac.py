@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import field
 
-from datum_compute.api.karmada import LabelSelector
 from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.label_selector import LabelSelector
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
 # --- What the four access kinds share: rules, subjects, and references to roles

@@ -24,9 +24,9 @@ from datum_compute.api.planes import HUB, PlaneName, plane_role, split_path
 from datum_compute.app.audit_log import audit_line
 from datum_compute.app.cluster_members import Members, Relay, Unengaged, gateway_of, unoffered
 from datum_compute.app.environment import Ports
+from datum_compute.app.listener import PortHandler, open_tls_port
 from datum_compute.app.pod_client import ClientInsides
 from datum_compute.app.settings.settings import ManagerSettings
-from datum_compute.app.tls_listener import Served, tls_port
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
@@ -107,10 +107,10 @@ async def open_gateway(settings: ManagerSettings, around: GatewayDependencies) -
     )
     if settings.controllers.management and not around.single:
         _meet_members(around, clients(HUB), ways)
-    served = Served("gateway", _only(_own(settings, around), gateway.dispatch), ports.unix_s)
-    opened = tls_port(settings.ports.gateway, served, settings.state_dir)
-    port = await around.stack.enter_async_context(opened)
-    _log.info("gateway on https://%s:%d", settings.ports.gateway.address[0], port)
+    dispatch = _only(_own(settings, around), gateway.dispatch)
+    handler = PortHandler("gateway", dispatch, ports.unix_s)
+    opened = open_tls_port(settings.ports.gateway, handler, settings.state_dir)
+    await around.stack.enter_async_context(opened)
 
 
 def _ways(

@@ -30,13 +30,14 @@ from datum_compute.app.driver_selection import simulated_driver
 from datum_compute.app.environment import Ports, real_ports
 from datum_compute.app.gateway_server import GatewayDependencies, open_gateway
 from datum_compute.app.heartbeat import Heartbeat, version_of
+from datum_compute.app.listener import PortHandler, open_port
 from datum_compute.app.manager_connections import (
     Connections,
     leases_of,
     plane_connections,
     project_api,
 )
-from datum_compute.app.metrics import health_pages, metrics_pages, pages_port, process_registry
+from datum_compute.app.metrics import health_dispatch, metrics_dispatch, process_registry
 from datum_compute.app.platform import build_manager, build_recorder
 from datum_compute.app.pod_client import ClientPods
 from datum_compute.app.process import run_until_stopped
@@ -44,9 +45,8 @@ from datum_compute.app.settings.feature_gates import enabled_controllers
 from datum_compute.app.settings.options import MILO
 from datum_compute.app.settings.settings import ManagerSettings, manager_settings
 from datum_compute.app.state_directory import StateError, private_directory
-from datum_compute.app.tls_listener import webhook_port
 from datum_compute.app.tracing import tracing
-from datum_compute.app.webhook import WebhookDispatcher
+from datum_compute.app.webhook import WebhookDispatcher, open_webhook_port
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.auth.credentials import AuthEnvironment
 from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client
@@ -286,15 +286,14 @@ def _heartbeats(
 async def _open_ports(
     world: PlaneConnections, numbers: CollectorRegistry, work: ControllerRun
 ) -> None:
-    settings = world.settings
-    health, token = health_pages(work.not_ready_reason), settings.ports.metrics_token
-    for what, path, address, pages, known_by in (
-        ("metrics", "/metrics", settings.ports.metrics, metrics_pages(numbers), token),
-        ("health", "/readyz", settings.ports.health, health, None),
+    ports, unix_s = world.settings.ports, world.ports.unix_s
+    for address, name, dispatch in (
+        (ports.metrics, "metrics", metrics_dispatch(numbers, ports.metrics_token)),
+        (ports.health, "health", health_dispatch(work.not_ready_reason)),
     ):
-        port = await world.connections.enter_async_context(pages_port(address, pages, known_by))
         if address is not None:
-            _log.info("%s on http://%s:%d%s", what, address[0], port, path)
+            handler = PortHandler(name, dispatch, unix_s)
+            await world.connections.enter_async_context(open_port(address, handler))
 
 
 async def _open_webhook(world: PlaneConnections) -> None:
@@ -308,9 +307,8 @@ async def _open_webhook(world: PlaneConnections) -> None:
         world.ports.unix_s,
         settings.deprecation_grace_s,
     )
-    opened = webhook_port(settings.ports.webhook, dispatcher, settings.state_dir)
-    port = await world.connections.enter_async_context(opened)
-    _log.info("webhook on https://%s:%d", settings.ports.webhook.address[0], port)
+    opened = open_webhook_port(settings.ports.webhook, dispatcher, settings.state_dir)
+    await world.connections.enter_async_context(opened)
 
 
 async def _open_gateway(world: PlaneConnections) -> None:

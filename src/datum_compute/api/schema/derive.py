@@ -142,7 +142,7 @@ def _says_something(schema: JsonObject) -> bool:
 
 
 # --- The CustomResourceDefinition of a kind: how a real Kubernetes API server learns our kinds
-# A pure function of the kind; ``hack/write_crds.py`` writes the files. Core kinds have none, and
+# A pure function of the kind; ``hack/manifests.py`` renders the files. Core kinds have none, and
 # those of a neighbour (``partial``) are the neighbour's to install.
 
 

@@ -35,7 +35,7 @@ from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.health import workload_health
 from datum_compute.cli.render.listing import Column, Listing, age_since, list_options, print_listing
 from datum_compute.cli.render.output import one_line, render_age, render_count
-from datum_compute.cli.workload.access import WORDS, AccessState, next_step, read_access
+from datum_compute.cli.workload.access import STATE_TEXTS, AccessState, next_step, read_access
 from datum_compute.cli.workload.observe import find_workload
 from datum_compute.cli.workload.rollout_wait import OWNER, cause_document, cause_text
 from datum_compute.client.client import Client
@@ -236,7 +236,7 @@ async def _clock(session: Session) -> CheckResult:
 
 async def _access(session: Session) -> CheckResult:
     found = await read_access(session)
-    text = WORDS[found.state] + (f": {one_line(found.message)}" if found.message else "")
+    text = STATE_TEXTS[found.state] + (f": {one_line(found.message)}" if found.message else "")
     if found.state in (AccessState.ACTIVE, AccessState.UNKNOWN):
         return CheckResult("access", "ok", text)
     passing = found.state in (AccessState.PROCESSING, AccessState.PENDING)

@@ -30,8 +30,8 @@ from datum_compute.cli.render.output import Output, build_output
 from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client, connection_of
 from datum_compute.client.auth.kubeconfig_files import load_kubeconfig
 from datum_compute.client.client import Client
+from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.client.transport.interface import Timeouts
-from datum_compute.client.transport.proxied import HttpTransport
 
 _ENGINE_S = 20
 ANSWERS, SILENT, UNKNOWN = "answers", "silent", "unknown"
@@ -89,7 +89,7 @@ async def observe(state_dir: Path, running: Running, now_s: float) -> PlatformHe
     try:
         connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), HUB)
         authority, timeouts = (state_dir / "ca.crt").read_bytes(), Timeouts(connect_s=2, read_s=2)
-        async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
+        async with Http1Transport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
             told = decode((await transport.send(Request("GET", "/version"))).body)
             planes = await _planes(state_dir, build_client(connection, transport), now_s)
     except _UNTOLD:
@@ -105,7 +105,7 @@ async def _drivers(state_dir: Path, running: Running, authority: bytes) -> tuple
     """As they are told in the project that is the current one; an engine is given some time."""
     connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]))
     timeouts = Timeouts(connect_s=2, read_s=_ENGINE_S)
-    async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
+    async with Http1Transport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
         client = build_client(connection, transport)
         return tuple(await read_drivers(client, connection.namespace))
 
