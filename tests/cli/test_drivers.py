@@ -10,7 +10,7 @@ from datum_compute.api.errors import ServiceUnavailable, to_status
 from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import encode
-from datum_compute.cli.commands.doctor import CellDriver, describe_drivers
+from datum_compute.cli.commands.doctor import ReportedDriver, describe_drivers
 from tests.cli.runner import CliRunner
 from tests.cli.world import World
 
@@ -85,13 +85,15 @@ def test_a_plan_says_that_simulated_instances_pull_no_image(cli: CliRunner, worl
 
 
 def test_a_quoted_sentence_does_not_end_twice() -> None:
-    away = CellDriver("unknown", "", "", False, "it does not answer. Check the address.", ("dfw",))
+    away = ReportedDriver(
+        "unknown", "", "", False, "it does not answer. Check the address.", ("dfw",)
+    )
     assert describe_drivers([away]) == ["Runtime: unknown: it does not answer. Check the address"]
 
 
 def test_cells_are_named_only_where_they_differ() -> None:
-    pretended = CellDriver("simulated", "as told", "", True, "", ("dfw",))
-    real = CellDriver("containers", "", "/run/e.sock", True, "podman 4.9", ("iad", "lhr"))
+    pretended = ReportedDriver("simulated", "as told", "", True, "", ("dfw",))
+    real = ReportedDriver("containers", "", "/run/e.sock", True, "podman 4.9", ("iad", "lhr"))
     assert describe_drivers([pretended]) == ["Runtime: simulated, no process runs (as told)"]
     assert describe_drivers([pretended, real])[1] == (
         "Runtime of iad, lhr: containers of podman 4.9 at /run/e.sock"

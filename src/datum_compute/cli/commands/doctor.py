@@ -46,7 +46,7 @@ from datum_compute.planning.explain.explain import Link, explain_workload
 
 
 @dataclass(frozen=True, slots=True)
-class CellDriver:
+class ReportedDriver:
     """A driver, and the cells that use it with the same settings.
 
     ``words`` name the engine, or the reason why it does not respond. ``without_init`` counts the
@@ -89,13 +89,13 @@ class CellDriver:
         }
 
 
-async def read_drivers(client: Client | PlaneGateway, namespace: str) -> list[CellDriver]:
+async def read_drivers(client: Client | PlaneGateway, namespace: str) -> list[ReportedDriver]:
     """Return the drivers; an empty list if the platform does not report them."""
     try:
         items = (await client.ask(drivers_path(namespace)))["items"]
     except (ApiError, KeyError):
         return []
-    merged: dict[CellDriver, CellDriver] = {}
+    merged: dict[ReportedDriver, ReportedDriver] = {}
     for item in items:
         found = _read_driver(item)
         known = merged.get(found, found)
@@ -105,15 +105,15 @@ async def read_drivers(client: Client | PlaneGateway, namespace: str) -> list[Ce
     return list(merged.values())
 
 
-def describe_drivers(drivers: Sequence[CellDriver]) -> list[str]:
+def describe_drivers(drivers: Sequence[ReportedDriver]) -> list[str]:
     """Return one line for each driver, with the names of the cells if they differ."""
     if len(drivers) == 1:
         return [f"Runtime: {drivers[0].sentence}"]
     return [f"Runtime of {', '.join(d.cells)}: {d.sentence}" for d in drivers]
 
 
-def _read_driver(item: JsonObject) -> CellDriver:
-    return CellDriver(
+def _read_driver(item: JsonObject) -> ReportedDriver:
+    return ReportedDriver(
         driver=str(item.get("driver", "")),
         why=one_line(str(item.get("why", ""))),
         engine=str(item.get("engine", "")),
