@@ -6,40 +6,74 @@ from dataclasses import dataclass, field
 from typing import Annotated, Generic, NamedTuple, TypeVar
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import doc
+from datum_compute.api.meta.fields import SET, DateTime, doc, keyed
 
 T = TypeVar("T", bound="ApiObject")
 
 
 class OwnerReference(ApiStruct, frozen=True, kw_only=True):
-    api_version: str
-    kind: str
-    name: str
-    uid: str
-    controller: bool = False
-    block_owner_deletion: bool = False
+    """Reference to the owner of an object. The owner is in the same namespace or cluster-scoped."""
+
+    api_version: Annotated[str, doc("API version of the owner.")]
+    kind: Annotated[str, doc("Kind of the owner.")]
+    name: Annotated[str, doc("Name of the owner.")]
+    uid: Annotated[str, doc("UID of the owner.")]
+    controller: Annotated[
+        bool, doc("Whether the owner is the controller that manages the object.")
+    ] = False
+    block_owner_deletion: Annotated[
+        bool, doc("Whether foreground deletion of the owner waits until this object is deleted.")
+    ] = False
 
 
 class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
-    name: str = ""
-    generate_name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    finalizers: list[str] = []
-    owner_references: list[OwnerReference] = []
+    """Metadata that every object has."""
+
+    name: Annotated[
+        str, doc("Name of the object, unique for its kind in its namespace. It cannot be changed.")
+    ] = ""
+    generate_name: Annotated[
+        str, doc("Prefix of a name that the server completes if name is empty.")
+    ] = ""
+    namespace: Annotated[
+        str, doc("Namespace of the object. Empty for a cluster-scoped object.")
+    ] = ""
+    uid: Annotated[str, doc("Unique identifier of the object, set by the server.")] = ""
+    resource_version: Annotated[
+        str, doc("Version of the object. It changes with every write and is set by the server.")
+    ] = ""
+    generation: Annotated[
+        int, doc("Number of changes of the desired state, set by the server.")
+    ] = 0
+    creation_timestamp: Annotated[
+        DateTime | None, doc("Time when the object was created, set by the server.")
+    ] = None
+    deletion_timestamp: Annotated[
+        DateTime | None, doc("Time when deletion was requested, set by the server.")
+    ] = None
+    labels: Annotated[
+        dict[str, str], doc("Keys and values by which selectors find the object.")
+    ] = {}
+    annotations: Annotated[
+        dict[str, str], doc("Keys and values of tools. Selectors cannot use them.")
+    ] = {}
+    finalizers: Annotated[
+        list[str], SET, doc("Finalizers that must be removed before a deleted object is removed.")
+    ] = []
+    owner_references: Annotated[
+        list[OwnerReference],
+        keyed("uid"),
+        doc("Owners of the object. It is deleted when all owners are deleted."),
+    ] = []
 
 
 class ApiObject(ApiStruct, frozen=True, kw_only=True):
     """What all kinds have in common; each kind adds spec and status."""
 
-    api_version: Annotated[str, doc("Group and version of the schema, as group/version.")] = ""
-    kind: Annotated[str, doc("What this object is.")] = ""
+    api_version: Annotated[
+        str, doc("Group and version of the schema of this object, as GROUP/VERSION.")
+    ] = ""
+    kind: Annotated[str, doc("Kind of this object.")] = ""
     metadata: ObjectMeta = ObjectMeta()
 
     @property

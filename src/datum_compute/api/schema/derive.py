@@ -22,8 +22,8 @@ EMBEDDED = "x-kubernetes-embedded-resource"
 INT_OR_STRING = "x-kubernetes-int-or-string"
 
 _PARTS = {
-    "spec": "What is wanted.",
-    "status": "What was found; written by controllers, never by users.",
+    "spec": "Desired state of the object.",
+    "status": "Observed state of the object. Controllers write it.",
 }
 
 
@@ -43,6 +43,12 @@ def structural_schema(kind: KindInfo[Any]) -> JsonObject:
             if kind.partial:
                 _open(schema)
     return {"description": kind_description(kind), **root}
+
+
+def struct_schema(model: type[msgspec.Struct]) -> JsonObject:
+    """Return the schema of a part of an object, such as its metadata."""
+    document = msgspec.json.schema(model)
+    return _inlined(document, document["$defs"])
 
 
 def _is_seeded(kind: KindInfo[Any], part: str) -> bool:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from datum_compute.api.errors import Cause
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.fields import WORDS
+from datum_compute.api.meta.fields import PATTERN_DESCRIPTIONS
 from datum_compute.api.meta.timestamps import normalized_time
 from datum_compute.api.schema.derive import INT_OR_STRING
 from datum_compute.api.schema.regex import compiled_search
@@ -198,7 +198,11 @@ def _text_rule(schema: JsonObject) -> Check | None:
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength")
     fits = compiled_search(schema["pattern"]).find if "pattern" in schema else None
     pattern = schema.get("pattern", "")
-    asked = f"must be {WORDS[pattern]}" if pattern in WORDS else f"should match '{pattern}'"
+    asked = (
+        f"must be {PATTERN_DESCRIPTIONS[pattern]}"
+        if pattern in PATTERN_DESCRIPTIONS
+        else f"should match '{pattern}'"
+    )
     if not shortest and longest is None and fits is None:
         return None
 

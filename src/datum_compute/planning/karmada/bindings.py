@@ -35,7 +35,7 @@ from datum_compute.api.karmada import (
     ClusterResourceBinding,
     LabelRequirement,
     LabelSelector,
-    ObjectReference,
+    PropagatedObject,
     PropagationPolicy,
     ResourceBinding,
     ResourceBindingSpec,
@@ -264,7 +264,7 @@ def _binding(
             finalizers=[labels.BINDING_FINALIZER],
         ),
         spec=ResourceBindingSpec(
-            resource=ObjectReference(
+            resource=PropagatedObject(
                 api_version=kind.api_version,
                 kind=kind.kind,
                 name=metadata.name,
