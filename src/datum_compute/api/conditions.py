@@ -47,7 +47,7 @@ class ConditionValue(NamedTuple):
     message: str
 
 
-def undecided(*types: str) -> list[Condition]:
+def unknown_conditions(*types: str) -> list[Condition]:
     """Return the conditions of a new object that no controller has observed yet."""
     return [
         Condition(type=type_, status=UNKNOWN, reason="Pending", message="Not observed yet")

@@ -1,4 +1,6 @@
-"""Kinds of the Kubernetes core group, and Lease: Namespace, ConfigMap, Secret, ServiceAccount, Pod."""
+"""Kinds of the Kubernetes core group: Namespace, ConfigMap, Secret, ServiceAccount,
+Pod. And Lease.
+"""
 
 from __future__ import annotations
 

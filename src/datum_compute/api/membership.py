@@ -129,17 +129,17 @@ def cell_user_of(cell: str) -> str:
     return _CELL + cell
 
 
-def cell_named_by(user: str) -> str:
+def cell_of_user(user: str) -> str:
     """Return the cell of a user name, or the empty string."""
     return user.removeprefix(_CELL) if user.startswith(_CELL) else ""
 
 
-def joiner_of(token: str) -> str:
+def join_token_user(token: str) -> str:
     """Return the user name for the name of a join token."""
     return _JOINER + token
 
 
-def token_named_by(user: str) -> str:
+def join_token_of_user(user: str) -> str:
     """Return the name of the join token of a user name, or the empty string."""
     return user.removeprefix(_JOINER) if user.startswith(_JOINER) else ""
 
@@ -153,6 +153,6 @@ def token_text(name: str, secret: str) -> str:
     return f"{name}{_SEPARATOR}{secret}"
 
 
-def name_of_token(text: str) -> str:
+def join_token_name(text: str) -> str:
     name, separator, secret = text.partition(_SEPARATOR)
     return name if separator and secret else ""

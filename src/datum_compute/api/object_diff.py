@@ -1,7 +1,7 @@
-"""The difference between two objects, as lines for people.
+"""Differences between two objects, as lines for people.
 
-Lists of named items are compared item by item. Values of environment variables are never shown:
-they are where secrets end up.
+Lists of named items are compared item by item. Values of environment variables are never shown,
+because they may be confidential.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ _LONG_PATHS = (
     "spec.",
 )
 _ABSENT = object()
-# What items of a list are told apart by.
+# Fields that identify an item of a list.
 _IDENTITIES = ("name", "cityCode")
 
 
 def render_changes(observed: JsonObject, desired: JsonObject) -> list[str]:
-    """One line for every field that changes, in the order of the fields."""
-    return [shortened(line) for line in _lines(observed, desired, "")]
+    """Return one line for each changed field, in the order of the fields."""
+    return [strip_common_prefix(line) for line in _lines(observed, desired, "")]
 
 
 def _lines(observed: Any, desired: Any, path: str) -> Iterator[str]:
     if observed == desired:
         return
-    before, after = _named(observed, beside=desired), _named(desired, beside=observed)
+    before, after = (
+        _parts_by_name(observed, beside=desired),
+        _parts_by_name(desired, beside=observed),
+    )
     if before is None or after is None or ".env[" in path:
-        yield f"{path}: {_shown_change(observed, desired, path)}"
+        yield f"{path}: {_render_change(observed, desired, path)}"
         return
     brackets = isinstance(desired, list) or isinstance(observed, list)
     for name in sorted(before.keys() | after.keys()):
@@ -39,15 +42,15 @@ def _lines(observed: Any, desired: Any, path: str) -> Iterator[str]:
         yield from _lines(before.get(name, _ABSENT), after.get(name, _ABSENT), path + step)
 
 
-def _named(value: Any, *, beside: Any = None) -> dict[str, Any] | None:
-    """The parts of an object, or of a list whose items have names; None for anything else.
+def _parts_by_name(value: Any, *, beside: Any = None) -> dict[str, Any] | None:
+    """Return the fields of an object, or the items of a list by name; None for other values.
 
-    Beside such a list, no list and an empty one have no parts.
+    Compared with such a list, a missing or empty list has no items.
     """
     if isinstance(value, dict):
         return value
     if value is _ABSENT or value == []:
-        return {} if isinstance(beside, list) and _named(beside) else None
+        return {} if isinstance(beside, list) and _parts_by_name(beside) else None
     if not isinstance(value, list):
         return None
     for key in _IDENTITIES:
@@ -56,29 +59,29 @@ def _named(value: Any, *, beside: Any = None) -> dict[str, Any] | None:
     return None
 
 
-def _shown_change(observed: Any, desired: Any, path: str) -> str:
-    if _is_switch(observed, desired):
+def _render_change(observed: Any, desired: Any, path: str) -> str:
+    if _is_toggled(observed, desired):
         return "false -> true" if desired is True else "true -> false"
     if observed is _ABSENT:
-        return "added" if _is_hidden(desired, path) else f"added {_shown(desired)}"
+        return "added" if _is_hidden(desired, path) else f"added {_render_value(desired)}"
     if desired is _ABSENT:
         return "removed"
     if _is_hidden(desired, path):
         return "changed"
-    return f"{_shown(observed)} -> {_shown(desired)}"
+    return f"{_render_value(observed)} -> {_render_value(desired)}"
 
 
-def _is_switch(observed: Any, desired: Any) -> bool:
-    """A boolean that changes its meaning: one that is not there is false."""
+def _is_toggled(observed: Any, desired: Any) -> bool:
+    """Return True if a boolean changes its meaning. A missing boolean is false."""
     booleans = all(value is _ABSENT or isinstance(value, bool) for value in (observed, desired))
     return booleans and (observed is True) != (desired is True)
 
 
 def _is_hidden(value: Any, path: str) -> bool:
-    return ".env" in path or isinstance(value, dict) or _named(value) is not None
+    return ".env" in path or isinstance(value, dict) or _parts_by_name(value) is not None
 
 
-def _shown(value: Any) -> str:
+def _render_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
@@ -86,7 +89,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def shortened(line: str) -> str:
-    """Without the way to where most fields are."""
+def strip_common_prefix(line: str) -> str:
+    """Return the line without the path that most fields share."""
     prefix = next((p for p in _LONG_PATHS if line.startswith(p)), "")
     return line.removeprefix(prefix)

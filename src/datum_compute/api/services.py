@@ -203,7 +203,7 @@ class ServiceConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ServiceConfiguration(ApiObject, frozen=True, kw_only=True):
-    """A ServiceConfiguration defines the metrics, quota limits, locations and objects of a Service."""
+    """A ServiceConfiguration defines metrics, quota limits, locations and objects of a Service."""
 
     spec: ServiceConfigurationSpec
     status: ServiceConfigurationStatus = ServiceConfigurationStatus()
@@ -391,11 +391,11 @@ def consumer_name(service_name: str, project: str) -> str:
 
 
 def grant_name(service: str, project: str, limit: str) -> str:
-    """Return the name of the ResourceGrant that an entitlement creates for a limit of the service."""
+    """Return the name of the ResourceGrant that an entitlement creates for a quota limit."""
     return f"rg-{_digest(f'{service}/{project}/{limit}')}"
 
 
-def is_open(consumer: ServiceConsumer | None) -> bool:
+def can_use_service(consumer: ServiceConsumer | None) -> bool:
     """Return True if the project can use the service now."""
     if consumer is None or consumer.is_terminating or consumer.spec.suspended:
         return False

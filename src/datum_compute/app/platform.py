@@ -33,7 +33,7 @@ from datum_compute.api.planes import (
     plane_role,
 )
 from datum_compute.api.quota import DEFAULT_LIMITS, SERVICE
-from datum_compute.api.services import is_open
+from datum_compute.api.services import can_use_service
 from datum_compute.app.default_projects import DefaultProjects
 from datum_compute.app.environment import Ports
 from datum_compute.app.project_planes import ProjectPlanes, holds_of
@@ -334,7 +334,7 @@ class Platform:
         entitled = {
             consumer.spec.consumer_project_ref.name
             for consumer in (await platform.list(CONSUMER)).items
-            if is_open(consumer) and consumer.spec.service_ref.name == SERVICE
+            if can_use_service(consumer) and consumer.spec.service_ref.name == SERVICE
         }
         stored = self.projects.stored()
         return {plane: member_name(plane) in entitled for plane in stored}

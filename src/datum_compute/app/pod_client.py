@@ -17,7 +17,7 @@ from datum_compute.api.errors import (
     NotFound,
     Unreachable,
 )
-from datum_compute.api.gateway import PROTOCOL, ExecWish
+from datum_compute.api.gateway import PROTOCOL, ExecRequest
 from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import Client
@@ -96,7 +96,7 @@ class ClientInsides:
         except (ApiError, Unreachable) as error:
             raise TransientError(str(error)) from error
 
-    async def execute(self, pod: Pod, wish: ExecWish) -> ExecSession:
+    async def execute(self, pod: Pod, wish: ExecRequest) -> ExecSession:
         words = [("command", word) for word in wish.command]
         streams = {"stdin": wish.stdin, "stdout": True, "stderr": not wish.tty, "tty": wish.tty}
         chosen = [(name, "true") for name, wanted in streams.items() if wanted]

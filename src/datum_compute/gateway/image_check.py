@@ -24,7 +24,7 @@ from datum_compute.api.meta.fields import IMAGE, PATTERN_DESCRIPTIONS
 from datum_compute.api.meta.names import dns_subdomain_problem
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PlaneName, cell_plane, plane_role
-from datum_compute.api.schema.regex import compiled_search
+from datum_compute.api.schema.regex import compile_search
 from datum_compute.client.client import Client
 from datum_compute.drivers.queries import ImageCheck
 from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
@@ -32,7 +32,7 @@ from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
 SECRETS_MAX = 20
 _IMAGE_MAX = 1024
 _POLICIES = get_args(PullPolicy)
-_is_image = compiled_search(IMAGE)
+_is_image = compile_search(IMAGE)
 
 
 class ImageQuestion(ApiStruct, frozen=True, kw_only=True):

@@ -411,7 +411,7 @@ class ApiServer:
         methods = tuple(call.route.verbs_by_method)
         if call.request.method == "OPTIONS":
             return _allowed(methods)
-        answer = error_answer(_not_allowed(call.request.method, call.kind.none_here))
+        answer = error_answer(_not_allowed(call.request.method, call.kind.unsupported_message))
         return replace(answer, headers={"allow": ", ".join(methods)})
 
 
@@ -419,7 +419,7 @@ def empty_kind_warning(call: ResourceRequest) -> str:
     """For who looks at a list that is always empty. With a selector a program looks for something,
     as ``kubectl cluster-info`` does, and finding nothing is the answer."""
     lists = call.request.method in _READS and not call.route.name
-    return call.kind.none_here if lists and not call.query.get("labelSelector") else ""
+    return call.kind.unsupported_message if lists and not call.query.get("labelSelector") else ""
 
 
 def _warned(response: Response, text: str) -> Response:

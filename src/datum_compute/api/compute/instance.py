@@ -17,7 +17,7 @@ from datum_compute.api.compute.data_sources import (
     VolumeAttachments,
 )
 from datum_compute.api.compute.scale_to_zero import ScaleToZero, Wake
-from datum_compute.api.conditions import UNKNOWN, Condition, Conditions, undecided
+from datum_compute.api.conditions import UNKNOWN, Condition, Conditions, unknown_conditions
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import (
     DNS_LABEL,
@@ -458,7 +458,7 @@ class Instance(ApiObject, frozen=True, kw_only=True):
 
     spec: InstanceSpec
     status: InstanceStatus = InstanceStatus(
-        conditions=[*undecided(PROGRAMMED, AVAILABLE, READY), QUOTA_UNDECIDED]
+        conditions=[*unknown_conditions(PROGRAMMED, AVAILABLE, READY), QUOTA_UNDECIDED]
     )
 
 

@@ -70,7 +70,7 @@ class Wake(ApiStruct, frozen=True, kw_only=True):
     ] = ""
 
 
-def seconds_of(duration: str) -> float:
+def duration_seconds(duration: str) -> float:
     """Return the seconds of a duration such as 5m."""
     found = _DURATION.match(duration)
     if found is None:

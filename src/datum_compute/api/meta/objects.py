@@ -1,4 +1,4 @@
-"""Metadata that every object carries, and the names of objects."""
+"""Metadata of objects, and what the platform knows about a kind."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 
 
 class ApiObject(ApiStruct, frozen=True, kw_only=True):
-    """What all kinds have in common; each kind adds spec and status."""
+    """Base of all kinds. Each kind adds spec and status."""
 
     api_version: Annotated[
         str, doc("Group and version of the schema of this object, as GROUP/VERSION.")
@@ -86,9 +86,11 @@ class ApiObject(ApiStruct, frozen=True, kw_only=True):
 
 
 class Ref(NamedTuple):
-    """Names an object inside one plane; the namespace is empty for cluster-scoped kinds.
+    """Name and namespace of an object on one plane. The namespace is empty for cluster-scoped
+    kinds.
 
-    A tuple because it is the key of every cache and queue: nothing hashes and compares faster.
+    It is a tuple because caches and queues use it as a key, and tuples are hashed and compared
+    fastest.
     """
 
     namespace: str
@@ -100,11 +102,11 @@ class Ref(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One printer column: a heading and the path of its value (``.a.b`` or a condition).
+    """A printer column: a heading and the path of its value, such as ``.a.b``.
 
-    Types beyond those of a schema: ``date`` is shown as an age, ``count`` as the number of
-    entries, ``reference`` as ``Kind/name``, ``object`` as ``kind/name``. Of several paths,
-    separated by commas, the first that leads somewhere counts; a ``count`` adds all of them up.
+    Types beyond those of a schema: ``date`` is shown as an age, ``count`` as the number of entries,
+    ``reference`` as ``Kind/name``, ``object`` as ``kind/name``. Several paths are separated by
+    commas. The first path that has a value is used; a ``count`` adds up all of them.
     """
 
     name: str
@@ -116,7 +118,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where a kind keeps what the scale subresource shows, as paths (``.spec.replicas``)."""
+    """Paths of the fields that the scale subresource shows, such as ``.spec.replicas``."""
 
     spec_replicas_path: str
     status_replicas_path: str
@@ -125,7 +127,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Selectable:
-    """A field selector beyond name and namespace: its label, and the path of the value."""
+    """A field selector besides name and namespace: its label and the path of its value."""
 
     label: str
     path: str
@@ -133,7 +135,7 @@ class Selectable:
 
 @dataclass(frozen=True, slots=True)
 class KindInfo(Generic[T]):
-    """All that the rest of the house needs to know about a kind."""
+    """What the platform knows about a kind."""
 
     group: str
     version: str
@@ -143,25 +145,25 @@ class KindInfo(Generic[T]):
     namespaced: bool = True
     has_status: bool = True
     built_in: bool = False
-    partial: bool = False  # a neighbour's kind of which we model only what we use
+    partial: bool = False  # only a part of the fields is modeled; the server keeps the others
     short_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     scale: Scale | None = None
-    scaled_by: str = ""  # what to do instead, where there is no scale and people look for one
+    scaled_by: str = ""  # hint for kinds without a scale subresource: what to scale instead
     categories: tuple[str, ...] = ()
     selectable: tuple[Selectable, ...] = ()
-    needs_version: bool = True  # a PUT must say which version it replaces
-    put_creates: bool = False  # a PUT of an object that is not there creates it
+    needs_version: bool = True  # a PUT must contain a resourceVersion
+    put_creates: bool = False  # a PUT of a missing object creates it
     has_generation: bool = True
-    defined: bool = False  # by a CustomResourceDefinition of its plane
-    deprecation: str = ""  # a warning for whoever uses this version
-    none_here: str = ""  # why there never is one; it is only listed, for clients that ask
-    stored_as: str = ""  # the resource whose objects this kind is another view of
-    singular_name: str = ""  # where it is not the kind in lower case
-    list_name: str = ""  # where it is not the kind followed by List
-    # Made once, because every request asks for them.
+    defined: bool = False  # defined by a CustomResourceDefinition of its plane
+    deprecation: str = ""  # warning for requests of this version
+    unsupported_message: str = ""  # set for a kind that is only served as an empty list: why
+    stored_as: str = ""  # set for a kind that is a view of another resource
+    singular_name: str = ""  # defaults to the kind in lower case
+    list_name: str = ""  # defaults to the kind followed by List
+    # Computed once, because every request uses them.
     api_version: str = field(init=False, compare=False, repr=False)
-    resource: str = field(init=False, compare=False, repr=False)  # in words and errors
+    resource: str = field(init=False, compare=False, repr=False)  # in errors
     storage: str = field(init=False, compare=False, repr=False)  # in the store
 
     def __post_init__(self) -> None:
@@ -172,7 +174,9 @@ class KindInfo(Generic[T]):
         object.__setattr__(self, "storage", self.stored_as or resource)
 
     def __hash__(self) -> int:
-        """Quick; those of all fields together would be dearer than what is looked up by it."""
+        """Hash only the type. A hash of all fields would cost more than the look-up
+        that uses it.
+        """
         return hash((self.api_version, self.kind))
 
     @property
@@ -185,7 +189,7 @@ class KindInfo(Generic[T]):
 
 
 def selectable_fields(*labels: str) -> tuple[Selectable, ...]:
-    """Field selectors that are called as the path of their value: ``spec.phase``."""
+    """Return field selectors whose label is the path of the value, such as ``spec.phase``."""
     return tuple(Selectable(label, f".{label}") for label in labels)
 
 
@@ -194,7 +198,7 @@ def ref_of(obj: ApiObject) -> Ref:
 
 
 def owner_reference(owner: ApiObject, kind: KindInfo[T]) -> OwnerReference:
-    """A controller reference that also blocks foreground deletion of the owner."""
+    """Return a controller reference that also blocks foreground deletion of the owner."""
     return OwnerReference(
         api_version=kind.api_version,
         kind=kind.kind,
@@ -206,8 +210,8 @@ def owner_reference(owner: ApiObject, kind: KindInfo[T]) -> OwnerReference:
 
 
 def controller_uid(obj: ApiObject) -> str:
-    """UID of the controlling owner, or the empty string."""
-    for owner in obj.metadata.owner_references:  # asked of every instance in every pass
+    """Return the UID of the controlling owner, or the empty string."""
+    for owner in obj.metadata.owner_references:  # a loop, because it is called very often
         if owner.controller:
             return owner.uid
     return ""

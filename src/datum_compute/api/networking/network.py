@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from datum_compute.api.conditions import Conditions, undecided
+from datum_compute.api.conditions import Conditions, unknown_conditions
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import (
     INT64_MAX,
@@ -92,7 +92,7 @@ class Network(ApiObject, frozen=True, kw_only=True):
     """
 
     spec: NetworkSpec
-    status: NetworkStatus = NetworkStatus(conditions=undecided("Ready"))
+    status: NetworkStatus = NetworkStatus(conditions=unknown_conditions("Ready"))
 
 
 NETWORK = KindInfo(
@@ -148,7 +148,7 @@ class NetworkBinding(ApiObject, frozen=True, kw_only=True):
     """A NetworkBinding requests that a Network is available in a Location."""
 
     spec: NetworkBindingSpec
-    status: NetworkBindingStatus = NetworkBindingStatus(conditions=undecided("Ready"))
+    status: NetworkBindingStatus = NetworkBindingStatus(conditions=unknown_conditions("Ready"))
 
 
 NETWORK_BINDING = KindInfo(
@@ -208,7 +208,7 @@ class NetworkContext(ApiObject, frozen=True, kw_only=True):
     """A NetworkContext is the part of a Network in one Location. Its name is NETWORK-LOCATION."""
 
     spec: NetworkContextSpec
-    status: NetworkContextStatus = NetworkContextStatus(conditions=undecided("Ready"))
+    status: NetworkContextStatus = NetworkContextStatus(conditions=unknown_conditions("Ready"))
 
 
 NETWORK_CONTEXT = KindInfo(
@@ -269,7 +269,9 @@ class Subnet(ApiObject, frozen=True, kw_only=True):
     """A Subnet is a prefix of a NetworkContext from which instances get their addresses."""
 
     spec: SubnetSpec
-    status: SubnetStatus = SubnetStatus(conditions=undecided("Allocated", "Programmed", "Ready"))
+    status: SubnetStatus = SubnetStatus(
+        conditions=unknown_conditions("Allocated", "Programmed", "Ready")
+    )
 
 
 SUBNET = KindInfo(
@@ -307,7 +309,7 @@ class SubnetClaim(ApiObject, frozen=True, kw_only=True):
 
     spec: SubnetSpec
     status: SubnetClaimStatus = SubnetClaimStatus(
-        conditions=undecided("Allocated", "Programmed", "Ready")
+        conditions=unknown_conditions("Allocated", "Programmed", "Ready")
     )
 
 

@@ -18,9 +18,9 @@ from datum_compute.api.errors import Conflict, NotFound
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import CHANGED_BY, DEPLOY
 from datum_compute.api.meta.codec import JsonObject, copied, decode, encode, from_json, sorted_bytes
-from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.json_patch import build_merge_patch
 from datum_compute.api.meta.objects import Ref
-from datum_compute.api.object_diff import render_changes, shortened
+from datum_compute.api.object_diff import render_changes, strip_common_prefix
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import ConflictError, UsageError
 from datum_compute.cli.workload.edits import Edit
@@ -60,7 +60,7 @@ def _further(desired: JsonObject) -> Iterator[str]:
     marks = {k: metadata[k] for k in _METADATA if metadata.get(k)}
     told = {"metadata": marks} if marks else {}
     for path, value in _leaves({**told, "spec": desired["spec"]}, ""):
-        yield f"{shortened(path)}: {_format_field(value)}"
+        yield f"{strip_common_prefix(path)}: {_format_field(value)}"
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -294,7 +294,7 @@ def _restless(name: str) -> ConflictError:
 
 
 def _patch(observed: JsonObject, desired: JsonObject) -> JsonObject:
-    patch = merge_patch(observed, desired)
+    patch = build_merge_patch(observed, desired)
     version = {"resourceVersion": observed["metadata"]["resourceVersion"]}
     return {**patch, "metadata": {**patch.get("metadata", {}), **version}}
 

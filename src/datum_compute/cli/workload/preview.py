@@ -27,7 +27,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import KindInfo, Ref
-from datum_compute.api.planes import deployment_of, normalized_city
+from datum_compute.api.planes import deployment_of, normalize_city
 from datum_compute.api.quota import (
     QUOTA_NAMESPACE,
     WORKLOADS,
@@ -56,8 +56,8 @@ async def city_warnings(session: Session, after: Workload, observed: Observed) -
     """One for each city of the workload that is closed to it. What runs in a drained city stays and
     is changed there, so only what would be new is warned of."""
     closed = await _closed(session)
-    present = {normalized_city(d.spec.city_code) for d in observed.deployments.items}
-    named = [normalized_city(city) for p in after.spec.placements for city in p.city_codes]
+    present = {normalize_city(d.spec.city_code) for d in observed.deployments.items}
+    named = [normalize_city(city) for p in after.spec.placements for city in p.city_codes]
     warnings = []
     for city in dict.fromkeys(named):
         said = closed.get(city)
@@ -77,7 +77,7 @@ async def _closed(session: Session) -> dict[str, Condition]:
     closed: dict[str, Condition] = {}
     opened: set[str] = set()
     for binding in bindings:
-        city = normalized_city(city_of(binding))
+        city = normalize_city(city_of(binding))
         said = find_condition(binding.status.conditions, "Available")
         if said is not None and said.status == FALSE:
             closed.setdefault(city, said)

@@ -50,7 +50,7 @@ from datum_compute.api.karmada import (
 )
 from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
 from datum_compute.api.meta.codec import JsonObject, canonical, to_json
-from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.json_patch import build_merge_patch
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, owner_reference, ref_of
 from datum_compute.api.planes import HUB, execution_namespace, work_name
 from datum_compute.planning.apply import plan_object, plan_status
@@ -373,7 +373,7 @@ def _plan_status_aggregation(
     if kind is DEPLOYMENT and len(items) <= 1:
         observed = getattr(template, "status")  # noqa: B009
         wanted = canonical(type(observed)()) if reported is None else reported
-        patch = merge_patch(canonical(observed), wanted)
+        patch = build_merge_patch(canonical(observed), wanted)
         reason = "reported by the cell" if reported is not None else "no cell reports a status"
         if patch:
             version = template.metadata.resource_version

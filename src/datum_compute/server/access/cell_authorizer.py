@@ -32,13 +32,13 @@ from datum_compute.api.labels import (
     UPSTREAM_CLUSTER,
     UPSTREAM_NAMESPACE,
 )
-from datum_compute.api.membership import CELLS_GROUP, KEY_HASH, cell_named_by
+from datum_compute.api.membership import CELLS_GROUP, KEY_HASH, cell_of_user
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.planes import (
     HUB,
     PlaneName,
-    decoded_project,
+    decode_project_label,
     deployment_of,
     execution_namespace,
     member_name,
@@ -108,7 +108,7 @@ class CellAuthorizer:
 
     def _cell(self, user: User) -> _Cell | None:
         """The cell that a user is, by the Cluster that notes its key."""
-        name = cell_named_by(user.name)
+        name = cell_of_user(user.name)
         try:
             record = self._store.get(HUB, ObjectKey(CLUSTER.storage, "", name)) if name else None
         except NotFound:
@@ -286,7 +286,7 @@ def _written_claim(slices: CellAuthorizer, cell: _Cell, plane: PlaneName, obj: J
     if not instance.startswith(f"{deployment}-") or not slices.bound(cell, Ref(home, deployment)):
         return "its deployment is not bound to the cell"
     identity = slices.labels(HUB, NAMESPACE, Ref("", home)) or {}
-    whose = decoded_project(identity.get(UPSTREAM_CLUSTER, ""))
+    whose = decode_project_label(identity.get(UPSTREAM_CLUSTER, ""))
     where = (whose, identity.get(UPSTREAM_NAMESPACE))
     if where != (member_name(plane), metadata["namespace"]):
         return f"namespace {home} of the hub is of another project or namespace"

@@ -33,11 +33,11 @@ from datum_compute.api.membership import (
     JOINERS_GROUP,
     KEY_HASH,
     CellJoinSpec,
-    cell_named_by,
+    cell_of_user,
     cell_user_of,
-    joiner_of,
-    name_of_token,
-    token_named_by,
+    join_token_name,
+    join_token_of_user,
+    join_token_user,
 )
 from datum_compute.api.meta.codec import JsonObject, decode, encode, from_json
 from datum_compute.api.meta.objects import KindInfo
@@ -46,7 +46,7 @@ from datum_compute.api.planes import (
     HUB,
     cell_plane,
     execution_namespace,
-    normalized_city,
+    normalize_city,
     path_prefix,
 )
 from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User, authenticated
@@ -92,7 +92,7 @@ class CellJoinHandler:
         obj, headers = read_review(call, call.served)
         spec = from_json(obj["spec"], CellJoinSpec)
         requested = read_request(spec.request)
-        renews = cell_named_by(call.user.name) == spec.cell and CELLS_GROUP in call.user.groups
+        renews = cell_of_user(call.user.name) == spec.cell and CELLS_GROUP in call.user.groups
         _check(spec, requested, renews=renews)
         assert requested is not None
         if renews:
@@ -148,7 +148,7 @@ class CellJoinHandler:
 
     def _token(self, user: User, spec: CellJoinSpec, requested: SigningRequest) -> JsonObject:
         """The token of the caller, if it lets this cell in."""
-        name = token_named_by(user.name)
+        name = join_token_of_user(user.name)
         token = self._object(JOIN_TOKEN, "", name) if JOINERS_GROUP in user.groups else None
         if token is None:
             raise _refused(user, "only who holds a join token may join a cell")
@@ -174,7 +174,7 @@ class CellJoinHandler:
         *,
         named: bool,
     ) -> None:
-        city = normalized_city(spec.city)
+        city = normalize_city(spec.city)
         if present is not None:
             metadata = present["metadata"]
             if "deletionTimestamp" in metadata:
@@ -250,7 +250,7 @@ def _membership_problems(spec: CellJoinSpec) -> list[Cause]:
         if not getattr(spec, field):
             name = {"hub_token": "hubToken"}.get(field, field)
             found.append(Cause(f"spec.{name}", "FieldValueRequired", "Required value"))
-    if spec.city and not normalized_city(spec.city).isalnum():
+    if spec.city and not normalize_city(spec.city).isalnum():
         why = "must be the code of a city, such as DFW"
         found.append(field_error("spec.city", spec.city, why))
     return found
@@ -281,7 +281,7 @@ def _cluster(spec: CellJoinSpec, requested: SigningRequest) -> JsonObject:
     return {
         "metadata": {
             "name": spec.cell,
-            "labels": {TOPOLOGY_CITY: normalized_city(spec.city)},
+            "labels": {TOPOLOGY_CITY: normalize_city(spec.city)},
             "annotations": {KEY_HASH: requested.key_hash},
             "finalizers": [CLUSTER_FINALIZER],
         },
@@ -312,7 +312,7 @@ def _refused(user: User, why: str) -> Forbidden:
 
 def authenticate_join_token(store: Store, token: str) -> User | None:
     """The holder of a join token; None for any other text."""
-    name = name_of_token(token)
+    name = join_token_name(token)
     if not name:
         return None
     try:
@@ -325,4 +325,4 @@ def authenticate_join_token(store: Store, token: str) -> User | None:
     shown = hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
     if not hmac.compare_digest(kept, shown):
         return None
-    return authenticated(User(joiner_of(name), (JOINERS_GROUP,), frozenset({HUB})))
+    return authenticated(User(join_token_user(name), (JOINERS_GROUP,), frozenset({HUB})))

@@ -52,14 +52,14 @@ class RequestAuthenticator:
         authorizer: Authorizer,
         accounts: AccountTokens | None,
         clock: Callable[[], float],
-        joiner_of: Callable[[str], User | None] = _nobody,
+        join_token_user: Callable[[str], User | None] = _nobody,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._accounts = accounts
         self._certificates = Certificates()
         self._clock = clock
-        self._joiner_of = joiner_of
+        self._joiner_of = join_token_user
 
     def pass_through(
         self,

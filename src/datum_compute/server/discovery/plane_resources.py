@@ -20,7 +20,7 @@ from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Scale, Selectable
 from datum_compute.api.planes import PlaneName
 from datum_compute.api.schema.report import CheckBudget
-from datum_compute.api.schema.validate import Report, compile_check, structure_of, whole_object
+from datum_compute.api.schema.validate import Report, compile_check, object_schema, structure_of
 from datum_compute.server.discovery.conversion import Conversion, Rewrite
 from datum_compute.server.discovery.openapi import OpenApi
 from datum_compute.server.discovery.resources import (
@@ -90,8 +90,8 @@ def _brought_up_to_date(schema: JsonObject, api_version: str) -> Rewrite:
     If defaults would make an object too large, it is only pruned: it must stay readable, so that
     its owner can change or delete it.
     """
-    structure = cache(lambda: compile_check(structure_of(whole_object(schema))))
-    pruning = cache(lambda: compile_check(structure_of(whole_object(schema), defaults=False)))
+    structure = cache(lambda: compile_check(structure_of(object_schema(schema))))
+    pruning = cache(lambda: compile_check(structure_of(object_schema(schema), defaults=False)))
 
     def rewrite(obj: JsonObject) -> JsonObject:
         served = {**obj, "apiVersion": api_version}

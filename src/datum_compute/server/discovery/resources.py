@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from datum_compute.api.kinds import NAMESPACE, NOTHING_HERE, SERVICE_ACCOUNT
+from datum_compute.api.kinds import NAMESPACE, SERVICE_ACCOUNT, UNSUPPORTED_KINDS
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.json_path import field_names
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.schema.derive import PRESERVE, structural_schema
 from datum_compute.api.schema.fast_path import compile_fast_check
-from datum_compute.api.schema.validate import Check, whole_object
+from datum_compute.api.schema.validate import Check, object_schema
 from datum_compute.server.apply.field_shape import ObjectShape, object_shape
 from datum_compute.server.discovery.conversion import AS_STORED, VIEWS, Conversion
 
@@ -58,7 +58,7 @@ class ServedResource:
     def _verbs(self) -> tuple[str, ...]:
         if not self.stored:
             return ("create",)
-        if self.kind.none_here:
+        if self.kind.unsupported_message:
             return _READ_ONLY
         # Namespaces are never deleted in bulk: each is emptied first.
         return _EACH_ALONE if is_namespace(self.kind) else _ALSO_SEVERAL
@@ -108,7 +108,7 @@ class ResourceRegistry:
     @classmethod
     def of_kinds(cls, kinds: Iterable[KindInfo[Any]]) -> ResourceRegistry:
         """The kinds given, the reviews, and what clients ask for in vain."""
-        own = map(_own_kind, (*kinds, *NOTHING_HERE))
+        own = map(_own_kind, (*kinds, *UNSUPPORTED_KINDS))
         return cls((*own, *map(served_review, REVIEWS)))
 
     def with_more(
@@ -170,7 +170,7 @@ def served_kind(
     conversion: Conversion = AS_STORED,
     revision: str = "",
 ) -> ServedResource:
-    whole = whole_object(schema)
+    whole = object_schema(schema)
     replicas_path = field_names(kind.scale.spec_replicas_path) if kind.scale else None
     shape = cache(
         lambda: object_shape(whole, has_status=kind.has_status, replicas_path=replicas_path or ())

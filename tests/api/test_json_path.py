@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.meta import json_path as jsonpath
-from datum_compute.api.meta.json_path import PATH_LENGTH_MAX, STEPS_MAX, check_path, compiled_path
+from datum_compute.api.meta.json_path import PATH_LENGTH_MAX, STEPS_MAX, check_path, compile_path
 
 
 def test_a_path_has_a_limited_number_of_steps() -> None:
@@ -28,7 +28,7 @@ def test_the_form_of_a_path_is_checked_like_a_compilation(path: str) -> None:
     with pytest.raises(ValueError, match="not understood") as checked:
         check_path(path)
     with pytest.raises(ValueError, match="not understood") as compiled:
-        compiled_path(path)
+        compile_path(path)
     assert str(checked.value) == str(compiled.value)
 
 
@@ -48,5 +48,5 @@ def test_the_check_of_a_path_compiles_no_step(monkeypatch: pytest.MonkeyPatch) -
 
 def test_few_compiled_paths_are_kept() -> None:
     for number in range(1000):
-        compiled_path(f".spec.kept{number}")
-    assert compiled_path.cache_info().currsize <= 256
+        compile_path(f".spec.kept{number}")
+    assert compile_path.cache_info().currsize <= 256
