@@ -61,12 +61,7 @@ lint: setup ## Check format, style, types, house rules, documents and generated 
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_house.py tests/test_docs.py
-	$(BIN)/python -m hack.write_crds --check deploy/crds
-	$(BIN)/python -m hack.write_single_cluster --check deploy/single-cluster
-	$(BIN)/python -m hack.write_federation --check deploy/federation
-	$(BIN)/python -m hack.write_webhooks --check deploy/webhook
-	$(BIN)/python -m hack.write_kustomize --check deploy/kustomize
-	$(BIN)/python -m hack.write_monitoring --check deploy/monitoring
+	$(BIN)/python -m hack.generate --check
 	$(BIN)/python -m hack.report_sizes
 
 check: lint test ## What every change must pass: lint and test
@@ -89,16 +84,10 @@ test-mutants: setup ## Replay the recorded scenario of every mutant; each must b
 sim-mutants: setup ## Find a seed for every mutant, within 1,000 (MUTANTS="name ..."; long)
 	$(BIN)/python -m testkit.sim.mutants.search --findings tests/sim/mutant_findings $(MUTANTS)
 
-crds: setup ## Write deploy/ from the kinds, the roles and the catalogue
-	$(BIN)/python -m hack.write_crds deploy/crds
-	$(BIN)/python -m hack.write_single_cluster deploy/single-cluster
-	$(BIN)/python -m hack.write_federation deploy/federation
-	$(BIN)/python -m hack.write_webhooks deploy/webhook
-	$(BIN)/python -m hack.write_kustomize deploy/kustomize
-	$(BIN)/python -m hack.write_monitoring deploy/monitoring
+crds: setup ## Write the generated files: deploy/ and docs/reference
+	$(BIN)/python -m hack.generate
 
-docs: setup ## Write docs/reference from the kinds and the commands
-	$(BIN)/python -m hack.write_reference docs/reference
+docs: crds ## The same as crds
 
 test-crash: setup ## Kill a writing process again and again; nothing acknowledged may be lost
 	$(BIN)/python -m pytest -m crash

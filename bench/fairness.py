@@ -4,8 +4,11 @@ A separate process sends the flood over many connections. Each sends the next re
 has a response, and ignores Retry-After. The probe sends one GET every few milliseconds
 to another plane. Its p99 is compared with that on an idle server.
 
-The flood has the lowest priority of the operating system: it uses all of its core, but the probe
-does not wait for a core, as if the two ran on different machines.
+The flood has a lower priority of the operating system than the server and the probe: it uses all of
+its core, but the probe does not wait for a core, as if the two ran on different machines.
+
+On a machine that runs other programs, give the bench real-time priority, so that it does not
+measure them: ``chrt -f 50 python -m bench fairness``.
 """
 
 from __future__ import annotations
@@ -62,9 +65,11 @@ async def _measure(running: Running, state: Path) -> list[Measurement]:
         ]
         for name in FLOODS:
             with _flood(state, name) as process:
+                cpu_before_s = running.cpu_s()
                 await asyncio.sleep(2.0)  # until all connections are open
                 taken = await _probe(plug, get)
                 answers = await asyncio.to_thread(_stop, process)
+                cpu_s = running.cpu_s() - cpu_before_s
             limit = RATIO_MAX * p99_ms(idle)
             measured += [
                 Measurement(f"GET during {name}, p50", p50_ms(taken), "ms", "GET, idle, p50"),
@@ -73,6 +78,9 @@ async def _measure(running: Running, state: Path) -> list[Measurement]:
                 ),
                 Measurement(f"{name}, answered", answers["ok"], "answers"),
                 Measurement(f"{name}, rejected with 429", answers["429"], "answers"),
+                Measurement(
+                    f"{name}, cost of an answer", cpu_s / max(1, answers["ok"]) * 1e6, "us of CPU"
+                ),
             ]
     return measured
 
@@ -134,15 +142,19 @@ def _target(state: Path) -> tuple[Target, str]:
 
 @contextmanager
 def _flood(state: Path, name: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "bench.fairness", str(state), name]
-    nice = ["nice", "-n", "19"]
-    process = subprocess.Popen(
-        [*nice, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    command = [*_lower_priority(), sys.executable, "-m", "bench.fairness", str(state), name]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
         ended(process)
+
+
+def _lower_priority() -> list[str]:
+    """Return a command that runs another one with a priority below that of this process."""
+    if os.sched_getscheduler(0) == os.SCHED_FIFO:
+        return ["chrt", "--fifo", "1"]
+    return ["nice", "-n", "19"]
 
 
 def _stop(process: subprocess.Popen[str]) -> dict[str, int]:

@@ -74,7 +74,8 @@ class Plug(asyncio.Protocol):
         if self._missing == 0:
             whole, self._parts, self._missing = b"".join(self._parts), [], -1
             assert self._answer is not None
-            self._answer.set_result(whole)
+            if not self._answer.done():  # the caller was cancelled
+                self._answer.set_result(whole)
 
     def close(self) -> None:
         if self._transport is not None:

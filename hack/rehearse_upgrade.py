@@ -26,7 +26,7 @@ from datum_compute.api.kinds import INSTANCE, NAMESPACE
 from datum_compute.api.planes import PlaneName, cell_plane
 from datum_compute.app.backup.backup import read_planes
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
-from datum_compute.client.transport.proxied import HttpTransport
+from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.store.dump import dumped
 from datum_compute.store.journal import LoadedPlane
 
@@ -138,7 +138,7 @@ async def _versions(state: Path) -> dict[PlaneName, int]:
     found = {}
     for name in names:
         connection = connection_of(config, name)
-        async with HttpTransport(connection.server, ca_pem=connection.ca_pem) as transport:
+        async with Http1Transport(connection.server, ca_pem=connection.ca_pem) as transport:
             client = build_client(connection, transport)
             found[name] = int(await client.version(NAMESPACE))
     return found
@@ -146,7 +146,7 @@ async def _versions(state: Path) -> dict[PlaneName, int]:
 
 async def _instances(state: Path) -> dict[str, str]:
     connection = connection_of(load_kubeconfig([state / "kubeconfig"]), CELL)
-    async with HttpTransport(connection.server, ca_pem=connection.ca_pem) as transport:
+    async with Http1Transport(connection.server, ca_pem=connection.ca_pem) as transport:
         found = (await build_client(connection, transport).list(INSTANCE)).items
     return {i.metadata.name: i.metadata.uid for i in found}
 

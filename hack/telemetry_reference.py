@@ -6,7 +6,6 @@ is added to ``_registry``.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
@@ -15,8 +14,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from datum_compute.app.metrics import UsageMetrics, process_registry
-from datum_compute.app.settings.settings import cell_parser, local_parser, manager_parser
-from datum_compute.app.settings.sources import environment_name, flags_of
+from datum_compute.app.settings.options import PROGRAMS
+from datum_compute.app.settings.resolve import Setting
 from datum_compute.controllers.events import EVENT_ONLY_REASONS, NORMAL_PROGRESS_REASONS
 from datum_compute.controllers.federation.instances import quarantine_gauge
 from datum_compute.ingress.activations import PrometheusWakes
@@ -64,9 +63,14 @@ its way. Reasons that only say how far something has come are told when it had b
 _SETTINGS = """\
 # Settings
 
-Of the processes; those of the commands are in [cli.md](cli.md). A flag beats the environment, which
-beats the file named by `--config` (YAML, `name: value`), which beats the default. Switches are
-turned off with `--no-<name>`, or `false`.
+The settings of the processes. The flags of `datumctl compute` are in [cli.md](cli.md). A flag
+takes precedence over the environment, then the file of `--config FILE` (`DATUM_CONFIG`), then the
+default. The file is YAML: one `name: value` per setting, where `a-b: value` can also be written as
+`a: {b: value}`. An unknown name in the file is an error. `--no-<name>`, or the value `false`, turns
+a switch off.
+
+`compute-server config show`, `compute-cell config show` and `compute-manager config show` print
+every setting with its value and the source of the value; they accept the flags of the process.
 """
 
 
@@ -159,13 +163,13 @@ def _type_and_meaning(text: str) -> tuple[str, str]:
 
 
 def _settings(table: Table) -> Iterator[str]:
-    for parser in (local_parser(), cell_parser(), manager_parser()):
-        rows = [_setting(name, action) for name, action in flags_of(parser).items()]
-        yield f"\n## {parser.prog}\n\n{parser.description}\n\n"
+    for program in PROGRAMS:
+        yield f"\n## {program.name}\n\n{program.summary}\n\n"
+        rows = [_setting(setting) for setting in program.settings]
         yield table(("Flag", "Environment", "Default", "Meaning"), rows)
 
 
-def _setting(name: str, action: argparse.Action) -> tuple[str, ...]:
-    default = "" if action.default in (None, "") else f"`{str(action.default).lower()}`"
-    choices = f" ({', '.join(map(str, action.choices))})" if action.choices else ""
-    return (f"`--{name}`", f"`{environment_name(name)}`", default, f"{action.help}{choices}")
+def _setting(setting: Setting) -> tuple[str, ...]:
+    default = f"`{setting.default_text}`" if setting.default_text else ""
+    values = f" One of: {', '.join(setting.choices)}." if setting.choices else ""
+    return (f"`--{setting.flag}`", f"`{setting.variable}`", default, f"{setting.meaning}{values}")

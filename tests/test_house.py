@@ -425,7 +425,7 @@ ALLOWED: list[tuple[Rule, str, str]] = [
     (house_rules.find_effects, "app/a.py", "import socket, sys\nsocket.socket()\nsys.exit()"),
     (
         house_rules.find_effects,
-        "client/transport/proxied.py",
+        "client/transport/http1.py",
         "import aiohttp\naiohttp.ClientSession()",
     ),
     (house_rules.find_effects, "store/sqlite.py", "import sqlite3\nsqlite3.connect('a')"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,7 @@ from datum_compute.admission.chain import CHAIN
 from datum_compute.admission.context_rules import CONTEXT_RULES, REMOVING
 from datum_compute.admission.webhook import PATIENCE_S, hooked_kind, mutated_kinds, validated_kinds
 from datum_compute.api.kinds import KINDS, WORKLOAD
-from hack.generated import stale_files
-from hack.write_webhooks import webhook_files
-
-FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "webhook"
+from hack.webhook_manifests import webhook_files
 
 
 def webhooks(file: str) -> list[dict[str, Any]]:
@@ -31,10 +27,6 @@ def resources(hooks: list[dict[str, Any]]) -> set[str]:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-
-
-def test_the_manifests_are_fresh() -> None:
-    assert stale_files(FOLDER, webhook_files(), owned="*.yaml") == [], "run: make crds"
 
 
 def test_every_kind_of_ours_with_rules_is_asked_about() -> None:

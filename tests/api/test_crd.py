@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,8 @@ from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, KINDS, NAMESP
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.derive import crd_manifest, structural_schema
-from hack.generated import stale_files
-from hack.write_crds import crd_files
+from hack.manifests import crd_files
 
-CRDS = Path(__file__).resolve().parents[2] / "deploy" / "crds"
 CUSTOM = [kind for kind in KINDS if not kind.built_in]
 
 
@@ -23,10 +20,6 @@ def version_of(kind: KindInfo[Any]) -> dict[str, Any]:
     (version,) = crd_manifest(kind)["spec"]["versions"]
     assert isinstance(version, dict)
     return version
-
-
-def test_the_committed_files_are_fresh() -> None:
-    assert stale_files(CRDS, crd_files(), owned="*.yaml") == [], "run: make crds"
 
 
 def test_the_kinds_of_karmada_and_of_kubernetes_are_not_ours_to_install() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datum_compute.api.meta.json_patch import build_merge_patch
-from datum_compute.api.object_diff import render_changes
+from datum_compute.api.object_diff import ChangeKind, FieldChange, diff_objects, render_changes
 
 KEYS = st.sampled_from("abcd")
 SCALARS = st.integers(0, 3) | st.sampled_from(["x", "y"]) | st.lists(st.integers(0, 2), max_size=2)
@@ -81,4 +81,13 @@ def test_changed_variables_are_named() -> None:
         "containers[app].env[KEY]: changed",
         "containers[app].env[NEW]: added",
         "containers[app].env[OLD]: removed",
+    ]
+
+
+def test_a_removed_field_is_a_value_of_its_own_kind() -> None:
+    before = {"metadata": {"labels": {"a": "x: removed", "b": "2"}}}
+    after = {"metadata": {"labels": {"a": "y: removed"}}}
+    assert diff_objects(before, after) == [
+        FieldChange("metadata.labels.a", ChangeKind.CHANGED, "x: removed", "y: removed"),
+        FieldChange("metadata.labels.b", ChangeKind.REMOVED, "2", None),
     ]

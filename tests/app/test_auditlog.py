@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
+from datum_compute.api.meta import codec
+from datum_compute.app import audit_log
 from datum_compute.app.audit_log import AuditLog
 from datum_compute.server.access.audit import AuditEvent
 
@@ -100,3 +104,21 @@ async def test_names_of_strangers_stay_on_their_line_and_off_the_terminal(tmp_pa
     raw = (tmp_path / "audit.log").read_bytes()
     assert raw.count(b"\n") == 1
     assert all(32 <= byte < 127 for byte in raw.rstrip(b"\n"))
+
+
+async def test_only_the_thread_of_the_event_loop_encodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that encodes holds the interpreter lock, and the event loop waits for it."""
+    threads: list[int] = []
+
+    def record_thread(value: object) -> bytes:
+        threads.append(threading.get_ident())
+        return codec.encode(value)
+
+    monkeypatch.setattr(audit_log, "encode", record_thread)
+    log = AuditLog(tmp_path / "audit.log", buffer_max=2)
+    for _ in range(3):
+        log.keep(EVENT)
+    await log.flush()
+    assert threads == [threading.get_ident()] * 3  # two events and the line of lost ones

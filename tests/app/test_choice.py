@@ -20,7 +20,9 @@ async def machines(state: Path, *flags: str) -> Machines:
     """On a machine without an engine."""
     usual = (str(state / "nobody.sock"),)
     settings = local_settings(["--state-dir", str(state), *flags], {})
-    return await build_machines(settings, state, CELLS, real_ports(), CollectorRegistry(), usual)
+    return await build_machines(
+        settings.driver, state, CELLS, real_ports(), CollectorRegistry(), usual
+    )
 
 
 async def test_without_an_engine_instances_are_simulated(tmp_path: Path) -> None:

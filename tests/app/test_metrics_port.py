@@ -1,22 +1,28 @@
-"""The little port for scrapers: two pages, and patience with nobody."""
+"""The ports of metrics and health probes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from datum_compute.app.metrics import (
-    health_pages,
-    metrics_pages,
-    pages_port,
-    process_registry,
-)
+from datum_compute.app.listener import PortHandler, open_port
+from datum_compute.app.metrics import health_dispatch, metrics_dispatch, process_registry
+from datum_compute.server.http.connection import Dispatch
 
-LOCAL = ("127.0.0.1", 0)
+LOOPBACK = ("127.0.0.1", 0)
+
+
+def serve(dispatch: Dispatch, name: str = "metrics") -> AbstractAsyncContextManager[int]:
+    return open_port(LOOPBACK, PortHandler(name, dispatch, lambda: 0.0))
+
+
+def serve_metrics(token: Path | None = None) -> AbstractAsyncContextManager[int]:
+    return serve(metrics_dispatch(process_registry(), token))
 
 
 async def sent(port: int, request: bytes) -> bytes:
@@ -29,8 +35,10 @@ async def sent(port: int, request: bytes) -> bytes:
 
 
 async def test_the_page_is_valid_and_complete() -> None:
-    async with pages_port(LOCAL, metrics_pages(process_registry())) as port:
-        head, _, body = (await sent(port, b"GET /metrics HTTP/1.1\r\n\r\n")).partition(b"\r\n\r\n")
+    async with serve_metrics() as port:
+        head, _, body = (
+            await sent(port, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        ).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert f"content-length: {len(body)}".encode() in head
     names = {family.name for family in text_string_to_metric_families(body.decode())}
@@ -40,41 +48,43 @@ async def test_the_page_is_valid_and_complete() -> None:
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (b"GET /healthz HTTP/1.1\r\n\r\n", b"200"),
-        (b"HEAD /metrics HTTP/1.1\r\n\r\n", b"200"),
+        (b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n", b"200"),
+        (b"HEAD /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n", b"200"),
         (b"GET /metrics?name=x HTTP/1.0\r\nhost: y\r\n\r\n", b"200"),
-        (b"GET / HTTP/1.1\r\n\r\n", b"404"),
-        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
-        (b"\x16\x03\x01 not http at all\r\n\r\n", b"405"),
+        (b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n", b"405"),
+        (b"\x16\x03\x01 not http at all\r\n\r\n", b"400"),
     ],
 )
 async def test_everything_else_is_answered_shortly(request_: bytes, status: bytes) -> None:
-    async with pages_port(LOCAL, metrics_pages(process_registry())) as port:
+    async with serve_metrics() as port:
         answer = await sent(port, request_)
     assert answer.split(b" ")[1] == status
 
 
-@pytest.mark.parametrize("request_", [b"", b"GET /metrics", b"x" * 100_000])
-async def test_a_request_that_never_ends_gets_nothing_and_harms_nobody(request_: bytes) -> None:
-    async with pages_port(LOCAL, metrics_pages(process_registry())) as port:
-        with contextlib.suppress(ConnectionError):  # it did not wait for the rest
-            assert await sent(port, request_) == b""
-        assert (await sent(port, b"GET /healthz HTTP/1.1\r\n\r\n")).endswith(b"ok")
-
-
-async def test_without_an_address_nothing_listens() -> None:
-    async with pages_port(None, metrics_pages(process_registry())) as port:
-        assert port == 0
+@pytest.mark.parametrize(
+    ("request_", "answer"), [(b"", b""), (b"GET /metrics", b""), (b"x" * 100_000, b"HTTP/1.1 400")]
+)
+async def test_an_incomplete_request_does_not_affect_other_clients(
+    request_: bytes, answer: bytes
+) -> None:
+    async with serve_metrics() as port:
+        with contextlib.suppress(ConnectionError):  # the server closed before it read everything
+            assert (await sent(port, request_)).partition(b" Bad")[0] == answer
+        healthy = await sent(port, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert healthy.endswith(b"ok")
 
 
 async def test_ready_is_said_when_nothing_is_missing_and_alive_always() -> None:
     missing = ["the planes have not been read yet"]
-    async with pages_port(LOCAL, health_pages(lambda: "".join(missing))) as port:
-        assert (await sent(port, b"GET /healthz HTTP/1.1\r\n\r\n")).endswith(b"ok")
-        early = await sent(port, b"GET /readyz HTTP/1.1\r\n\r\n")
+    async with serve(health_dispatch(lambda: "".join(missing))) as port:
+        assert (await sent(port, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")).endswith(
+            b"ok"
+        )
+        early = await sent(port, b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         missing.clear()
-        late = await sent(port, b"GET /readyz HTTP/1.1\r\n\r\n")
-        assert b" 404 " in await sent(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+        late = await sent(port, b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert b" 404 " in await sent(port, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
     assert early.startswith(b"HTTP/1.1 503 ")
     assert b"not been read" in early
     assert late.startswith(b"HTTP/1.1 200 ")
@@ -96,18 +106,23 @@ async def test_with_a_token_only_who_knows_it_is_let_in(
 ) -> None:
     token = tmp_path / "token"
     token.write_bytes(b"secret\n")
-    async with pages_port(LOCAL, metrics_pages(process_registry()), token) as port:
-        answer = await sent(port, b"GET /metrics HTTP/1.1\r\n" + header + b"\r\n")
+    async with serve_metrics(token) as port:
+        answer = await sent(
+            port, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n" + header + b"\r\n"
+        )
     assert answer.split(b" ")[1] == code
 
 
 async def test_without_the_file_of_the_token_nobody_is_let_in(tmp_path: Path) -> None:
-    async with pages_port(LOCAL, metrics_pages(process_registry()), tmp_path / "none") as port:
-        answer = await sent(port, b"GET /metrics HTTP/1.1\r\nauthorization: Bearer \r\n\r\n")
+    async with serve_metrics(tmp_path / "none") as port:
+        answer = await sent(
+            port, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer \r\n\r\n"
+        )
     assert answer.split(b" ")[1] == b"401"
 
 
-async def test_a_port_that_is_taken_is_named_with_what_it_is_for() -> None:
-    async with pages_port(LOCAL, health_pages(lambda: "")) as port:
-        with pytest.raises(OSError, match=f"/readyz: cannot listen on 127.0.0.1:{port}: Address"):
-            await pages_port(("127.0.0.1", port), health_pages(lambda: "")).__aenter__()
+async def test_a_port_in_use_is_reported_with_its_purpose() -> None:
+    async with serve_metrics() as port:
+        handler = PortHandler("health", health_dispatch(lambda: ""), lambda: 0.0)
+        with pytest.raises(OSError, match=f"health: cannot listen: port {port} of 127.0.0.1"):
+            await open_port(("127.0.0.1", port), handler).__aenter__()

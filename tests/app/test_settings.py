@@ -1,29 +1,23 @@
-"""Settings: flag > environment > file > default, each checked alike and blamed by its place."""
+"""Settings: precedence of flag, environment, file and default; errors name the source."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName
-from datum_compute.app.manager_connections import (
-    is_single_cluster,
-    leases_of,
-    project_paths,
-    reached_planes,
-)
-from datum_compute.app.settings.flags import GATES, open_gates
+from datum_compute.app.manager_connections import leases_of, plane_connections, project_api
+from datum_compute.app.settings.feature_gates import enabled_controllers
+from datum_compute.app.settings.options import PROGRAMS
 from datum_compute.app.settings.settings import (
     ManagerSettings,
     TlsPortSettings,
-    local_parser,
+    cell_settings,
     local_settings,
-    manager_parser,
     manager_settings,
 )
-from datum_compute.app.settings.sources import environment_name, flags_of
 from datum_compute.client.auth.kubeconfig import KubeconfigError
 from datum_compute.controllers import registry
 from datum_compute.server.flowcontrol.control import FlowLimits
@@ -55,8 +49,8 @@ def test_each_layer_beats_the_one_below(file: Path) -> None:
     settings = local_settings([*LOCAL, "--port", "3456"], environment)
     assert settings.telemetry.log_format == "json", "from the file"
     assert settings.telemetry.log_level == "warning", "from the environment"
-    assert settings.port == 3456, "from a flag"
-    assert settings.driver == "auto", "the default"
+    assert settings.listener.port == 3456, "from a flag"
+    assert settings.driver.name == "auto", "the default"
 
 
 def test_switches_can_be_turned_off_in_every_layer(file: Path) -> None:
@@ -69,11 +63,14 @@ def test_switches_can_be_turned_off_in_every_layer(file: Path) -> None:
 
 
 def test_cells_are_named_in_any_layer(file: Path) -> None:
-    assert local_settings(LOCAL, {}).cells == ()
-    named = local_settings([*LOCAL, "--cells", "DFW, ams"], {}).cells
+    assert local_settings(LOCAL, {}).cells.names == ()
+    named = local_settings([*LOCAL, "--cells", "DFW, ams"], {}).cells.names
     assert named == ("cell/dfw", "cell/ams")
     file.write_text("cells: lhr\n")
-    assert local_settings([*LOCAL, "--config", str(file)], {}).cells == ("cell/lhr",)
+    assert local_settings([*LOCAL, "--config", str(file)], {}).cells.names == ("cell/lhr",)
+    file.write_text("cells: [lhr, iad]\n")
+    listed = local_settings([*LOCAL, "--config", str(file)], {}).cells.names
+    assert listed == ("cell/lhr", "cell/iad")
 
 
 @pytest.mark.parametrize("cells", ["dfw,,iad", "-x", "dfw,dfw", ""])
@@ -88,30 +85,30 @@ def test_what_a_file_may_not_say_is_refused(
 ) -> None:
     for text, complaint in (
         (
-            "mode: auto\nlog-levle: debug",
+            "mode: single\nlog-levle: debug",
             ":2:1: unknown setting log-levle, did you mean log-level?",
         ),
-        ("log-level: debug\nmode: auto\nlog-level: info", ':3:1: duplicate key "log-level"'),
+        ("log-level: debug\nmode: single\nlog-level: info", ':3:1: duplicate key "log-level"'),
         ("log:\n  level: debug\nlog-level: info", ":3:1: log-level is set twice"),
         ("log:\n  level: debug\n  level: info", ':3:3: duplicate key "level"'),
         ("feature-gates: {A: true, A: false}", ':1:26: duplicate key "A"'),
         ("- a list", "holds no settings"),
-        ("log-level: loud", "invalid choice"),
-        ("leader-elect: perhaps", "must be true or false"),
+        ("log-level: loud", ":1:1: log-level: 'loud' is not one of"),
+        ("leader-elect: perhaps", ":1:1: leader-elect: 'perhaps' is not a valid boolean"),
         ("config: other.yaml", "unknown setting config"),
         ("a: [", "cannot be read"),
     ):
         file.write_text(text)
-        said = refusal(capsys, ["--config", str(file)])
-        assert complaint in said
-        assert str(file) in said
+        message = refusal(capsys, ["--config", str(file)])
+        assert complaint in message
+        assert str(file) in message
     assert "cannot be read" in refusal(capsys, ["--config", str(tmp_path / "absent")])
 
 
 def test_a_mistake_in_the_environment_is_said_to_be_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert "environment" in refusal(capsys, [], {"DATUM_LOG_LEVEL": "loud"})
+    assert "environment DATUM_LOG_LEVEL" in refusal(capsys, [], {"DATUM_LOG_LEVEL": "loud"})
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9090", "10.0.0.1:1", "[::]:1", "localhost", "x:y"])
@@ -123,28 +120,73 @@ def test_metrics_are_served_on_this_machine_only(
 
 def test_metrics_are_served_elsewhere_with_a_token() -> None:
     flags = ["--metrics-address=0.0.0.0:9090", "--metrics-token-file=/run/token"]
-    assert manager_settings([*MANAGER, *flags], {}).metrics_address == ("0.0.0.0", 9090)
+    assert manager_settings([*MANAGER, *flags], {}).ports.metrics == ("0.0.0.0", 9090)
 
 
 def test_metrics_are_off_until_asked_for() -> None:
-    assert manager_settings(MANAGER, {}).metrics_address is None
+    assert manager_settings(MANAGER, {}).ports.metrics is None
     asked = manager_settings([*MANAGER, "--metrics-address=127.0.0.1:9090"], {})
-    assert asked.metrics_address == ("127.0.0.1", 9090)
-    assert manager_settings([*MANAGER, "--metrics-address=[::1]:1"], {}).metrics_address == (
-        "::1",
-        1,
-    )
+    assert asked.ports.metrics == ("127.0.0.1", 9090)
+    assert manager_settings([*MANAGER, "--metrics-address=[::1]:1"], {}).ports.metrics == ("::1", 1)
 
 
 def test_an_abbreviated_flag_is_not_guessed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "unrecognized" in refusal(capsys, ["--leader-elec"])
+    assert "No such option" in refusal(capsys, ["--leader-elec"])
 
 
-def test_every_flag_has_a_name_in_the_environment_and_a_word_of_help() -> None:
-    for parser in (local_parser(), manager_parser()):
-        for name, action in flags_of(parser).items():
-            assert environment_name(name).isupper()
-            assert action.help
+def test_every_setting_has_an_environment_variable_and_a_description() -> None:
+    for program in PROGRAMS:
+        for setting in program.settings:
+            assert setting.variable.isupper()
+            assert setting.meaning.endswith(".")
+
+
+def test_a_setting_that_is_null_in_the_file_keeps_its_default(file: Path) -> None:
+    file.write_text("log-level:\n")
+    assert local_settings([*LOCAL, f"--config={file}"], {}).telemetry.log_level == "info"
+
+
+def test_config_show_prints_every_value_and_its_source(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("driver: simulated\nlog: {format: json}\ncells: [dfw, iad]\n")
+    flags = ["config", "show", f"--config={file}", "--port=4711", "--no-controllers"]
+    with pytest.raises(SystemExit) as stopped:
+        local_settings(flags, {"DATUM_LOG_LEVEL": "debug"})
+    assert stopped.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown = {
+        name: (value, source) for name, value, source in (_cut(line, lines[0]) for line in lines)
+    }
+    assert shown["NAME"] == ("VALUE", "SOURCE")
+    assert shown["port"] == ("4711", "flag")
+    assert shown["controllers"] == ("false", "flag")
+    assert shown["log-level"] == ("debug", "environment DATUM_LOG_LEVEL")
+    assert shown["driver"] == ("simulated", f"{file}:1:1: driver")
+    assert shown["log-format"] == ("json", f"{file}:2:7: log-format")
+    assert shown["cells"] == ("dfw,iad", f"{file}:3:1: cells")
+    assert shown["cell-credential-lifetime"] == ("720h", "default")
+    assert shown["state-dir"] == ("", "default"), "a required setting may be missing"
+
+
+@pytest.mark.parametrize("settings", [local_settings, cell_settings, manager_settings])
+def test_every_process_shows_its_settings_and_rejects_invalid_ones(
+    settings: Callable[[Sequence[str], Mapping[str, str]], object],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        settings(["config", "show"], {})
+    assert stopped.value.code == 0
+    assert "log-level" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stopped:
+        settings(["config", "show"], {"DATUM_LOG_LEVEL": "loud"})
+    assert stopped.value.code == 2
+    assert "DATUM_LOG_LEVEL" in capsys.readouterr().err
+
+
+def _cut(line: str, header: str) -> tuple[str, str, str]:
+    value, source = header.index("VALUE"), header.index("SOURCE")
+    return line[:value].strip(), line[value:source].strip(), line[source:].strip()
 
 
 # --- leases
@@ -206,45 +248,42 @@ def managed(path: Path, *flags: str) -> ManagerSettings:
     return manager_settings([f"--kubeconfig={path}", "--state-dir=s", *flags], {})
 
 
-def test_both_groups_against_one_api_server_are_single_cluster_mode(tmp_path: Path) -> None:
-    settings = managed(kubeconfig(tmp_path / "k", "kind", "other"), *BOTH)
-    assert is_single_cluster(settings)
-    planes = reached_planes(settings, single=True)
+def test_one_api_server_is_every_plane_in_single_cluster_mode(tmp_path: Path) -> None:
+    settings = managed(kubeconfig(tmp_path / "k", "kind", "other"), *BOTH, "--mode=single")
+    planes = plane_connections(settings)
     assert set(planes) == {PLATFORM, "project/default", "cell/single"}
     assert {connection.context for connection in planes.values()} == {"kind"}
-    assert leases_of(settings, planes, single=True) == [(PLATFORM, "compute-manager")]
+    assert leases_of(settings, planes) == [(PLATFORM, "compute-manager")]
 
 
 def test_project_cluster_and_context_of_the_single_cluster_can_be_named(tmp_path: Path) -> None:
-    named = ("--project=shop", "--cluster-name=attic", "--context=other")
+    named = ("--mode=single", "--project=shop", "--cluster-name=attic", "--context=other")
     settings = managed(kubeconfig(tmp_path / "k", "kind", "other"), *BOTH, *named)
-    planes = reached_planes(settings, single=is_single_cluster(settings))
+    planes = plane_connections(settings)
     assert set(planes) == {PLATFORM, "project/shop", "cell/attic"}
     assert {connection.context for connection in planes.values()} == {"other"}
 
 
-@pytest.mark.parametrize("flags", [BOTH[:1], BOTH[1:], (*BOTH, "--mode=federated")])
+@pytest.mark.parametrize("flags", [BOTH[:1], BOTH[1:], BOTH])
 def test_an_api_server_is_never_taken_for_all_planes_by_accident(
     tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     settings = managed(kubeconfig(tmp_path / "k", "kind"), *flags)
-    assert not is_single_cluster(settings)
     with pytest.raises(KubeconfigError, match=r"no context for: .*hub.*--mode single"):
-        reached_planes(settings, single=False)
+        plane_connections(settings)
 
 
 def test_contexts_named_as_planes_mean_a_federation(tmp_path: Path) -> None:
     contexts = ("hub", "platform", "project/default", "cell/dfw", "mine")
     settings = managed(kubeconfig(tmp_path / "k", *contexts), *BOTH)
-    assert not is_single_cluster(settings)
-    assert set(reached_planes(settings, single=False)) == set(contexts) - {"mine"}
+    assert set(plane_connections(settings)) == set(contexts) - {"mine"}
 
 
 def test_the_hub_may_have_a_kubeconfig_of_its_own(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "cell/dfw", "project/default")
     hub = kubeconfig(tmp_path / "h", "karmada", "two", server="https://hub:5443")
     flags = (f"--federation-kubeconfig={hub}", "--federation-context=two")
-    planes = reached_planes(managed(file, BOTH[1], *flags), single=False)
+    planes = plane_connections(managed(file, BOTH[1], *flags))
     assert (planes[HUB].context, planes[HUB].server) == ("two", "https://hub:5443")
 
 
@@ -252,7 +291,7 @@ def test_a_hub_file_that_is_missing_ends_the_start(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "cell/dfw", "project/default")
     settings = managed(file, BOTH[1], f"--federation-kubeconfig={tmp_path / 'absent'}")
     with pytest.raises(KubeconfigError, match="absent"):
-        reached_planes(settings, single=False)
+        plane_connections(settings)
 
 
 @pytest.mark.parametrize(
@@ -272,19 +311,19 @@ def test_settings_that_contradict_each_other_are_refused(
 
 
 def test_health_may_be_asked_from_anywhere() -> None:
-    assert manager_settings(MANAGER, {}).health_address is None
+    assert manager_settings(MANAGER, {}).ports.health is None
     asked = manager_settings([*MANAGER, "--health-probe-bind-address=:8081"], {})
-    assert asked.health_address == ("0.0.0.0", 8081)
+    assert asked.ports.health == ("0.0.0.0", 8081)
 
 
 def test_the_webhook_has_an_address_and_a_whole_certificate_or_none(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert manager_settings(MANAGER, {}).webhook is None
-    bare = manager_settings([*MANAGER, "--webhook-address=127.0.0.1:9443"], {}).webhook
+    assert manager_settings(MANAGER, {}).ports.webhook is None
+    bare = manager_settings([*MANAGER, "--webhook-address=127.0.0.1:9443"], {}).ports.webhook
     assert bare == TlsPortSettings(("127.0.0.1", 9443))
     files = ["--webhook-certificate=c", "--webhook-key=k", "--webhook-client-authority=a"]
-    whole = manager_settings([*MANAGER, "--webhook-address=:9443", *files], {}).webhook
+    whole = manager_settings([*MANAGER, "--webhook-address=:9443", *files], {}).ports.webhook
     assert whole is not None
     assert (whole.certificate, whole.key) == (Path("c"), Path("k"))
     assert whole.client_authority == Path("a")
@@ -308,7 +347,7 @@ def test_the_grace_of_instance_types_is_a_duration(capsys: pytest.CaptureFixture
 
 def reached(settings: ManagerSettings) -> dict[str, str]:
     """Plane -> server."""
-    return {plane: c.server for plane, c in reached_planes(settings, single=False).items()}
+    return {plane: c.server for plane, c in plane_connections(settings).items()}
 
 
 def test_one_api_server_can_be_the_only_project_and_the_platform_beside_a_hub(
@@ -320,7 +359,7 @@ def test_one_api_server_can_be_the_only_project_and_the_platform_beside_a_hub(
     settings = managed(file, *flags, "--project=shop")
     here = "https://127.0.0.1:6443"
     assert reached(settings) == {"platform": here, "project/shop": here, "hub": "https://hub:5443"}
-    assert project_paths(settings, reached_planes(settings, single=False)) is None
+    assert project_api(settings.planes, plane_connections(settings)) is None
 
 
 def test_projects_of_a_list_have_contexts_in_a_file_of_their_own(tmp_path: Path) -> None:
@@ -346,9 +385,9 @@ def test_projects_of_a_list_have_contexts_in_a_file_of_their_own(tmp_path: Path)
 def test_projects_of_milo_are_paths_that_may_come_later(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "hub", "platform", server="https://milo:1")
     settings = managed(file, BOTH[0])
-    planes = reached_planes(settings, single=False)
+    planes = plane_connections(settings)
     assert set(planes) == {HUB, PLATFORM}
-    paths = project_paths(settings, planes)
+    paths = project_api(settings.planes, planes)
     assert paths is not None
     assert paths.server == "https://milo:1"
 
@@ -356,7 +395,7 @@ def test_projects_of_milo_are_paths_that_may_come_later(tmp_path: Path) -> None:
 def test_a_list_without_a_project_ends_the_start(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "hub", "platform")
     with pytest.raises(KubeconfigError, match="no context for: project"):
-        reached_planes(managed(file, BOTH[0], "--discovery-mode=list"), single=False)
+        plane_connections(managed(file, BOTH[0], "--discovery-mode=list"))
 
 
 def test_a_file_may_nest_what_belongs_together(tmp_path: Path) -> None:
@@ -367,15 +406,15 @@ def test_a_file_may_nest_what_belongs_together(tmp_path: Path) -> None:
         "feature-gates: {Quarantine: false, WorkloadRevisions: true}\n"
     )
     settings = manager_settings([*MANAGER, f"--config={file}"], {})
-    assert settings.discovery.mode == "list"
+    assert settings.planes.discovery.mode == "list"
     assert settings.leader.name == "one"
-    assert settings.gates == {"Quarantine": False, "WorkloadRevisions": True}
+    assert settings.controllers.gates == {"Quarantine": False, "WorkloadRevisions": True}
 
 
 def test_a_gate_that_is_shut_keeps_its_controllers_out() -> None:
-    shut = open_gates(registry.MANAGEMENT, {"InstanceTypes": False, "Quarantine": True})
+    shut = enabled_controllers(registry.MANAGEMENT, {"InstanceTypes": False, "Quarantine": True})
     left_out = {c.name for c in registry.MANAGEMENT} - {c.name for c in shut}
-    assert left_out == {c.name for c in GATES["InstanceTypes"]}
+    assert left_out == {c.name for c in registry.FEATURES["InstanceTypes"]}
 
 
 @pytest.mark.parametrize("gates", ["Nothing=true", "Quarantine", "Quarantine=perhaps"])
@@ -384,25 +423,28 @@ def test_gates_that_cannot_be_are_refused(gates: str, capsys: pytest.CaptureFixt
 
 
 def test_limits_of_connections_are_settings() -> None:
-    assert local_settings(LOCAL, {}).port_limits == PortLimits()
+    assert local_settings(LOCAL, {}).listener.port_limits == PortLimits()
     changed = local_settings(
         [*LOCAL, "--connections-per-user-max=7"], {"DATUM_UNSENT_MEBIBYTES_MAX": "2"}
     )
     expected = PortLimits(connections_per_user_max=7, unsent_bytes_max=2 * 1024 * 1024)
-    assert changed.port_limits == expected
+    assert changed.listener.port_limits == expected
 
 
 def test_limits_of_waiting_requests_are_settings() -> None:
-    assert local_settings(LOCAL, {}).flow_limits == FlowLimits()
+    assert local_settings(LOCAL, {}).listener.flow_limits == FlowLimits()
     changed = local_settings(
         [*LOCAL, "--waiting-requests-max=9", "--request-wait-seconds-max=3"],
         {"DATUM_WAITING_REQUESTS_PER_USER_MAX": "7"},
     )
     expected = FlowLimits(flow_requests_max=7, level_requests_max=9, wait_max_s=3.0)
-    assert changed.flow_limits == expected
+    assert changed.listener.flow_limits == expected
 
 
 def test_a_limit_of_connections_is_a_positive_number(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         local_settings([*LOCAL, "--connections-max=0"], {})
-    assert "--connections-max: '0' is not a whole number from 1" in capsys.readouterr().err
+    assert (
+        "Invalid value for --connections-max: '0' is not a whole number from 1"
+        in capsys.readouterr().err
+    )

@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 
 from datum_compute.api.planes import cell_plane
-from datum_compute.app.metrics import EVERY_S, INSTANCES_MAX, WATCHED_S, UsageMetrics
+from datum_compute.app.metrics import IDLE_AFTER_S, INSTANCES_MAX, READ_INTERVAL_S, UsageMetrics
 from datum_compute.drivers.containers.usage import MachineUsage, UsageSample, machine_usage
 from datum_compute.drivers.driver import TransientError
 from testkit.sim.loop import VirtualLoop, run_virtual
@@ -62,10 +62,10 @@ def test_a_series_is_there_as_long_as_its_instance() -> None:
             'compute_instances_unmeasured{cell="dfw"} 0.0',
         ]
         cell.readings = {}
-        await asyncio.sleep(EVERY_S)
+        await asyncio.sleep(READ_INTERVAL_S)
         assert cell.page() == ['compute_instances_unmeasured{cell="dfw"} 0.0']
         cell.readings = None
-        await asyncio.sleep(EVERY_S)
+        await asyncio.sleep(READ_INTERVAL_S)
         assert cell.page() == [], "nobody knows"
 
     measured(scenario)
@@ -73,12 +73,12 @@ def test_a_series_is_there_as_long_as_its_instance() -> None:
 
 def test_the_engine_is_left_alone_while_nobody_looks() -> None:
     async def scenario(cell: Measured) -> None:
-        await asyncio.sleep(10 * WATCHED_S)
+        await asyncio.sleep(10 * IDLE_AFTER_S)
         assert cell.looks == 0
         cell.page()
-        await asyncio.sleep(10 * WATCHED_S)
+        await asyncio.sleep(10 * IDLE_AFTER_S)
         looks = cell.looks
-        assert 0 < looks <= WATCHED_S / EVERY_S + 2
+        assert 0 < looks <= IDLE_AFTER_S / READ_INTERVAL_S + 2
         cell.page()
         await asyncio.sleep(1)
         assert cell.looks == looks + 1, "at once when somebody looks again"

@@ -22,10 +22,10 @@ from datum_compute.api.errors import BadRequest, ServiceUnavailable
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.planes import PLATFORM, PlaneName, path_prefix
 from datum_compute.app.certificates import ensure_certificate, issue_client_certificate
+from datum_compute.app.listener import load_certificate, reload_certificate
 from datum_compute.app.settings.settings import TlsPortSettings
 from datum_compute.app.state_directory import StateError
-from datum_compute.app.tls_listener import follow_certificate, take_over, webhook_port
-from datum_compute.app.webhook import WebhookDispatcher, reviewed_plane
+from datum_compute.app.webhook import WebhookDispatcher, open_webhook_port, reviewed_plane
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.roles import MANAGER_USER
@@ -103,7 +103,7 @@ async def a_project() -> AsyncIterator[Server]:
 async def a_hook(
     dispatcher: WebhookDispatcher, state: Path, settings: TlsPortSettings | None = None
 ) -> AsyncIterator[Hook]:
-    async with webhook_port(settings or TlsPortSettings(ANYWHERE), dispatcher, state) as port:
+    async with open_webhook_port(settings or TlsPortSettings(ANYWHERE), dispatcher, state) as port:
         folder = state / "webhook"
         authority = ServerCertificate(folder / "ca.crt", folder / "server.crt", folder / "x")
         yield Hook(f"https://127.0.0.1:{port}", trusting(authority))
@@ -255,7 +255,7 @@ async def test_a_new_certificate_counts_from_the_next_connection_on(tmp_path: Pa
         hook = Hook(f"x:{port}", trusting(files))
         first = await serial_number(hook)
         following = asyncio.create_task(
-            follow_certificate(context, files.certificate, files.key, 0.01)
+            reload_certificate(context, files.certificate, files.key, 0.01)
         )
         await asyncio.sleep(0)  # it has seen the first pair
         renewal = renewed(tmp_path)
@@ -274,11 +274,11 @@ async def test_half_of_a_new_pair_leaves_the_old_one_in_use(tmp_path: Path) -> N
     renewed(tmp_path)
     new_key = files.key.read_bytes()
     files.key.write_bytes(key)
-    assert not take_over(context, files.certificate, files.key)
+    assert not load_certificate(context, files.certificate, files.key)
     files.key.write_bytes(b"")
-    assert not take_over(context, files.certificate, files.key)
+    assert not load_certificate(context, files.certificate, files.key)
     files.key.write_bytes(new_key)
-    assert take_over(context, files.certificate, files.key)
+    assert load_certificate(context, files.certificate, files.key)
 
 
 async def test_its_own_certificate_names_the_service(hook: Hook, tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ async def test_files_that_are_no_certificate_are_named(tmp_path: Path) -> None:
     settings = TlsPortSettings(ANYWHERE, wrong, wrong)
     async with a_project() as server:
         with pytest.raises(StateError, match=r"tls\.crt"):
-            async with webhook_port(settings, dispatcher_for(server), tmp_path):
+            async with open_webhook_port(settings, dispatcher_for(server), tmp_path):
                 pass
 
 
@@ -306,7 +306,7 @@ async def test_with_an_authority_only_those_it_signed_may_ask(tmp_path: Path) ->
     settings = TlsPortSettings(ANYWHERE, files.certificate, files.key, files.authority)
     async with (
         a_project() as server,
-        webhook_port(settings, dispatcher_for(server), tmp_path) as port,
+        open_webhook_port(settings, dispatcher_for(server), tmp_path) as port,
     ):
         url = f"https://127.0.0.1:{port}"
         known = Hook(url, trusting(files, shown))

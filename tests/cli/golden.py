@@ -75,7 +75,7 @@ CASES: tuple[Case, ...] = (
 def golden_world() -> World:
     world = World(player=healthy)
     with tempfile.TemporaryDirectory() as folder:
-        cli = _desk(Path(folder), world)
+        cli = _runner(Path(folder), world)
         deploy = ("deploy", "web", "--image=reg.test/x/web:1", "--city=DFW,ORD", "--min=2")
         assert cli.run(*deploy, "--port=80", "--env=MODE=fast", "-y") == 0, cli.err
         assert cli.run("deploy", "api", "--image=api:7", "--city=AMS", "-y") == 0, cli.err
@@ -113,11 +113,11 @@ async def _trouble(client: Client) -> None:
         await bucket(client, metric, limit, used)
 
 
-def golden_desk(home: Path) -> CliRunner:
-    return _desk(home, golden_world())
+def golden_runner(home: Path) -> CliRunner:
+    return _runner(home, golden_world())
 
 
-def _desk(home: Path, world: World) -> CliRunner:
+def _runner(home: Path, world: World) -> CliRunner:
     write_kubeconfig(home / ".local/state/datum-compute/kubeconfig")
     return CliRunner(home=home, open_transport=world.open)
 
@@ -160,7 +160,7 @@ def main() -> None:
         file.unlink()
     with tempfile.TemporaryDirectory() as folder:
         for case in CASES:
-            (GOLDEN / f"{case.name}.txt").write_text(render(golden_desk(Path(folder)), case))
+            (GOLDEN / f"{case.name}.txt").write_text(render(golden_runner(Path(folder)), case))
 
 
 if __name__ == "__main__":

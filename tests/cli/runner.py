@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,10 @@ from datum_compute.client.auth.kubeconfig import Connection
 from datum_compute.client.transport.interface import Transport
 
 NOW = 1_800_000_000.0
+TARGET_FLAGS = (
+    *("--project", "--context", "--kubeconfig", "--namespace", "--request-timeout"),
+    "--state-dir",
+)
 
 
 class Terminal(io.StringIO):
@@ -55,9 +59,10 @@ class CliRunner:
         code = run(arguments, environment)
         self.out = environment.stdout.getvalue()  # type: ignore[attr-defined]
         self.err = environment.stderr.getvalue()  # type: ignore[attr-defined]
-        check_advice(self.err, self.program)
-        if "--help" not in arguments:
-            check_advice(self.out, self.program)
+        printed = (self.err,) if "--help" in arguments else (self.err, self.out)
+        for text in printed:
+            check_advice(text, self.program)
+            check_flags_are_repeated(text, arguments, self.program)
         return code
 
     def environment(
@@ -96,13 +101,44 @@ def check_advice(text: str, program: str) -> None:
                 _parse(compute, words, None)
 
 
+def check_flags_are_repeated(text: str, arguments: Sequence[str], program: str) -> None:
+    """Check that printed commands act on the target that the flags of the command selected."""
+    given = given_flags(arguments)
+    for line in text.splitlines():
+        if line.startswith("Usage:"):
+            continue
+        for words in advised(line, program):
+            if "--help" in words or words[0] in ("version", "completion"):
+                continue
+            is_local = words[0] == "local"
+            expected = {flag for flag in given if flag.startswith("--state-dir=") == is_local}
+            assert expected <= given_flags(words), f"{line}\nlacks {expected - given_flags(words)}"
+
+
+def given_flags(words: Sequence[str]) -> set[str]:
+    """Return the flags that select a target, in the form ``--flag=value``."""
+    found = set()
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word == "--":
+            break
+        flag, equals, value = word.replace("-n=", "--namespace=").partition("=")
+        flag = "--namespace" if flag == "-n" else flag
+        if flag in TARGET_FLAGS:
+            found.add(f"{flag}={value if equals else after}")
+    return found
+
+
 def advised(line: str, program: str) -> list[list[str]]:
     """The words of each command in a line of text, or in the texts of a line of JSON."""
     found = []
     for text in _texts(line):
-        for rest in text.split(f"{program} ")[1:]:
-            command = rest.partition("'")[0].partition("\n")[0].partition("  ")[0]
+        before, *after = text.split(f"{program} ")
+        for rest in after:
+            command = rest.partition("\n")[0].partition("  ")[0]
+            if before.endswith("'"):
+                command = command.partition("'")[0]
             found.append(shlex.split(command.rstrip(".?")))
+            before = rest
     return found
 
 

@@ -15,7 +15,7 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PLATFORM
 from datum_compute.api.services import Service, ServiceEntitlement
 from datum_compute.cli.environment import CliTimeouts
-from datum_compute.cli.workload.access import AccessState, classified
+from datum_compute.cli.workload.access import AccessState, classify_entitlement
 from datum_compute.client.client import Client
 from tests.cli.runner import CliRunner
 from tests.cli.world import World, nobody, write_kubeconfig
@@ -82,12 +82,12 @@ STATES = [
 def test_an_entitlement_is_read_as_one_state(
     said: JsonObject, state: AccessState, _code: int
 ) -> None:
-    assert classified(entitled(**said)) is state
+    assert classify_entitlement(entitled(**said)) is state
 
 
 def test_no_entitlement_and_one_without_a_ready_condition() -> None:
-    assert classified(None) is AccessState.NOT_REQUESTED
-    assert classified(entitled(phase="Active")) is AccessState.PROCESSING
+    assert classify_entitlement(None) is AccessState.NOT_REQUESTED
+    assert classify_entitlement(entitled(phase="Active")) is AccessState.PROCESSING
 
 
 def written(world: World, said: JsonObject) -> None:
@@ -122,7 +122,7 @@ def test_each_state_has_its_exit_code_and_says_what_the_provider_says(
 def test_a_gated_service_is_not_asked_for_without_a_terminal(cli: CliRunner, world: World) -> None:
     offered(world, "GatedByProvider")
     assert cli.run(*DEPLOY) == 10
-    assert "Ask for it: datumctl compute access request" in cli.err
+    assert "Request it: datumctl compute access request" in cli.err
     assert world.writes == []
 
 
@@ -209,4 +209,4 @@ def test_reading_needs_no_access(cli: CliRunner, world: World) -> None:
     offered(world, "GatedByProvider")
     assert cli.run("workloads") == 0
     assert cli.run("doctor") == 20
-    assert "not enabled; nobody has asked for it yet" in cli.out
+    assert "not enabled; no request was made yet" in cli.out

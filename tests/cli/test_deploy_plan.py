@@ -14,16 +14,18 @@ import yaml
 
 from datum_compute.api.core import ConfigMap
 from datum_compute.api.errors import Unreachable
-from datum_compute.api.http import Request
-from datum_compute.api.kinds import CONFIG_MAP, LOCATION_BINDING, WORKLOAD
+from datum_compute.api.http import Request, Response
+from datum_compute.api.kinds import CONFIG_MAP, ENTITLEMENT, LOCATION_BINDING, WORKLOAD
 from datum_compute.api.labels import DEPLOY, RESTARTED_AT
-from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.codec import JsonObject, encode, from_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.quota import INSTANCES
+from datum_compute.api.services import ServiceEntitlement
 from datum_compute.cli.environment import CliTimeouts
 from datum_compute.client.client import Client
 from tests.cli.objects import condition, workload_spec
 from tests.cli.runner import CliRunner
+from tests.cli.test_access import offered
 from tests.cli.test_reading import bucket, said_of
 from tests.cli.world import NAMESPACE, World, image_missing, nobody, report, workloads
 
@@ -196,6 +198,104 @@ def test_a_file_does_not_take_restarts_back(cli: CliRunner, world: World, tmp_pa
     assert RESTARTED_AT in annotations
 
 
+# --- requests before the first write
+
+
+def serve_images(request: Request) -> Response | None:
+    """The gateway of a platform whose registry has every image."""
+    if not request.path.endswith("/namespaces/default/images"):
+        return None
+    return Response(200, encode({"outcome": "found"}))
+
+
+def record_requests(world: World) -> list[str]:
+    """Record the method and path of every request before the first write.
+
+    The project has access to compute, as on a real platform.
+    """
+    condition_ready = condition("Ready", "True", "EntitlementActive")
+    entitlement = from_json(
+        {"metadata": {"name": "compute"}, "spec": {"serviceRef": {"name": "compute"}}},
+        ServiceEntitlement,
+    )
+
+    async def enable(client: Client) -> None:
+        await client.create(ENTITLEMENT, entitlement)
+        status = {"phase": "Active", "conditions": [condition_ready]}
+        await said_of(client, ENTITLEMENT, Ref("", "compute"), status)
+
+    offered(world, "SelfService")
+    world.do(enable)
+    world.gateway = serve_images
+    recorded: list[str] = []
+    is_written = False
+
+    async def record(request: Request, _client: Client) -> None:
+        nonlocal is_written
+        is_dry_run = "dryRun" in request.query
+        is_written = is_written or (request.method != "GET" and not is_dry_run)
+        if not is_written:
+            suffix = "?dryRun" if is_dry_run else ""
+            recorded.append(f"{request.method} {request.path.rpartition('/')[2]}{suffix}")
+
+    world.before = record
+    return recorded
+
+
+def test_an_update_sends_six_requests_before_the_write(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
+    world.do(lambda client: bucket(client, INSTANCES, 10, 1))
+    recorded = record_requests(world)
+    assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
+    assert recorded == [
+        "GET serviceentitlements",
+        "GET web",
+        "PATCH web?dryRun",
+        "GET instances",
+        "GET images",
+        "GET locationbindings",
+    ]
+
+
+def test_a_first_deploy_reads_each_object_once(cli: CliRunner, world: World) -> None:
+    """It does not list instances or claims, because there are none."""
+    world.do(lambda client: bucket(client, INSTANCES, 10, 1))
+    recorded = record_requests(world)
+    assert cli.run(*FIRST) == 0
+    assert recorded == [
+        "GET serviceentitlements",
+        "GET web",
+        "POST workloads?dryRun",
+        "GET allowancebuckets",
+        "GET instancetypes",
+        "GET images",
+        "GET locationbindings",
+    ]
+
+
+def test_a_deploy_that_uses_no_more_quota_does_not_check_it(cli: CliRunner, world: World) -> None:
+    """The quota may have been lowered since; an update in place is possible all the same."""
+    cli.run(*FIRST)
+    world.do(lambda client: bucket(client, INSTANCES, 1, 1))
+    assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
+    assert "Quota" not in cli.err
+    assert cli.run("deploy", "web", "--min=2", "-y") == 6
+
+
+def test_confirmation_depends_on_the_kind_of_a_change_and_not_on_its_text(
+    cli: CliRunner, world: World, tmp_path: Path
+) -> None:
+    labeled = document()
+    labeled["metadata"]["labels"] = {"note": "x"}
+    labeled["metadata"]["annotations"] = {"note": "old"}
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(labeled))
+    assert cli.run("deploy", "-f", "web.yaml") == 0
+    labeled["metadata"]["annotations"]["note"] = "sidecar: removed"
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(labeled))
+    assert cli.run("deploy", "-f", "web.yaml") == 0
+    assert "metadata.annotations.note: old -> sidecar: removed" in cli.err
+
+
 # --- files
 
 
@@ -333,7 +433,7 @@ def test_a_keyed_deploy_does_not_undo_what_somebody_did_after_it(
     assert cli.run("scale", "web", "--min=3") == 0
     world.writes.clear()
     assert cli.run(*KEYED) == 4
-    assert "was changed after it" in cli.err
+    assert "the workload was changed since" in cli.err
     assert world.writes == []
 
 

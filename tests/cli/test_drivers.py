@@ -71,7 +71,7 @@ def test_a_plan_says_that_the_engine_does_not_answer(cli: CliRunner, world: Worl
     world.gateway = dead_engine
     assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "--dry-run") == 0
     assert f"web:1: not checked: {SILENCE}" in cli.err
-    assert "nothing here can ask" not in cli.err
+    assert "no gateway that can query" not in cli.err
 
 
 def test_a_plan_says_that_simulated_instances_pull_no_image(cli: CliRunner, world: World) -> None:

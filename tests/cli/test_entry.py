@@ -84,7 +84,7 @@ def test_the_plugin_manifest_is_one_json_object(cli: CliRunner, arguments: list[
         (["status"], "Missing argument 'NAME'", "compute status --help"),
         (["status", "web", "-o", "xml"], "'xml' is none of table", "compute status --help"),
         (["deploy", "web", "--timeout", "soon"], "'soon' is not a duration", "deploy --help"),
-        (["workloads", "--request-timeout=0s"], "a second at least", "workloads list --help"),
+        (["workloads", "--request-timeout=0s"], "at least 1 second", "workloads list --help"),
         (["deploy"], "Say which workload", "For example: datumctl compute deploy web"),
         (["deploy", "Web_1"], "'Web_1' cannot be the name", "lower case"),
         (["deploy", "web", "--city=DFW,"], "empty city", "--city=DFW,ORD"),

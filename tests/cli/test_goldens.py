@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.golden import CASES, GOLDEN, Case, golden_desk, render
+from tests.cli.golden import CASES, GOLDEN, Case, golden_runner, render
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_output_is_as_it_was(case: Case, home: Path) -> None:
     expected = (GOLDEN / f"{case.name}.txt").read_text()
-    assert render(golden_desk(home), case) == expected, "python -m tests.cli.golden"
+    assert render(golden_runner(home), case) == expected, "python -m tests.cli.golden"
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.columns], ids=lambda case: case.name)

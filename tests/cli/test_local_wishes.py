@@ -10,15 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 
 from datum_compute.api.planes import cell_plane
 from datum_compute.app.cell_membership import Membership, MembershipFiles
 from datum_compute.app.state_directory import remember_cells, remember_driver
 from datum_compute.cli.errors import UsageError
+from datum_compute.cli.groups import compute
 from datum_compute.cli.local.options import UpOptions, check_wishes
 from datum_compute.cli.local.platform import find_running
 from datum_compute.cli.local.processes import cells_that_left
+from datum_compute.cli.options import STATE_DIR_FLAG, remember_flag
 from tests.cli.runner import CliRunner, check_advice, quiet_environment
 
 
@@ -38,7 +41,7 @@ def process_of(state: Path, *flags: str) -> Iterator[int]:
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Path]:
     state = tmp_path / "state"
-    with process_of(state, "--latency-seconds", "0.05"):
+    with process_of(state):
         remember_driver(state, "simulated", "")
         remember_cells(state, [cell_plane("dfw"), cell_plane("iad")])
         yield state
@@ -51,13 +54,14 @@ def running(tmp_path: Path) -> Iterator[Path]:
         (UpOptions(driver="containers"), "--driver=containers (it has simulated)"),
         (UpOptions(engine="/my.sock"), "--engine=/my.sock (it has none)"),
         (UpOptions(cells="dfw,ams"), "--cells=dfw,ams (it has dfw,iad)"),
-        (UpOptions(latency_s=0.0), "--latency=0ms (it has 50ms)"),
     ],
 )
 def test_what_a_running_platform_does_not_have_is_refused(
     running: Path, wishes: UpOptions, said: str
 ) -> None:
-    with pytest.raises(UsageError) as refused:
+    context = click.Context(compute)
+    remember_flag(context, STATE_DIR_FLAG, str(running))
+    with context, pytest.raises(UsageError) as refused:
         check_wishes(quiet_environment(), running, wishes)
     assert said in refused.value.message
     assert f"local down --state-dir={running}" in refused.value.hint
@@ -69,7 +73,7 @@ def test_what_a_running_platform_does_not_have_is_refused(
     "wishes",
     [
         UpOptions(),
-        UpOptions(port=4711, driver="simulated", cells="iad,dfw", latency_s=0.05),
+        UpOptions(port=4711, driver="simulated", cells="iad,dfw"),
     ],
 )
 def test_what_it_has_is_no_difference(running: Path, wishes: UpOptions) -> None:
@@ -78,7 +82,7 @@ def test_what_it_has_is_no_difference(running: Path, wishes: UpOptions) -> None:
 
 def test_a_platform_that_is_down_takes_every_wish(tmp_path: Path) -> None:
     remember_driver(tmp_path, "simulated", "")
-    check_wishes(quiet_environment(), tmp_path, UpOptions(7, "containers", "/my.sock", "ams", 1.0))
+    check_wishes(quiet_environment(), tmp_path, UpOptions(7, "containers", "/my.sock", "ams"))
 
 
 def test_cells_with_processes_are_asked_one_by_one(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ import yaml
 from datum_compute.cli.environment import FILE_BYTES_MAX, read_file, read_stdin
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.workload import manifest as yamldocuments
-from datum_compute.cli.workload.edits import Flags, flags_edit, manifest_edit
+from datum_compute.cli.workload.edits import flags_edit, manifest_edit
 from datum_compute.cli.workload.manifest import parse_manifests, read_documents
+from datum_compute.cli.workload.request import WorkloadFlags
 from tests.cli.objects import workload_spec
 
 
@@ -120,7 +121,7 @@ LIVE: dict[str, Any] = {
 
 
 def edited(live: dict[str, Any] | None, **flags: Any) -> dict[str, Any]:
-    return flags_edit(Flags(name="web", **flags), "default", "deploy web ...")(live)
+    return flags_edit(WorkloadFlags(name="web", **flags), "default", "deploy web ...")(live)
 
 
 def test_an_image_changes_the_image_and_nothing_else() -> None:

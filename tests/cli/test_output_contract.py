@@ -16,7 +16,7 @@ from datum_compute.cli.errors import ERRORS, UsageError, error_document
 from datum_compute.cli.groups import VERBS, compute
 from datum_compute.cli.render.documents import DOCUMENTS, EVENT_MEANINGS, EVENTS, FIELDS, LISTS
 from datum_compute.planning.explain.advice import ADVICE, FOREIGN
-from tests.cli.golden import READS, golden_desk, named_text
+from tests.cli.golden import READS, golden_runner, named_text
 from tests.cli.runner import CliRunner, advised, check_advice
 from tests.cli.world import World, healthy
 
@@ -30,7 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("command", sorted(LISTS.keys() - {"diff", "rollout history", "events"}))
 def test_every_list_has_the_documented_fields(home: Path, command: str) -> None:
-    cli = golden_desk(home)
+    cli = golden_runner(home)
     cli.run(*command.split(), "-o", "json")
     items = json.loads(cli.out)["items"]
     assert items
@@ -40,7 +40,7 @@ def test_every_list_has_the_documented_fields(home: Path, command: str) -> None:
 
 @pytest.mark.parametrize("command", sorted(DOCUMENTS))
 def test_every_document_has_the_documented_fields(home: Path, command: str) -> None:
-    cli = golden_desk(home)
+    cli = golden_runner(home)
     named = {"status": "web", "workloads describe": "web", "explain": "web", "open": "web"}
     name = named_text("{api/AMS}-0") if command == "instances describe" else named.get(command, "")
     assert cli.run(*command.split(), *([name] if name else []), "-o", "json") == 0, cli.err
@@ -121,7 +121,7 @@ def test_every_advice_is_a_command_that_we_take() -> None:
 
 @pytest.mark.parametrize("name", sorted(READS))
 def test_a_read_takes_every_format(home: Path, name: str) -> None:
-    cli = golden_desk(home)
+    cli = golden_runner(home)
     for form in ("table", "wide", "json", "yaml", "name", "csv", "jsonpath={.name}"):
         assert cli.run(*map(named_text, READS[name]), "-o", form) in (0, 20), (form, cli.err)
     assert cli.run(*map(named_text, READS[name]), "-o", "xml") == 2

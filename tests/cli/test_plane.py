@@ -11,7 +11,7 @@ import yaml
 from datum_compute.cli.connect.target import ResolvedTarget, locate
 from datum_compute.cli.environment import default_state_dir
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.options import Choice
+from datum_compute.cli.options import TargetOptions
 from tests.cli.runner import CliRunner
 
 
@@ -35,7 +35,7 @@ def helper(path: Path, script: str) -> str:
 
 def find(cli: CliRunner, **choice: str) -> ResolvedTarget:
     streams = [io.StringIO() for _ in range(3)]
-    return locate(cli.environment(*streams), Choice(**choice))
+    return locate(cli.environment(*streams), TargetOptions(**choice))
 
 
 def failure(cli: CliRunner, **choice: str) -> UsageError:
@@ -209,3 +209,18 @@ def test_a_plane_that_is_no_project_is_refused(
     error = failure(cli, kubeconfig=str(file), context=context)
     assert error.exit_code == 2
     assert "not a project" in str(error)
+
+
+def test_kubectl_gets_the_flags_that_select_the_same_plane(cli: CliRunner, tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "named", "platform", "project/shop")
+    named = f"--kubeconfig={file}"
+    assert find(cli, kubeconfig=str(file)).kubectl_flags == (named,)
+    selected = find(cli, kubeconfig=str(file), project="shop")
+    assert selected.kubectl_flags == (named, "--context=project/shop")
+    through_platform = find(cli, kubeconfig=str(file), project="other")
+    server = "https://127.0.0.1:7443/apis/resourcemanager.miloapis.com/v1alpha1/projects/other"
+    assert through_platform.kubectl_flags == (
+        *(named, "--context=platform", f"--server={server}/control-plane"),
+    )
+    cli.environ = {"KUBECONFIG": str(file)}
+    assert find(cli, context="project/shop").kubectl_flags == ("--context=project/shop",)

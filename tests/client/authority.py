@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from datum_compute.client.auth.connection import Certificate
+from datum_compute.client.transport.tls import Certificate
 
 PEM = serialization.Encoding.PEM
 START = datetime(2020, 1, 1, tzinfo=UTC)

@@ -39,7 +39,7 @@ async def settled() -> None:
 
 async def test_only_so_many_requests_are_under_way_and_the_next_goes_when_one_is_answered() -> None:
     held = Held()
-    tasks = await begun(BoundedTransport(held, at_once=2), READ, READ, READ)
+    tasks = await begun(BoundedTransport(held, concurrent_max=2), READ, READ, READ)
     assert len(held.under_way) == 2
     held.under_way[0].set_result(Response(200))
     await settled()
@@ -52,7 +52,7 @@ async def test_only_so_many_requests_are_under_way_and_the_next_goes_when_one_is
 
 async def test_one_that_fails_or_is_given_up_lets_the_next_one_go() -> None:
     held = Held()
-    transport = BoundedTransport(held, at_once=1)
+    transport = BoundedTransport(held, concurrent_max=1)
     failing, given_up, last = await begun(transport, READ, READ, READ)
     held.under_way[0].set_exception(Unreachable("nobody is there"))
     await settled()
@@ -67,7 +67,7 @@ async def test_one_that_fails_or_is_given_up_lets_the_next_one_go() -> None:
 
 async def test_a_watch_needs_no_turn_and_takes_none() -> None:
     held = Held()
-    transport = BoundedTransport(held, at_once=1)
+    transport = BoundedTransport(held, concurrent_max=1)
     tasks = await begun(transport, WATCH, READ, WATCH)
     assert len(held.under_way) == 3
     for answer in held.under_way:

@@ -12,7 +12,7 @@ import yaml
 from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta.objects import Ref
-from datum_compute.client.auth.connection import Certificate, ExecSignIn, FileSignIn
+from datum_compute.client.auth.connection import ExecSignIn, FileSignIn
 from datum_compute.client.auth.kubeconfig import (
     Connection,
     KubeconfigError,
@@ -20,6 +20,7 @@ from datum_compute.client.auth.kubeconfig import (
     connection_of,
     load_kubeconfig,
 )
+from datum_compute.client.transport.tls import Certificate
 from tests.client.recorded import Recorded, answer
 
 AUTHORITY = {"certificate-authority-data": "YQ=="}

@@ -169,7 +169,7 @@ async def test_a_token_endpoint_in_clear_text_is_not_sent_a_secret(
 ) -> None:
     issuer = Issuer(endpoint="http://evil.test/token")
     async with serving(issuer.handle, server_tls(authority)) as address:
-        with pytest.raises(Unauthorized, match="no token endpoint that is https"):
+        with pytest.raises(Unauthorized, match="no token endpoint with https"):
             await refresh_of(written(tmp_path, address, authority)).obtain()
     assert issuer.forms == []
 

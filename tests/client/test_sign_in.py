@@ -19,7 +19,7 @@ from aiohttp import web
 
 from datum_compute.api.errors import Unauthorized, Unreachable
 from datum_compute.api.http import Request, Response
-from datum_compute.client.auth.connection import Certificate, Connection, ExecSignIn, FileSignIn
+from datum_compute.client.auth.connection import Connection, ExecSignIn, FileSignIn
 from datum_compute.client.auth.credentials import (
     REREAD_S,
     AuthenticatedTransport,
@@ -30,7 +30,8 @@ from datum_compute.client.auth.credentials import (
 )
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError
 from datum_compute.client.connect import open_transport
-from datum_compute.client.transport.proxied import HttpTransport
+from datum_compute.client.transport.http1 import Http1Transport
+from datum_compute.client.transport.tls import Certificate
 from tests.client.authority import Authority, new_authority
 from tests.client.recorded import in_virtual_time
 from tests.client.serving import server_tls, serving
@@ -207,7 +208,7 @@ async def test_an_absent_plugin_is_named_with_its_install_hint(plugin: Plugin) -
         ({"token": "s3cret\nx: y"}, {}, "characters that no token has"),
         ({"token": "s3cret", "expirationTimestamp": "soon"}, {}, "is not a time"),
         ({"token": "s3cret", "expirationTimestamp": "2030-01-01T00:00:00"}, {}, "no time zone"),
-        ({"clientCertificateData": "s3cret", "clientKeyData": "s3cret"}, {}, "no PEM pair"),
+        ({"clientCertificateData": "s3cret", "clientKeyData": "s3cret"}, {}, "not a PEM pair"),
     ],
 )
 async def test_an_answer_that_is_none_is_refused_and_not_shown(
@@ -273,7 +274,7 @@ async def test_where_no_file_lives_in_memory_a_private_one_is_used_and_removed(
         load(context, path, password=password)
 
     monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", noting)
-    HttpTransport("https://127.0.0.1:1", certificate=authority.client("alice"))
+    Http1Transport("https://127.0.0.1:1", certificate=authority.client("alice"))
     assert seen == [0o600]
     assert os.listdir(tmp_path) == []
 
@@ -303,8 +304,8 @@ async def test_a_new_certificate_means_a_new_connection(authority: Authority) ->
 
     async with serving(peer_name, server_tls(authority, wants_certificate=True)) as server:
 
-        def connect(certificate: Certificate | None) -> HttpTransport:
-            return HttpTransport(server, ca_pem=authority.ca_pem, certificate=certificate)
+        def connect(certificate: Certificate | None) -> Http1Transport:
+            return Http1Transport(server, ca_pem=authority.ca_pem, certificate=certificate)
 
         async with AuthenticatedTransport(Changing(), connect) as transport:
             assert (await transport.send(GET)).body == b"alice"
@@ -314,13 +315,13 @@ async def test_a_new_certificate_means_a_new_connection(authority: Authority) ->
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(authority: Authority) -> None:
     locked = authority.client("alice", password=b"s3cret")
     with pytest.raises(ValueError, match="has a password, which is not supported"):
-        HttpTransport("https://127.0.0.1:1", certificate=locked)
+        Http1Transport("https://127.0.0.1:1", certificate=locked)
 
 
 def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
     one, other = authority.client("alice"), authority.client("bob")
-    with pytest.raises(ValueError, match="no PEM pair"):
-        HttpTransport(
+    with pytest.raises(ValueError, match="not a PEM pair"):
+        Http1Transport(
             "https://127.0.0.1:1", certificate=Certificate(one.certificate_pem, other.key_pem)
         )
 
@@ -411,7 +412,7 @@ class Once:
 
     async def send(self) -> Response:
         c = self.connection
-        async with HttpTransport(
+        async with Http1Transport(
             c.server, ca_pem=c.ca_pem, proxy=c.proxy, server_name=c.tls_server_name
         ) as transport:
             return await transport.send(GET)
@@ -461,7 +462,7 @@ async def test_a_proxy_is_asked_to_connect_and_sees_no_token(authority: Authorit
             assert (await transport.send(request)).status == 200
     (head,) = proxy.asked
     assert head.startswith(f"CONNECT {server.removeprefix('https://')} HTTP/1.1")
-    assert "Proxy-Authorization: Basic " in head
+    assert "proxy-authorization: Basic " in head
     assert "Bearer" not in head
 
 

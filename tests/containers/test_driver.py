@@ -534,7 +534,7 @@ async def test_an_image_is_checked_in_its_registry_without_a_pull(
     assert (await verdict(private, "Always", config("wrong")))[0] == "denied"
     assert await verdict(private, "Always", config(PASSWORD)) == ("found", "")
     assert await verdict("127.0.0.1:1/web:1") == (
-        *("unknown", "registry 127.0.0.1:1: connect call failed ('127.0.0.1', 1)"),
+        *("unknown", "registry 127.0.0.1:1: connection refused"),
     )
     assert await verdict("registry.invalid/web:1", "Never") == (
         *("missing", "the host does not have it"),

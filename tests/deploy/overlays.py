@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from hack.find_kubectl import NoKubectl, kubectl
+
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 OVERLAYS = ("management-plane", "cell", "single-cluster", "dev")
 Manifest = dict[str, Any]
@@ -18,11 +19,12 @@ Manifest = dict[str, Any]
 
 @cache
 def text_of(folder: str) -> str:
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("there is no kubectl here")
+    try:
+        program = kubectl()
+    except NoKubectl as error:
+        pytest.skip(str(error))
     done = subprocess.run(
-        [kubectl, "kustomize", str(DEPLOY / "kustomize" / folder)],
+        [program, "kustomize", str(DEPLOY / "kustomize" / folder)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -6,12 +6,12 @@ from itertools import combinations
 
 import yaml
 
-from hack.write_federation import federation_files
+from hack.manifests import federation_files
 
 ACCOUNTS = {
     file: list(yaml.safe_load_all(text))
     for file, text in federation_files().items()
-    if file.endswith("-accounts.yaml")
+    if file.endswith("/accounts.yaml")
 }
 
 

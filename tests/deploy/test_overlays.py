@@ -9,8 +9,8 @@ import yaml
 
 from datum_compute.app.settings.settings import manager_settings
 from hack.account_rules import account_rules, pods_rules, single_cluster_rules
-from hack.generated import stale_files
-from hack.write_kustomize import NAMESPACE, kustomize_files
+from hack.generate import find_stale
+from hack.manifests import OVERLAY_NAMESPACE as NAMESPACE
 from tests.deploy.overlays import (
     DEPLOY,
     OVERLAYS,
@@ -22,8 +22,15 @@ from tests.deploy.overlays import (
 )
 
 
-def test_generated_parts_are_fresh() -> None:
-    assert stale_files(DEPLOY, kustomize_files()) == [], "run: make crds"
+def test_generated_files_are_fresh() -> None:
+    assert list(find_stale()) == [], "run: make crds docs"
+
+
+def test_no_two_files_are_equal() -> None:
+    paths: dict[bytes, Path] = {}
+    for path in sorted(path for path in DEPLOY.rglob("*") if path.is_file()):
+        other = paths.setdefault(path.read_bytes(), path)
+        assert other == path, f"{path} is equal to {other}: let kustomize set the difference"
 
 
 def test_every_list_beside_manifests_names_all_of_them() -> None:
@@ -51,14 +58,17 @@ def test_the_manager_takes_its_flags_and_environment(overlay: str, tmp_path: Pat
     environment = {variable["name"]: variable["value"] for variable in container["env"]}
     settings = manager_settings(container["args"], environment)
     assert settings.leader.enabled
-    assert settings.metrics_token is not None
+    assert settings.ports.metrics_token is not None
     if overlay in ("single-cluster", "dev"):
-        assert (settings.management, settings.cell) == (True, True)
-        assert settings.driver == ("pods" if overlay == "single-cluster" else "simulated")
+        assert (settings.controllers.management, settings.controllers.cell) == (True, True)
+        assert settings.driver.name == ("pods" if overlay == "single-cluster" else "simulated")
     else:
-        assert (settings.management, settings.cell) == (overlay != "cell", overlay == "cell")
-        assert settings.federation is not None
-    assert (settings.webhook is not None) == (overlay in ("management-plane", "dev"))
+        assert (settings.controllers.management, settings.controllers.cell) == (
+            overlay != "cell",
+            overlay == "cell",
+        )
+        assert settings.planes.federation is not None
+    assert (settings.ports.webhook is not None) == (overlay in ("management-plane", "dev"))
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -79,7 +89,10 @@ def test_the_account_has_exactly_the_rules_that_the_code_declares(overlay: str) 
     single = {"compute-manager": single_cluster_rules(), "compute-pods": pods_rules()}
     wanted = {
         "management-plane": {},
-        "cell": {**account_rules("cell"), "compute-pods": pods_rules()},
+        "cell": {
+            **{f"{name}-cell": rules for name, rules in account_rules("cell").items()},
+            "compute-pods": pods_rules(),
+        },
         "single-cluster": single,
         "dev": single,
     }[overlay]
@@ -88,10 +101,11 @@ def test_the_account_has_exactly_the_rules_that_the_code_declares(overlay: str) 
     for binding in of_kind(overlay, "ClusterRoleBinding"):
         (subject,) = binding["subjects"]
         assert subject["namespace"] == NAMESPACE
-        if binding["metadata"]["name"] != "compute-hub":
+        if binding["metadata"]["name"] != "compute-hub-cell":
             assert subject["name"] == account
-    accounts = [a["metadata"]["name"] for a in of_kind(overlay, "ServiceAccount")]
-    assert account in accounts
+    accounts = of_kind(overlay, "ServiceAccount")
+    assert account in [a["metadata"]["name"] for a in accounts]
+    assert {a["metadata"]["namespace"] for a in accounts} == {NAMESPACE}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

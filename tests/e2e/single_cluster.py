@@ -37,6 +37,7 @@ class SingleCluster:
             str(BIN / "compute-manager"),
             "--enable-management-controllers",
             "--enable-cell-controllers",
+            "--mode=single",
             f"--kubeconfig={self.kubeconfig}",
             f"--state-dir={self.state}",
             "--leader-election-name=one",

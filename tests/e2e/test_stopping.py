@@ -25,7 +25,7 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.local.platform import find_running, is_ready
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.transport.proxied import HttpTransport
+from datum_compute.client.transport.http1 import Http1Transport
 from tests.e2e.platform import BIN, LocalPlatform, eventually
 
 pytestmark = pytest.mark.e2e
@@ -74,10 +74,10 @@ def manager(platform: LocalPlatform, name: str, *flags: str) -> Iterator[Any]:
         yield running
 
 
-def client_of(platform: LocalPlatform, context: str) -> tuple[HttpTransport, Client]:
+def client_of(platform: LocalPlatform, context: str) -> tuple[Http1Transport, Client]:
     config = load_kubeconfig([platform.manager_kubeconfig])
     connection = connection_of(config, context)
-    transport = HttpTransport(connection.server, ca_pem=connection.ca_pem)
+    transport = Http1Transport(connection.server, ca_pem=connection.ca_pem)
     return transport, build_client(replace(connection), transport)
 
 

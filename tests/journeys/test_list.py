@@ -63,7 +63,7 @@ STANDS_FOR: list[tuple[str, str, str]] = [
     ("11 no project is charged by accident", "planning/quota/test_claims.py",
      "test_a_namespace_without_labels_has_no_claim_location"),
     ("12 single-cluster mode runs both groups", "app/test_settings.py",
-     "test_both_groups_against_one_api_server_are_single_cluster_mode"),
+     "test_one_api_server_is_every_plane_in_single_cluster_mode"),
     ("12 no workload controller on cells", "journeys/test_list.py",
      "test_a_cell_runs_no_controller_that_needs_a_project"),
     ("14 shipped roles suffice on the embedded planes", "app/test_manager_role.py",

@@ -44,7 +44,7 @@ from datum_compute.api.planes import (
 )
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.transport.proxied import HttpTransport
+from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.controllers import registry
 from datum_compute.planning.federation.deployment import HubState, plan_federation
 from datum_compute.planning.federation.hub_namespaces import plan_policies
@@ -261,7 +261,7 @@ def run_real(
             clients: dict[str, Client] = {}
             for plane, (file, context) in kubeconfigs.items():
                 connection = connection_of(load_kubeconfig([file]), context)
-                transport = HttpTransport(connection.server, ca_pem=connection.ca_pem)
+                transport = Http1Transport(connection.server, ca_pem=connection.ca_pem)
                 await stack.enter_async_context(transport)
                 clients[plane] = build_client(connection, transport)
             await story(federation(clients))

@@ -1,7 +1,7 @@
 """A real Karmada and four members: two real API servers, and two cells of our own server.
 
 Karmada uses the shipped account of the hub (``compute-hub`` of
-deploy/federation/cell-accounts.yaml) on every cell. None of our controllers run: the tests act in
+deploy/federation/cell/accounts.yaml) on every cell. None of our controllers run: the tests act in
 their place.
 """
 
@@ -18,7 +18,7 @@ from tests.karmada.ours import OurPlane
 from tests.kubernetes.servers import RealPlane, RealServers
 
 REAL, OURS = ("dfw", "ord"), ("lhr", "syd")
-ACCOUNTS = DEPLOY / "federation" / "cell-accounts.yaml"
+ACCOUNTS = DEPLOY / "federation" / "cell" / "accounts.yaml"
 
 
 @dataclass

@@ -19,8 +19,8 @@ from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.objects import Ref
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
+from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.client.transport.interface import Transport
-from datum_compute.client.transport.proxied import HttpTransport
 from testkit.fakes.kubelet import NODE, play
 from tests.kubernetes.node import METRICS, metrics_of, node, node_port
 
@@ -101,7 +101,7 @@ async def kubelet_of(kubeconfig: Path, folder: Path) -> AsyncIterator[None]:
     """Run a kubelet with a node that API servers can query."""
     connection = connection_of(load_kubeconfig([kubeconfig]))
     async with (
-        HttpTransport(connection.server, ca_pem=connection.ca_pem) as transport,
+        Http1Transport(connection.server, ca_pem=connection.ca_pem) as transport,
         node_port(folder) as port,
     ):
         client = build_client(connection, transport)

@@ -95,11 +95,12 @@ class OverlayFederation:
         if role == "cell":
             apply_overlay(plane, ONE_CELL)
         else:
-            install_definitions(plane, *(DEPLOY / "federation").glob(f"{role}-definitions.yaml"))
+            of_karmada = DEPLOY / "federation" / "karmada-definitions.yaml"
+            install_definitions(plane, *([of_karmada] if role == "hub" else []))
         if role == "platform":
             apply_overlay(plane, MANAGEMENT)  # it can run in any cluster
         for part in ("accounts", "catalogue"):
-            file = DEPLOY / "federation" / f"{role}-{part}.yaml"
+            file = DEPLOY / "federation" / role / f"{part}.yaml"
             if file.exists() and (role, part) != ("cell", "accounts"):
                 plane.admin("apply", "-f", str(file))
 

@@ -20,7 +20,7 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.app.pod_client import ClientPods
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
-from datum_compute.client.transport.proxied import HttpTransport
+from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.drivers.driver import Driver, MachineState, NotObserved, PermanentError
 from datum_compute.drivers.pods.driver import PodsDriver
 from testkit.conformance.driver import LIFE, SPEC, Settle
@@ -41,7 +41,7 @@ class Cell:
 async def running(plane: RealPlane) -> AsyncIterator[Cell]:
     """Run a cell without pods, with a driver that watches pods, and the kubelet."""
     connection = connection_of(load_kubeconfig([plane.kubeconfig]))
-    async with HttpTransport(connection.server, ca_pem=connection.ca_pem) as transport:
+    async with Http1Transport(connection.server, ca_pem=connection.ca_pem) as transport:
         client = build_client(connection, transport)
         await _ensure_namespace(client, "ns")
         for pod in (await client.list(POD)).items:

@@ -122,10 +122,9 @@ class KubernetesTopology:
             self.karmadas.append(self.with_karmada(plane))
             self.karmadas[0].install()
         else:
-            install_definitions(plane, *federation.glob(f"{role}-definitions.yaml"))
-        for part in ("accounts", "catalogue"):
-            for file in federation.glob(f"{role}-{part}.yaml"):
-                plane.admin("apply", "-f", str(file))
+            of_karmada = federation / "karmada-definitions.yaml"
+            install_definitions(plane, *([of_karmada] if role == "hub" else []))
+        plane.admin("apply", "-f", str(federation / role))
 
     def _join(self, cell: str) -> None:
         """Create a Secret with a token for the cell, and a Cluster, as for Karmada."""

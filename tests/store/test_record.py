@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import indexed, record_of
+from datum_compute.store.watch_log import StoreEvent
 
 KEY = ObjectKey("things.example.com", "home", "one")
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "its-owner", "uid": "o-1"}
@@ -26,3 +29,10 @@ OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "its-owner", "uid": "o
 def test_metadata_at_hand_is_indexed_as_the_bytes_are(metadata: JsonObject) -> None:
     body = encode({"metadata": metadata, "spec": {"size": 3}})
     assert record_of(KEY, 7, body, metadata) == indexed(KEY, 7, body)
+
+
+def test_the_garbage_collector_does_not_traverse_records_and_events() -> None:
+    record = record_of(ObjectKey("configmaps", "default", "a"), 1, b"{}", {"labels": {"a": "b"}})
+    event = StoreEvent(1, False, record, None)
+    assert not gc.is_tracked(record)
+    assert not gc.is_tracked(event)

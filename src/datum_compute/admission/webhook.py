@@ -53,7 +53,7 @@ from datum_compute.client.client import Client
 
 # --- Which kinds a webhook is asked about, read off the tables of rules: ours, where they have any
 # Kinds of Kubernetes and of Karmada have their own rules there. The manifests in ``deploy/webhook``
-# are made from this (``hack/write_webhooks.py``).
+# are made from this (``hack/webhook_manifests.py``).
 
 
 def validated_kinds() -> tuple[KindInfo[Any], ...]:

@@ -1,13 +1,14 @@
-"""Differences between two objects, as lines for people.
+"""The difference between two objects, as values and as lines for people.
 
-Lists of named items are compared item by item. Values of environment variables are never shown,
-because they may be confidential.
+Lists of named items are compared item by item. Decisions use ``FieldChange``; the lines are for
+people and may change. They never contain values of environment variables, which often hold secrets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from datum_compute.api.meta.codec import JsonObject
 
@@ -17,16 +18,45 @@ _LONG_PATHS = (
     "spec.",
 )
 _ABSENT = object()
-# Fields that identify an item of a list.
+# The field that identifies an item of a list.
 _IDENTITIES = ("name", "cityCode")
 
 
+class ChangeKind(StrEnum):
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+class FieldChange(NamedTuple):
+    """One field that differs. ``before`` is None for an added field, ``after`` for a removed one.
+
+    ``path`` leaves out the prefix that most fields share, such as ``spec.template.spec.``. Values
+    are not masked; only ``render_change`` is.
+    """
+
+    path: str
+    kind: ChangeKind
+    before: Any
+    after: Any
+
+
+def diff_objects(observed: JsonObject, desired: JsonObject) -> list[FieldChange]:
+    """Return one change for every field that differs, in the order of the fields."""
+    return list(_changes(observed, desired, ""))
+
+
 def render_changes(observed: JsonObject, desired: JsonObject) -> list[str]:
-    """Return one line for each changed field, in the order of the fields."""
-    return [strip_common_prefix(line) for line in _lines(observed, desired, "")]
+    """Return one line for every field that differs, in the order of the fields."""
+    return [render_change(change) for change in diff_objects(observed, desired)]
 
 
-def _lines(observed: Any, desired: Any, path: str) -> Iterator[str]:
+def render_change(change: FieldChange) -> str:
+    """Return the change as a line for people. Values of environment variables are masked."""
+    return f"{change.path}: {_change_text(change)}"
+
+
+def _changes(observed: Any, desired: Any, path: str) -> Iterator[FieldChange]:
     if observed == desired:
         return
     before, after = (
@@ -34,18 +64,33 @@ def _lines(observed: Any, desired: Any, path: str) -> Iterator[str]:
         _parts_by_name(desired, beside=observed),
     )
     if before is None or after is None or ".env[" in path:
-        yield f"{path}: {_render_change(observed, desired, path)}"
+        yield _change(observed, desired, path)
         return
     brackets = isinstance(desired, list) or isinstance(observed, list)
     for name in sorted(before.keys() | after.keys()):
         step = f"[{name}]" if brackets else f".{name}" if path else name
-        yield from _lines(before.get(name, _ABSENT), after.get(name, _ABSENT), path + step)
+        yield from _changes(before.get(name, _ABSENT), after.get(name, _ABSENT), path + step)
+
+
+def _change(observed: Any, desired: Any, path: str) -> FieldChange:
+    if _is_toggled(observed, desired):
+        # An absent boolean is false.
+        return FieldChange(
+            strip_common_prefix(path), ChangeKind.CHANGED, observed is True, desired is True
+        )
+    kind = ChangeKind.CHANGED
+    if observed is _ABSENT:
+        kind = ChangeKind.ADDED
+    elif desired is _ABSENT:
+        kind = ChangeKind.REMOVED
+    before, after = (None if value is _ABSENT else value for value in (observed, desired))
+    return FieldChange(strip_common_prefix(path), kind, before, after)
 
 
 def _parts_by_name(value: Any, *, beside: Any = None) -> dict[str, Any] | None:
-    """Return the fields of an object, or the items of a list by name; None for other values.
+    """Return the fields of an object, or the items of a list by name; None for anything else.
 
-    Compared with such a list, a missing or empty list has no items.
+    An absent or empty list counts as a list without items if ``beside`` is a list of named items.
     """
     if isinstance(value, dict):
         return value
@@ -59,20 +104,21 @@ def _parts_by_name(value: Any, *, beside: Any = None) -> dict[str, Any] | None:
     return None
 
 
-def _render_change(observed: Any, desired: Any, path: str) -> str:
-    if _is_toggled(observed, desired):
-        return "false -> true" if desired is True else "true -> false"
-    if observed is _ABSENT:
-        return "added" if _is_hidden(desired, path) else f"added {_render_value(desired)}"
-    if desired is _ABSENT:
-        return "removed"
-    if _is_hidden(desired, path):
-        return "changed"
-    return f"{_render_value(observed)} -> {_render_value(desired)}"
+def _change_text(change: FieldChange) -> str:
+    hidden = _is_hidden(change.after, change.path)
+    match change.kind:
+        case ChangeKind.ADDED:
+            return "added" if hidden else f"added {_render_value(change.after)}"
+        case ChangeKind.REMOVED:
+            return "removed"
+        case ChangeKind.CHANGED:
+            if hidden:
+                return "changed"
+            return f"{_render_value(change.before)} -> {_render_value(change.after)}"
 
 
 def _is_toggled(observed: Any, desired: Any) -> bool:
-    """Return True if a boolean changes its meaning. A missing boolean is false."""
+    """Return True if a boolean changes, where an absent one is false."""
     booleans = all(value is _ABSENT or isinstance(value, bool) for value in (observed, desired))
     return booleans and (observed is True) != (desired is True)
 
@@ -89,7 +135,7 @@ def _render_value(value: Any) -> str:
     return str(value)
 
 
-def strip_common_prefix(line: str) -> str:
-    """Return the line without the path that most fields share."""
-    prefix = next((p for p in _LONG_PATHS if line.startswith(p)), "")
-    return line.removeprefix(prefix)
+def strip_common_prefix(path: str) -> str:
+    """Return the path without the prefix that most fields share."""
+    prefix = next((p for p in _LONG_PATHS if path.startswith(p)), "")
+    return path.removeprefix(prefix)

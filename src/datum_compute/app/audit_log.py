@@ -1,9 +1,12 @@
 """The audit log: JSON lines in one private file, and a few older files beside it.
 
-Requests only put an event into a buffer; a task writes what has gathered, in a thread of its own.
-A full buffer or a full disk loses lines, never requests: what was lost is counted, and the next
-line that can be written says how many. A process that is killed loses what it had gathered since
-its last write, at most ``FLUSH_S``.
+A request encodes its event and puts the line into a buffer; a task writes the buffer in a separate
+thread. That thread only joins and writes: if it also encoded, it would hold the interpreter lock
+for its switch interval of 5 ms, and the event loop would wait for it.
+
+A full buffer or a full disk loses lines, never requests. Lost lines are counted, and the next line
+that can be written contains their number. A process that is killed loses the lines of its last
+``FLUSH_S``.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ class AuditLog:
         self._buffer_max = buffer_max
         self._file_bytes_max = file_bytes_max
         self._files = files
-        self._buffer: list[AuditEvent] = []
+        self._buffer: list[bytes] = []  # lines
         self._lost = 0
         self._failing = False
         self._news = asyncio.Event()
@@ -53,7 +55,7 @@ class AuditLog:
         if len(self._buffer) >= self._buffer_max:
             self._lost += 1
         else:
-            self._buffer.append(event)
+            self._buffer.append(_line(_entry(event)))
         self._news.set()
 
     async def run(self) -> None:
@@ -65,14 +67,16 @@ class AuditLog:
 
     async def flush(self) -> None:
         self._news.clear()
-        events, self._buffer = self._buffer, []
+        lines, self._buffer = self._buffer, []
         lost, self._lost = self._lost, 0
-        if not events and not lost:
+        if not lines and not lost:
             return
+        if lost:
+            lines.insert(0, _line({"lost": lost}))
         try:
-            await asyncio.to_thread(self._write, events, lost)
+            await asyncio.to_thread(self._write, b"".join(lines))
         except OSError as error:
-            self._lost += lost + len(events)
+            self._lost += lost + len(lines) - bool(lost)
             if not self._failing:
                 _log.error("the audit log cannot be written (%s); lines are being lost", error)
             self._failing = True
@@ -81,9 +85,7 @@ class AuditLog:
             _log.warning("%d lines of the audit log were lost", lost)
         self._failing = False
 
-    def _write(self, events: Sequence[AuditEvent], lost: int) -> None:
-        lines = [*([_line({"lost": lost})] if lost else []), *(_line(_entry(e)) for e in events)]
-        content = b"".join(lines)
+    def _write(self, content: bytes) -> None:
         size = self._path.stat().st_size if self._path.exists() else 0
         if size and size + len(content) > self._file_bytes_max:
             self._rotate()

@@ -38,7 +38,7 @@ from datum_compute.app.cluster_members import UpstreamProjects
 from datum_compute.app.driver_selection import build_machines, publishing_over
 from datum_compute.app.environment import Ports, real_ports
 from datum_compute.app.heartbeat import Heartbeat
-from datum_compute.app.manager_connections import opener
+from datum_compute.app.manager_connections import transport_opener
 from datum_compute.app.metrics import process_registry
 from datum_compute.app.platform import MANAGER_AGENT, PlaneLayout, Platform, SecurityOptions
 from datum_compute.app.process import Beside, ServerProcess, bound_socket, run_process, serve_until
@@ -143,7 +143,7 @@ async def serve(settings: CellSettings, stop: asyncio.Event, tracer: Tracer | No
     if membership is None:
         raise StateError(f"{state} is not that of a cell that has joined: run `cell join` first")
     connection = files.connection(membership, HUB)
-    async with opener(ports)(connection) as transport:
+    async with transport_opener(ports)(connection) as transport:
 
         def client_of(plane: PlaneName) -> Client:
             return Client(transport, prefix=path_prefix(plane), token="", agent=MANAGER_AGENT)
@@ -172,9 +172,9 @@ async def _serve(
     demand_database(state)
     plane = membership.plane
     counted = process_registry()
-    machines = await build_machines(settings, state, (plane,), ports, counted)
+    machines = await build_machines(settings.driver, state, (plane,), ports, counted)
     credentials = ensure_credentials(state / TOKENS, (plane,), of_cell=True)
-    certificate = ensure_certificate(state, datetime.now(UTC), names=settings.server_names)
+    certificate = ensure_certificate(state, datetime.now(UTC), names=settings.listener.server_names)
     journal, audit = SqliteJournal(state / "store.db"), AuditLog(state / "audit.log")
     platform = Platform(
         PlaneLayout((), machines.drivers, centre=False),
@@ -190,9 +190,11 @@ async def _serve(
         ),
         registry=counted,
         tracer=tracer,
-        flow_limits=settings.flow_limits,
+        flow_limits=settings.listener.flow_limits,
     )
-    bound, membership = bound_for_cell(state, membership, settings.port, settings.listen)
+    bound, membership = bound_for_cell(
+        state, membership, settings.listener.port, settings.listener.address
+    )
     serving = ServerProcess(
         state,
         platform,
@@ -204,7 +206,7 @@ async def _serve(
         machines=machines,
         ways=machines.cell_ways(),
         beside=_beside(settings, replace(upwards, membership=membership), platform, ports),
-        port_limits=settings.port_limits,
+        port_limits=settings.listener.port_limits,
     )
     await serve_until(serving, bound, stop)
 
@@ -226,9 +228,9 @@ def _beside(
     heartbeat = Heartbeat(
         hub,
         membership.cell,
-        settings.heartbeat_s,
+        settings.heartbeat.every_s,
         ports.unix_s,
-        settings.capacity,
+        settings.heartbeat.capacity,
         lambda: {"instances": str(platform.count(membership.plane, INSTANCE))},
     )
     tokens = settings.state_dir / TOKENS

@@ -21,7 +21,7 @@ from datum_compute.app.container_host import SOCKETS, containers_driver, find_en
 from datum_compute.app.debounced_file import DebouncedFile
 from datum_compute.app.environment import Ports
 from datum_compute.app.metrics import UsageMetrics
-from datum_compute.app.settings.settings import CellSettings, LocalSettings
+from datum_compute.app.settings.settings import DriverSettings
 from datum_compute.app.state_directory import StateError, remembered_driver
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.registry import PUBLISHING
@@ -96,7 +96,7 @@ _log = logging.getLogger("datum_compute.local")
 
 
 async def build_machines(
-    settings: LocalSettings | CellSettings,
+    settings: DriverSettings,
     state: Path,
     cells: Sequence[PlaneName],
     ports: Ports,
@@ -126,20 +126,20 @@ async def build_machines(
     return _containers(found.socket, told, why, state, cells, ports, registry)
 
 
-def _last(settings: LocalSettings | CellSettings, state: Path) -> tuple[str, str]:
+def _last(settings: DriverSettings, state: Path) -> tuple[str, str]:
     """What the last run had. Who says what it is to be need not know."""
     try:
         return remembered_driver(state)
     except StateError:
-        if settings.driver == "auto":
+        if settings.name == "auto":
             raise
         return "", ""
 
 
-def _wanted(settings: LocalSettings | CellSettings, last: str) -> tuple[str, str]:
+def _wanted(settings: DriverSettings, last: str) -> tuple[str, str]:
     """The driver, and why it is that one."""
-    if settings.driver != "auto":
-        return settings.driver, f"as --driver={settings.driver} says"
+    if settings.name != "auto":
+        return settings.name, f"as --driver={settings.name} says"
     if settings.engine:
         return "containers", "as --engine says"
     return last or "auto", AS_LAST_TIME
@@ -151,7 +151,7 @@ def publishing_over(machines: Machines) -> tuple[Controller[Context], ...]:
 
 
 def _simulated(
-    settings: LocalSettings | CellSettings,
+    settings: DriverSettings,
     state: Path,
     cells: Sequence[PlaneName],
     ports: Ports,

@@ -16,9 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from datum_compute.api.meta.codec import DecodeError
-from datum_compute.api.planes import PlaneName, plane_role
+from datum_compute.api.planes import PlaneName
 from datum_compute.client.transport.faults import (
-    DistantTransport,
     Fault,
     FaultyTransport,
     Troubles,
@@ -33,18 +32,15 @@ _log = logging.getLogger("datum_compute.chaos")
 
 
 class FaultInjector:
-    """``latency_s`` is how far hub and cells are from everybody."""
+    """Applies the faults in a file to the transports of the controllers."""
 
-    def __init__(self, state: Path, unix_s: Callable[[], float], latency_s: float = 0.0) -> None:
+    def __init__(self, state: Path, unix_s: Callable[[], float]) -> None:
         self._file = state / FILE
         self._unix_s = unix_s
-        self._latency_s = latency_s
         self._troubles: Troubles = {}
         self._seen: tuple[int, int] | None = None
 
     def around(self, plane: PlaneName, inner: Transport) -> Transport:
-        if self._latency_s and plane_role(plane) in ("hub", "cell"):
-            inner = DistantTransport(inner, self._latency_s)
         return FaultyTransport(inner, lambda: self._of(plane))
 
     def heal(self) -> None:

@@ -24,9 +24,9 @@ from datum_compute.api.planes import HUB, PlaneName, plane_role, split_path
 from datum_compute.app.audit_log import audit_line
 from datum_compute.app.cluster_members import Members, Relay, Unengaged, gateway_of, unoffered
 from datum_compute.app.environment import Ports
+from datum_compute.app.listener import PortHandler, open_tls_port
 from datum_compute.app.pod_client import ClientInsides
 from datum_compute.app.settings.settings import ManagerSettings
-from datum_compute.app.tls_listener import Served, tls_port
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
@@ -93,7 +93,7 @@ class PlaneClients:
 
 async def open_gateway(settings: ManagerSettings, around: GatewayDependencies) -> None:
     """Serve until the stack is closed, if that was asked for."""
-    if settings.gateway is None:
+    if settings.ports.gateway is None:
         return
     clients, ports = PlaneClients(around), around.ports
     ways = _ways(settings, around, clients)
@@ -105,20 +105,22 @@ async def open_gateway(settings: ManagerSettings, around: GatewayDependencies) -
         ports.unix_s,
         _same_space if around.single else federated_space,
     )
-    if settings.management and not around.single:
+    if settings.controllers.management and not around.single:
         _meet_members(around, clients(HUB), ways)
-    served = Served("gateway", _only(_own(settings, around), gateway.dispatch), ports.unix_s)
-    opened = tls_port(settings.gateway, served, settings.state_dir)
-    port = await around.stack.enter_async_context(opened)
-    _log.info("gateway on https://%s:%d", settings.gateway.address[0], port)
+    dispatch = _only(_own(settings, around), gateway.dispatch)
+    handler = PortHandler("gateway", dispatch, ports.unix_s)
+    opened = open_tls_port(settings.ports.gateway, handler, settings.state_dir)
+    await around.stack.enter_async_context(opened)
 
 
 def _ways(
     settings: ManagerSettings, around: GatewayDependencies, clients: PlaneClients
 ) -> CellEndpoints:
     """To the cells of this manager; its simulated machines say nothing."""
-    cells = [p for p in around.planes if plane_role(p) == "cell"] if settings.cell else []
-    if settings.driver != "pods":
+    cells = (
+        [p for p in around.planes if plane_role(p) == "cell"] if settings.controllers.cell else []
+    )
+    if settings.driver.name != "pods":
         return CellEndpoints({}, cells)
     inside: dict[PlaneName, CellEndpoint] = {
         cell: PodQueries(ClientInsides(clients(cell))) for cell in cells
@@ -149,7 +151,8 @@ def _tell_of_end(meeting: asyncio.Task[None]) -> None:
 
 def _own(settings: ManagerSettings, around: GatewayDependencies) -> Callable[[PlaneName], bool]:
     """Whose planes this manager answers for."""
-    roles = {role for role, on in (("project", settings.management), ("cell", settings.cell)) if on}
+    groups = settings.controllers
+    roles = {role for role, on in (("project", groups.management), ("cell", groups.cell)) if on}
 
     def is_own(plane: PlaneName) -> bool:
         role = plane_role(plane)

@@ -33,7 +33,7 @@ from datum_compute.app.driver_selection import Machines, build_machines, publish
 from datum_compute.app.environment import Ports, real_ports
 from datum_compute.app.fault_injection import FaultInjector
 from datum_compute.app.heartbeat import tell_of_own_cells
-from datum_compute.app.manager_connections import opener
+from datum_compute.app.manager_connections import transport_opener
 from datum_compute.app.metrics import process_registry
 from datum_compute.app.platform import (
     EVERYTHING,
@@ -85,13 +85,13 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
     state = private_directory(settings.state_dir)
     journal = _claimed_journal(state)
     ports, counted = real_ports(), process_registry()
-    machines = await build_machines(settings, state, _cells(settings, state), ports, counted)
+    machines = await build_machines(settings.driver, state, _cells(settings, state), ports, counted)
     layout = PlaneLayout((PROJECT,), machines.drivers)
     credentials = ensure_credentials(state / "tokens.json", layout.planes)
-    certificate = ensure_certificate(state, datetime.now(UTC), names=settings.server_names)
+    certificate = ensure_certificate(state, datetime.now(UTC), names=settings.listener.server_names)
     audit = AuditLog(state / "audit.log")
     changed = asyncio.Event()
-    chaos = FaultInjector(state, ports.unix_s, settings.latency_s)
+    chaos = FaultInjector(state, ports.unix_s)
 
     def reach(plane: PlaneName) -> Client:
         transport = chaos.around(plane, InProcessTransport(platform.dispatch))
@@ -108,14 +108,14 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
             authority=certificate.authority.read_text(),
             signer=ensure_signer(state / "service-accounts.key"),
             audit=audit.keep,
-            certify=partial(_certified, state, settings.cell_credential_s),
+            certify=partial(_certified, state, settings.cells.credential_s),
         ),
         registry=counted,
         tracer=tracer,
         deprecation_grace_s=settings.deprecation_grace_s,
         traffic=machines.traffic,
-        cell_probing=settings.cell_probing,
-        flow_limits=settings.flow_limits,
+        cell_probing=settings.cells.probing,
+        flow_limits=settings.listener.flow_limits,
         projects_changed=changed.set,
         reach=reach,
     )
@@ -137,9 +137,9 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
             partial(contexts.follow, changed),
             partial(_work_with_members, settings, platform, ports, ways),
         ),
-        port_limits=settings.port_limits,
+        port_limits=settings.listener.port_limits,
     )
-    bound = bound_socket(settings.state_dir, settings.port, settings.listen)
+    bound = bound_socket(settings.state_dir, settings.listener.port, settings.listener.address)
     await serve_until(serving, bound, stop)
 
 
@@ -154,13 +154,15 @@ def _claimed_journal(state: Path) -> SqliteJournal:
 
 def _cells(settings: LocalSettings, state: Path) -> tuple[PlaneName, ...]:
     """Those of this process."""
-    return settings.cells or remembered_cells(state) or CELLS if settings.cells_inside else ()
+    if not settings.cells.inside:
+        return ()
+    return settings.cells.names or remembered_cells(state) or CELLS
 
 
 def _controllers(settings: LocalSettings, machines: Machines) -> tuple[Controller[Context], ...]:
     if not settings.controllers:
         return (*registry.CLUSTER, *registry.PROJECT_MEMBERSHIP)
-    group = EVERYTHING if settings.cells_inside else registry.HUB_PROCESS
+    group = EVERYTHING if settings.cells.inside else registry.HUB_PROCESS
     return (*group, *publishing_over(machines))
 
 
@@ -208,10 +210,10 @@ async def _work_with_members(
         hub,
         host,
         platform.offer,
-        opener(ports),
+        transport_opener(ports),
         random,
         platform.cells,
-        relay=Relay(ways, opener(ports, bounded=False)),
+        relay=Relay(ways, transport_opener(ports, is_bounded=False)),
     )
     await members.run()
 

@@ -1,12 +1,11 @@
 """``compute-manager``: the controllers without the planes, against any Kubernetes-like APIs.
 
-Which planes there are and how they are reached is for ``reached_planes.py`` to say. Each group of
-controllers runs only if its flag is given; the planes it needs must be there. Both groups against
-one API server, without a hub, are the single-cluster mode.
+A group of controllers runs only if its flag is given, and needs a connection to its planes
+(``manager_connections.py``). In single-cluster mode both groups run against one API server.
 
-Several managers may run: each group of controllers has a Lease on its plane (management and
-propagator on the hub, cell on each cell), and only who holds all that it needs works. A manager
-that loses one ends with exit code 1; what supervises it starts it again, and it waits.
+Several managers may run. Each group of controllers has a Lease on its plane: management and
+propagator on the hub, cell on each cell. Only a manager that holds all its Leases runs controllers.
+A manager that loses one ends with exit code 1; its supervisor restarts it, and it waits.
 """
 
 from __future__ import annotations
@@ -31,23 +30,23 @@ from datum_compute.app.driver_selection import simulated_driver
 from datum_compute.app.environment import Ports, real_ports
 from datum_compute.app.gateway_server import GatewayDependencies, open_gateway
 from datum_compute.app.heartbeat import Heartbeat, version_of
+from datum_compute.app.listener import PortHandler, open_port
 from datum_compute.app.manager_connections import (
     Connections,
-    is_single_cluster,
     leases_of,
-    project_paths,
-    reached_planes,
+    plane_connections,
+    project_api,
 )
-from datum_compute.app.metrics import health_pages, metrics_pages, pages_port, process_registry
+from datum_compute.app.metrics import health_dispatch, metrics_dispatch, process_registry
 from datum_compute.app.platform import build_manager, build_recorder
 from datum_compute.app.pod_client import ClientPods
 from datum_compute.app.process import run_until_stopped
-from datum_compute.app.settings.flags import MILO, open_gates
+from datum_compute.app.settings.feature_gates import enabled_controllers
+from datum_compute.app.settings.options import MILO
 from datum_compute.app.settings.settings import ManagerSettings, manager_settings
 from datum_compute.app.state_directory import StateError, private_directory
-from datum_compute.app.tls_listener import webhook_port
 from datum_compute.app.tracing import tracing
-from datum_compute.app.webhook import WebhookDispatcher
+from datum_compute.app.webhook import WebhookDispatcher, open_webhook_port
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.auth.credentials import AuthEnvironment
 from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client
@@ -96,7 +95,6 @@ class PlaneConnections:
     """How this process reaches the planes it works on."""
 
     settings: ManagerSettings
-    single: bool
     planes: Connections
     connections: AsyncExitStack
     outside: AuthEnvironment
@@ -113,10 +111,10 @@ class PlaneConnections:
         """As it was told; for a project that came later as the platform, under its own path."""
         if plane in self.planes:
             return self.planes[plane]
-        paths = project_paths(self.settings, self.planes)
-        if paths is None:
+        api = project_api(self.settings.planes, self.planes)
+        if api is None:
             raise NotFound(f"{plane} is not one of the projects of this manager")
-        return replace(paths, path_prefix=path_prefix(plane), context=plane)
+        return replace(api, path_prefix=path_prefix(plane), context=plane)
 
 
 async def manage(
@@ -125,14 +123,13 @@ async def manage(
     async with AsyncExitStack() as connections:
         ports = real_ports()
         outside = AuthEnvironment(
-            environ=settings.environment,
+            environ=settings.planes.environment,
             is_terminal=False,
             unix_s=ports.unix_s,
             random=ports.random,
         )
-        single = is_single_cluster(settings)
-        planes = reached_planes(settings, single=single)
-        world = PlaneConnections(settings, single, planes, connections, outside, ports)
+        planes = plane_connections(settings)
+        world = PlaneConnections(settings, planes, connections, outside, ports)
         await _open_webhook(world)
         await _open_gateway(world)
         elections = await _elections(world)
@@ -222,16 +219,18 @@ async def _build_work(
     recorder = build_recorder(clients.get, ports, numbers)
     pods = _pods(world, clients)
     manager = build_manager(
-        _controllers(settings, single=world.single),
+        _controllers(settings, single=world.settings.planes.is_single_cluster),
         {p: FencedDriver(d, check) for p, d in (pods or _simulated(world)).items()},
         ports,
-        single_project=settings.single.project if world.single else "",
+        single_project=settings.planes.single.project
+        if world.settings.planes.is_single_cluster
+        else "",
         record_event=recorder.record,
         tracer=tracer,
         registry=numbers,
         fence=check,
-        reach=None if world.single else reach,
-        cell_probing=settings.cell_probing,
+        reach=None if world.settings.planes.is_single_cluster else reach,
+        cell_probing=settings.controllers.cell_probing,
     )
     for plane, client in clients.items():
         manager.engage(plane, client)
@@ -249,7 +248,7 @@ def _members(
     check: Callable[[], None],
 ) -> Members | None:
     """The propagator also works with cells that have joined; the hub says how they are reached."""
-    if not world.settings.propagator:
+    if not world.settings.controllers.propagator:
         return None
 
     def opened(connection: Connection) -> AbstractAsyncContextManager[Transport]:
@@ -262,7 +261,7 @@ def _heartbeats(
     world: PlaneConnections, manager: Manager[Context], clients: Mapping[PlaneName, Client]
 ) -> list[Heartbeat]:
     """Of the cells that this manager works on, to their hub."""
-    if world.single or not world.settings.cell:
+    if world.settings.planes.is_single_cluster or not world.settings.controllers.cell:
         return []
 
     def instances(cell: PlaneName) -> dict[str, str]:
@@ -273,9 +272,9 @@ def _heartbeats(
         Heartbeat(
             clients[HUB],
             member_name(cell),
-            world.settings.heartbeat_s,
+            world.settings.heartbeat.every_s,
             world.ports.unix_s,
-            world.settings.capacity,
+            world.settings.heartbeat.capacity,
             partial(instances, cell),
             partial(version_of, client),
         )
@@ -287,21 +286,20 @@ def _heartbeats(
 async def _open_ports(
     world: PlaneConnections, numbers: CollectorRegistry, work: ControllerRun
 ) -> None:
-    settings = world.settings
-    health, token = health_pages(work.not_ready_reason), settings.metrics_token
-    for what, path, address, pages, known_by in (
-        ("metrics", "/metrics", settings.metrics_address, metrics_pages(numbers), token),
-        ("health", "/readyz", settings.health_address, health, None),
+    ports, unix_s = world.settings.ports, world.ports.unix_s
+    for address, name, dispatch in (
+        (ports.metrics, "metrics", metrics_dispatch(numbers, ports.metrics_token)),
+        (ports.health, "health", health_dispatch(work.not_ready_reason)),
     ):
-        port = await world.connections.enter_async_context(pages_port(address, pages, known_by))
         if address is not None:
-            _log.info("%s on http://%s:%d%s", what, address[0], port, path)
+            handler = PortHandler(name, dispatch, unix_s)
+            await world.connections.enter_async_context(open_port(address, handler))
 
 
 async def _open_webhook(world: PlaneConnections) -> None:
     """With clients of its own: who answers questions need not lead."""
     settings = world.settings
-    if settings.webhook is None:
+    if settings.ports.webhook is None:
         return
     asked = [plane for plane in world.planes if plane_role(plane) in ("platform", "project")]
     dispatcher = WebhookDispatcher(
@@ -309,9 +307,8 @@ async def _open_webhook(world: PlaneConnections) -> None:
         world.ports.unix_s,
         settings.deprecation_grace_s,
     )
-    opened = webhook_port(settings.webhook, dispatcher, settings.state_dir)
-    port = await world.connections.enter_async_context(opened)
-    _log.info("webhook on https://%s:%d", settings.webhook.address[0], port)
+    opened = open_webhook_port(settings.ports.webhook, dispatcher, settings.state_dir)
+    await world.connections.enter_async_context(opened)
 
 
 async def _open_gateway(world: PlaneConnections) -> None:
@@ -321,7 +318,7 @@ async def _open_gateway(world: PlaneConnections) -> None:
         open_transport=partial(open_transport, outside=world.outside),
         stack=world.connections,
         ports=world.ports,
-        single=world.single,
+        single=world.settings.planes.is_single_cluster,
     )
     await open_gateway(world.settings, surroundings)
 
@@ -330,7 +327,7 @@ def _pods(
     world: PlaneConnections, clients: Mapping[PlaneName, Client]
 ) -> dict[PlaneName, PodsDriver]:
     """Of cells whose instances are pods of their own cluster."""
-    if world.settings.driver != "pods":
+    if world.settings.driver.name != "pods":
         return {}
     return {
         plane: PodsDriver(
@@ -349,14 +346,14 @@ def _simulated(world: PlaneConnections) -> dict[PlaneName, Driver]:
         if plane_role(plane) == "cell"
     }
     return {
-        plane: simulated_driver(table, world.ports.unix_s, boot_s=settings.boot_s)
+        plane: simulated_driver(table, world.ports.unix_s, boot_s=settings.driver.boot_s)
         for plane, table in tables.items()
     }
 
 
 def _told(world: PlaneConnections) -> str:
     names = ", ".join(sorted(world.planes))
-    if not world.single:
+    if not world.settings.planes.is_single_cluster:
         return names
     one = next(iter(world.planes.values()))
     return f"{one.server}{one.path_prefix} alone (single-cluster mode, as {names})"
@@ -364,22 +361,28 @@ def _told(world: PlaneConnections) -> str:
 
 def _controllers(settings: ManagerSettings, *, single: bool) -> tuple[Controller[Context], ...]:
     if single:
-        return open_gates(registry.single_cluster(settings.single.project), settings.gates)
+        return enabled_controllers(
+            registry.single_cluster(settings.planes.single.project), settings.controllers.gates
+        )
     chosen = (
-        *(registry.MANAGEMENT if settings.management else ()),
-        *(registry.HUB if settings.propagator else ()),
-        *(registry.CELL if settings.cell else ()),
+        *(registry.MANAGEMENT if settings.controllers.management else ()),
+        *(registry.HUB if settings.controllers.propagator else ()),
+        *(registry.CELL if settings.controllers.cell else ()),
     )
-    return (*open_gates(chosen, settings.gates), *_following(settings))
+    return (*enabled_controllers(chosen, settings.controllers.gates), *_following(settings))
 
 
 def _following(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
     """Projects come and go only where Milo keeps them; else nobody but us tells of their cities."""
-    if not (settings.management or settings.cell):
+    if not (settings.controllers.management or settings.controllers.cell):
         return ()
-    if settings.discovery.mode != MILO:
-        return registry.LOCATION_BINDINGS if settings.management else ()
-    return registry.PROJECT_MEMBERSHIP if settings.management else registry.HUB_NAMESPACE_MEMBERSHIP
+    if settings.planes.discovery.mode != MILO:
+        return registry.LOCATION_BINDINGS if settings.controllers.management else ()
+    return (
+        registry.PROJECT_MEMBERSHIP
+        if settings.controllers.management
+        else registry.HUB_NAMESPACE_MEMBERSHIP
+    )
 
 
 async def _elections(world: PlaneConnections) -> list[Election]:
@@ -395,5 +398,5 @@ async def _elections(world: PlaneConnections) -> list[Election]:
             unix_s=world.ports.unix_s,
             random=world.ports.random,
         )
-        for plane, name in leases_of(world.settings, world.planes, single=world.single)
+        for plane, name in leases_of(world.settings, world.planes)
     ]

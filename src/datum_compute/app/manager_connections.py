@@ -1,13 +1,13 @@
-"""Which planes a manager works on, how it reaches each, and which leases it holds there.
+"""The planes that a manager works on, its connection to each, and the Leases that it holds there.
 
-Federated: every context of the kubeconfig that is named as a plane (``hub``, ``project/<name>``,
-``cell/<name>``, ``platform``) is one; hub and projects may come from files of their own. How
-projects are found is ``--discovery-mode``: those of Milo come and go with the Projects of the
-platform, those of a list have a context each, a single one is the API server that is there anyway.
+Federated mode: every context of the kubeconfig that is named as a plane (``hub``,
+``project/<name>``, ``cell/<name>``, ``platform``) is a plane. Hub and projects may have kubeconfigs
+of their own. ``--discovery-mode`` selects how projects are found: projects of Milo come and go with
+the Projects of the platform, projects of a list have a context each, and a single project is the
+API server of the kubeconfig.
 
-Single-cluster: one API server is the platform, the one project and the one cell at once, each under
-its own name, so that the controllers are the same as anywhere. That is chosen by ``--mode``, or, if
-that is left open, when both groups run and no context is named as a plane.
+Single-cluster mode: one API server is the platform, the only project and the only cell. It has the
+name of each, so that the controllers are the same as in a federation.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from contextlib import AbstractAsyncContextManager
 
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, plane_role, project_plane
 from datum_compute.app.environment import Ports
-from datum_compute.app.settings.flags import MILO, SINGLE
-from datum_compute.app.settings.settings import ManagerSettings
+from datum_compute.app.settings.options import MILO, SINGLE
+from datum_compute.app.settings.settings import ManagerSettings, PlaneSettings
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.auth.credentials import AuthEnvironment
 from datum_compute.client.auth.kubeconfig import (
@@ -33,54 +33,52 @@ from datum_compute.client.transport.interface import BoundedTransport, Transport
 Connections = dict[PlaneName, Connection]
 
 
-def is_single_cluster(settings: ManagerSettings) -> bool:
-    """Whether one API server is everything. Only asked for, or where nothing else can be meant."""
-    if settings.mode != "auto":
-        return settings.mode == "single"
-    both = settings.management and settings.cell and not settings.propagator
-    if not both or settings.federation is not None:
-        return False
-    return not any(_role(name) for name in load_kubeconfig([settings.kubeconfig]).contexts)
+def plane_connections(settings: ManagerSettings) -> Connections:
+    config = load_kubeconfig([settings.planes.kubeconfig])
+    if settings.planes.is_single_cluster:
+        connection = connection_of(config, settings.planes.single.context)
+        return dict.fromkeys(single_cluster_planes(settings.planes), connection)
+    return _federated_connections(settings, config)
 
 
-def reached_planes(settings: ManagerSettings, *, single: bool) -> Connections:
-    config = load_kubeconfig([settings.kubeconfig])
-    if single:
-        one = connection_of(config, settings.single.context)
-        return dict.fromkeys(single_planes(settings), one)
-    return _federated(settings, config)
-
-
-def single_planes(settings: ManagerSettings) -> tuple[PlaneName, ...]:
-    """The names under which the one API server is known."""
-    one = settings.single
-    return (PLATFORM, project_plane(one.project), cell_plane(one.only_cell))
+def single_cluster_planes(settings: PlaneSettings) -> tuple[PlaneName, ...]:
+    """Return the names of the API server in single-cluster mode."""
+    single = settings.single
+    return (PLATFORM, project_plane(single.project), cell_plane(single.only_cell))
 
 
 def leases_of(
-    settings: ManagerSettings, planes: Collection[PlaneName], *, single: bool = False
+    settings: ManagerSettings, planes: Collection[PlaneName]
 ) -> list[tuple[PlaneName, str]]:
-    """Plane and name of every lease, in an order that is the same in every manager; two managers
-    that share work share a lease."""
-    leader = settings.leader
+    """Return plane and name of every Lease.
+
+    Managers that share work share a Lease. The order is the same in all managers, so that they
+    cannot block each other.
+    """
+    leader, controllers = settings.leader, settings.controllers
     if leader.plane is not None:
         if leader.plane not in planes:
-            raise KubeconfigError(f"{settings.kubeconfig} has no context for: {leader.plane}")
+            raise KubeconfigError(
+                f"{settings.planes.kubeconfig} has no context for: {leader.plane}"
+            )
         return [(leader.plane, leader.name)]
-    if single:
+    if settings.planes.is_single_cluster:
         return [(PLATFORM, leader.name)]
     found = []
-    if settings.management:
+    if controllers.management:
         found.append((HUB, f"{leader.name}-management"))
-    if settings.propagator:
+    if controllers.propagator:
         found.append((HUB, f"{leader.name}-propagator"))
-    if settings.cell:
+    if controllers.cell:
         found += [(p, f"{leader.name}-cell") for p in planes if plane_role(p) == "cell"]
     return sorted(found)
 
 
-def project_paths(settings: ManagerSettings, planes: Connections) -> Connection | None:
-    """The API server under whose paths projects are that come later; None where none can come."""
+def project_api(settings: PlaneSettings, planes: Connections) -> Connection | None:
+    """Return the connection to the API server that serves projects which are created later.
+
+    Return None if no project can be created later.
+    """
     if settings.discovery.mode != MILO:
         return None
     if settings.discovery.kubeconfig is not None:
@@ -88,87 +86,92 @@ def project_paths(settings: ManagerSettings, planes: Connections) -> Connection 
     return planes.get(PLATFORM) or planes[HUB]
 
 
-def _federated(settings: ManagerSettings, config: Kubeconfig) -> Connections:
-    """Every context that names a plane the chosen controllers work on; others are not ours."""
-    roles = {"hub"} | ({"platform", "project"} if settings.management else set())
-    roles |= {"cell"} if settings.cell or settings.propagator else set()
-    roles |= {"project"} if settings.cell else set()  # the quota claims of its instances
-    found = _named(config, roles) | _of_projects(settings, config, roles)
-    if settings.cell and settings.single.cluster and not _has(found, "cell"):
-        own = connection_of(config, settings.single.context)
-        found[cell_plane(settings.single.cluster)] = own
-    if settings.federation is not None:
-        hub = load_kubeconfig([settings.federation.kubeconfig])
-        found[HUB] = connection_of(hub, settings.federation.context)
-    missing = sorted(role for role in roles if not _has(found, role))
-    missing = [role for role in missing if not _may_be_missing(settings, role)]
+def _federated_connections(settings: ManagerSettings, config: Kubeconfig) -> Connections:
+    """Return the contexts that name a plane of the enabled controllers; others are ignored."""
+    groups, planes = settings.controllers, settings.planes
+    roles = {"hub"} | ({"platform", "project"} if groups.management else set())
+    roles |= {"cell"} if groups.cell or groups.propagator else set()
+    roles |= {"project"} if groups.cell else set()  # the quota claims of its instances
+    found = _named_planes(config, roles) | _project_connections(planes, config, roles)
+    if groups.cell and planes.single.cluster and not _has_role(found, "cell"):
+        own = connection_of(config, planes.single.context)
+        found[cell_plane(planes.single.cluster)] = own
+    if planes.federation is not None:
+        hub = load_kubeconfig([planes.federation.kubeconfig])
+        found[HUB] = connection_of(hub, planes.federation.context)
+    missing = sorted(role for role in roles if not _has_role(found, role))
+    missing = [role for role in missing if not _is_optional(settings, role)]
     if missing:
-        raise KubeconfigError(_what_is_missing(settings, missing))
+        raise KubeconfigError(_describe_missing(planes, missing))
     return dict(sorted(found.items()))
 
 
-def _named(config: Kubeconfig, roles: Collection[str]) -> Connections:
+def _named_planes(config: Kubeconfig, roles: Collection[str]) -> Connections:
     return {
         PlaneName(name): connection_of(config, name)
         for name in config.contexts
-        if _role(name) in roles
+        if _role_of_context(name) in roles
     }
 
 
-def _of_projects(
-    settings: ManagerSettings, config: Kubeconfig, roles: Collection[str]
+def _project_connections(
+    settings: PlaneSettings, config: Kubeconfig, roles: Collection[str]
 ) -> Connections:
-    """What the way in which projects are found adds: a file of their own, or the only one."""
-    file, only = settings.discovery.kubeconfig, settings.discovery.mode == SINGLE
-    wanted = [role for role in ("platform", "project") if role in roles]
+    """Return the planes of a kubeconfig of projects, or of the single project."""
+    file = settings.discovery.kubeconfig
+    project_roles = [role for role in ("platform", "project") if role in roles]
     config = config if file is None else load_kubeconfig([file])
-    if not only:
-        return {} if file is None else _named(config, wanted)
-    one = connection_of(config, settings.single.context if file is None else "")
+    if settings.discovery.mode != SINGLE:
+        return {} if file is None else _named_planes(config, project_roles)
+    connection = connection_of(config, settings.single.context if file is None else "")
     project = project_plane(settings.single.project)
-    return {PLATFORM if role == "platform" else project: one for role in wanted}
+    return {PLATFORM if role == "platform" else project: connection for role in project_roles}
 
 
-def _may_be_missing(settings: ManagerSettings, role: str) -> bool:
-    """Cells that join the hub of the propagator need no context, nor do projects of Milo."""
+def _is_optional(settings: ManagerSettings, role: str) -> bool:
+    """Return True for cells that join the hub of the propagator, and for projects of Milo."""
+    groups, discovery = settings.controllers, settings.planes.discovery
     if role == "cell":
-        return not settings.cell
-    comes_later = settings.management or settings.discovery.kubeconfig is not None
-    return role == "project" and settings.discovery.mode == MILO and comes_later
+        return not groups.cell
+    comes_later = groups.management or discovery.kubeconfig is not None
+    return role == "project" and discovery.mode == MILO and comes_later
 
 
-def _has(planes: Collection[PlaneName], role: str) -> bool:
+def _has_role(planes: Collection[PlaneName], role: str) -> bool:
     return any(plane_role(plane) == role for plane in planes)
 
 
-def _what_is_missing(settings: ManagerSettings, roles: list[str]) -> str:
+def _describe_missing(settings: PlaneSettings, roles: list[str]) -> str:
     text = f"{settings.kubeconfig} has no context for: {', '.join(roles)}"
     if "hub" in roles:
-        text += " (the hub may have a file of its own: --federation-kubeconfig FILE"
-        text += "; to run against one API server without a hub: --mode single)"
+        text += " (a hub with its own kubeconfig: --federation-kubeconfig FILE"
+        text += "; one API server without a hub: --mode single)"
     elif "platform" in roles:
-        text += " (if one API server is the only project, and the platform too:"
+        text += " (one API server that is the only project and the platform:"
         text += " --discovery-mode single)"
     return text
 
 
-def _role(context: str) -> str:
+def _role_of_context(context: str) -> str:
     try:
         return plane_role(PlaneName(context))
     except ValueError:
         return ""
 
 
-# --- How a process opens its way to planes of other processes
+# --- Transports to planes of other processes
 
 
-def opener(
-    ports: Ports, *, bounded: bool = True
+def transport_opener(
+    ports: Ports, *, is_bounded: bool = True
 ) -> Callable[[Connection], AbstractAsyncContextManager[Transport]]:
-    """For connections that bring all they need: no program is started to sign in. Those that are
-    ``bounded`` are few; what users follow for as long as they like goes over others."""
+    """Return a function that opens a transport without starting credential plugins.
+
+    A bounded transport has few connections. Streams that users follow for an unlimited time need
+    an unbounded transport.
+    """
     outside = AuthEnvironment(
         environ={}, is_terminal=False, unix_s=ports.unix_s, random=ports.random
     )
-    around = BoundedTransport if bounded else None
+    around = BoundedTransport if is_bounded else None
     return lambda connection: open_transport(connection, outside, around)

@@ -1,7 +1,7 @@
-"""The registry of a process: what every process tells, to which its parts add their own.
+"""The metrics registry of a process, the pages of the metrics and health ports, and usage metrics.
 
-Parts take the registry as an argument (``ServerMetrics(registry)``, ``EventRecorder(registry=)``,
-``RuntimeMetrics(registry)``); each family is registered once for each process.
+Components take the registry as an argument (``ServerMetrics(registry)``,
+``EventRecorder(registry=)``, ``RuntimeMetrics(registry)``) and register each family once.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 from prometheus_client import (
@@ -27,20 +25,16 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from datum_compute import __version__
+from datum_compute.api.http import Request, Response
 from datum_compute.api.planes import PlaneName, member_name
 from datum_compute.drivers.containers.usage import MachineUsage
 from datum_compute.drivers.driver import DriverError
-
-_HEAD_BYTES_MAX = 16 * 1024
-_PATIENCE_S = 10.0
-_TEXT = "text/plain; charset=utf-8"
-
-Page = tuple[str, str, bytes]  # status, content type, body
-Pages = Mapping[bytes, Callable[[], Page]]
+from datum_compute.server.encoding.responses import text_answer
+from datum_compute.server.http.connection import Dispatch
 
 
 def process_registry() -> CollectorRegistry:
-    """CPU, memory, file descriptors, garbage collection, and which release this is."""
+    """Return a registry with CPU, memory, file descriptors, garbage collection and the release."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -51,166 +45,110 @@ def process_registry() -> CollectorRegistry:
     return registry
 
 
-def read_token(file: Path) -> bytes:
-    """Read at every request: tokens are renewed. Without one nobody is let in."""
+def metrics_dispatch(registry: CollectorRegistry, token: Path | None = None) -> Dispatch:
+    """Serve /metrics and /healthz; with a token file, only to clients that send the token."""
+
+    def metrics() -> Response:
+        return Response(200, generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+
+    pages = _page_dispatch({"/metrics": metrics, "/healthz": _ok})
+
+    async def dispatch(request: Request) -> Response:
+        if token is not None and not _has_token(request, _read_bearer_token(token)):
+            return text_answer("send the bearer token\n", status=401)
+        return await pages(request)
+
+    return dispatch
+
+
+def health_dispatch(not_ready_reason: Callable[[], str]) -> Dispatch:
+    """Serve /healthz and /livez, and /readyz, which fails while there is a reason."""
+
+    def ready() -> Response:
+        reason = not_ready_reason()
+        return text_answer(f"{reason}\n", status=503) if reason else _ok()
+
+    return _page_dispatch({"/healthz": _ok, "/livez": _ok, "/readyz": ready})
+
+
+def _page_dispatch(pages: Mapping[str, Callable[[], Response]]) -> Dispatch:
+    async def dispatch(request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return text_answer("only GET is supported\n", status=405)
+        page = pages.get(request.path)
+        if page is None:
+            return text_answer(f"not found; pages: {', '.join(pages)}\n", status=404)
+        return page()
+
+    return dispatch
+
+
+def _ok() -> Response:
+    return text_answer("ok")
+
+
+def _has_token(request: Request, token: bytes) -> bool:
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    matches = hmac.compare_digest(given.strip().encode(), token)
+    return bool(token) and scheme.lower() == "bearer" and matches
+
+
+def _read_bearer_token(file: Path) -> bytes:
+    """Read the token for every request: it rotates. Without a file no client is admitted."""
     try:
         return file.read_bytes().strip()
     except OSError:
         return b""
 
 
-def metrics_pages(registry: CollectorRegistry) -> Pages:
-    def metrics() -> Page:
-        return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
-
-    return {b"/metrics": metrics, b"/healthz": _ok}
-
-
-def health_pages(what_is_missing: Callable[[], str]) -> Pages:
-    """Alive as long as it answers; ready when nothing is missing."""
-
-    def ready() -> Page:
-        missing = what_is_missing()
-        return ("503 Service Unavailable", _TEXT, f"{missing}\n".encode()) if missing else _ok()
-
-    return {b"/healthz": _ok, b"/livez": _ok, b"/readyz": ready}
+# --- CPU and memory of instances
+# The container engine needs milliseconds per container, so it is queried only while something
+# collects the metrics. A series exists as long as its instance. At most ``INSTANCES_MAX`` instances
+# per cell have series; a gauge counts the rest.
 
 
-@asynccontextmanager
-async def pages_port(
-    address: tuple[str, int] | None, pages: Pages, token: Path | None = None
-) -> AsyncIterator[int]:
-    """Serve the pages while the block runs; the port it listens on, 0 for none at all. With the
-    file of a token only for those who know what it holds."""
-    if address is None:
-        yield 0
-        return
-    try:
-        server = await asyncio.start_server(
-            _answering(pages, token), *address, limit=_HEAD_BYTES_MAX
-        )
-    except OSError as error:
-        what = " and ".join(path.decode() for path in pages)
-        raise OSError(
-            f"{what}: cannot listen on {address[0]}:{address[1]}: {_why(error)}"
-        ) from error
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-
-
-def _why(error: OSError) -> str:
-    """asyncio puts an address and an errno around it."""
-    return os.strerror(error.errno) if error.errno else str(error)
-
-
-def _ok() -> Page:
-    return "200 OK", _TEXT, b"ok"
-
-
-def _answering(
-    pages: Pages, token: Path | None
-) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """A few pages and one request for each connection: no more HTTP than a scraper needs."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-                if token is not None and not _is_let_in(head, read_token(token)):
-                    writer.write(_refusal())
-                else:
-                    writer.write(_response(head.partition(b"\r\n")[0], pages))
-                await writer.drain()
-        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # whoever that was is gone, or was no scraper
-        finally:
-            writer.close()
-
-    return answer
-
-
-def _is_let_in(head: bytes, token: bytes) -> bool:
-    for line in head.split(b"\r\n")[1:]:
-        name, _, value = line.partition(b":")
-        if name.strip().lower() == b"authorization":
-            scheme, _, told = value.strip().partition(b" ")
-            is_token = hmac.compare_digest(told.strip(), token)
-            return bool(token) and scheme.lower() == b"bearer" and is_token
-    return False
-
-
-def _refusal() -> bytes:
-    body = b"a bearer token is needed\n"
-    head = f"HTTP/1.1 401 Unauthorized\r\ncontent-type: {_TEXT}\r\nconnection: close\r\n"
-    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
-
-
-def _response(request_line: bytes, pages: Pages) -> bytes:
-    method, _, rest = request_line.partition(b" ")
-    page = pages.get(rest.partition(b" ")[0].partition(b"?")[0])
-    if method not in (b"GET", b"HEAD"):
-        status, content_type, body = "405 Method Not Allowed", _TEXT, b"only GET\n"
-    elif page is not None:
-        status, content_type, body = page()
-    else:
-        there = " and ".join(path.decode() for path in pages)
-        status, content_type, body = "404 Not Found", _TEXT, f"there is {there}\n".encode()
-    head = (
-        f"HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\n"
-        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    )
-    return head.encode() + (b"" if method == b"HEAD" else body)
-
-
-# --- Processor and memory of instances as metrics: looked at while somebody collects them
-# The engine is asked about one container at a time and that costs it milliseconds, so nobody is
-# asked as long as nobody looks. A series is there as long as its instance; there are at most
-# ``INSTANCES_MAX`` instances of a cell in them, and a gauge says how many are left out.
-
-
-EVERY_S = 15.0
-# After the last time that somebody looked.
-WATCHED_S = 120.0
+READ_INTERVAL_S = 15.0
+IDLE_AFTER_S = 120.0  # after the last collection
 INSTANCES_MAX = 1000
 _LABELS = ("cell", "namespace", "instance")
 
-Read = Callable[[], Awaitable[Mapping[str, MachineUsage]]]
+ReadUsage = Callable[[], Awaitable[Mapping[str, MachineUsage]]]  # by machine id
 
 _log = logging.getLogger(__name__)
 
 
 class UsageMetrics(Collector):
-    """``cells`` are asked for the readings of their machines, by id."""
+    """CPU and memory of the machines of each cell."""
 
-    def __init__(self, cells: Mapping[PlaneName, Read], elapsed_s: Callable[[], float]) -> None:
+    def __init__(
+        self, cells: Mapping[PlaneName, ReadUsage], elapsed_s: Callable[[], float]
+    ) -> None:
         self._cells = cells
         self._elapsed_s = elapsed_s
-        self._readings: dict[PlaneName, Mapping[str, MachineUsage]] = {}
-        self._watched_s = -WATCHED_S
-        self._asked = asyncio.Event()
+        self._usage: dict[PlaneName, Mapping[str, MachineUsage]] = {}
+        self._collected_s = -IDLE_AFTER_S
+        self._collected = asyncio.Event()
 
     async def run(self) -> None:
         while True:
-            if self._elapsed_s() - self._watched_s >= WATCHED_S:
-                self._readings.clear()  # old numbers are no numbers
-                self._asked.clear()
-                await self._asked.wait()
+            if self._elapsed_s() - self._collected_s >= IDLE_AFTER_S:
+                self._usage.clear()  # outdated
+                self._collected.clear()
+                await self._collected.wait()
             for cell, read in self._cells.items():
-                await self._look(cell, read)
-            await asyncio.sleep(EVERY_S)
+                await self._read(cell, read)
+            await asyncio.sleep(READ_INTERVAL_S)
 
-    async def _look(self, cell: PlaneName, read: Read) -> None:
+    async def _read(self, cell: PlaneName, read: ReadUsage) -> None:
         try:
-            self._readings[cell] = await read()
+            self._usage[cell] = await read()
         except DriverError as error:
-            self._readings.pop(cell, None)
-            _log.info("what instances of %s use is not known: %s", cell, error)
+            self._usage.pop(cell, None)
+            _log.info("cannot read the usage of instances in %s: %s", cell, error)
 
     def collect(self) -> Iterator[Metric]:
-        self._watched_s = self._elapsed_s()
-        self._asked.set()
+        self._collected_s = self._elapsed_s()
+        self._collected.set()
         return self._families()
 
     def describe(self) -> Iterator[Metric]:
@@ -218,7 +156,7 @@ class UsageMetrics(Collector):
 
     def _families(self) -> Iterator[Metric]:
         cpu, memory, limit, left_out = _empty()
-        for cell, readings in sorted(self._readings.items()):
+        for cell, readings in sorted(self._usage.items()):
             name = member_name(cell)
             for machine_id, reading in sorted(readings.items())[:INSTANCES_MAX]:
                 labels = (name, *machine_id.split("/")[:2])
@@ -235,18 +173,18 @@ def _empty() -> tuple[GaugeMetricFamily, ...]:
     return (
         GaugeMetricFamily(
             "compute_instance_cpu_cores",
-            "Processors that an instance uses, between the last two looks.",
+            "CPU cores that an instance used between the last two readings.",
             labels=_LABELS,
         ),
         GaugeMetricFamily(
             "compute_instance_memory_bytes", "Memory that an instance uses.", labels=_LABELS
         ),
         GaugeMetricFamily(
-            "compute_instance_memory_limit_bytes", "The most it may use.", labels=_LABELS
+            "compute_instance_memory_limit_bytes", "Memory limit of an instance.", labels=_LABELS
         ),
         GaugeMetricFamily(
             "compute_instances_unmeasured",
-            "Instances of a cell that are too many to be in the metrics.",
+            "Instances of a cell without usage metrics, above the limit of series.",
             labels=("cell",),
         ),
     )

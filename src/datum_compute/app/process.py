@@ -189,9 +189,13 @@ async def _coroutine(run: Beside) -> None:
 
 
 def settle_memory() -> None:
-    """From here on the collector looks at what is new only, and less often."""
+    """Exclude all present objects from garbage collection, and collect new ones less often.
+
+    A collection of the youngest generation takes about 0.25 ms for 1,000 objects, in which the
+    loop serves no request.
+    """
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(10_000, 20, 50)
     gc.enable()
 
 

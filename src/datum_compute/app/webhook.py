@@ -1,9 +1,9 @@
-"""The webhook of a manager: AdmissionReviews in, verdicts out.
+"""The admission webhook of a manager: answers AdmissionReviews of API servers.
 
-``/validate`` and ``/mutate`` answer for the plane that the user's claims name (Milo's
-``iam.miloapis.com/parent-name``), for the one in the path (``/validate/project/<name>``), or for
-the only project there is. A body that is no AdmissionReview is a 4xx; a verdict, also a refusal,
-is a 200.
+``/validate`` and ``/mutate`` decide for the project in the claims of the user (Milo's
+``iam.miloapis.com/parent-name``), else for the plane in the path (``/validate/project/<name>``),
+else for the only project. A request without a valid AdmissionReview gets a 4xx status. Every
+decision, also a refusal, has status 200.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 
 from datum_compute.admission.questions import Answers, Question
 from datum_compute.admission.review import Requester, Review, read_review, refused
@@ -29,6 +31,8 @@ from datum_compute.api.errors import (
 from datum_compute.api.http import JSON, Request, Response
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import PLATFORM, PlaneName, plane_role
+from datum_compute.app.listener import PortHandler, open_tls_port
+from datum_compute.app.settings.settings import TlsPortSettings
 from datum_compute.client.client import Client
 from datum_compute.server.encoding.body import as_object, decoded_json
 from datum_compute.server.encoding.request_options import content_type
@@ -36,20 +40,26 @@ from datum_compute.server.encoding.responses import error_answer, json_answer, t
 
 PARENT_TYPE, PARENT_NAME = "iam.miloapis.com/parent-type", "iam.miloapis.com/parent-name"
 
+# deploy/webhook creates a Service of this name.
+SERVICE_NAME, SERVICE_NAMESPACE = "compute-webhook", "kube-system"
+SERVICE_DNS_NAME = f"{SERVICE_NAME}.{SERVICE_NAMESPACE}.svc"
+
 _HEALTH = ("/healthz", "/readyz", "/livez")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookDispatcher:
-    """Answers requests as the API server does, so that the same port code carries them."""
+    """Answers the requests of the webhook port."""
 
     clients: Mapping[PlaneName, Client]
     unix_s: Callable[[], float]
     deprecation_grace_s: float = DEPRECATION_GRACE_S
 
     async def dispatch(self, request: Request) -> Response:
-        await asyncio.sleep(0)  # the front makes a task of what waits; timeouts need one
+        await asyncio.sleep(
+            0
+        )  # the HTTP server creates a task only for requests that wait; timeouts need a task
         try:
             return await self._answer(request)
         except ApiError as error:
@@ -89,8 +99,16 @@ class WebhookDispatcher:
         return Webhook(ask, self.unix_s, self.deprecation_grace_s)
 
 
+def open_webhook_port(
+    settings: TlsPortSettings, dispatcher: WebhookDispatcher, state: Path
+) -> AbstractAsyncContextManager[int]:
+    """Serve the webhook while the block runs; yield the port number."""
+    handler = PortHandler("webhook", dispatcher.dispatch, dispatcher.unix_s, (SERVICE_DNS_NAME,))
+    return open_tls_port(settings, handler, state)
+
+
 def reviewed_plane(planes: Sequence[PlaneName], in_path: str, requester: Requester) -> PlaneName:
-    """The plane that a write is for; never another one for want of it."""
+    """Return the plane that a write is for. A missing plane is an error, never another plane."""
     wanted = _claimed_project(requester) or in_path
     if wanted:
         if wanted not in planes:

@@ -7,6 +7,7 @@ is a field of CliEnvironment, so that tests hand in their own.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from random import Random
 from typing import TYPE_CHECKING, TextIO
 
 from datum_compute.cli.errors import UsageError
+from datum_compute.cli.options import with_given_flags
 
 if TYPE_CHECKING:
     from datum_compute.client.auth.kubeconfig import Connection
@@ -89,8 +91,11 @@ class CliEnvironment:
         return stream.isatty() and self.environ.get("TERM") != "dumb"
 
     def command(self, *words: str) -> str:
-        """A command line of ours, for a hint."""
-        return " ".join((self.program, *words))
+        """Return a command for the user to run, with the connection flags that were given.
+
+        Every command that is printed is built here or in ``Session.complete_command``.
+        """
+        return f"{self.program} {shlex.join(with_given_flags(words))}"
 
 
 def read_process_environment() -> tuple[CliEnvironment, list[str]]:

@@ -21,10 +21,14 @@ alone answers 0 for no difference and 1 for some, and moves what would be 1 to 2
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from datum_compute.api.errors import ApiError
+
+# Builds a command for the user from its words: ``CliEnvironment.command``.
+BuildCommand = Callable[..., str]
 
 
 class UsageError(Exception):
@@ -139,9 +143,9 @@ def error_document(error: UsageError) -> dict[str, Any]:
     }
 
 
-def from_api_error(error: ApiError, program: str) -> UsageError:
+def from_api_error(error: ApiError, command: BuildCommand) -> UsageError:
     """An answer of the API as a failure of the command: its own words, then the next step."""
-    failure, hint = _classify(error, program)
+    failure, hint = _classify(error, command)
     return failure(
         "\n".join((error.message, *_further_causes(error))),
         hint,
@@ -150,7 +154,7 @@ def from_api_error(error: ApiError, program: str) -> UsageError:
     )
 
 
-def _classify(error: ApiError, program: str) -> tuple[type[UsageError], str]:
+def _classify(error: ApiError, command: BuildCommand) -> tuple[type[UsageError], str]:
     from datum_compute.api import errors as api
 
     match error:
@@ -161,11 +165,11 @@ def _classify(error: ApiError, program: str) -> tuple[type[UsageError], str]:
         case api.Unauthorized():
             return ForbiddenError, "Sign in again, or check the token of the context."
         case api.Forbidden() if "quota" in error.message.lower():
-            return QuotaError, f"See what is used: {program} quota"
+            return QuotaError, f"See what is used: {command('quota')}"
         case api.Forbidden():
             return ForbiddenError, "Ask for access, or choose another --project."
         case api.Invalid() | api.BadRequest():
-            return UsageError, f"Correct it and run this again. See: {program} {_listing(error)}"
+            return UsageError, f"Correct it and run this again. See: {command(_listing(error))}"
         case api.TooManyRequests() | api.ServiceUnavailable() | api.Timeout():
             return BusyError, "The server is busy; run this again in a moment."
         case _:

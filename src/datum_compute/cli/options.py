@@ -1,13 +1,14 @@
 """Options that several verbs share.
 
-Connection options may stand before or after the verb; the later one wins. They travel in the
-click context (``Choice``), not through every function.
+Connection options are accepted before and after the verb; the later one wins. Their values are
+stored in the click context, so that no function has to pass them on. ``with_given_flags`` repeats
+them in every command that is printed for the user.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,13 +17,17 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 YES = "--yes"
-_META_KEY = "datum_compute.cli."
+STATE_DIR_FLAG = "--state-dir"
+_CONNECTION_FLAGS = ("--kubeconfig", "--context", "--project", "--namespace", "--request-timeout")
+# Verbs that connect to no plane.
+_WITHOUT_CONNECTION = ("local", "version", "completion")
+_FLAGS_KEY = "datum_compute.cli.flags"
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Which plane, and which namespace of it, the user asked for; empty means not said."""
+class TargetOptions:
+    """The plane and namespace that the command line selects; empty values were not given."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -45,9 +50,39 @@ def connection_options(command: F) -> F:
     return command
 
 
-def chosen(ctx: click.Context) -> Choice:
-    names = ("kubeconfig", "context", "project", "namespace", "request_timeout")
-    return Choice(**{name: ctx.meta.get(_META_KEY + name, "") for name in names})
+def target_options(ctx: click.Context) -> TargetOptions:
+    flags = _given_flags(ctx)
+    return TargetOptions(
+        **{flag[2:].replace("-", "_"): flags.get(flag, "") for flag in _CONNECTION_FLAGS}
+    )
+
+
+def _given_flags(ctx: click.Context) -> dict[str, str]:
+    """Return the flags that select a target; all contexts of a command line share them."""
+    flags: dict[str, str] = ctx.meta.setdefault(_FLAGS_KEY, {})
+    return flags
+
+
+def remember_flag(ctx: click.Context, flag: str, value: str) -> None:
+    """Repeat a flag in the commands that are printed for the user."""
+    _given_flags(ctx)[flag] = value
+
+
+def with_given_flags(words: Sequence[str]) -> list[str]:
+    """Return a command line for the user with the flags that select the current target.
+
+    Without them a printed command would act on another project or on another local platform.
+    """
+    ctx = click.get_current_context(silent=True)
+    given = _given_flags(ctx) if ctx is not None else {}
+    if words[:1] == ("local",):
+        repeated: Sequence[str] = (STATE_DIR_FLAG,)
+    else:
+        repeated = () if words[0] in _WITHOUT_CONNECTION else _CONNECTION_FLAGS
+    present = {word.partition("=")[0] for word in words}
+    flags = [f"{flag}={given[flag]}" for flag in repeated if flag in given and flag not in present]
+    end = words.index("--") if "--" in words else len(words)
+    return [*words[:end], *flags, *words[end:]]
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
@@ -116,5 +151,5 @@ def parse_duration(text: str) -> int:
 def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
         if param.name == "request_timeout" and parse_duration(value) < 1:
-            raise click.BadParameter("give it a second at least.")
-        ctx.meta[f"{_META_KEY}{param.name}"] = value
+            raise click.BadParameter("it must be at least 1 second.")
+        remember_flag(ctx, param.opts[-1], value)

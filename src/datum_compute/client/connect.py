@@ -10,7 +10,6 @@ from random import Random
 from typing import assert_never
 
 from datum_compute.client.auth.connection import (
-    Certificate,
     Connection,
     CredentialSource,
     ExecSignIn,
@@ -29,8 +28,9 @@ from datum_compute.client.auth.credentials import (
 )
 from datum_compute.client.auth.exec_plugin import ExecPlugin
 from datum_compute.client.transport.http1 import Http1Transport
-from datum_compute.client.transport.interface import OpenTransport, Timeouts, Transport
+from datum_compute.client.transport.interface import CloseableTransport, Timeouts, Transport
 from datum_compute.client.transport.retry import RetryingTransport
+from datum_compute.client.transport.tls import Certificate
 
 
 def open_transport(
@@ -45,25 +45,14 @@ def open_transport(
 
     timeouts = Timeouts(read_s=connection.read_s) if connection.read_s else None
 
-    def connect(certificate: Certificate | None) -> OpenTransport:
-        if not connection.proxy:
-            return Http1Transport(
-                connection.server,
-                ca_pem=connection.ca_pem,
-                insecure=connection.insecure,
-                certificate=certificate or connection.certificate,
-                server_name=connection.tls_server_name,
-                timeouts=timeouts,
-            )
-        from datum_compute.client.transport.proxied import HttpTransport
-
-        return HttpTransport(
+    def connect(certificate: Certificate | None) -> CloseableTransport:
+        return Http1Transport(
             connection.server,
             ca_pem=connection.ca_pem,
             insecure=connection.insecure,
             certificate=certificate or connection.certificate,
-            proxy=connection.proxy,
             server_name=connection.tls_server_name,
+            proxy=connection.proxy,
             timeouts=timeouts,
         )
 
@@ -94,7 +83,7 @@ def _credentials(
 
 @asynccontextmanager
 async def _opened(
-    inner: OpenTransport | AuthenticatedTransport,
+    inner: CloseableTransport | AuthenticatedTransport,
     random: Random,
     around: Callable[[Transport], Transport] | None,
 ) -> AsyncIterator[Transport]:

@@ -109,6 +109,19 @@ CELL_PROCESS: tuple[Controller[Context], ...] = (
     *(c for c in CLUSTER if c.role == "cell"),
 )
 
+# Groups that an operator can switch off (``--feature-gates``). No other controller waits for their
+# work or depends on them for cleanup.
+FEATURES: dict[str, tuple[Controller[Context], ...]] = {
+    # Off: operators maintain the instance types of every plane.
+    "InstanceTypes": (instance_types.COPY_CONTROLLER, instance_types.INSTANCE_TYPE_CONTROLLER),
+    # Off: a namespace has only the networks that its users create.
+    "DefaultNetworks": (networks.DEFAULT_NETWORK_CONTROLLER,),
+    # Off: hub copies without a valid target are retried and never quarantined.
+    "Quarantine": (instances.QUARANTINE_CONTROLLER,),
+    # Off: workloads have no revision history.
+    "WorkloadRevisions": (workload.REVISION_CONTROLLER,),
+}
+
 
 def runs_in(controller: Controller[Context], mode: str) -> bool:
     return not controller.modes or mode in controller.modes

@@ -28,7 +28,9 @@ class _Indexed(msgspec.Struct, frozen=True):
     metadata: _IndexedMeta = _IndexedMeta()
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """The garbage collector need not traverse records: they refer to nothing that refers back."""
+
     key: ObjectKey
     version: int
     body: bytes

@@ -18,7 +18,7 @@ from datum_compute.api.errors import Expired
 from datum_compute.store.records import Record
 
 
-class StoreEvent(msgspec.Struct, frozen=True):
+class StoreEvent(msgspec.Struct, frozen=True, gc=False):
     """A committed change. ``record`` is the new state, or the last one with the deletion's own
     version; ``previous`` is what it replaced, for selectors whose edge the change crosses."""
 

@@ -236,10 +236,13 @@ def test_an_invalid_boot_time_is_rejected(text: str) -> None:
 
 def test_the_flag_of_the_boot_time_overrides_the_environment() -> None:
     environment = {"DATUM_SIMULATED_BOOT_SECONDS": "3"}
-    assert local_settings(["--state-dir", "s"], {}).boot_s == 0
-    assert local_settings(["--state-dir", "s"], environment).boot_s == 3
+    assert local_settings(["--state-dir", "s"], {}).driver.boot_s == 0
+    assert local_settings(["--state-dir", "s"], environment).driver.boot_s == 3
     assert (
-        local_settings(["--state-dir", "s", "--simulated-boot-seconds=2"], environment).boot_s == 2
+        local_settings(
+            ["--state-dir", "s", "--simulated-boot-seconds=2"], environment
+        ).driver.boot_s
+        == 2
     )
 
 

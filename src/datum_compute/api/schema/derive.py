@@ -151,7 +151,7 @@ def _is_useful_default(schema: JsonObject) -> bool:
 
 
 # --- The CustomResourceDefinition of a kind
-# ``hack/write_crds.py`` writes the files. Built-in kinds have none, and Karmada installs those of
+# ``hack/manifests.py`` writes the files. Built-in kinds have none, and Karmada installs those of
 # its own kinds.
 
 

@@ -1,61 +1,37 @@
-"""Settings of the processes: flag > environment > file > default, merged here and nowhere else.
-
-Every flag ``--some-name`` can also be given as ``DATUM_SOME_NAME`` in the environment and as
-``some-name: value`` in a YAML file (``--config FILE``). All three are read by the same parser, so
-that each is checked alike; a mistake says where it was made.
+"""Settings of the processes, as dataclasses. A flag takes precedence over the environment, then the
+file, then the default (``resolve.py``). Nothing else reads the environment.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
 from datum_compute.api.planes import PlaneName
-from datum_compute.app.settings.flags import (
-    CELL_CREDENTIAL_S,
-    DiscoverySettings,
-    FederationSettings,
-    Gates,
-    SingleClusterSettings,
-    add_boot_time,
-    add_connection_limits,
-    add_credential_lifetime,
-    add_discovery,
-    add_flow_limits,
-    add_gates,
-    add_gateway,
-    add_grace,
-    add_heartbeat,
-    add_mode,
-    add_patience,
-    add_serving,
-    add_switch,
-    add_telemetry,
-    add_webhook,
-    flow_limits_of,
-    port_limits,
+from datum_compute.app.settings.feature_gates import FeatureGates
+from datum_compute.app.settings.options import (
+    COMPUTE_CELL,
+    COMPUTE_MANAGER,
+    COMPUTE_SERVER,
+    FEDERATED,
+    MILO,
+    ONLY_CELL,
+    SINGLE,
 )
-from datum_compute.app.settings.sources import merged
-from datum_compute.app.settings.values import (
-    LOOPBACK,
-    address_value,
-    cells_value,
-    is_loopback,
-    plane_value,
-    seconds_value,
-)
+from datum_compute.app.settings.resolve import Values, resolve
+from datum_compute.app.settings.values import is_loopback
 from datum_compute.controllers.context import CellProbing
 from datum_compute.server.flowcontrol.control import FlowLimits
-from datum_compute.server.http.send_budget import PortLimits
+from datum_compute.server.http.send_budget import MIB, PortLimits
+
+Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
-    """How a process tells of itself. Without an endpoint no spans are made."""
+    """Logs and trace spans. Without an endpoint the process makes no spans."""
 
     log_level: str
     log_format: str
@@ -63,49 +39,169 @@ class TelemetrySettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ListenerSettings:
+    """The API port of a process, and its limits."""
+
+    port: int  # 0: the port of the last run, else a free one
+    address: str
+    server_names: tuple[str, ...]  # in the certificate, in addition to this machine
+    port_limits: PortLimits
+    flow_limits: FlowLimits
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSettings:
+    """What runs the instances of a process."""
+
+    name: str  # auto: the driver of the last run, else containers if an engine answers
+    engine: str = ""  # the socket; empty: the usual sockets
+    boot_s: float = 0.0  # of simulated machines
+
+
+# --- compute-server
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCellsSettings:
+    """Cells of ``compute-server``, and how it treats cells that have joined."""
+
+    names: tuple[PlaneName, ...]  # empty: the cells of the last run, else the default ones
+    inside: bool  # False: cells are processes of their own that join
+    probing: CellProbing
+    credential_s: float  # lifetime of the certificates that the hub issues
+
+
+@dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """The all-in-one server."""
+    """``compute-server``."""
 
     state_dir: Path
-    port: int  # 0: the port of the last run, else a free one
-    driver: str  # auto: that of the last run, else containers if an engine answers
     telemetry: TelemetrySettings
+    listener: ListenerSettings
+    driver: DriverSettings
+    cells: LocalCellsSettings
     controllers: bool
-    boot_s: float = 0.0  # of simulated machines
-    cells: tuple[PlaneName, ...] = ()  # none: those of the last run, else the usual ones
-    engine: str = ""  # the socket; empty: where engines usually listen
-    latency_s: float = 0.0  # from everybody to hub and cells
-    deprecation_grace_s: float = DEPRECATION_GRACE_S
-    cells_inside: bool = True  # else they are processes of their own that join
-    listen: str = LOOPBACK
-    server_names: tuple[str, ...] = ()  # of its certificate, besides this machine
-    cell_probing: CellProbing = field(default_factory=CellProbing)
-    cell_credential_s: float = CELL_CREDENTIAL_S
-    flow_limits: FlowLimits = field(default_factory=FlowLimits)
-    port_limits: PortLimits = field(default_factory=PortLimits)
+    deprecation_grace_s: float
+
+
+def local_settings(
+    arguments: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> LocalSettings:
+    values = resolve(COMPUTE_SERVER, arguments, environment)
+    return LocalSettings(
+        state_dir=values.require("state-dir").absolute(),
+        telemetry=_telemetry(values),
+        listener=_listener(values),
+        driver=_driver(values),
+        cells=LocalCellsSettings(
+            names=values["cells"] or (),
+            inside=values["cells-inside"],
+            probing=_probing(values),
+            credential_s=values["cell-credential-lifetime"],
+        ),
+        controllers=values["controllers"],
+        deprecation_grace_s=values["instance-type-deprecation-grace-period"],
+    )
+
+
+# --- compute-cell
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatSettings:
+    """What a cell reports to the hub, and how often."""
+
+    every_s: float = 10.0
+    capacity: Mapping[str, str] = field(default_factory=dict)  # by resource
 
 
 @dataclass(frozen=True, slots=True)
 class CellSettings:
-    """A cell in a process of its own. Where its hub is it knows from joining."""
+    """``compute-cell``. The address of its hub is in the state directory."""
 
     state_dir: Path
-    port: int  # 0: the one that it joined with
-    driver: str
     telemetry: TelemetrySettings
-    listen: str = LOOPBACK
-    server_names: tuple[str, ...] = ()
-    boot_s: float = 0.0  # of simulated machines
-    heartbeat_s: float = 10.0
-    capacity: Mapping[str, str] = field(default_factory=dict)  # by resource; what is told the hub
-    engine: str = ""
-    flow_limits: FlowLimits = field(default_factory=FlowLimits)
-    port_limits: PortLimits = field(default_factory=PortLimits)
+    listener: ListenerSettings
+    driver: DriverSettings
+    heartbeat: HeartbeatSettings
+
+
+def cell_settings(
+    arguments: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> CellSettings:
+    values = resolve(COMPUTE_CELL, arguments, environment)
+    return CellSettings(
+        state_dir=values.require("state-dir").absolute(),
+        telemetry=_telemetry(values),
+        listener=_listener(values),
+        driver=_driver(values),
+        heartbeat=_heartbeat(values),
+    )
+
+
+# --- compute-manager
+
+
+@dataclass(frozen=True, slots=True)
+class SingleClusterSettings:
+    """Names of the one API server where no context of the kubeconfig is named as a plane."""
+
+    project: str = "default"
+    cluster: str = ""  # name of the cell
+    context: str = ""  # of the kubeconfig; empty: the current context
+
+    @property
+    def only_cell(self) -> str:
+        """The name of the cell in single-cluster mode."""
+        return self.cluster or ONLY_CELL
+
+
+@dataclass(frozen=True, slots=True)
+class FederationSettings:
+    """Kubeconfig of the hub, if it is not the kubeconfig of the other planes."""
+
+    kubeconfig: Path
+    context: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoverySettings:
+    """How projects are found, and their kubeconfig if it is not that of the other planes."""
+
+    mode: str = MILO
+    kubeconfig: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlaneSettings:
+    """Which planes a manager works on, and how it reaches them."""
+
+    kubeconfig: Path
+    mode: str
+    single: SingleClusterSettings
+    federation: FederationSettings | None
+    discovery: DiscoverySettings
+    environment: Mapping[str, str] = field(repr=False)  # of the plugins of a kubeconfig
+
+    @property
+    def is_single_cluster(self) -> bool:
+        return self.mode == SINGLE
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """Which controllers a manager runs."""
+
+    management: bool
+    cell: bool
+    propagator: bool
+    gates: FeatureGates = field(default_factory=dict)
+    cell_probing: CellProbing = field(default_factory=CellProbing)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderSettings:
-    """Which leases a manager holds; with a plane only the one that is named."""
+    """Which Leases a manager holds; with a plane, only the Lease that is named."""
 
     enabled: bool
     namespace: str
@@ -115,348 +211,196 @@ class LeaderSettings:
 
 @dataclass(frozen=True, slots=True)
 class TlsPortSettings:
-    """A port of a manager. Without files it makes its own certificate."""
+    """A TLS port of a manager. Without files the port gets a self-signed certificate."""
 
-    address: tuple[str, int]
+    address: Address
     certificate: Path | None = None
     key: Path | None = None
-    client_authority: Path | None = None  # by which callers are known; without it all may ask
+    client_authority: Path | None = None  # None: all clients are accepted
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerPortSettings:
+    """Ports of a manager; None: the port is not opened."""
+
+    metrics: Address | None
+    metrics_token: Path | None  # the file that contains it
+    health: Address | None
+    webhook: TlsPortSettings | None  # AdmissionReviews of API servers
+    gateway: TlsPortSettings | None  # requests of users about their instances
 
 
 @dataclass(frozen=True, slots=True)
 class ManagerSettings:
-    """The controllers alone."""
+    """``compute-manager``."""
 
-    kubeconfig: Path
-    state_dir: Path  # where the simulated driver keeps its machines
-    management: bool
-    cell: bool
-    propagator: bool
+    state_dir: Path
     telemetry: TelemetrySettings
+    planes: PlaneSettings
+    controllers: ControllerSettings
+    driver: DriverSettings
+    heartbeat: HeartbeatSettings  # of its cells, unless the hub is Karmada
     leader: LeaderSettings
-    metrics_address: tuple[str, int] | None
-    metrics_token: Path | None = field(default=None, kw_only=True)  # the file that holds it
-    environment: Mapping[str, str] = field(repr=False)  # for the plugins of a kubeconfig
-    boot_s: float = 0.0  # of simulated machines
-    driver: str = "simulated"
-    health_address: tuple[str, int] | None = None
-    mode: str = "auto"
-    single: SingleClusterSettings = field(default_factory=SingleClusterSettings)
-    federation: FederationSettings | None = None
-    discovery: DiscoverySettings = field(default_factory=DiscoverySettings)
-    gates: Gates = field(default_factory=dict)
-    cell_probing: CellProbing = field(default_factory=CellProbing)
-    webhook: TlsPortSettings | None = None  # what API servers ask about writes
-    gateway: TlsPortSettings | None = None  # what people ask about their instances
-    heartbeat_s: float = 10.0  # of its cells, where the hub is no Karmada
-    capacity: Mapping[str, str] = field(default_factory=dict)  # of its cells; what is told the hub
-    deprecation_grace_s: float = DEPRECATION_GRACE_S
-
-
-def local_settings(
-    arguments: Sequence[str], environment: Mapping[str, str] = os.environ
-) -> LocalSettings:
-    parser = local_parser()
-    parsed = merged(parser, arguments, environment)
-    return LocalSettings(
-        state_dir=_required(parser, parsed, "state_dir").absolute(),
-        port=parsed.port,
-        driver=parsed.driver,
-        telemetry=_telemetry(parsed),
-        controllers=parsed.controllers,
-        boot_s=parsed.simulated_boot_seconds,
-        cells=parsed.cells,
-        engine=parsed.engine,
-        latency_s=parsed.latency_seconds,
-        deprecation_grace_s=parsed.instance_type_deprecation_grace_period,
-        cells_inside=parsed.cells_inside,
-        listen=parsed.listen,
-        server_names=parsed.server_names,
-        cell_probing=CellProbing(parsed.cell_probe_seconds, parsed.cell_grace_seconds),
-        cell_credential_s=parsed.cell_credential_lifetime,
-        flow_limits=flow_limits_of(parsed),
-        port_limits=port_limits(parsed),
-    )
-
-
-def cell_settings(
-    arguments: Sequence[str], environment: Mapping[str, str] = os.environ
-) -> CellSettings:
-    parser = cell_parser()
-    parsed = merged(parser, arguments, environment)
-    return CellSettings(
-        state_dir=_required(parser, parsed, "state_dir").absolute(),
-        port=parsed.port,
-        driver=parsed.driver,
-        telemetry=_telemetry(parsed),
-        listen=parsed.listen,
-        server_names=parsed.server_names,
-        boot_s=parsed.simulated_boot_seconds,
-        heartbeat_s=parsed.heartbeat_seconds,
-        capacity=parsed.capacity,
-        engine=parsed.engine,
-        flow_limits=flow_limits_of(parsed),
-        port_limits=port_limits(parsed),
-    )
+    ports: ManagerPortSettings
+    deprecation_grace_s: float
 
 
 def manager_settings(
     arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> ManagerSettings:
-    parser = manager_parser()
-    parsed = merged(parser, arguments, environment)
-    if parsed.kubeconfig is None:
-        parser.error("no kubeconfig: pass --kubeconfig FILE or set KUBECONFIG")
+    values = resolve(COMPUTE_MANAGER, arguments, environment)
+    if values["kubeconfig"] is None:
+        values.fail("no kubeconfig: pass --kubeconfig FILE or set KUBECONFIG")
     settings = ManagerSettings(
-        kubeconfig=parsed.kubeconfig,
-        state_dir=_required(parser, parsed, "state_dir").absolute(),
-        management=parsed.enable_management_controllers,
-        cell=parsed.enable_cell_controllers,
-        propagator=parsed.enable_propagator,
-        telemetry=_telemetry(parsed),
+        state_dir=values.require("state-dir").absolute(),
+        telemetry=_telemetry(values),
+        planes=_planes(values, environment),
+        controllers=_controllers(values),
+        driver=DriverSettings(values["driver"], boot_s=values["simulated-boot-seconds"]),
+        heartbeat=_heartbeat(values),
         leader=LeaderSettings(
-            enabled=parsed.leader_elect,
-            namespace=parsed.leader_election_namespace,
-            name=parsed.leader_election_name,
-            plane=parsed.leader_election_plane,
+            enabled=values["leader-elect"],
+            namespace=values["leader-election-namespace"],
+            name=values["leader-election-name"],
+            plane=values["leader-election-plane"],
         ),
-        metrics_address=_metrics_address(parser, parsed),
-        metrics_token=parsed.metrics_token_file,
-        environment=environment,
-        boot_s=parsed.simulated_boot_seconds,
-        driver=parsed.driver,
-        health_address=parsed.health_probe_bind_address,
-        mode=parsed.mode,
-        single=SingleClusterSettings(parsed.project, parsed.cluster_name or "", parsed.context),
-        federation=_federation(parser, parsed),
-        discovery=DiscoverySettings(parsed.discovery_mode, parsed.project_kubeconfig),
-        gates=parsed.feature_gates,
-        cell_probing=CellProbing(parsed.cell_probe_seconds, parsed.cell_grace_seconds),
-        webhook=_webhook(parser, parsed),
-        gateway=_gateway(parser, parsed),
-        heartbeat_s=parsed.heartbeat_seconds,
-        capacity=parsed.capacity,
-        deprecation_grace_s=parsed.instance_type_deprecation_grace_period,
+        ports=ManagerPortSettings(
+            metrics=_metrics_address(values),
+            metrics_token=values["metrics-token-file"],
+            health=values["health-probe-bind-address"],
+            webhook=_tls_port(values, "webhook", values["webhook-client-authority"]),
+            gateway=_tls_port(values, "gateway"),
+        ),
+        deprecation_grace_s=values["instance-type-deprecation-grace-period"],
     )
-    _check_groups(parser, settings)
+    _check_ports(values, settings)
+    _check_mode(values, settings)
     return settings
 
 
-def _check_groups(parser: argparse.ArgumentParser, settings: ManagerSettings) -> None:
+def _planes(values: Values, environment: Mapping[str, str]) -> PlaneSettings:
+    return PlaneSettings(
+        kubeconfig=values["kubeconfig"],
+        mode=values["mode"],
+        single=SingleClusterSettings(
+            values["project"], values["cluster-name"] or "", values["context"]
+        ),
+        federation=_federation(values),
+        discovery=DiscoverySettings(values["discovery-mode"], values["project-kubeconfig"]),
+        environment=environment,
+    )
+
+
+def _controllers(values: Values) -> ControllerSettings:
+    settings = ControllerSettings(
+        management=values["enable-management-controllers"],
+        cell=values["enable-cell-controllers"],
+        propagator=values["enable-propagator"],
+        gates=values["feature-gates"],
+        cell_probing=_probing(values),
+    )
     if not (settings.management or settings.cell or settings.propagator):
-        parser.error(
+        values.fail(
             "nothing to run: pass --enable-management-controllers, --enable-cell-controllers "
             "or --enable-propagator"
         )
-    if settings.webhook is not None and not (settings.management or settings.cell):
-        parser.error(
+    return settings
+
+
+def _check_ports(values: Values, settings: ManagerSettings) -> None:
+    has_instances = settings.controllers.management or settings.controllers.cell
+    if settings.ports.webhook is not None and not has_instances:
+        values.fail(
             "--webhook-address needs the projects: pass --enable-management-controllers too"
         )
-    if settings.gateway is not None and not (settings.management or settings.cell):
-        parser.error(
+    if settings.ports.gateway is not None and not has_instances:
+        values.fail(
             "--gateway-address is for projects or cells: pass --enable-management-controllers or "
             "--enable-cell-controllers too"
         )
-    if settings.mode == "single":
-        if settings.propagator or not (settings.management and settings.cell):
-            parser.error(
-                "--mode single runs both groups and no propagator: pass "
-                "--enable-management-controllers and --enable-cell-controllers"
-            )
-        if settings.federation is not None:
-            parser.error("--mode single has no hub: leave --federation-kubeconfig out")
 
 
-def _metrics_address(
-    parser: argparse.ArgumentParser, parsed: argparse.Namespace
-) -> tuple[str, int] | None:
-    address: tuple[str, int] | None = parsed.metrics_address
-    if address is not None and parsed.metrics_token_file is None and not is_loopback(address):
-        parser.error(
-            f"--metrics-address: {address[0]} can be reached from outside, and nothing there asks "
-            "who calls; use 127.0.0.1, or --metrics-token-file"
+def _check_mode(values: Values, settings: ManagerSettings) -> None:
+    if settings.planes.mode == FEDERATED:
+        return
+    groups = settings.controllers
+    if groups.propagator or not (groups.management and groups.cell):
+        values.fail(
+            "--mode single runs both groups and no propagator: pass "
+            "--enable-management-controllers and --enable-cell-controllers"
+        )
+    if settings.planes.federation is not None:
+        values.fail("--mode single has no hub: remove --federation-kubeconfig")
+
+
+def _metrics_address(values: Values) -> Address | None:
+    address: Address | None = values["metrics-address"]
+    if address is not None and values["metrics-token-file"] is None and not is_loopback(address):
+        values.fail(
+            f"--metrics-address: other machines can reach {address[0]}, and the port does not "
+            "authenticate them; use 127.0.0.1, or add --metrics-token-file"
         )
     return address
 
 
-def _federation(
-    parser: argparse.ArgumentParser, parsed: argparse.Namespace
-) -> FederationSettings | None:
-    if parsed.federation_kubeconfig is None:
-        if parsed.federation_context:
-            parser.error("--federation-context names a context of --federation-kubeconfig FILE")
+def _federation(values: Values) -> FederationSettings | None:
+    if values["federation-kubeconfig"] is None:
+        if values["federation-context"]:
+            values.fail("--federation-context needs --federation-kubeconfig FILE")
         return None
-    return FederationSettings(parsed.federation_kubeconfig, parsed.federation_context)
-
-
-def _webhook(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> TlsPortSettings | None:
-    files = (parsed.webhook_certificate, parsed.webhook_key, parsed.webhook_client_authority)
-    return _tls_port(parser, "webhook", parsed.webhook_address, files)
-
-
-def _gateway(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> TlsPortSettings | None:
-    files = (parsed.gateway_certificate, parsed.gateway_key)
-    return _tls_port(parser, "gateway", parsed.gateway_address, files)
+    return FederationSettings(values["federation-kubeconfig"], values["federation-context"])
 
 
 def _tls_port(
-    parser: argparse.ArgumentParser,
-    name: str,
-    address: tuple[str, int] | None,
-    files: tuple[Path | None, ...],
+    values: Values, name: str, client_authority: Path | None = None
 ) -> TlsPortSettings | None:
+    address: Address | None = values[f"{name}-address"]
+    certificate, key = values[f"{name}-certificate"], values[f"{name}-key"]
     if address is None:
-        if any(file is not None for file in files):
-            parser.error(f"the files of the {name} are for --{name}-address HOST:PORT")
+        if any(file is not None for file in (certificate, key, client_authority)):
+            values.fail(f"the certificate files of the {name} need --{name}-address HOST:PORT")
         return None
-    if (files[0] is None) != (files[1] is None):
-        parser.error(f"--{name}-certificate and --{name}-key go together")
-    return TlsPortSettings(address, *files)
+    if (certificate is None) != (key is None):
+        values.fail(f"--{name}-certificate and --{name}-key go together")
+    return TlsPortSettings(address, certificate, key, client_authority)
 
 
-# --- the flags
+# --- Settings that several processes have
 
 
-def local_parser() -> argparse.ArgumentParser:
-    parser = _parser("compute-server", "Serve every plane.")
-    add_serving(parser)
-    add_flow_limits(parser)
-    parser.add_argument(
-        "--cells",
-        type=cells_value,
-        default=(),
-        metavar="NAME,...",
-        help="a cell for each city; the ones last used, or dfw,iad,lhr,syd",
-    )
-    parser.add_argument(
-        "--latency-seconds",
-        type=seconds_value,
-        default=0.0,
-        metavar="SECONDS",
-        help="how far hub and cells are from everybody, to see what distance does",
-    )
-    add_switch(
-        parser,
-        "controllers",
-        default=True,
-        text="without them only the planes are served; a compute-manager does the rest",
-    )
-    add_switch(
-        parser,
-        "cells-inside",
-        default=True,
-        text="without it this process has no cells; they are processes of their own that join",
-    )
-    add_patience(parser)
-    add_credential_lifetime(parser)
-    add_connection_limits(parser)
-    add_boot_time(parser)
-    add_grace(parser)
-    add_telemetry(parser)
-    return parser
+def _telemetry(values: Values) -> TelemetrySettings:
+    return TelemetrySettings(values["log-level"], values["log-format"], values["otlp-endpoint"])
 
 
-def cell_parser() -> argparse.ArgumentParser:
-    parser = _parser("compute-cell", "Serve the plane of one cell that has joined a hub.")
-    add_serving(parser)
-    add_flow_limits(parser)
-    add_heartbeat(parser)
-    add_connection_limits(parser)
-    add_boot_time(parser)
-    add_telemetry(parser)
-    return parser
-
-
-def manager_parser() -> argparse.ArgumentParser:
-    parser = _parser("compute-manager", "Run compute controllers against the planes.")
-    parser.add_argument(
-        "--kubeconfig",
-        type=Path,
-        help="contexts hub, project/<name> and cell/<name> are the planes (required)",
-    )
-    parser.add_argument(
-        "--state-dir", type=Path, help="where the simulated driver keeps its machines (required)"
-    )
-    add_switch(parser, "enable-management-controllers", text="those beside the projects")
-    add_switch(parser, "enable-cell-controllers", text="those of the cells")
-    add_switch(parser, "enable-propagator", text="stand in for Karmada on the hub")
-    parser.add_argument(
-        "--driver",
-        choices=("simulated", "pods"),
-        default="simulated",
-        help="what runs the instances of cells; pods: their own cluster does, which has nodes",
-    )
-    add_heartbeat(parser)
-    add_mode(parser)
-    add_discovery(parser)
-    add_gates(parser)
-    _add_leader(parser)
-    parser.add_argument(
-        "--metrics-address",
-        type=address_value,
-        metavar="HOST:PORT",
-        help="serve /metrics and /healthz there; other than on this machine only with a token",
-    )
-    parser.add_argument(
-        "--metrics-token-file",
-        type=Path,
-        metavar="FILE",
-        help="whoever reads /metrics must send the content of this file as a bearer token",
-    )
-    parser.add_argument(
-        "--health-probe-bind-address",
-        type=address_value,
-        metavar="HOST:PORT",
-        help="serve /healthz and /readyz there; they say nothing else, so any address will do",
-    )
-    add_patience(parser)
-    add_webhook(parser)
-    add_gateway(parser)
-    add_grace(parser)
-    add_boot_time(parser)
-    add_telemetry(parser)
-    return parser
-
-
-def _parser(program: str, text: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description=text,
-        allow_abbrev=False,
-        # All of them would bury what is wrong.
-        usage=f"{program} [--help] [--config FILE] [--SETTING VALUE ...]",
-    )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the other settings, as YAML")
-    return parser
-
-
-def _add_leader(parser: argparse.ArgumentParser) -> None:
-    add_switch(
-        parser,
-        "leader-elect",
-        default=True,
-        text="work only while holding a Lease for each group of controllers on its plane",
-    )
-    parser.add_argument(
-        "--leader-election-namespace", default="kube-system", help="namespace of the leases"
-    )
-    parser.add_argument(
-        "--leader-election-name", default="compute-manager", help="how their names begin"
-    )
-    parser.add_argument(
-        "--leader-election-plane",
-        type=plane_value,
-        metavar="PLANE",
-        help="hold one lease, of exactly that name, on this plane instead",
+def _listener(values: Values) -> ListenerSettings:
+    return ListenerSettings(
+        port=values["port"],
+        address=values["listen"],
+        server_names=values["server-names"],
+        port_limits=PortLimits(
+            connections_max=values["connections-max"],
+            reserved_connections=values["connections-reserved"],
+            connections_per_user_max=values["connections-per-user-max"],
+            anonymous_connections_max=values["anonymous-connections-max"],
+            anonymous_connections_per_address_max=values["anonymous-connections-per-address-max"],
+            unsent_bytes_max=values["unsent-mebibytes-max"] * MIB,
+            unsent_bytes_per_user_max=values["unsent-mebibytes-per-user-max"] * MIB,
+        ),
+        flow_limits=FlowLimits(
+            flow_requests_max=values["waiting-requests-per-user-max"],
+            level_requests_max=values["waiting-requests-max"],
+            wait_max_s=values["request-wait-seconds-max"],
+        ),
     )
 
 
-def _required(parser: argparse.ArgumentParser, parsed: argparse.Namespace, dest: str) -> Path:
-    value: Path | None = getattr(parsed, dest)
-    if value is None:
-        parser.error(f"the following arguments are required: --{dest.replace('_', '-')}")
-    return value
+def _driver(values: Values) -> DriverSettings:
+    return DriverSettings(values["driver"], values["engine"], values["simulated-boot-seconds"])
 
 
-def _telemetry(parsed: argparse.Namespace) -> TelemetrySettings:
-    return TelemetrySettings(parsed.log_level, parsed.log_format, parsed.otlp_endpoint)
+def _heartbeat(values: Values) -> HeartbeatSettings:
+    return HeartbeatSettings(values["heartbeat-seconds"], values["capacity"])
+
+
+def _probing(values: Values) -> CellProbing:
+    return CellProbing(values["cell-probe-seconds"], values["cell-grace-seconds"])

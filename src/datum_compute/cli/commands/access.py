@@ -19,15 +19,15 @@ from datum_compute.cli.render.listing import age_since, print_document, read_opt
 from datum_compute.cli.render.output import render_age
 from datum_compute.cli.render.prompt import confirm
 from datum_compute.cli.workload.access import (
-    WORDS,
+    STATE_TEXTS,
     Access,
     AccessState,
-    await_state,
-    late,
+    access_error,
+    access_timeout_error,
     next_step,
     read_access,
-    refusal,
     request_access,
+    wait_for_state,
 )
 
 _DRAIN_S = 30.0
@@ -59,14 +59,13 @@ def status(ctx: click.Context, output_format: str) -> None:
 
     async def body(session: Session) -> None:
         found = await read_access(session)
-        program = session.environment.program
         lines = [
             ("Service", found.service),
             ("Project", session.target_name),
-            ("Status", WORDS[found.state]),
+            ("Status", STATE_TEXTS[found.state]),
             ("Requested", _age(session, found)),
             ("Message", found.message),
-            ("Next", next_step(found, program)),
+            ("Next", next_step(found, session.command)),
         ]
         print_document(
             session.output,
@@ -184,19 +183,21 @@ async def _ask(session: Session, message: str, timeout_s: int | None) -> None:
     if found.state in (AccessState.NOT_REQUESTED, AccessState.PROCESSING):
         found = await request_access(session, found, message)
     passing = {AccessState.PROCESSING, AccessState.PENDING}
-    program, place = session.environment.program, session.target_name
+    place = session.target_name
     if timeout_s is not None and found.state in passing:
         session.print_note("Waiting for the decision; Ctrl-C leaves, the request stays.")
         try:
-            found = await await_state(session, found, passing, timeout_s)
+            found = await wait_for_state(session, found, passing, timeout_s)
         except asyncio.CancelledError:
             raise StoppedError("Stopped waiting; the request stays.") from None
         if found.state in passing:
-            raise late(found, place, render_age(timeout_s), f"Wait again: {program} access request")
+            again = session.command("access", "request", "--wait")
+            hint = f"Wait again: {again}"
+            raise access_timeout_error(found, place, render_age(timeout_s), hint)
     session.emit_event("access", **access_document(session, found))
     if not session.as_json:
-        session.output.data(f"access/{found.service} {WORDS[found.state]}")
-    refused = refusal(found, program, place, session.environment.now())
+        session.output.data(f"access/{found.service} {STATE_TEXTS[found.state]}")
+    refused = access_error(found, session.command, place, session.environment.now())
     if refused is not None and found.state not in passing:
         raise refused
 

@@ -202,7 +202,7 @@ def join(
     except Forbidden as error:
         raise ForbiddenError(f"{error}.") from error
     except ApiError as error:
-        raise from_api_error(error, environment.program) from error
+        raise from_api_error(error, environment.command) from error
     except (StateError, OSError, ValueError) as error:
         raise OtherError(f"{error}.") from error
     except Unreachable as error:

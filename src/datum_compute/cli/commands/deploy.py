@@ -1,13 +1,15 @@
-"""``deploy``: create or update workloads, and wait until they run as asked."""
+"""``deploy``: create or update workloads, and wait for their rollouts.
+
+This module parses the command line into a ``DeployRequest``; ``workload/deploy.py`` executes it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 
 import click
 
 from datum_compute.api.kinds import LOCATION_BINDING
-from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.arguments import (
     NAME_RULE,
     check_workload_name,
@@ -20,26 +22,25 @@ from datum_compute.cli.commands.cities import city_of
 from datum_compute.cli.completion import city_names, instance_type_names, workload_names
 from datum_compute.cli.connect.project_file import ProjectFile, find_project_file
 from datum_compute.cli.connect.session import Session, run_in_session
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.options import connection_options, output_option, wait_options, yes_option
 from datum_compute.cli.render.prompt import ask
-from datum_compute.cli.workload.apply import Settings, deploy_targets
-from datum_compute.cli.workload.edits import Flags, Target, flags_edit, manifest_edit
+from datum_compute.cli.workload.deploy import deploy_workloads
 from datum_compute.cli.workload.manifest import read_manifests
-from datum_compute.cli.workload.plan_file import plan_targets
+from datum_compute.cli.workload.request import DeployOptions, DeployRequest, WorkloadFlags
 
-# --- ``deploy`` with nothing named, on a terminal: asks what to deploy
+_MINIMUM_MAX = 1000
+
+# --- prompts: ``deploy`` on a terminal without a workload
 
 
-_INSTANCES_MAX = 1000
-
-
-async def ask_flags(session: Session, flags: Flags) -> Flags:
-    """The flags, with what they leave open answered."""
+async def prompt_flags(session: Session, flags: WorkloadFlags) -> WorkloadFlags:
+    """Prompt for the name, and for the image, cities and minimum if no flag sets them."""
     environment = session.environment
     listed = await session.client.list(LOCATION_BINDING)
-    cities = sorted(city_of(binding) for binding in listed.items)
-    session.print_note(f"Deploying to {session.target_name}. Ctrl-C leaves without a change.")
+    known_cities = sorted(city_of(binding) for binding in listed.items)
+    session.print_note(f"Deploying to {session.target_name}. Press Ctrl-C to cancel.")
     name = ask(
         environment,
         "Name of the workload",
@@ -47,43 +48,44 @@ async def ask_flags(session: Session, flags: Flags) -> Flags:
         lambda answer: "" if is_workload_name(answer) else NAME_RULE,
     )
     image = flags.image or ask(environment, "Image, with its tag")
-    chosen = flags.cities or parse_cities(
+    cities = flags.cities or parse_cities(
         (
             ask(
                 environment,
-                f"Cities, separated by commas ({', '.join(cities)})",
-                cities[0] if cities else "",
-                lambda answer: _unknown_city(answer, cities),
+                f"Cities, separated by commas ({', '.join(known_cities)})",
+                known_cities[0] if known_cities else "",
+                lambda answer: _city_problem(answer, known_cities),
             ),
         )
     )
-    minimum = flags.minimum or int(ask(environment, "Instances in each city", "1", _no_count))
-    return replace(flags, name=name, image=image, cities=chosen, minimum=minimum)
+    minimum = flags.minimum or int(ask(environment, "Instances in each city", "1", _count_problem))
+    return replace(flags, name=name, image=image, cities=cities, minimum=minimum)
 
 
 def _default_name(directory: str) -> str:
     return directory if is_workload_name(directory) else ""
 
 
-def _unknown_city(answer: str, cities: list[str]) -> str:
+def _city_problem(answer: str, known_cities: list[str]) -> str:
+    """Return why the answer is not a list of known cities; empty if it is."""
     try:
-        asked = parse_cities((answer,))
+        cities = parse_cities((answer,))
     except UsageError as error:
         return error.message
-    unknown = [city for city in asked if city not in cities]
-    return f"{unknown[0]} is none of {', '.join(cities)}." if unknown else ""
+    unknown = [city for city in cities if city not in known_cities]
+    return f"{unknown[0]} is none of {', '.join(known_cities)}." if unknown else ""
 
 
-def _no_count(answer: str) -> str:
-    if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= _INSTANCES_MAX:
+def _count_problem(answer: str) -> str:
+    if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= _MINIMUM_MAX:
         return ""
-    return f"Write a number from 1 to {_INSTANCES_MAX}."
+    return f"Enter a number from 1 to {_MINIMUM_MAX}."
 
 
-# --- deploy
+# --- command line
 
-
-_IN_THE_FILE = {
+# The manifest field for each flag that cannot be combined with a file.
+_MANIFEST_FIELDS = {
     "image": "spec.template.spec.runtime.sandbox.containers[].image",
     "cities": "spec.placements[].cityCodes",
     "minimum": "spec.placements[].scaleSettings.minReplicas",
@@ -91,16 +93,7 @@ _IN_THE_FILE = {
     "env": "spec.template.spec.runtime.sandbox.containers[].env",
     "instance_type": "spec.template.spec.runtime.resources.instanceType",
 }
-_FLAG_OF = {"cities": "--city", "minimum": "--min", "instance_type": "--instance-type"}
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What to deploy: flags, or a file, or a plan that was made before."""
-
-    flags: Flags
-    file: str | None
-    plan: str | None
+_FLAG_NAMES = {"cities": "--city", "minimum": "--min", "instance_type": "--instance-type"}
 
 
 @click.command(short_help="Create or update a workload and wait for it.")
@@ -110,15 +103,25 @@ class Asked:
     *("--city", "cities"),
     multiple=True,
     metavar="CODE",
-    help="City; repeat, or a,b.",
+    help="City code; repeat the flag, or separate codes by commas.",
     shell_complete=city_names,
 )
-@click.option("--min", "minimum", type=click.IntRange(1, 1000), help="Instances in each city.")
+@click.option(
+    "--min", "minimum", type=click.IntRange(1, _MINIMUM_MAX), help="Instances in each city."
+)
 @click.option("--port", type=click.IntRange(1, 65535), help="Port the container listens on.")
 @click.option(
-    "--env", multiple=True, metavar="NAME=VALUE", help="Variable; repeat. NAME- takes it away."
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Environment variable; repeat the flag. NAME- removes it.",
 )
-@click.option("--instance-type", metavar="TYPE", help="Size.", shell_complete=instance_type_names)
+@click.option(
+    "--instance-type",
+    metavar="TYPE",
+    help="Size of the instances.",
+    shell_complete=instance_type_names,
+)
 @click.option(
     *("-f", "--file", "file"),
     metavar="FILE",
@@ -126,12 +129,16 @@ class Asked:
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option("--plan-out", metavar="FILE", help="Write the plan to a file and change nothing.")
-@click.option("--plan", "plan", metavar="FILE", help="Carry out the plan of that file, or nothing.")
+@click.option("--plan", "plan", metavar="FILE", help="Apply exactly the plan in this file.")
 @click.option(
-    "--deploy-key", metavar="KEY", help="Run again with the same key, it is the same deploy."
+    "--deploy-key",
+    metavar="KEY",
+    help="Idempotency key: a retry with the same key does not deploy twice.",
 )
-@click.option("--skip-checks", is_flag=True, help="Go on although quota or references lack.")
-@click.option("--confirm", metavar="NAME", help="As -y, for this workload only.")
+@click.option(
+    "--skip-checks", is_flag=True, help="Deploy even if quota, reference or image checks fail."
+)
+@click.option("--confirm", metavar="NAME", help="Like --yes, but only if the workload is NAME.")
 @yes_option
 @wait_options(default="10m")
 @output_option("table", "json")
@@ -152,14 +159,14 @@ def deploy(
     timeout_s: int,
     wait: bool,
     output_format: str,
-    **how: str | bool | None,
+    **options: str | bool | None,
 ) -> None:
-    """Create the workload NAME, or change it, and wait until it runs as asked.
+    """Create or update the workload NAME, and wait until its rollout is done.
 
-    On an existing workload only what you name changes. The plan is shown first: every field that
-    changes, which instances are recreated, what it takes of the quota. Without any change to make,
-    the command writes nothing and waits for the rollout under way. On a terminal and with nothing
-    named it asks what to deploy.
+    Flags change only the fields that they name. The plan is shown first: every field that changes,
+    the instances that are recreated, and the quota that is used. If nothing changes, the command
+    writes nothing and waits for the present rollout. Without a workload, it prompts for one on a
+    terminal.
 
     \b
     Examples:
@@ -169,9 +176,10 @@ def deploy(
       datumctl compute deploy -f ./workloads --plan-out=plan.json
       datumctl compute deploy --plan=plan.json
     """
-    known = ProjectFile() if file or plan else find_project_file(ctx.obj)
-    flags = Flags(
-        name=name or known.workload,
+    # A file or a plan names its own workloads, so datum.toml does not apply.
+    project_file = ProjectFile() if file or plan else find_project_file(ctx.obj)
+    flags = WorkloadFlags(
+        name=name or project_file.workload,
         image=image,
         cities=parse_cities(cities),
         minimum=minimum,
@@ -179,70 +187,69 @@ def deploy(
         env=parse_env(env),
         instance_type=instance_type,
     )
-    settings = Settings(timeout_s=timeout_s if wait else None, **how)  # type: ignore[arg-type]
-    asked = _checked(ctx, Asked(flags, file, plan), named=name or "")
-    manifests = _read_files(ctx, asked, name or "") if file is not None else []
+    deploy_options = DeployOptions(
+        timeout_s=timeout_s if wait else None,
+        **options,  # type: ignore[arg-type]
+    )
+    request = DeployRequest(
+        deploy_options,
+        flags,
+        first_cities=parse_cities(project_file.cities),
+        plan_file=plan,
+        manifest_path=file,
+    )
+    request = parse_request(ctx.obj, request, given_name=name or "")
 
     async def body(session: Session) -> None:
-        if asked.plan is not None:
-            await deploy_targets(session, await plan_targets(session, asked.plan), settings)
-        elif asked.file is not None:
-            targets = [_manifest_target(session, asked.file, m) for m in manifests]
-            await deploy_targets(session, targets, settings)
+        if request.plan_file or request.manifest_path or request.flags.name:
+            await deploy_workloads(session, request)
         else:
-            flags = asked.flags
-            if not flags.name:
-                flags = await ask_flags(session, flags)
-            await deploy_targets(session, [_flags_target(session, flags, known)], settings)
+            prompted = await prompt_flags(session, request.flags)
+            await deploy_workloads(session, replace(request, flags=prompted))
 
     run_in_session(ctx, body, as_json=output_format == "json")
 
 
-def _checked(ctx: click.Context, asked: Asked, named: str) -> Asked:
-    """What can be refused without asking anybody."""
-    given = [f for f in _IN_THE_FILE if getattr(asked.flags, f) not in (None, ())]
-    if asked.file is not None and asked.plan is not None:
-        raise UsageError("--plan and -f both say what to deploy; give one of them.")
-    if given and (asked.file is not None or asked.plan is not None):
-        flag = _FLAG_OF.get(given[0], f"--{given[0]}")
-        if asked.plan is not None:
-            raise UsageError(f"{flag} cannot go with --plan.", "The plan says it all.")
-        raise UsageError(f"{flag} cannot go with -f.", f"Set {_IN_THE_FILE[given[0]]} in the file.")
-    if asked.plan is not None and named:
-        raise UsageError("A NAME cannot go with --plan.", "The plan says which workload.")
-    if asked.file is None and asked.plan is None:
-        if not asked.flags.name and ctx.obj.may_ask:
-            return asked
-        check_workload_name(asked.flags.name, ctx.obj)
-    return asked
+def parse_request(
+    environment: CliEnvironment, request: DeployRequest, given_name: str
+) -> DeployRequest:
+    """Return the request with the manifests read. Raise UsageError if its parts contradict.
 
-
-def _read_files(ctx: click.Context, asked: Asked, named: str) -> list[JsonObject]:
-    manifests = read_manifests(str(asked.file), ctx.obj)
+    ``given_name`` is the NAME on the command line, empty if the name comes from ``datum.toml``.
+    """
+    if request.plan_file is not None:
+        if request.manifest_path is not None:
+            raise UsageError("--plan and -f cannot be used together; give one of them.")
+        if given_name:
+            raise UsageError("NAME cannot go with --plan.", "The plan names its workloads.")
+        if flag := _first_field_flag(request.flags):
+            hint = "The plan contains every field of its workloads."
+            raise UsageError(f"{_flag_name(flag)} cannot go with --plan.", hint)
+        return request
+    if request.manifest_path is None:
+        if request.flags.name or not environment.may_ask:
+            check_workload_name(request.flags.name, environment)
+        return request
+    if flag := _first_field_flag(request.flags):
+        hint = f"Set {_MANIFEST_FIELDS[flag]} in the file."
+        raise UsageError(f"{_flag_name(flag)} cannot go with -f.", hint)
+    manifests = read_manifests(request.manifest_path, environment)
     for manifest in manifests:
-        found = manifest["metadata"]["name"]
-        if named and named != found:
-            raise UsageError(f"{asked.file} is about workload {found!r}, not {named!r}.")
-    return manifests
+        name = manifest["metadata"]["name"]
+        if given_name and given_name != name:
+            raise UsageError(
+                f"{request.manifest_path} contains workload {name!r}, not {given_name!r}."
+            )
+    return replace(request, manifests=tuple(manifests))
 
 
-def _flags_target(session: Session, flags: Flags, known: ProjectFile) -> Target:
-    example = session.command("deploy", flags.name, "--image=IMAGE", "--city=DFW")
-    first_cities = parse_cities(known.cities)
-    edit = flags_edit(flags, session.namespace, example, first_cities)
-    return Target(flags.name, edit, {"flags": asdict(flags)})
+def _first_field_flag(flags: WorkloadFlags) -> str:
+    """Return the first flag that sets a field of the workload; empty if there is none."""
+    return next((f for f in _MANIFEST_FIELDS if getattr(flags, f) not in (None, ())), "")
 
 
-def _manifest_target(session: Session, file: str, manifest: JsonObject) -> Target:
-    named = manifest["metadata"].get("namespace", session.namespace)
-    if named != session.namespace:
-        raise UsageError(
-            f"{file} is for namespace {named!r}, not for {session.namespace!r}.",
-            "Leave metadata.namespace out of the file, or choose it with -n.",
-            field="metadata.namespace",
-        )
-    edit = manifest_edit(manifest, session.namespace)
-    return Target(manifest["metadata"]["name"], edit, {"manifest": manifest})
+def _flag_name(flag: str) -> str:
+    return _FLAG_NAMES.get(flag, f"--{flag}")
 
 
 COMMAND = deploy

@@ -7,9 +7,10 @@ import click
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options, output_option
 from datum_compute.cli.render.difference import errors_above_1, print_difference
+from datum_compute.cli.render.plan import render_plan
 from datum_compute.cli.workload.edits import manifest_edit
 from datum_compute.cli.workload.manifest import read_manifests
-from datum_compute.cli.workload.plan import read_plan
+from datum_compute.cli.workload.plan import build_plan
 
 
 @click.command(short_help="Show what a file would change.")
@@ -39,9 +40,9 @@ def diff(ctx: click.Context, file: str, output_format: str) -> int:
         changes = {}
         for manifest in manifests:
             name = manifest["metadata"]["name"]
-            plan = await read_plan(session, name, manifest_edit(manifest, session.namespace))
+            plan = await build_plan(session, name, manifest_edit(manifest, session.namespace))
             new = "new " if plan.observed is None else ""
-            changes[name] = [f"{new}{line}" for line in plan.lines]
+            changes[name] = [f"{new}{line}" for line in render_plan(plan)]
         return print_difference(session, changes, output_format)
 
     with errors_above_1():

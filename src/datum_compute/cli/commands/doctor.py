@@ -35,7 +35,7 @@ from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.health import workload_health
 from datum_compute.cli.render.listing import Column, Listing, age_since, list_options, print_listing
 from datum_compute.cli.render.output import one_line, render_age, render_count
-from datum_compute.cli.workload.access import WORDS, AccessState, next_step, read_access
+from datum_compute.cli.workload.access import STATE_TEXTS, AccessState, next_step, read_access
 from datum_compute.cli.workload.observe import find_workload
 from datum_compute.cli.workload.rollout_wait import OWNER, cause_document, cause_text
 from datum_compute.client.client import Client
@@ -198,7 +198,7 @@ async def _sign_in(session: Session) -> Finding:
     try:
         await session.client.version(WORKLOAD)
     except (Unauthorized, Forbidden) as error:
-        hint = session.runnable("kubectl auth whoami")
+        hint = session.complete_command("kubectl auth whoami")
         return Finding("sign-in", "failed", one_line(error.message), hint)
     except (Unreachable, ApiError) as error:
         hint = session.command("local", "status")
@@ -224,12 +224,12 @@ async def _clock(session: Session) -> Finding:
 
 async def _access(session: Session) -> Finding:
     found = await read_access(session)
-    text = WORDS[found.state] + (f": {one_line(found.message)}" if found.message else "")
+    text = STATE_TEXTS[found.state] + (f": {one_line(found.message)}" if found.message else "")
     if found.state in (AccessState.ACTIVE, AccessState.UNKNOWN):
         return Finding("access", "ok", text)
     passing = found.state in (AccessState.PROCESSING, AccessState.PENDING)
     state: State = "warning" if passing else "failed"
-    return Finding("access", state, text, next_step(found, session.environment.program))
+    return Finding("access", state, text, next_step(found, session.command))
 
 
 async def _quota(session: Session) -> Finding:
@@ -264,7 +264,7 @@ async def _network(session: Session) -> Finding:
     networks = (await session.client.list(NETWORK, session.namespace)).items
     names = ", ".join(sorted(network.metadata.name for network in networks))
     if not networks:
-        hint = session.runnable(f"kubectl get networks --namespace={session.namespace}")
+        hint = session.complete_command(f"kubectl get networks --namespace={session.namespace}")
         return Finding("network", "warning", f"{session.target_name} has none", hint)
     return Finding("network", "ok", names)
 
@@ -310,7 +310,7 @@ async def _workloads(session: Session, name: str | None) -> list[Finding]:
             hint = session.command("status", workload.metadata.name)
             findings.append(Finding(title, "warning", f"{health.word}: {health.message}", hint))
             continue
-        cause = replace(cause, command=session.runnable(cause.command))
+        cause = replace(cause, command=session.complete_command(cause.command))
         findings.append(_unwell(title, health.word, cause, session.environment.now()))
     return findings
 

@@ -138,7 +138,8 @@ async def _chain(
         if cause.kind == INSTANCE.kind and cause.reason != Reason.CELL_UNREACHABLE:
             ends = await ends_of(session, cause.ref.name)
     links = [
-        (plane, replace(link, command=session.runnable(link.command))) for plane, link in links
+        (plane, replace(link, command=session.complete_command(link.command)))
+        for plane, link in links
     ]
     crashes = [end for end in ends if not end["planned"]]
     template = _current_template(cause.ref, instances, deployments)

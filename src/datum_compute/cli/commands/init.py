@@ -9,7 +9,7 @@ from datum_compute.cli.completion import city_names, workload_names
 from datum_compute.cli.connect.project_file import FILE_NAME, ProjectFile, render_project_file
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.options import chosen, connection_options
+from datum_compute.cli.options import connection_options, target_options
 from datum_compute.cli.render.output import build_output
 from datum_compute.cli.render.prompt import ask
 
@@ -43,14 +43,15 @@ def init(ctx: click.Context, name: str | None, cities: tuple[str, ...], force: b
         default = environment.cwd.name
         name = ask(environment, "Workload", default if is_workload_name(default) else "")
     check_workload_name(name or "", environment)
-    said = ProjectFile(None, chosen(ctx).project, name or "", parse_cities(cities))
+    said = ProjectFile(None, target_options(ctx).project, name or "", parse_cities(cities))
     try:
         path.write_text(render_project_file(said), "utf-8")
     except OSError as error:
         raise UsageError(f"{FILE_NAME} cannot be written: {error.strerror}.") from error
     output = build_output(environment)
     output.data(FILE_NAME)
-    output.note(f"Verbs need no name here now. Try: {environment.command('deploy')} --image=IMAGE")
+    deploy = environment.command("deploy", "--image=IMAGE")
+    output.note(f"In this directory, commands need no workload name. Try: {deploy}")
 
 
 COMMAND = init

@@ -20,7 +20,7 @@ from datum_compute.cli.connect.session import run_in_session
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.options import connection_options, output_option, wait_options
-from datum_compute.cli.workload.apply import Waiting, adjust
+from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
 
 
 @click.command("restart", short_help="Replace every instance, in order.")
@@ -56,10 +56,10 @@ def restart(
         else:
             restart_city(workload, normalize_city(city), now)
 
-    waiting = Waiting(timeout_s if wait else None)
+    options = ChangeOptions(timeout_s if wait else None)
     run_in_session(
         ctx,
-        lambda session: adjust(session, name, change, waiting),
+        lambda session: change_workload(session, name, change, options),
         as_json=output_format == "json",
     )
 

@@ -18,7 +18,7 @@ from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.groups import NounGroup
 from datum_compute.cli.options import connection_options, output_option, wait_options
-from datum_compute.cli.workload.apply import Waiting, adjust
+from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
 from datum_compute.cli.workload.observe import find_workload
 from datum_compute.cli.workload.rollout_wait import wait_for_rollout
 
@@ -46,7 +46,7 @@ def move_back(ctx: click.Context, name: str, output_format: str) -> None:
 
     run_in_session(
         ctx,
-        lambda session: adjust(session, name, change, Waiting(None)),
+        lambda session: change_workload(session, name, change, ChangeOptions(None)),
         as_json=output_format == "json",
     )
 
@@ -111,10 +111,10 @@ def pause(ctx: click.Context, name: str, output_format: str) -> None:
         workload["spec"]["paused"] = True
 
     resumed = ctx.obj.command("rollout", "resume", name)
-    waiting = Waiting(None, then=f"Nothing is replaced until it is resumed: {resumed}")
+    options = ChangeOptions(None, note=f"Nothing is replaced until it is resumed: {resumed}")
     run_in_session(
         ctx,
-        lambda session: adjust(session, name, change, waiting),
+        lambda session: change_workload(session, name, change, options),
         as_json=output_format == "json",
     )
 
@@ -136,10 +136,10 @@ def resume(ctx: click.Context, name: str, wait: bool, timeout_s: int, output_for
     def change(workload: JsonObject) -> None:
         workload["spec"].pop("paused", None)
 
-    waiting = Waiting(timeout_s if wait else None)
+    options = ChangeOptions(timeout_s if wait else None)
     run_in_session(
         ctx,
-        lambda session: adjust(session, name, change, waiting),
+        lambda session: change_workload(session, name, change, options),
         as_json=output_format == "json",
     )
 

@@ -11,7 +11,7 @@ from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.connect.session import run_in_session
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.options import connection_options, output_option, wait_options
-from datum_compute.cli.workload.apply import Waiting, adjust
+from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
 
 
 @click.command(short_help="Change how many instances run in each city.")
@@ -46,10 +46,10 @@ def scale(
         for item in _meant(placements, placement, name):
             item.setdefault("scaleSettings", {})["minReplicas"] = minimum
 
-    waiting = Waiting(timeout_s if wait else None)
+    options = ChangeOptions(timeout_s if wait else None)
     run_in_session(
         ctx,
-        lambda session: adjust(session, name, change, waiting),
+        lambda session: change_workload(session, name, change, options),
         as_json=output_format == "json",
     )
 

@@ -11,7 +11,7 @@ from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.commands.history import REVISION_NAME, pick_revision, read_history
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options, output_option, wait_options
-from datum_compute.cli.workload.apply import Waiting, adjust
+from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
 from datum_compute.cli.workload.observe import find_workload
 from datum_compute.cli.workload.undo_target import PARTS, Part, find_undo_target, restore
 
@@ -66,11 +66,11 @@ def undo(
             revision=number,
             undoWith=again,
         )
-        await adjust(
+        await change_workload(
             session,
             name,
             lambda workload: restore(workload, target.revision, only),
-            Waiting(timeout_s if wait else None, dry_run),
+            ChangeOptions(timeout_s if wait else None, dry_run),
         )
 
     run_in_session(ctx, body, as_json=output_format == "json")

@@ -20,7 +20,7 @@ from datum_compute.cli.connect.gateway import PlaneGateway
 from datum_compute.cli.connect.target import ResolvedTarget, locate
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import OtherError, UsageError, from_api_error
-from datum_compute.cli.options import chosen, parse_duration
+from datum_compute.cli.options import parse_duration, target_options
 from datum_compute.cli.render.output import Output, build_output
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
@@ -45,6 +45,7 @@ class Session:
     gateway: PlaneGateway
     as_json: bool = False
     kubeconfig_files: tuple[Path, ...] = ()  # where other planes may be found
+    kubectl_flags: tuple[str, ...] = ()
     # Address and authority of who answers.
     server: tuple[str, bytes | None] = ("", None)
 
@@ -66,13 +67,21 @@ class Session:
     def command(self, *words: str) -> str:
         return self.environment.command(*words)
 
-    def runnable(self, command: str) -> str:
-        """One for kubectl names the kubeconfig that leads here, unless kubectl finds it itself."""
-        files, known = self.kubeconfig_files, self.environment.environ.get("KUBECONFIG", "")
-        program, _, rest = command.partition(" ")
-        if program != "kubectl" or len(files) != 1 or str(files[0]) == known:
-            return command
-        return f"kubectl --kubeconfig={shlex.quote(str(files[0]))} {rest}"
+    def complete_command(self, command: str) -> str:
+        """Add what selects this plane to a command of the advice on a reason.
+
+        A command that names a context already is for another plane of the same kubeconfig.
+        """
+        words = shlex.split(command)
+        if words[0] != "kubectl":
+            return self.command(*words[2:])  # the advice names the program in two words
+        named = any(word.startswith("--context=") for word in words)
+        flags = [
+            flag
+            for flag in self.kubectl_flags
+            if not (named and flag.startswith(("--context=", "--server=")))
+        ]
+        return shlex.join(["kubectl", *flags, *words[1:]])
 
 
 def run_in_session(
@@ -80,20 +89,20 @@ def run_in_session(
 ) -> T:
     """Find the plane, connect, run the body, close. ``as_json``: tell of steps as events."""
     environment: CliEnvironment = ctx.obj
-    choice = chosen(ctx)
-    located = locate(environment, choice)
-    if choice.request_timeout:
-        patient = replace(located.connection, read_s=float(parse_duration(choice.request_timeout)))
+    options = target_options(ctx)
+    located = locate(environment, options)
+    if options.request_timeout:
+        patient = replace(located.connection, read_s=float(parse_duration(options.request_timeout)))
         located = replace(located, connection=patient)
-    namespace = choice.namespace or located.connection.namespace
+    namespace = options.namespace or located.connection.namespace
     return run_loop(_conversation(environment, located, namespace, body, as_json=as_json))
 
 
 def run_on_hub(ctx: click.Context, body: Callable[[Session], Awaitable[T]]) -> T:
     """The same on the hub, for those who keep the platform; another context if one is named."""
     environment: CliEnvironment = ctx.obj
-    choice = chosen(ctx)
-    hub = replace(choice, context=choice.context or HUB, project="")
+    options = target_options(ctx)
+    hub = replace(options, context=options.context or HUB, project="")
     located = locate(environment, hub, inner=True)
     namespace = located.connection.namespace
     return run_loop(_conversation(environment, located, namespace, body, as_json=False))
@@ -129,12 +138,13 @@ async def _conversation(
             gateway=PlaneGateway(client, connection, environment.open_transport, stack),
             as_json=as_json,
             kubeconfig_files=located.files,
+            kubectl_flags=located.kubectl_flags,
             server=(connection.server, connection.ca_pem),
         )
         try:
             return await body(session)
         except ApiError as error:
-            raise from_api_error(error, environment.program) from error
+            raise from_api_error(error, environment.command) from error
         except DecodeError as error:
             raise OtherError(
                 f"The answer of {connection.server} cannot be read: {error}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from datum_compute.cli.environment import (
     default_state_dir,
 )
 from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError
-from datum_compute.cli.options import Choice
+from datum_compute.cli.options import TargetOptions
 from datum_compute.client.auth.connection import HelperSignIn
 from datum_compute.client.auth.credentials import SERVICE_ACCOUNT, in_cluster_connection
 from datum_compute.client.auth.kubeconfig import (
@@ -47,34 +48,60 @@ class ResolvedTarget:
     connection: Connection
     is_local_platform: bool = False
     files: tuple[Path, ...] = ()  # the kubeconfig it was found in
+    kubectl_flags: tuple[str, ...] = ()  # what selects the same plane for kubectl
 
 
-def locate(environment: CliEnvironment, choice: Choice, *, inner: bool = False) -> ResolvedTarget:
+def locate(
+    environment: CliEnvironment, options: TargetOptions, *, inner: bool = False
+) -> ResolvedTarget:
     """``inner`` is for those who keep the platform: hub and cells are theirs to look at."""
     environ = environment.environ
-    by_flag = choice.kubeconfig or choice.context
+    by_flag = options.kubeconfig or options.context
     if not by_flag and (environ.get(API_HOST) or environ.get(CREDENTIALS_HELPER)):
-        return ResolvedTarget(_hosted(environment, choice))
+        return ResolvedTarget(_hosted(environment, options))
     local_file = default_state_dir(environment) / "kubeconfig"
-    if _is_in_cluster(environment, choice, local_file):
+    if _is_in_cluster(environment, options, local_file):
         return ResolvedTarget(_in_cluster(environment))
-    files = _kubeconfig_files(environment, choice, local_file)
+    files = _kubeconfig_files(environment, options, local_file)
     try:
-        connection = _chosen(load_kubeconfig(files), environment, choice)
+        config = load_kubeconfig(files)
+        connection = _chosen(config, environment, options)
     except KubeconfigError as error:
         raise OtherError(
             f"{error}.", "Choose another with --kubeconfig, --context or --project."
         ) from error
     if not inner:
         _refuse_inner_plane(connection)
-    return ResolvedTarget(connection, is_local_platform=files == [local_file], files=tuple(files))
+    return ResolvedTarget(
+        connection,
+        is_local_platform=files == [local_file],
+        files=tuple(files),
+        kubectl_flags=(*_kubeconfig_flags(environment, files), *_context_flags(config, connection)),
+    )
 
 
-def _chosen(config: Kubeconfig, environment: CliEnvironment, choice: Choice) -> Connection:
+def _kubeconfig_flags(environment: CliEnvironment, files: Sequence[Path]) -> list[str]:
+    """Return the flag for the kubeconfig, unless kubectl reads the same files without it."""
+    if len(files) != 1 or str(files[0]) == environment.environ.get(KUBECONFIG, ""):
+        return []
+    return [f"--kubeconfig={files[0]}"]
+
+
+def _context_flags(config: Kubeconfig, connection: Connection) -> list[str]:
+    name = connection.context
+    if name == config.current_context:
+        return []
+    if name in config.contexts:
+        return [f"--context={name}"]
+    # A project without a context is reached with the credentials of the platform.
+    return [f"--context={PLATFORM}", f"--server={connection.server}{connection.path_prefix}"]
+
+
+def _chosen(config: Kubeconfig, environment: CliEnvironment, options: TargetOptions) -> Connection:
     """The context that is meant. A project without one is reached by way of the platform, as who is
     known there: what that user may do is for the project to say."""
-    name = _context(environment, choice)
-    by_project = bool(name) and not choice.context
+    name = _context(environment, options)
+    by_project = bool(name) and not options.context
     if not by_project or name in config.contexts or PLATFORM not in config.contexts:
         return connection_of(config, name)
     platform = connection_of(config, PLATFORM)
@@ -95,10 +122,10 @@ def _refuse_inner_plane(connection: Connection) -> None:
         )
 
 
-def _is_in_cluster(environment: CliEnvironment, choice: Choice, local_file: Path) -> bool:
+def _is_in_cluster(environment: CliEnvironment, options: TargetOptions, local_file: Path) -> bool:
     """Whether we run in a pod and nothing says to talk to anything else."""
     environ = environment.environ
-    chosen = choice.kubeconfig or choice.context or choice.project or environ.get(KUBECONFIG)
+    chosen = options.kubeconfig or options.context or options.project or environ.get(KUBECONFIG)
     return bool(environ.get(SERVICE_HOST)) and not chosen and not local_file.is_file()
 
 
@@ -111,9 +138,11 @@ def _in_cluster(environment: CliEnvironment) -> Connection:
         raise OtherError(f"{error}.", "Choose a plane with --kubeconfig.") from error
 
 
-def _kubeconfig_files(environment: CliEnvironment, choice: Choice, local_file: Path) -> list[Path]:
-    if choice.kubeconfig:
-        return [Path(choice.kubeconfig).expanduser()]
+def _kubeconfig_files(
+    environment: CliEnvironment, options: TargetOptions, local_file: Path
+) -> list[Path]:
+    if options.kubeconfig:
+        return [Path(options.kubeconfig).expanduser()]
     named = environment.environ.get(KUBECONFIG, "")
     if named:
         return [Path(part) for part in named.split(os.pathsep) if part]
@@ -126,26 +155,26 @@ def _kubeconfig_files(environment: CliEnvironment, choice: Choice, local_file: P
     return [local_file]
 
 
-def _context(environment: CliEnvironment, choice: Choice) -> str:
+def _context(environment: CliEnvironment, options: TargetOptions) -> str:
     """The context to use; empty for the current one."""
-    if choice.context and choice.project:
+    if options.context and options.project:
         raise UsageError("--context and --project both choose a plane; give one of them.")
-    if choice.context:
-        return choice.context
-    project = _project(environment, choice)
+    if options.context:
+        return options.context
+    project = _project(environment, options)
     return f"project/{project}" if project else ""
 
 
-def _project(environment: CliEnvironment, choice: Choice) -> str:
+def _project(environment: CliEnvironment, options: TargetOptions) -> str:
     """By flag, variable, or the file of the directory; empty where none says anything."""
-    said = choice.project or environment.environ.get(PROJECT, "")
+    said = options.project or environment.environ.get(PROJECT, "")
     return said or find_project_file(environment).project
 
 
-def _hosted(environment: CliEnvironment, choice: Choice) -> Connection:
+def _hosted(environment: CliEnvironment, options: TargetOptions) -> Connection:
     """The connection a host program describes in the environment."""
     environ = environment.environ
-    project = _project(environment, choice)
+    project = _project(environment, options)
     needed = {API_HOST: environ.get(API_HOST), CREDENTIALS_HELPER: environ.get(CREDENTIALS_HELPER)}
     missing = [name for name, value in needed.items() if not value]
     if not project:

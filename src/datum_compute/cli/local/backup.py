@@ -103,7 +103,7 @@ def restore_backup(environment: CliEnvironment, state_dir: Path, file: Path, yes
     )
     if aside is not None:
         output.note(f"What was there before is in {aside}; remove it when it is no longer needed.")
-    start = environment.command("local", "up", "--detach", f"--state-dir={state_dir}")
+    start = environment.command("local", "up", "--detach")
     output.note(f"Start it:  {start}")
 
 
@@ -135,7 +135,7 @@ async def _ask(
         async with environment.open_transport(connection) as transport:
             return undumped(await build_client(connection, transport).fetch(_BACKUP_PATH))
     except ApiError as error:
-        raise from_api_error(error, environment.program) from error
+        raise from_api_error(error, environment.command) from error
     except (Unreachable, KubeconfigError) as error:
         raise OtherError(
             f"The platform in {state_dir} runs but cannot be asked: {error}",
@@ -159,7 +159,7 @@ def _need_stopped(environment: CliEnvironment, state_dir: Path) -> None:
     for directory in (*cell_directories(state_dir), state_dir):
         running = find_running(directory)
         if running is not None:
-            down = environment.command("local", "down", f"--state-dir={state_dir}")
+            down = environment.command("local", "down")
             raise UsageError(
                 f"The platform in {directory} is running (pid {running.pid}).",
                 f"Stop it first: {down}",

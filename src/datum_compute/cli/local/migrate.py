@@ -116,7 +116,7 @@ def export_platform(
     except KubeconfigError as error:
         raise OtherError(f"{error}.", "Choose another with --to-kubeconfig or --to.") from error
     except ApiError as error:
-        raise from_api_error(error, environment.program) from error
+        raise from_api_error(error, environment.command) from error
     except Unreachable as error:
         raise OtherError(str(error), "Run this again: what is done stays done.") from error
 

@@ -6,7 +6,6 @@ A running process does not change: what differs is refused, with both commands t
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,8 @@ from datum_compute.api.planes import member_name
 from datum_compute.app.state_directory import StateError, remembered_cells, remembered_driver
 from datum_compute.cli.environment import CliEnvironment, default_state_dir
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.local.platform import Running, argument_of, find_running
-from datum_compute.cli.options import F
-
-LATENCY = "--latency-seconds"
+from datum_compute.cli.local.platform import Running, find_running
+from datum_compute.cli.options import STATE_DIR_FLAG, F, remember_flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,6 @@ class UpOptions:
     driver: str = "auto"
     engine: str = ""
     cells: str = ""
-    latency_s: float | None = None
 
     @property
     def cell_names(self) -> list[str]:
@@ -44,9 +40,8 @@ class UpOptions:
             ("driver", self.driver if self.driver != "auto" else ""),
             ("engine", self.engine),
             ("cells", self.cells),
-            ("latency", "" if self.latency_s is None else _milliseconds(self.latency_s)),
         )
-        return [f"--{name}={shlex.quote(value)}" for name, value in given if value]
+        return [f"--{name}={value}" for name, value in given if value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +60,15 @@ def check_wishes(
     if cells is not None:
         unmet += _unmet_by_cells(wishes, cells)
     elif running is not None:
-        unmet += [*_unmet_driver(wishes, state_dir), *_unmet_inside(wishes, state_dir, running)]
+        unmet += [*_unmet_driver(wishes, state_dir), *_unmet_inside(wishes, state_dir)]
     if not unmet:
         return
     said = ", ".join(f"{one.flag} (it has {one.has})" for one in dict.fromkeys(unmet))
-    down, up = (_argument_command(environment, state_dir, verb) for verb in ("down", "up"))
-    more = " ".join([*wishes.flags, "--detach"])
+    down = environment.command("local", "down")
+    up = environment.command("local", "up", *wishes.flags, "--detach")
     raise UsageError(
         f"The platform in {state_dir} is running already, without what was asked for: {said}.",
-        f"Nothing was changed. To get it:\n  {down}\n  {up} {more}",
+        f"Nothing was changed. To get it:\n  {down}\n  {up}",
     )
 
 
@@ -93,15 +88,10 @@ def _unmet_driver(wishes: UpOptions, directory: Path) -> Iterator[OptionConflict
         yield OptionConflict(f"--engine={wishes.engine}", engine or "none")
 
 
-def _unmet_inside(wishes: UpOptions, state_dir: Path, running: Running) -> Iterator[OptionConflict]:
+def _unmet_inside(wishes: UpOptions, state_dir: Path) -> Iterator[OptionConflict]:
     has = [member_name(cell) for cell in remembered_cells(state_dir)]
     if wishes.cells and has and sorted(wishes.cell_names) != sorted(has):
         yield OptionConflict(f"--cells={wishes.cells}", ",".join(has))
-    latency_s = float(argument_of(running, LATENCY) or 0)
-    if wishes.latency_s not in (None, latency_s):
-        yield OptionConflict(
-            f"--latency={_milliseconds(wishes.latency_s or 0)}", _milliseconds(latency_s)
-        )
 
 
 def _unmet_by_cells(wishes: UpOptions, cells: list[Path]) -> Iterator[OptionConflict]:
@@ -114,16 +104,6 @@ def _unmet_by_cells(wishes: UpOptions, cells: list[Path]) -> Iterator[OptionConf
         )
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:g}ms"
-
-
-def _argument_command(environment: CliEnvironment, state_dir: Path, verb: str) -> str:
-    if state_dir == default_state_dir(environment).resolve():
-        return environment.command("local", verb)
-    return environment.command("local", verb, f"--state-dir={shlex.quote(str(state_dir))}")
-
-
 # --- What verbs of ``local`` share: the state directory, and lengths of time below a second
 
 
@@ -132,7 +112,7 @@ _SHORT = re.compile(r"(\d{1,7}(?:\.\d{1,3})?)(ms|s)")
 
 def state_dir_option(command: F) -> F:
     return click.option(
-        "--state-dir",
+        STATE_DIR_FLAG,
         metavar="DIR",
         callback=_state_dir,
         help="Where the platform keeps its data.  [default: $DATUM_STATE_DIR or the XDG one]",
@@ -141,8 +121,11 @@ def state_dir_option(command: F) -> F:
 
 def _state_dir(ctx: click.Context, _param: click.Parameter, value: str | None) -> Path:
     # Resolved, because the running process is known by the directory on its command line.
-    named = Path(value).expanduser() if value else default_state_dir(ctx.obj)
-    return named.resolve()
+    default = default_state_dir(ctx.obj).resolve()
+    state_dir = Path(value).expanduser().resolve() if value else default
+    if state_dir != default:
+        remember_flag(ctx, STATE_DIR_FLAG, str(state_dir))
+    return state_dir
 
 
 def parse_short(text: str) -> float:

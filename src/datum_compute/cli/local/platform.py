@@ -24,8 +24,8 @@ from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request
 from datum_compute.app.state_directory import disk_trouble
 from datum_compute.cli.errors import OtherError, TimedOutError
+from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.client.transport.interface import Timeouts
-from datum_compute.client.transport.proxied import HttpTransport
 
 _LOOK_EVERY_S = 0.05
 _LOG = "server.log"
@@ -82,12 +82,6 @@ def _is_server(pid: int, state_dir: Path) -> bool:
     return (b"--state-dir", os.fsencode(state_dir)) in pairwise(_arguments(pid))
 
 
-def argument_of(running: Running, flag: str) -> str:
-    """What follows a flag on its command line; empty without it."""
-    follows = (value for name, value in pairwise(_arguments(running.pid)) if name == flag.encode())
-    return os.fsdecode(next(follows, b""))
-
-
 def stands_still(running: Running) -> bool:
     """Whether the process was stopped, as by SIGSTOP, and would go on."""
     try:
@@ -108,7 +102,7 @@ async def is_ready(state_dir: Path, running: Running) -> bool:
     try:
         authority = (state_dir / "ca.crt").read_bytes()
         timeouts = Timeouts(connect_s=2, read_s=2)
-        async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
+        async with Http1Transport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
             answer = await transport.send(Request("GET", "/readyz"))
     except (OSError, ValueError, Unreachable):
         return False

@@ -19,7 +19,7 @@ from datum_compute.api.meta.codec import decode
 from datum_compute.api.planes import HUB, cell_plane, plane_role
 from datum_compute.cli.commands.doctor import Driver, read_drivers, sentences
 from datum_compute.cli.connect.session import run_loop
-from datum_compute.cli.environment import CliEnvironment, default_state_dir
+from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.local.chaos import described, read_troubles
 from datum_compute.cli.local.options import state_dir_option
@@ -30,8 +30,8 @@ from datum_compute.cli.render.output import Output, build_output
 from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client, connection_of
 from datum_compute.client.auth.kubeconfig_files import load_kubeconfig
 from datum_compute.client.client import Client
+from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.client.transport.interface import Timeouts
-from datum_compute.client.transport.proxied import HttpTransport
 
 _ENGINE_S = 20
 ANSWERS, SILENT, UNKNOWN = "answers", "silent", "unknown"
@@ -89,7 +89,7 @@ async def observe(state_dir: Path, running: Running, now_s: float) -> PlatformHe
     try:
         connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), HUB)
         authority, timeouts = (state_dir / "ca.crt").read_bytes(), Timeouts(connect_s=2, read_s=2)
-        async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
+        async with Http1Transport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
             told = decode((await transport.send(Request("GET", "/version"))).body)
             planes = await _planes(state_dir, build_client(connection, transport), now_s)
     except _UNTOLD:
@@ -105,7 +105,7 @@ async def _drivers(state_dir: Path, running: Running, authority: bytes) -> tuple
     """As they are told in the project that is the current one; an engine is given some time."""
     connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]))
     timeouts = Timeouts(connect_s=2, read_s=_ENGINE_S)
-    async with HttpTransport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
+    async with Http1Transport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
         client = build_client(connection, transport)
         return tuple(await read_drivers(client, connection.namespace))
 
@@ -181,6 +181,4 @@ def _show(output: Output, state_dir: Path, running: Running, health: PlatformHea
 
 
 def _start(environment: CliEnvironment, state_dir: Path) -> str:
-    if state_dir == default_state_dir(environment).resolve():
-        return environment.command("local", "up", "--detach")
-    return environment.command("local", "up", "--detach", f"--state-dir={state_dir}")
+    return environment.command("local", "up", "--detach")

@@ -24,7 +24,7 @@ from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.local.backup import backup, restore_backup
 from datum_compute.cli.local.chaos import chaos
 from datum_compute.cli.local.migrate import export_platform
-from datum_compute.cli.local.options import LATENCY, UpOptions, check_wishes, parse_short
+from datum_compute.cli.local.options import UpOptions, check_wishes
 from datum_compute.cli.local.options import state_dir_option as _state_dir_option
 from datum_compute.cli.local.platform import (
     LogReader,
@@ -99,13 +99,6 @@ def local(ctx: click.Context) -> None:
     callback=lambda _ctx, _param, value: _parse_cells(value),
     help="A cell for each city.  [default: the ones last used, or dfw,iad,lhr,syd]",
 )
-@click.option(
-    "--latency",
-    "latency_s",
-    metavar="TIME",
-    callback=lambda _ctx, _param, value: None if value is None else parse_short(value),
-    help="How far hub and cells are from everybody, such as 50ms.  [default: 0ms]",
-)
 @click.option("--detach", is_flag=True, help="Return when the platform is ready.")
 @click.option(
     "--processes/--no-processes",
@@ -120,7 +113,6 @@ def up(
     driver: str,
     engine: str,
     cells: str,
-    latency_s: float | None,
     detach: bool,
     processes: bool | None,
 ) -> None:
@@ -136,10 +128,8 @@ def up(
     if engine and driver == "simulated":
         raise UsageError("--engine is for containers, and --driver=simulated has none.")
     prepare_state_dir(state_dir)
-    wishes = UpOptions(port, driver, engine, cells, latency_s)
+    wishes = UpOptions(port, driver, engine, cells)
     if wants_processes(state_dir, processes):
-        if latency_s:
-            raise UsageError("--latency is for cells inside of one process; leave --processes out.")
         check_wishes(environment, state_dir, wishes, cell_directories(state_dir))
         _up_in_processes(environment, state_dir, wishes, detach=detach)
         return
@@ -150,7 +140,6 @@ def up(
         _say_running(environment, state_dir, running, "is running already")
         return
     command = server_command(state_dir, port=port, driver=driver, engine=engine, cells=cells)
-    command += [LATENCY, str(latency_s)] if latency_s else []
     if not detach:
         build_output(environment).note("Starting the platform; Ctrl-C stops it.")
         os.execv(command[0], command)  # noqa: S606 - becomes the server, no shell in between
@@ -197,7 +186,7 @@ def local_logs(
     if not log.is_file():
         raise MissingError(
             f"There is no log in {state_dir}; only a platform started with --detach writes one.",
-            f"Start it: {_command(environment, state_dir, 'local', 'up', '--detach')}",
+            f"Start it: {environment.command('local', 'up', '--detach')}",
         )
     output, reader = build_output(environment), LogReader(log)
     for line in reader.added()[-tail or sys.maxsize :]:
@@ -259,7 +248,7 @@ def _say_left(environment: CliEnvironment, state_dir: Path, started: Started) ->
     if not started.left:
         return
     every = ",".join(path.name for path in cell_directories(state_dir))
-    again = _command(environment, state_dir, "local", "up", f"--cells={every}", "--detach")
+    again = environment.command("local", "up", f"--cells={every}", "--detach")
     output = build_output(environment)
     output.note(f"Not started, for having left the platform: {', '.join(started.left)}.")
     output.note(f"Join again:    {again}")
@@ -282,7 +271,7 @@ def _say_starting(environment: CliEnvironment, state_dir: Path) -> None:
 
 def _say_running(environment: CliEnvironment, state_dir: Path, running: Running, what: str) -> None:
     output = build_output(environment)
-    kubeconfig = shlex.quote(str(state_dir / "kubeconfig"))
+    kubeconfig = str(state_dir / "kubeconfig")
     output.data(f"The platform {what} at {running.url} (pid {running.pid}).")
     words = ["deploy", "web", "--image=IMAGE", "--city=DFW"]
     if _is_found_by_default(environment, state_dir):
@@ -292,14 +281,8 @@ def _say_running(environment: CliEnvironment, state_dir: Path, running: Running,
     for sentence in sentences(run_loop(observe(state_dir, running, environment.now())).drivers):
         output.data(sentence)
     output.note(f"Deploy to it:  {deploy}")
-    output.note(f"Look inside:   kubectl --kubeconfig={kubeconfig} get workloads")
-    output.note(f"Stop it:       {_command(environment, state_dir, 'local', 'down')}")
-
-
-def _command(environment: CliEnvironment, state_dir: Path, *words: str) -> str:
-    if state_dir == default_state_dir(environment).resolve():
-        return environment.command(*words)
-    return environment.command(*words, f"--state-dir={shlex.quote(str(state_dir))}")
+    output.note(f"Look inside:   kubectl --kubeconfig={shlex.quote(kubeconfig)} get workloads")
+    output.note(f"Stop it:       {environment.command('local', 'down')}")
 
 
 def _is_found_by_default(environment: CliEnvironment, state_dir: Path) -> bool:

@@ -1,12 +1,13 @@
-"""Reads whether the project may use compute, asks for it, and keeps commands out that need it.
+"""Access of the project to compute: read it, request it, and stop commands that need it.
 
-``ensure_access`` stands before what changes workloads. It lets pass where nobody manages access
-(a platform without entitlements, a catalogue that does not list compute, or one API server that is
-everything): the server decides.
+Commands that change workloads call ``ensure_access`` first. It returns if the platform does not
+manage access: it has no entitlements, or its catalog does not list compute, or the plane is an API
+server of its own. Then the server decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,6 +23,7 @@ from datum_compute.api.quota import SERVICE_NAME
 from datum_compute.api.services import Service, ServiceEntitlement, ServiceEntitlementSpec
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import (
+    BuildCommand,
     DeniedError,
     NotEnabledError,
     PendingError,
@@ -31,18 +33,15 @@ from datum_compute.cli.errors import (
 from datum_compute.cli.render.listing import age_since
 from datum_compute.cli.render.prompt import confirm
 
-# --- Whether the project may use compute, read from its entitlement. Pure, and in plain words
-# Three calm states (not requested, on its way, active) and the refusals. The server says why, the
-# command line says what next; names of internal objects are never shown.
-
-
 READY = "Ready"
 NOT_PUBLISHED = "ServiceNotPublished"
 TITLE = "Compute"
+# Wait for the first status of a request that is younger than this; report an older one at once.
+_RECENT_REQUEST_S = 120.0
 
 
 class AccessState(StrEnum):
-    UNKNOWN = "CatalogUnavailable"  # this platform has no such thing as entitlements
+    UNKNOWN = "CatalogUnavailable"  # the platform does not manage access
     NOT_REQUESTED = "NotRequested"
     PROCESSING = "Processing"
     PENDING = "PendingApproval"
@@ -52,9 +51,9 @@ class AccessState(StrEnum):
     UNAVAILABLE = "Unavailable"
 
 
-WORDS = {
+STATE_TEXTS = {
     AccessState.UNKNOWN: "not managed on this platform",
-    AccessState.NOT_REQUESTED: "not enabled; nobody has asked for it yet",
+    AccessState.NOT_REQUESTED: "not enabled; no request was made yet",
     AccessState.PROCESSING: "requested, being activated",
     AccessState.PENDING: "requested, waiting for approval",
     AccessState.ACTIVE: "enabled",
@@ -66,7 +65,7 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """``gated``: the provider decides about requests, or nobody knows whether he does."""
+    """``gated`` means that the provider approves requests, or that this is unknown."""
 
     state: AccessState
     message: str = ""
@@ -77,8 +76,10 @@ class Access:
     entitlement: ServiceEntitlement | None = None
 
 
-def classified(entitlement: ServiceEntitlement | None) -> AccessState:
-    """The state an entitlement stands for; None is one that there is not."""
+# --- states and texts, without requests
+
+
+def classify_entitlement(entitlement: ServiceEntitlement | None) -> AccessState:
     if entitlement is None:
         return AccessState.NOT_REQUESTED
     status = entitlement.status
@@ -95,121 +96,151 @@ def classified(entitlement: ServiceEntitlement | None) -> AccessState:
     return AccessState.REVOKED if status.entitled_at else AccessState.DENIED
 
 
-def message_of(entitlement: ServiceEntitlement | None) -> str:
-    said = find_condition(entitlement.status.conditions, READY) if entitlement else None
-    return said.message if said else ""
-
-
-def refusal(access: Access, program: str, place: str, now: float) -> UsageError | None:
-    """The error that a command ends with that needs the access; None when there is no reason to."""
-    said = f" The provider says: {access.message}" if access.message else ""
-    status, request = f"{program} access status", f"{program} access request"
+def access_error(
+    access: Access, command: BuildCommand, place: str, now: float
+) -> UsageError | None:
+    """Return the error for a command that needs access; None if it may proceed."""
+    provider = _provider_text(access)
+    status, request = command("access", "status"), command("access", "request")
     match access.state:
         case AccessState.ACTIVE | AccessState.UNKNOWN:
             return None
         case AccessState.NOT_REQUESTED:
-            return NotEnabledError(f"{TITLE} is not enabled for {place}.", f"Ask for it: {request}")
+            return NotEnabledError(f"{TITLE} is not enabled for {place}.", f"Request it: {request}")
         case AccessState.PROCESSING | AccessState.PENDING:
             age = age_since(access.requested_at, now)
             since = "" if age == "-" else f" {age} ago"
             return PendingError(
-                f"{TITLE} was requested for {place}{since} and is not active yet.{said}",
-                f"Nothing to do but wait; this command is safe to run again. See: {status}",
+                f"{TITLE} was requested for {place}{since} and is not active yet.{provider}",
+                f"Wait, then run this command again. See: {status}",
             )
         case AccessState.UNAVAILABLE:
-            return UnavailableError(f"{TITLE} is not offered on this platform.{said}")
+            return UnavailableError(f"{TITLE} is not offered on this platform.{provider}")
         case AccessState.DENIED | AccessState.REVOKED:
-            word = WORDS[access.state]
             return DeniedError(
-                f"Access of {place} to {TITLE} was {word}.{said}",
-                f"Ask again: {program} access renew",
+                f"Access of {place} to {TITLE} was {STATE_TEXTS[access.state]}.{provider}",
+                f"Request it again: {command('access', 'renew')}",
             )
 
 
-def next_step(access: Access, program: str) -> str:
+def access_timeout_error(access: Access, place: str, waited: str, hint: str) -> UsageError:
+    provider = _provider_text(access)
+    return PendingError(f"{TITLE} is not active for {place} after {waited}.{provider}", hint)
+
+
+def _provider_text(access: Access) -> str:
+    return f" Message of the provider: {access.message}" if access.message else ""
+
+
+def next_step(access: Access, command: BuildCommand) -> str:
     match access.state:
         case AccessState.NOT_REQUESTED:
-            return f"{program} access request"
+            return command("access", "request")
         case AccessState.PROCESSING | AccessState.PENDING:
-            return f"{program} access request --wait"
+            return command("access", "request", "--wait")
         case AccessState.DENIED | AccessState.REVOKED:
-            return f"{program} access renew"
+            return command("access", "renew")
         case AccessState.ACTIVE | AccessState.UNKNOWN:
-            return f"{program} deploy"
+            return command("deploy")
         case AccessState.UNAVAILABLE:
             return ""
 
 
-# --- access gate
+# --- requests
 
 
-# A request younger than this is waited for; an older one is reported at once.
-_FRESH_S = 120.0
+async def ensure_access(session: Session) -> None:
+    """Return if the project may use compute; otherwise raise an error with exit code 9 to 13."""
+    entitlements = await _list_entitlements(session)
+    if _is_active(_find_entitlement(entitlements, SERVICE_OBJECT)):
+        return  # the common case, without a request for the catalog
+    access = await _read_access(session, entitlements)
+    environment = session.environment
+    if access.state is AccessState.NOT_REQUESTED:
+        access = await _enable_or_prompt(session, access)
+    elif access.state is AccessState.PROCESSING and _is_recent(access, environment.now()):
+        access = await wait_for_first_status(session, access)
+    error = access_error(access, session.command, session.target_name, environment.now())
+    if error is not None:
+        raise error
 
 
 async def read_access(session: Session) -> Access:
-    if session.platform is session.client:
-        return Access(AccessState.UNKNOWN)  # no platform beside it that could be asked
-    try:
-        entitlements = (await session.client.list(ENTITLEMENT)).items
-    except (NotFound, Forbidden):
+    return await _read_access(session, await _list_entitlements(session))
+
+
+async def _read_access(
+    session: Session, entitlements: Sequence[ServiceEntitlement] | None
+) -> Access:
+    if entitlements is None:
         return Access(AccessState.UNKNOWN)
-    service = await _service(session)
+    service = await _find_service(session)
     name = service.metadata.name if service else SERVICE_OBJECT
-    found = next((e for e in entitlements if e.spec.service_ref.name == name), None)
-    if found is None and service is None:
+    entitlement = _find_entitlement(entitlements, name)
+    if entitlement is None and service is None:
         return Access(AccessState.UNKNOWN)
     return Access(
-        state=classified(found),
-        message=message_of(found),
-        requested_at=(found.metadata.creation_timestamp or "") if found else "",
+        state=classify_entitlement(entitlement),
+        message=_ready_message(entitlement),
+        requested_at=(entitlement.metadata.creation_timestamp or "") if entitlement else "",
         service=name,
         description=service.spec.description if service else "",
         gated=service is None or service.spec.enablement_policy.mode == "GatedByProvider",
-        entitlement=found,
+        entitlement=entitlement,
     )
 
 
-async def _service(session: Session) -> Service | None:
-    """Compute as the catalogue of the platform has it; None where it cannot be known."""
+async def _list_entitlements(session: Session) -> Sequence[ServiceEntitlement] | None:
+    """Return None if the platform has no entitlements, or the user may not read them."""
+    if session.platform is session.client:
+        return None
+    try:
+        return (await session.client.list(ENTITLEMENT)).items
+    except (NotFound, Forbidden):
+        return None
+
+
+def _find_entitlement(
+    entitlements: Sequence[ServiceEntitlement] | None, service: str
+) -> ServiceEntitlement | None:
+    return next((e for e in entitlements or () if e.spec.service_ref.name == service), None)
+
+
+def _is_active(entitlement: ServiceEntitlement | None) -> bool:
+    return classify_entitlement(entitlement) is AccessState.ACTIVE
+
+
+def _ready_message(entitlement: ServiceEntitlement | None) -> str:
+    ready = find_condition(entitlement.status.conditions, READY) if entitlement else None
+    return ready.message if ready else ""
+
+
+async def _find_service(session: Session) -> Service | None:
+    """Return compute as the catalog lists it; None if it does not, or cannot be read."""
     try:
         services = (await session.platform.list(SERVICE)).items
     except (NotFound, Forbidden):
         return None
     published = [s for s in services if s.spec.phase in ("Published", "Deprecated")]
-    by_name = [s for s in published if s.spec.service_name == SERVICE_NAME]
-    return next(iter(by_name), None)
+    return next((s for s in published if s.spec.service_name == SERVICE_NAME), None)
 
 
-async def ensure_access(session: Session) -> None:
-    """Return where the project may go on; otherwise one of the errors 9 to 13."""
-    access = await read_access(session)
-    environment = session.environment
-    if access.state is AccessState.NOT_REQUESTED:
-        access = await _requested_unless_declined(session, access)
-    elif access.state is AccessState.PROCESSING and _is_fresh(access, environment.now()):
-        access = await first_answer(session, access)
-    refused = refusal(access, environment.program, session.target_name, environment.now())
-    if refused is not None:
-        raise refused
-
-
-async def _requested_unless_declined(session: Session, access: Access) -> Access:
-    """Self-service is enabled unasked, and said; what a provider decides about only on a yes."""
+async def _enable_or_prompt(session: Session, access: Access) -> Access:
+    """Enable a self-service without a prompt. A request to the provider requires confirmation."""
     if access.gated:
         if not session.environment.may_ask:
             return access
         session.print_note(
             f"{TITLE} is not enabled for {session.target_name}; its provider has to approve."
         )
-        confirm(session.environment, f"Ask for {TITLE} for {session.target_name}?")
+        confirm(session.environment, f"Request {TITLE} for {session.target_name}?")
     else:
         session.print_note(f"Enabling {TITLE} for {session.target_name}.")
     return await request_access(session, access)
 
 
 async def request_access(session: Session, access: Access, message: str = "") -> Access:
-    """Ask; that somebody has asked already is all the same. Waits for the first answer."""
+    """Create the entitlement, or keep an existing one, and wait for its first status."""
     entitlement = ServiceEntitlement(
         metadata=ObjectMeta(name=access.service),
         spec=ServiceEntitlementSpec(
@@ -221,34 +252,28 @@ async def request_access(session: Session, access: Access, message: str = "") ->
             await session.client.create(ENTITLEMENT, entitlement)
     except Invalid as error:
         raise UnavailableError(f"{TITLE} cannot be enabled for {session.target_name}.") from error
-    return await first_answer(session, access)
+    return await wait_for_first_status(session, access)
 
 
-async def first_answer(session: Session, access: Access) -> Access:
-    """The access once the platform has looked at the request; none yet is no error."""
-    return await await_state(
-        session, access, {AccessState.PROCESSING}, session.environment.timeouts.first_status_s
-    )
+async def wait_for_first_status(session: Session, access: Access) -> Access:
+    timeout_s = session.environment.timeouts.first_status_s
+    return await wait_for_state(session, access, {AccessState.PROCESSING}, timeout_s)
 
 
-async def await_state(
+async def wait_for_state(
     session: Session, access: Access, passing: set[AccessState], timeout_s: float
 ) -> Access:
-    """The access when it has left the passing states, or as it is when the time is up."""
+    """Return the access when it has left the ``passing`` states, or at the timeout."""
     with suppress(TimeoutError):
         await session.client.wait(
             ENTITLEMENT,
             Ref("", access.service),
-            lambda found: classified(found) not in passing,
+            lambda entitlement: classify_entitlement(entitlement) not in passing,
             timeout_s=timeout_s,
         )
     return await read_access(session)
 
 
-def _is_fresh(access: Access, now: float) -> bool:
-    return bool(access.requested_at) and now - parse_timestamp(access.requested_at) < _FRESH_S
-
-
-def late(access: Access, place: str, waited: str, hint: str) -> UsageError:
-    said = f" The provider says: {access.message}" if access.message else ""
-    return PendingError(f"{TITLE} is not active for {place} after {waited}.{said}", hint)
+def _is_recent(access: Access, now: float) -> bool:
+    requested_at = access.requested_at
+    return bool(requested_at) and now - parse_timestamp(requested_at) < _RECENT_REQUEST_S

@@ -1,7 +1,7 @@
-"""Whether the images of a workload can be had, asked of the platform before it is deployed.
+"""Check whether the registry serves the images of a workload, before it is deployed.
 
-An image that its registry does not have, or does not give away, is a problem; a registry that
-nobody reaches is only told: the cell may reach it later.
+The gateway of the platform queries the registry. A missing or denied image is a problem. A registry
+that cannot be reached now is only mentioned, because the cell may reach it later.
 """
 
 from __future__ import annotations
@@ -17,18 +17,23 @@ from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import ForbiddenError, MissingError, UsageError
 from datum_compute.cli.render.output import one_line
 
-NOT_CHECKED = "not checked: nothing here can ask a registry about it"
-NOTHING_PULLED = "instances are simulated here, no image is pulled"
-_HINT = "Correct the reference or the pull secret, or deploy all the same with --skip-checks."
+NOT_CHECKED = "not checked: this platform has no gateway that can query a registry"
+SIMULATED = "instances are simulated here, no image is pulled"
+_HINT = "Correct the reference or the pull secret, or deploy with --skip-checks."
 
 
-async def checked_images(session: Session, after: Workload) -> tuple[list[str], list[UsageError]]:
-    """A line for each image, and what would keep the workload from running."""
+async def check_images(
+    session: Session, before: Workload | None, after: Workload
+) -> tuple[list[str], list[UsageError]]:
+    """Return a line for each image that is new or changed, and the images that cannot be pulled."""
     lines: dict[str, None] = {}
     problems: list[UsageError] = []
+    unchanged = _pulls(before) if before else []
     for index, container in enumerate(after.spec.template.spec.runtime.sandbox.containers):
-        verdict = await _verdict(session, after, container)
-        line = f"{container.image}: {_told(verdict)}"
+        if _pull(after, container) in unchanged:
+            continue
+        verdict = await _query_gateway(session, after, container)
+        line = f"{container.image}: {_verdict_text(verdict)}"
         refused = verdict.get("outcome") in ("missing", "denied")
         if refused and line not in lines:
             field = f"spec.template.spec.runtime.sandbox.containers[{index}].image"
@@ -38,7 +43,18 @@ async def checked_images(session: Session, after: Workload) -> tuple[list[str], 
     return list(lines), problems
 
 
-def _told(verdict: JsonObject) -> str:
+def _pulls(workload: Workload) -> list[object]:
+    containers = workload.spec.template.spec.runtime.sandbox.containers
+    return [_pull(workload, container) for container in containers]
+
+
+def _pull(workload: Workload, container: Container) -> object:
+    """Return the fields that determine whether the image can be pulled."""
+    sandbox = workload.spec.template.spec.runtime.sandbox
+    return container.image, container.image_pull_policy, sandbox.image_pull_secrets
+
+
+def _verdict_text(verdict: JsonObject) -> str:
     match verdict.get("outcome"):
         case "found":
             digest, words = verdict.get("digest", ""), verdict.get("words", "")
@@ -53,8 +69,8 @@ def _told(verdict: JsonObject) -> str:
             return NOT_CHECKED
 
 
-async def _verdict(session: Session, after: Workload, container: Container) -> JsonObject:
-    """Empty where nobody can or may ask; who cannot be asked now is told."""
+async def _query_gateway(session: Session, after: Workload, container: Container) -> JsonObject:
+    """Return the verdict of the gateway; empty if there is no gateway or no permission."""
     sandbox = after.spec.template.spec.runtime.sandbox
     cities = [city for placement in after.spec.placements for city in placement.city_codes]
     query = {
@@ -68,7 +84,7 @@ async def _verdict(session: Session, after: Workload, container: Container) -> J
     except ServiceUnavailable as error:
         return {"outcome": "unknown", "words": one_line(error.message)}
     except NotFound as error:
-        simulated = has_gateway_reason(error, GatewayReason.INSTANCES_SIMULATED)
-        return {"outcome": "unknown", "words": NOTHING_PULLED} if simulated else {}
+        is_simulated = has_gateway_reason(error, GatewayReason.INSTANCES_SIMULATED)
+        return {"outcome": "unknown", "words": SIMULATED} if is_simulated else {}
     except ApiError:
         return {}

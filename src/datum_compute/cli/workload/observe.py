@@ -29,15 +29,19 @@ class Observed:
 
 
 async def find_workload(session: Session, name: str) -> Workload:
-    """The workload, or an error that guesses which one was meant."""
     try:
         return await session.client.get(WORKLOAD, Ref(session.namespace, name))
     except NotFound:
-        listed = await session.client.list(WORKLOAD, session.namespace)
+        raise await missing_workload(session, name) from None
+
+
+async def missing_workload(session: Session, name: str) -> MissingError:
+    """Return the error for a workload that does not exist, with a guess at the intended name."""
+    listed = await session.client.list(WORKLOAD, session.namespace)
     names = [workload.metadata.name for workload in listed.items]
     deploy = session.command("deploy", name, "--image=IMAGE", "--city=DFW")
-    hint = named_hint(name, names) or f"There are none yet. Make one: {deploy}"
-    raise MissingError(f"There is no workload {name!r} in {session.target_name}.", hint)
+    hint = named_hint(name, names) or f"There are none yet. Create one: {deploy}"
+    return MissingError(f"There is no workload {name!r} in {session.target_name}.", hint)
 
 
 async def observe_parts(session: Session, workload: Workload) -> Observed:

@@ -1,8 +1,8 @@
-"""Plans in files: ``--plan-out`` writes what was shown, ``--plan`` carries out exactly that.
+"""Plan files: ``--plan-out`` writes the plan that was shown, ``--plan`` applies exactly that plan.
 
-A plan is bound to the workload as it was read: if what people write of it (labels, annotations,
-spec) has changed since, or it is another object of the same name, nothing at all is written. The
-file holds values of environment variables in clear and is therefore only for its owner to read.
+A plan contains a fingerprint of the workload's uid, labels, annotations and spec. If the workload
+has changed since, nothing is written. The file contains values of environment variables in clear
+text, so only its owner can read it.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta.codec import JsonObject, sorted_bytes
-from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.environment import read_text_file
 from datum_compute.cli.errors import ConflictError, UsageError
-from datum_compute.cli.workload.edits import Edit, Target
-from datum_compute.cli.workload.plan import Plan
+from datum_compute.cli.render.plan import render_plan
+from datum_compute.cli.workload.edits import DeployTarget, Edit
+from datum_compute.cli.workload.plan import WorkloadPlan
 
-# A plan of many workloads, each with its old and its new spec.
+# Enough for many workloads, each with its old and its new spec.
 PLAN_BYTES_MAX = 64 * 1024 * 1024
 SCHEMA = "compute.datumapis.com/cli-plan/v1"
 
 
-def write_plan_file(session: Session, path: str, plans: Sequence[Plan]) -> None:
+def write_plan_file(session: Session, path: str, plans: Sequence[WorkloadPlan]) -> None:
     document = {
         "schema": SCHEMA,
         "place": session.target_name,
@@ -43,14 +42,14 @@ def write_plan_file(session: Session, path: str, plans: Sequence[Plan]) -> None:
             stream.write("\n")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
-    session.print_note(f"Carry it out: {session.command('deploy', f'--plan={path}')}")
+    session.print_note(f"Apply it: {session.command('deploy', f'--plan={path}')}")
 
 
-def _entry(plan: Plan) -> JsonObject:
+def _entry(plan: WorkloadPlan) -> JsonObject:
     return {
         "workload": plan.name,
         "action": plan.action,
-        "changes": list(plan.lines),
+        "changes": render_plan(plan),
         "observed": fingerprint(plan.observed),
         "desired": {
             key: plan.desired["metadata"].get(key) or {} for key in ("labels", "annotations")
@@ -60,20 +59,24 @@ def _entry(plan: Plan) -> JsonObject:
 
 
 def fingerprint(observed: JsonObject | None) -> str:
-    """Of the object and of all that people write of it; empty where there is none."""
+    """Return a digest of the uid and of the fields that users write; empty if there is none."""
     if observed is None:
         return ""
     metadata = observed["metadata"]
-    said = [metadata["uid"], metadata.get("labels"), metadata.get("annotations"), observed["spec"]]
-    return hashlib.sha256(sorted_bytes(said)).hexdigest()
+    fields = [
+        metadata["uid"],
+        metadata.get("labels"),
+        metadata.get("annotations"),
+        observed["spec"],
+    ]
+    return hashlib.sha256(sorted_bytes(fields)).hexdigest()
 
 
-async def plan_targets(session: Session, path: str) -> list[Target]:
-    """What the plan says to do, once it is known that nothing of it has changed."""
-    document = _read(session, path)
-    for entry in document["plans"]:
-        await _check_unchanged(session, entry)
-    return [Target(entry["workload"], _edit(session, entry), entry) for entry in document["plans"]]
+def read_plan_file(session: Session, path: str) -> list[DeployTarget]:
+    return [
+        DeployTarget(entry["workload"], _edit(session, entry), entry)
+        for entry in _read_document(session, path)["plans"]
+    ]
 
 
 def _edit(session: Session, entry: JsonObject) -> Edit:
@@ -81,7 +84,11 @@ def _edit(session: Session, entry: JsonObject) -> Edit:
 
     def edit(observed: JsonObject | None) -> JsonObject:
         if fingerprint(observed) != entry["observed"]:
-            raise _changed(entry["workload"])
+            raise ConflictError(
+                f"Workload {entry['workload']!r} has changed since the plan was made; "
+                "nothing was written.",
+                "Make a new plan with --plan-out.",
+            )
         metadata: JsonObject = (
             dict(observed["metadata"])
             if observed
@@ -96,26 +103,7 @@ def _edit(session: Session, entry: JsonObject) -> Edit:
     return edit
 
 
-async def _check_unchanged(session: Session, entry: JsonObject) -> None:
-    """Before the first write: all of the plan, or nothing."""
-    try:
-        observed = await session.client.get_plain(
-            WORKLOAD, Ref(session.namespace, entry["workload"])
-        )
-    except NotFound:
-        observed = None
-    if fingerprint(observed) != entry["observed"]:
-        raise _changed(entry["workload"])
-
-
-def _changed(name: str) -> ConflictError:
-    return ConflictError(
-        f"Workload {name!r} has changed since the plan was made; nothing was written.",
-        "Make a new plan with --plan-out.",
-    )
-
-
-def _read(session: Session, path: str) -> JsonObject:
+def _read_document(session: Session, path: str) -> JsonObject:
     file: Path = session.environment.cwd / path
     try:
         document = json.loads(read_text_file(file, path, PLAN_BYTES_MAX))

@@ -1,12 +1,13 @@
-"""What a plan comes to before it is carried out: instances, quota, what it refers to.
+"""The effect of a plan before it is applied: instances, quota, referenced objects, images, cities.
 
-Decided by the platform's own rules (``planning``), from what the project says now. Problems are
-things that would keep the workload from running; a deploy stops at them unless told otherwise.
+The planners of the platform compute it from the present state of the project. A problem would keep
+the workload from running; ``deploy`` stops at problems unless ``--skip-checks`` is given. Only what
+the plan changes is checked, so that a deploy reads few objects before it writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +21,14 @@ from datum_compute.api.kinds import (
     BUCKET,
     CLAIM,
     CONFIG_MAP,
+    INSTANCE,
     INSTANCE_TYPE,
     LOCATION_BINDING,
     NETWORK,
     SECRET,
 )
-from datum_compute.api.meta.codec import JsonObject, from_json
+from datum_compute.api.labels import WORKLOAD_UID
+from datum_compute.api.meta.codec import from_json
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.planes import deployment_of, normalize_city
 from datum_compute.api.quota import (
@@ -39,54 +42,14 @@ from datum_compute.cli.commands.cities import city_of
 from datum_compute.cli.commands.quota import bucket_name, bucket_order, shown_amount, shown_unit
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import MissingError, QuotaError, UsageError
-from datum_compute.cli.render.output import one_line, render_count
-from datum_compute.cli.workload.image_check import checked_images
-from datum_compute.cli.workload.observe import Observed, observe
-from datum_compute.cli.workload.plan import Plan
+from datum_compute.cli.render.output import one_line
+from datum_compute.cli.workload.image_check import check_images
+from datum_compute.cli.workload.plan import WorkloadPlan
 from datum_compute.cli.workload.rollout import place_of
-from datum_compute.planning.quota.claims import is_granted, requests_of, size_of
+from datum_compute.planning.quota.claims import InstanceSize, is_granted, requests_of, size_of
 from datum_compute.planning.rollout.slots import slots_of, unavailable_max
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.templates import template_hash
-
-# --- Cities that a change would go to and that do not take it now: drained, or not answering
-
-
-async def city_warnings(session: Session, after: Workload, observed: Observed) -> list[str]:
-    """One for each city of the workload that is closed to it. What runs in a drained city stays and
-    is changed there, so only what would be new is warned of."""
-    closed = await _closed(session)
-    present = {normalize_city(d.spec.city_code) for d in observed.deployments.items}
-    named = [normalize_city(city) for p in after.spec.placements for city in p.city_codes]
-    warnings = []
-    for city in dict.fromkeys(named):
-        said = closed.get(city)
-        if said is None or (said.reason == Reason.CELL_DRAINED and city in present):
-            continue
-        why = one_line(said.message).rstrip(".")
-        warnings.append(f"Warning: {city} cannot be used now, and is waited for: {why}")
-    return warnings
-
-
-async def _closed(session: Session) -> dict[str, Condition]:
-    """What those say that cannot be used; a city with one that can is open."""
-    try:
-        bindings = (await session.client.list(LOCATION_BINDING)).items
-    except (Forbidden, NotFound):
-        return {}
-    closed: dict[str, Condition] = {}
-    opened: set[str] = set()
-    for binding in bindings:
-        city = normalize_city(city_of(binding))
-        said = find_condition(binding.status.conditions, "Available")
-        if said is not None and said.status == FALSE:
-            closed.setdefault(city, said)
-        else:
-            opened.add(city)
-    return {city: said for city, said in closed.items() if city not in opened}
-
-
-# --- preview
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +69,7 @@ class InstanceChanges:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """``problems`` as the errors that they would be; ``warnings`` keep nobody from going on."""
+    """``problems`` are the errors with which ``deploy`` stops; ``warnings`` do not stop it."""
 
     instances: InstanceChanges = InstanceChanges()
     quota: tuple[str, ...] = ()
@@ -115,150 +78,200 @@ class Preview:
     warnings: tuple[str, ...] = ()
     problems: tuple[UsageError, ...] = ()
 
-    def document(self) -> JsonObject:
-        return {
-            "recreated": list(self.instances.recreated),
-            "removed": list(self.instances.removed),
-            "created": self.instances.created,
-            "quota": list(self.quota),
-            "references": list(self.references),
-            "images": list(self.images),
-            "warnings": list(self.warnings),
-            "problems": [problem.message for problem in self.problems],
-        }
 
-
-def preview_lines(preview: Preview) -> list[str]:
-    lines, changes = [], preview.instances
-    if changes.recreated:
-        many = render_count(len(changes.recreated), "instance")
-        lines.append(f"Recreates {many}, {_pace(changes)}: {_some(changes.recreated)}")
-    if changes.removed:
-        many = render_count(len(changes.removed), "instance")
-        lines.append(f"Removes {many}: {_some(changes.removed)}")
-    if changes.created:
-        lines.append(f"Creates {render_count(changes.created, 'instance')}")
-    for title, said in (("Quota", preview.quota), ("Refers to", preview.references)):
-        if said:
-            lines.append(f"{title}: {', '.join(said)}")
-    lines += [f"Image {image}" for image in preview.images]
-    return [*lines, *preview.warnings]
-
-
-def _pace(changes: InstanceChanges) -> str:
-    pace = "one at a time" if changes.at_once == 1 else f"up to {changes.at_once} at a time"
-    return pace if changes.cities == 1 else f"{pace} in each of {changes.cities} cities"
-
-
-def _some(names: Sequence[str], most: int = 6) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
-async def preview_plan(session: Session, plan: Plan) -> Preview:
-    """Empty for a plan that changes nothing."""
+async def preview_plan(session: Session, plan: WorkloadPlan) -> Preview:
+    """Return an empty preview for a plan without changes."""
     if plan.action == "unchanged":
         return Preview()
     after = from_json(plan.outcome, Workload)
-    observed = await observe(session, plan.name, after.metadata.uid)
-    changes = _instance_changes(after, observed.deployments.items, observed.instances.items)
-    quota, shortages = await _quota(session, after, observed.instances.items, plan)
-    found, missing = await _references(session, after)
-    images, refused = await checked_images(session, after)
+    before = from_json(plan.observed, Workload) if plan.observed is not None else None
+    instances = await _list_instances(session, before)
+    changes = plan_instance_changes(before, after, instances)
+    quota, shortages = await _preview_quota(session, before, after, instances, changes)
+    references_found, references_missing = await _check_references(session, after)
+    images, refused = await check_images(session, before, after)
     return Preview(
         changes,
         quota=tuple(quota),
-        references=tuple(found),
+        references=tuple(references_found),
         images=tuple(images),
-        warnings=(*_paused(session, after), *await city_warnings(session, after, observed)),
-        problems=(*shortages, *missing, *refused),
+        warnings=(
+            *_pause_warnings(session, after),
+            *await _city_warnings(session, after, {place_of(i).city for i in instances}),
+        ),
+        problems=(*shortages, *references_missing, *refused),
     )
 
 
-def _paused(session: Session, after: Workload) -> Iterator[str]:
-    if after.spec.paused:
-        resume = session.command("rollout", "resume", after.metadata.name)
-        yield f"Paused: nothing is replaced until it is resumed: {resume}"
+async def _list_instances(session: Session, before: Workload | None) -> Sequence[Instance]:
+    if before is None:
+        return ()
+    labels = {WORKLOAD_UID: before.metadata.uid}
+    return (await session.client.list(INSTANCE, session.namespace, labels=labels)).items
+
+
+def _pause_warnings(session: Session, after: Workload) -> list[str]:
+    if not after.spec.paused:
+        return []
+    resume = session.command("rollout", "resume", after.metadata.name)
+    return [f"Paused: nothing is replaced until it is resumed: {resume}"]
+
+
+# --- cities: warn of those that are drained or not ready
+
+
+async def _city_warnings(session: Session, after: Workload, cities_in_use: set[str]) -> list[str]:
+    """Return one warning for each city that cannot start the workload now.
+
+    A drained city keeps its instances and updates them, so it is a problem for new instances only.
+    """
+    closed = await _closed_cities(session)
+    cities = [normalize_city(city) for p in after.spec.placements for city in p.city_codes]
+    warnings = []
+    for city in dict.fromkeys(cities):
+        condition = closed.get(city)
+        if condition is None or (condition.reason == Reason.CELL_DRAINED and city in cities_in_use):
+            continue
+        why = one_line(condition.message).rstrip(".")
+        warnings.append(f"Warning: {city} cannot be used now, and is waited for: {why}")
+    return warnings
+
+
+async def _closed_cities(session: Session) -> dict[str, Condition]:
+    """Return the cities without an available location, each with the condition of one location."""
+    try:
+        bindings = (await session.client.list(LOCATION_BINDING)).items
+    except (Forbidden, NotFound):
+        return {}
+    closed: dict[str, Condition] = {}
+    available: set[str] = set()
+    for binding in bindings:
+        city = normalize_city(city_of(binding))
+        condition = find_condition(binding.status.conditions, "Available")
+        if condition is not None and condition.status == FALSE:
+            closed.setdefault(city, condition)
+        else:
+            available.add(city)
+    return {city: condition for city, condition in closed.items() if city not in available}
 
 
 # --- instances
 
 
-def _instance_changes(
-    after: Workload, deployments: Sequence[WorkloadDeployment], instances: Sequence[Instance]
+def plan_instance_changes(
+    before: Workload | None, after: Workload, instances: Sequence[Instance]
 ) -> InstanceChanges:
+    """An instance is recreated if the plan changes its template, unless it already runs the new
+    template, as after a rollout that was changed half-way."""
     recreated: list[str] = []
     created, kept, cities, at_once = 0, set(), set(), 1
-    before = {d.metadata.name: d for d in deployments}
-    for wanted in desired_deployments(after):
-        name, minimum = wanted.metadata.name, wanted.spec.scale_settings.min_replicas
-        held = slots_of(name, [i for i in instances if _is_named(i, name)]).by_ordinal
-        kept |= {i.metadata.name for number, i in held.items() if number < minimum}
-        created += sum(number not in held for number in range(minimum))
-        present = before.get(name)
-        if present is not None and not wanted.spec.paused and _is_rolled(present, wanted):
-            numbers = sorted((n for n in held if n < minimum), reverse=True)
-            recreated += [held[number].metadata.name for number in numbers]
-            if numbers:
-                cities.add(wanted.spec.city_code)
-                at_once = max(at_once, unavailable_max(wanted.spec.scale_settings, minimum))
-    going = sorted(
+    deployments_before = {d.metadata.name: d for d in desired_deployments(before)} if before else {}
+    for deployment in desired_deployments(after):
+        name, minimum = deployment.metadata.name, deployment.spec.scale_settings.min_replicas
+        own = [instance for instance in instances if _belongs_to(instance, name)]
+        by_ordinal = slots_of(name, own).by_ordinal
+        kept |= {i.metadata.name for number, i in by_ordinal.items() if number < minimum}
+        created += sum(number not in by_ordinal for number in range(minimum))
+        if not _changes_template(deployments_before.get(name), deployment):
+            continue
+        new_hash = template_hash(deployment.spec.template)
+        outdated = [
+            by_ordinal[number].metadata.name
+            for number in sorted(by_ordinal, reverse=True)
+            if number < minimum
+            and by_ordinal[number].status.controller.observed_template_hash != new_hash
+        ]
+        if outdated:
+            recreated += outdated
+            cities.add(deployment.spec.city_code)
+            at_once = max(at_once, unavailable_max(deployment.spec.scale_settings, minimum))
+    removed = sorted(
         (place_of(i), i.metadata.name)
         for i in instances
         if not i.is_terminating and i.metadata.name not in kept
     )
-    removed = tuple(name for _, name in going)
-    return InstanceChanges(tuple(recreated), removed, created, len(cities), at_once)
+    removed_names = tuple(name for _, name in removed)
+    return InstanceChanges(tuple(recreated), removed_names, created, len(cities), at_once)
 
 
-def _is_named(instance: Instance, deployment: str) -> bool:
-    return deployment_of(instance.metadata.name, instance.metadata.labels) == deployment
+def _belongs_to(instance: Instance, deployment_name: str) -> bool:
+    return deployment_of(instance.metadata.name, instance.metadata.labels) == deployment_name
 
 
-def _is_rolled(present: WorkloadDeployment, wanted: WorkloadDeployment) -> bool:
-    return template_hash(present.spec.template) != template_hash(wanted.spec.template)
+def _changes_template(before: WorkloadDeployment | None, after: WorkloadDeployment) -> bool:
+    if before is None or after.spec.paused:
+        return False
+    return template_hash(before.spec.template) != template_hash(after.spec.template)
 
 
 # --- quota
 
 
-async def _quota(
-    session: Session, after: Workload, instances: Sequence[Instance], plan: Plan
+async def _preview_quota(
+    session: Session,
+    before: Workload | None,
+    after: Workload,
+    instances: Sequence[Instance],
+    changes: InstanceChanges,
 ) -> tuple[list[str], list[UsageError]]:
-    """Per resource: what would be used of what may be used; and what it lacks."""
+    """Return the use of each quota after the plan, and the shortages.
+
+    A plan that creates no instances and keeps their size uses no more quota, so nothing is read.
+    """
+    if before is not None and not changes.created and _sizing(before) == _sizing(after):
+        return [], []
     try:
         buckets = (await session.client.list(BUCKET, QUOTA_NAMESPACE)).items
-        claims = (await session.client.list(CLAIM, session.namespace)).items
-        types = (await session.client.list(INSTANCE_TYPE)).items
+        if not buckets:
+            return [], []
+        claims = await _list_claims(session, instances)
+        size = await _read_size(session, after)
     except (Forbidden, NotFound):
         return ["not checked: no right to read it"], []
-    size = size_of(after.spec.template.spec.runtime, {t.metadata.name: t for t in types}.get)
     replicas = sum(len(p.city_codes) * p.scale_settings.min_replicas for p in after.spec.placements)
     needed = {r.resource_type: r.amount * replicas for r in requests_of(size)}
-    if plan.observed is None:
+    if before is None:
         needed[WORKLOADS.resource_type] = 1
-    held = _held(claims, instances)
-    said, lacking = [], []
+    held = _held_amounts(claims, instances)
+    lines, shortages = [], []
     for bucket in sorted(buckets, key=bucket_order):
         kind = bucket.spec.resource_type
         if kind not in needed:
             continue
-        if bucket.status == AllowanceBucketStatus():  # nobody has added it up yet
-            said.append(f"{bucket_name(bucket)} not known yet")
+        if bucket.status == AllowanceBucketStatus():  # the controller has not computed it yet
+            lines.append(f"{bucket_name(bucket)} not known yet")
             continue
         used = bucket.status.allocated - held.get(kind, 0) + needed[kind]
-        said.append(f"{bucket_name(bucket)} {_share(bucket, used)}{shown_unit(bucket)}")
+        lines.append(f"{bucket_name(bucket)} {_share(bucket, used)}{shown_unit(bucket)}")
         if used > bucket.status.limit:
-            lacking.append(_shortage(session, bucket, used))
-    return said, lacking
+            shortages.append(_shortage(session, bucket, used))
+    return lines, shortages
 
 
-def _held(claims: Iterable[ResourceClaim], instances: Sequence[Instance]) -> dict[str, int]:
-    """What the instances that stand hold already, by resource."""
-    names = {f"instance-{instance.metadata.name}" for instance in instances}
+def _sizing(workload: Workload) -> object:
+    """Return the fields that determine the size of an instance."""
+    runtime = workload.spec.template.spec.runtime
+    return runtime.resources, [container.resources for container in runtime.sandbox.containers]
+
+
+async def _list_claims(session: Session, instances: Sequence[Instance]) -> list[ResourceClaim]:
+    if not instances:
+        return []
+    return (await session.client.list(CLAIM, session.namespace)).items
+
+
+async def _read_size(session: Session, after: Workload) -> InstanceSize | None:
+    types = (await session.client.list(INSTANCE_TYPE)).items
+    by_name = {instance_type.metadata.name: instance_type for instance_type in types}
+    return size_of(after.spec.template.spec.runtime, by_name.get)
+
+
+def _held_amounts(claims: Iterable[ResourceClaim], instances: Sequence[Instance]) -> dict[str, int]:
+    """Return the quota that the claims of these instances hold, by resource."""
+    claim_names = {f"instance-{instance.metadata.name}" for instance in instances}
     held: dict[str, int] = {}
     for claim in claims:
-        if claim.metadata.name in names and is_granted(claim):
+        if claim.metadata.name in claim_names and is_granted(claim):
             for request in claim.spec.requests:
                 held[request.resource_type] = held.get(request.resource_type, 0) + request.amount
     return held
@@ -269,10 +282,10 @@ def _share(bucket: AllowanceBucket, used: int) -> str:
 
 
 def _shortage(session: Session, bucket: AllowanceBucket, used: int) -> UsageError:
-    lacking = shown_amount(bucket, used - bucket.status.limit)
+    missing = shown_amount(bucket, used - bucket.status.limit)
     return QuotaError(
         f"The quota of {session.target_name} is too small: {bucket_name(bucket)} would be "
-        f"{_share(bucket, used)}{shown_unit(bucket)}, {lacking} too many.",
+        f"{_share(bucket, used)}{shown_unit(bucket)}, {missing} too many.",
         f"See what is used: {session.command('quota')}",
         field=bucket.spec.resource_type,
     )
@@ -281,29 +294,34 @@ def _shortage(session: Session, bucket: AllowanceBucket, used: int) -> UsageErro
 # --- references
 
 
-async def _references(session: Session, after: Workload) -> tuple[list[str], list[UsageError]]:
-    found: list[str] = []
+async def _check_references(
+    session: Session, after: Workload
+) -> tuple[list[str], list[UsageError]]:
+    """Return a line for each referenced object, and the references that cannot be resolved."""
+    lines: list[str] = []
     missing: list[UsageError] = []
-    wanted: dict[tuple[str, str], tuple[set[str], bool, str]] = {}
+    referenced: dict[tuple[str, str], tuple[set[str], bool, str]] = {}
     for reference in references(after.spec.template):
-        keys, optional, field = wanted.setdefault(
-            (reference.kind, reference.name), (set(), True, reference.field)
-        )
+        source = (reference.kind, reference.name)
+        keys, optional, field = referenced.setdefault(source, (set(), True, reference.field))
         keys.update(() if reference.optional else reference.keys)
-        wanted[reference.kind, reference.name] = keys, optional and reference.optional, field
-    for (kind, name), (keys, optional, field) in sorted(wanted.items()):
-        text, problem = await _source(session, (kind, name), keys)
-        found.append(f"{kind}/{name} {text}")
+        referenced[source] = keys, optional and reference.optional, field
+    for (kind, name), (keys, optional, field) in sorted(referenced.items()):
+        result, problem = await _check_source(session, (kind, name), keys)
+        lines.append(f"{kind}/{name} {result}")
         if problem and not optional:
             hint = "Create it first, or deploy all the same with --skip-checks."
             path = f"spec.template.{field}"
             missing.append(
                 MissingError(f"{path} names {kind}/{name}: {problem}.", hint, field=path)
             )
-    return found, [*missing, *await _networks(session, after)]
+    return lines, [*missing, *await _check_networks(session, after)]
 
 
-async def _source(session: Session, source: tuple[str, str], keys: set[str]) -> tuple[str, str]:
+async def _check_source(
+    session: Session, source: tuple[str, str], keys: set[str]
+) -> tuple[str, str]:
+    """Return the result and the problem, which is empty if there is none."""
     kind, name = source
     info: KindInfo[Any] = SECRET if kind == "Secret" else CONFIG_MAP
     try:
@@ -312,14 +330,14 @@ async def _source(session: Session, source: tuple[str, str], keys: set[str]) -> 
         return "missing", "there is none"
     except Forbidden:
         return "not checked", ""
-    held = {*(body.get("data") or {}), *(body.get("binaryData") or {})}
-    lacking = sorted(keys - held)
-    if lacking:
-        return f"without {lacking[0]}", f"it has no key {lacking[0]!r}"
+    present = {*(body.get("data") or {}), *(body.get("binaryData") or {})}
+    absent = sorted(keys - present)
+    if absent:
+        return f"without {absent[0]}", f"it has no key {absent[0]!r}"
     return "found", ""
 
 
-async def _networks(session: Session, after: Workload) -> list[UsageError]:
+async def _check_networks(session: Session, after: Workload) -> list[UsageError]:
     missing: list[UsageError] = []
     for index, interface in enumerate(after.spec.template.spec.network_interfaces):
         network = interface.network

@@ -103,7 +103,7 @@ class RolloutWatch:
         if not exceeded and (is_early or self._timer.is_waiting):
             return
         cause = explain_workload(workload, deployments, instances).cause
-        cause = replace(cause, command=self.session.runnable(cause.command))
+        cause = replace(cause, command=self.session.complete_command(cause.command))
         if exceeded or (cause.actor is Actor.USER and stalled_s >= timeouts.user_cause_s):
             raise await self._failed(workload, cause)
         if stalled_s >= timeouts.stall_s and self._told != cause.reason:

@@ -21,14 +21,14 @@ from msgspec.structs import replace
 from datum_compute.api.errors import Unauthorized
 from datum_compute.api.http import Request, Response
 from datum_compute.client.auth.connection import (
-    Certificate,
     Connection,
     FileSignIn,
     HelperSignIn,
     checked_token,
 )
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError
-from datum_compute.client.transport.interface import OpenTransport
+from datum_compute.client.transport.interface import CloseableTransport
+from datum_compute.client.transport.tls import Certificate
 
 _log = logging.getLogger(__name__)
 
@@ -149,14 +149,14 @@ def _bytes(file: Path) -> bytes:
 # read them.
 
 
-Connect = Callable[[Certificate | None], OpenTransport]
+Connect = Callable[[Certificate | None], CloseableTransport]
 
 
 class AuthenticatedTransport:
     def __init__(self, credentials: Credentials, connect: Connect) -> None:
         self._credentials = credentials
         self._connect = connect
-        self._transport: OpenTransport | None = None
+        self._transport: CloseableTransport | None = None
         self._shown: Certificate | None = None
 
     async def __aenter__(self) -> AuthenticatedTransport:
@@ -189,7 +189,7 @@ class AuthenticatedTransport:
             request = replace(request, headers=headers)
         return await transport.send(request)
 
-    async def _showing(self, certificate: Certificate | None) -> OpenTransport:
+    async def _showing(self, certificate: Certificate | None) -> CloseableTransport:
         if self._transport is not None and certificate == self._shown:
             return self._transport
         try:

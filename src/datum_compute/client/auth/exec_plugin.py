@@ -15,9 +15,10 @@ from typing import Any
 
 from datum_compute.api.errors import Unauthorized
 from datum_compute.api.meta.codec import DecodeError, decode, encode
-from datum_compute.client.auth.connection import Certificate, ExecSignIn, checked_token
+from datum_compute.client.auth.connection import ExecSignIn, checked_token
 from datum_compute.client.auth.credentials import AuthEnvironment, Credential
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError
+from datum_compute.client.transport.tls import Certificate
 
 ALONE_S = 60.0
 WITH_SOMEBODY_S = 300.0  # who may have to open a browser

@@ -17,7 +17,6 @@ from urllib.parse import SplitResult, urlsplit
 from datum_compute import __version__
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.client.auth.connection import (
-    Certificate,
     Connection,
     CredentialSource,
     ExecSignIn,
@@ -35,6 +34,7 @@ from datum_compute.client.auth.kubeconfig_files import (
 )
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
+from datum_compute.client.transport.tls import Certificate
 
 # --- The ways a user of a kubeconfig signs in
 # As in kubectl: a token file wins over a token, and either over a plugin; a certificate goes with

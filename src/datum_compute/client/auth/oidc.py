@@ -8,25 +8,32 @@ server's business.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import logging
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote_plus, urlsplit
-
-import aiohttp
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 from datum_compute.api.errors import Unauthorized, Unreachable
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
-from datum_compute.client.auth.connection import OidcSignIn, checked_token, trust
+from datum_compute.client.auth.connection import OidcSignIn, checked_token
 from datum_compute.client.auth.credentials import MARGIN_S, AuthEnvironment, Credential
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError, change_user
+from datum_compute.client.transport.http1 import (
+    NETWORK_ERRORS,
+    FetchedResponse,
+    describe_failure,
+    fetch,
+)
+from datum_compute.client.transport.tls import client_tls_context
 
 _log = logging.getLogger(__name__)
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_PATIENCE = aiohttp.ClientTimeout(total=30)
+REQUEST_TIMEOUT_S = 30.0
+RESPONSE_BYTES_MAX = 1024 * 1024
 
 
 class OidcRefresh:
@@ -34,7 +41,8 @@ class OidcRefresh:
         self._sign_in = sign_in
         self._outside = outside
         self._refresh_token = sign_in.refresh_token
-        self._stored = sign_in.id_token  # used once, while it is good
+        self._stored = sign_in.id_token  # used once, if it has not expired
+        self._tls = client_tls_context(sign_in.ca_pem)
 
     async def obtain(self) -> tuple[Credential, float | None]:
         """The stored token while it is good, else a new one."""
@@ -49,48 +57,64 @@ class OidcRefresh:
 
     async def _refresh(self) -> str:
         try:
-            connector = aiohttp.TCPConnector(ssl=trust(self._sign_in.ca_pem, insecure=False))
-            async with aiohttp.ClientSession(connector=connector, timeout=_PATIENCE) as session:
-                endpoint = await self._token_endpoint(session)
-                answer = await self._ask(session, endpoint)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            # The error may hold the request, and with it the secrets.
+            endpoint = await self._token_endpoint()
+            answer = await self._request_tokens(endpoint)
+        except NETWORK_ERRORS as error:
+            # The cause is dropped: it may hold the request, which contains the secrets.
             raise Unreachable(
-                f"the issuer {self._sign_in.issuer} does not answer ({type(error).__name__}), "
-                "so the id token cannot be renewed. Check the network, or sign in again."
+                f"the issuer {self._sign_in.issuer} does not answer "
+                f"({describe_failure(error).reason}), so the id token cannot be renewed. "
+                "Check the network, or sign in again."
             ) from None
-        return self._accepted(answer)
+        return self._accept(answer)
 
-    async def _token_endpoint(self, session: aiohttp.ClientSession) -> str:
+    async def _token_endpoint(self) -> str:
         url = f"{self._sign_in.issuer}/.well-known/openid-configuration"
-        if not _is_private(url):
+        if not _is_confidential(url):
             raise self._failed("its address is not https")
-        async with session.get(url, allow_redirects=False) as response:
-            found = _json(await response.read()) if response.status == 200 else {}
+        response = await self._fetch("GET", url)
+        found = _parse_object(response.body) if response.status == 200 else {}
         endpoint = found.get("token_endpoint")
-        if not isinstance(endpoint, str) or not _is_private(endpoint):
-            raise self._failed("it names no token endpoint that is https")
+        if not isinstance(endpoint, str) or not _is_confidential(endpoint):
+            raise self._failed("its configuration has no token endpoint with https")
         return endpoint
 
-    async def _ask(self, session: aiohttp.ClientSession, endpoint: str) -> JsonObject:
-        """Ask with the secret in a header, and if that is not liked with the secret in the body."""
+    async def _request_tokens(self, endpoint: str) -> JsonObject:
+        """Send the client secret in a header, and if that is refused, in the body."""
         sign_in = self._sign_in
-        asked = {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
-        in_body = {"client_id": sign_in.client_id, "client_secret": sign_in.client_secret}
-        ways: list[tuple[Mapping[str, str], Mapping[str, str]]] = [
-            ({"authorization": _basic(sign_in.client_id, sign_in.client_secret)}, asked),
-            ({}, {**asked, **in_body}),
+        grant = {"grant_type": "refresh_token", "refresh_token": self._refresh_token}
+        secret = {"client_id": sign_in.client_id, "client_secret": sign_in.client_secret}
+        attempts: list[tuple[Mapping[str, str], Mapping[str, str]]] = [
+            ({"authorization": _basic(sign_in.client_id, sign_in.client_secret)}, grant),
+            ({}, {**grant, **secret}),
         ]
-        for headers, form in ways if sign_in.client_secret else ways[1:]:
-            async with session.post(
-                endpoint, data=form, headers=headers, allow_redirects=False
-            ) as response:
-                if response.status == 200:
-                    return _json(await response.read())
-                refused = response.status
-        raise self._failed(f"it refuses to renew the id token ({refused})")
+        status = 0
+        for headers, form in attempts if sign_in.client_secret else attempts[1:]:
+            response = await self._fetch(
+                "POST",
+                endpoint,
+                {**headers, "content-type": "application/x-www-form-urlencoded"},
+                urlencode(form).encode(),
+            )
+            if response.status == 200:
+                return _parse_object(response.body)
+            status = response.status
+        raise self._failed(f"it refuses to renew the id token ({status})")
 
-    def _accepted(self, answer: JsonObject) -> str:
+    async def _fetch(
+        self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> FetchedResponse:
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            return await fetch(
+                method,
+                url,
+                headers=headers,
+                body=body,
+                tls=self._tls,
+                bytes_max=RESPONSE_BYTES_MAX,
+            )
+
+    def _accept(self, answer: JsonObject) -> str:
         try:
             token = checked_token(str(answer.get("id_token") or ""), "the new id token")
         except KubeconfigError as error:
@@ -141,7 +165,7 @@ def _expiry(token: str) -> float | None:
     return float(expires) if isinstance(expires, int | float) else None
 
 
-def _is_private(url: str) -> bool:
+def _is_confidential(url: str) -> bool:
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -149,7 +173,7 @@ def _is_private(url: str) -> bool:
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
 
 
-def _json(body: bytes) -> JsonObject:
+def _parse_object(body: bytes) -> JsonObject:
     try:
         found: Any = decode(body)
     except DecodeError:

@@ -1,65 +1,90 @@
-"""One connection to a server: what it sends is gathered until it is asked for.
+"""One HTTP/1.1 connection: sends a request and buffers the parsed response until it is read.
 
-A wait has a limit of silence. Each wire has one timer for all of its waits, which finds out late
-that most of them are over: to set one up for each takes longer than to read what came.
+- One exchange at a time. ``read_head`` returns the head, ``read_chunk`` the body.
+- After a response of 101 the connection carries raw bytes in both directions.
+- The read timeout limits the silence of the server, not the whole exchange. One timer per
+  connection checks the current read deadline; it is not rescheduled for each read.
+- Reading from the socket pauses while ``BUFFERED_BYTES_MAX`` bytes wait to be read.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import cast
 
-# Who reads slowly is sent no more than that for the time being.
-_GATHERED_MAX = 256 * 1024
+import httptools
+
+BUFFERED_BYTES_MAX = 256 * 1024
+HEAD_BYTES_MAX = 256 * 1024
+_SWITCHING_PROTOCOLS = 101
 
 
-class BrokenError(Exception):
-    """The other side hung up, or speaks something else than HTTP/1.1."""
+class Http1Error(Exception):
+    """The server closed the connection, or sent something that is not HTTP/1.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseHead:
+    """``headers`` has names in lower case. The last one of repeated headers is kept."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    @property
+    def is_delimited(self) -> bool:
+        """False if the body ends with the connection."""
+        return (
+            self.status in (204, 304)
+            or "content-length" in self.headers
+            or "chunked" in self.headers.get("transfer-encoding", "").lower()
+        )
 
 
 class Http1Connection(asyncio.Protocol):
-    """Used by one exchange at a time."""
-
     def __init__(self) -> None:
-        self.is_used = False
+        self.is_reused = False
         self.idle_since_s = 0.0
-        # The longest silence; None: for ever.
-        self.patience_s: float | None = None
+        self.read_timeout_s: float | None = None  # None: no limit
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._gathered = bytearray()
-        self._is_over = False
+        self._parser = httptools.HttpResponseParser(self)
+        # The exchange
+        self._is_head_only = False
+        self._is_complete = True
+        self._keeps_alive = False
+        self._is_raw = False
+        self._head: ResponseHead | None = None
+        self._headers: dict[str, str] = {}
+        self._head_bytes = 0
+        self._chunks: list[bytes] = []
+        self._buffered_bytes = 0
+        # The connection
+        self._is_closed = False
         self._error: Exception | None = None
-        self._reading: asyncio.Future[None] | None = None
-        self._flushing: asyncio.Future[None] | None = None
-        self._is_held_back = False
-        self._due_s = 0.0
+        self._reader: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._is_paused = False
+        self._deadline_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def is_open(self) -> bool:
-        return not self._is_over and not self._gathered
-
-    def close(self) -> None:
-        """Whoever waits for something is told that nothing will come."""
-        self._end(None)
-        if self._transport is not None:
-            with suppress(OSError, RuntimeError):
-                self._transport.close()
-
-    # --- what the loop calls
+    # --- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._gathered += data
-        if self._reading is not None:
-            _wake(self._reading)
-        elif len(self._gathered) > _GATHERED_MAX and not self._is_held_back:
-            self._is_held_back = True
-            self._opened().pause_reading()
+        if self._is_raw:
+            self._append(data)
+        else:
+            self._parse(data)
+        if self._reader is not None:
+            _wake(self._reader)
+        elif self._buffered_bytes > BUFFERED_BYTES_MAX and not self._is_paused:
+            self._is_paused = True
+            self.transport.pause_reading()
 
     def eof_received(self) -> None:
         self._end(None)
@@ -68,104 +93,160 @@ class Http1Connection(asyncio.Protocol):
         self._end(error)
 
     def pause_writing(self) -> None:
-        self._flushing = self._loop.create_future()
+        self._drained = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        if self._flushing is not None:
-            _wake(self._flushing)
-            self._flushing = None
+        if self._drained is not None:
+            _wake(self._drained)
+            self._drained = None
 
-    # --- what its user calls
+    # --- called by the parser
+
+    def on_message_begin(self) -> None:
+        if self._is_complete:
+            raise Http1Error("the server sent a response without a request")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        headers, self._headers = self._headers, {}
+        if 100 <= status < 200 and status != _SWITCHING_PROTOCOLS:
+            return  # an interim response; the final one follows
+        self._head = ResponseHead(status, headers)
+        self._is_complete = self._is_head_only
+
+    def on_body(self, chunk: bytes) -> None:
+        if not self._is_complete:
+            self._append(chunk)
+
+    def on_message_complete(self) -> None:
+        if self._head is not None and not self._is_complete:
+            self._is_complete = True
+            self._keeps_alive = self._parser.should_keep_alive()
+
+    # --- called by the client
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        assert self._transport is not None, "the connection is not established"
+        return self._transport
+
+    @property
+    def is_reusable(self) -> bool:
+        return self._is_complete and self._keeps_alive and not self._is_closed
+
+    def send_request(self, data: bytes, *, is_head_only: bool = False) -> None:
+        """Start an exchange. The response to HEAD and CONNECT has no body: ``is_head_only``."""
+        self._is_head_only = is_head_only
+        self._is_complete = self._keeps_alive = False
+        self._head, self._head_bytes = None, 0
+        self.transport.write(data)
 
     def write(self, data: bytes) -> None:
-        self._opened().write(data)
+        """Write raw bytes after the connection left HTTP."""
+        self.transport.write(data)
 
-    async def flushed(self) -> None:
-        """Until the other side has taken most of what was written, or nothing more will be."""
-        if self._flushing is not None:
-            await self._flushing
+    async def drain(self) -> None:
+        """Wait until the peer accepted most of the written bytes, or the connection ended."""
+        if self._drained is not None:
+            await self._drained
 
-    async def until(self, mark: bytes, at_most: int) -> bytes:
-        """What comes before the mark, which is left out."""
-        looked_at = 0
-        while (end := self._gathered.find(mark, looked_at)) < 0:
-            if len(self._gathered) > at_most:
-                raise BrokenError
-            looked_at = max(0, len(self._gathered) - len(mark))
-            await self._more()
-        taken = self._taken(end)
-        del self._gathered[: len(mark)]
-        return taken
+    def replace_transport(self, transport: asyncio.Transport) -> None:
+        """Continue over TLS, with a new parser, after the response to CONNECT."""
+        self._transport = transport
+        self._parser = httptools.HttpResponseParser(self)
 
-    async def exactly(self, size: int) -> bytes:
-        while len(self._gathered) < size:
-            await self._more()
-        return self._taken(size)
+    async def read_head(self) -> ResponseHead:
+        while self._head is None:
+            if self._head_bytes > HEAD_BYTES_MAX:
+                raise Http1Error("the head of the response is too large")
+            await self._wait()
+        return self._head
 
-    async def some(self) -> bytes:
-        """Whatever is there; nothing at the end."""
-        if not self._gathered and not self._is_over:
-            await self._more()
-        return self._taken(len(self._gathered))
+    async def read_chunk(self) -> bytes:
+        """Return the next bytes of the body or of the raw stream; empty at the end."""
+        while not self._chunks and not self._is_complete:
+            await self._wait()
+        chunk = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
+        self._buffered_bytes = 0
+        return chunk
 
-    async def rest(self) -> bytes:
-        while not self._is_over:
-            await self._more()
-        return self._taken(len(self._gathered))
+    def close(self) -> None:
+        """Close the connection. A pending read fails."""
+        self._end(Http1Error("the connection was closed"))
+        if self._transport is not None:
+            with suppress(OSError, RuntimeError):
+                self._transport.close()
 
-    def _taken(self, size: int) -> bytes:
-        taken = bytes(self._gathered[:size])
-        del self._gathered[:size]
-        return taken
+    # --- internal
 
-    async def _more(self) -> None:
-        """Returns when something has come, or the end."""
-        if self._is_over:
-            raise self._error or BrokenError
-        if self._is_held_back:
-            self._is_held_back = False
-            self._opened().resume_reading()
-        self._reading = self._loop.create_future()
-        self._expect()
+    def _append(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self._buffered_bytes += len(chunk)
+
+    def _parse(self, data: bytes) -> None:
+        if self._head is None:
+            self._head_bytes += len(data)
         try:
-            await self._reading
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._is_raw, self._is_complete = True, False
+            if rest := data[upgrade.args[0] :]:
+                self._append(rest)
+        except httptools.HttpParserError:
+            self._end(Http1Error("the response is not HTTP/1.1"))
+
+    async def _wait(self) -> None:
+        """Return when data arrived or the response is complete; raise when the connection ended."""
+        if self._is_closed:
+            raise self._error or Http1Error("the server closed the connection")
+        if self._is_paused:
+            self._is_paused = False
+            self.transport.resume_reading()
+        self._reader = self._loop.create_future()
+        self._set_deadline()
+        try:
+            await self._reader
         finally:
-            self._reading = None
-        if self._error is not None:
+            self._reader = None
+        if self._error is not None and not self._is_complete:
             raise self._error
 
-    def _expect(self) -> None:
-        if self.patience_s is None:
+    def _set_deadline(self) -> None:
+        if self.read_timeout_s is None:
             return
-        self._due_s = self._loop.time() + self.patience_s
-        if self._timer is not None and self._timer.when() > self._due_s:
+        self._deadline_s = self._loop.time() + self.read_timeout_s
+        if self._timer is not None and self._timer.when() > self._deadline_s:
             self._timer.cancel()
             self._timer = None
         if self._timer is None:
-            self._timer = self._loop.call_at(self._due_s, self._look)
+            self._timer = self._loop.call_at(self._deadline_s, self._check_deadline)
 
-    def _look(self) -> None:
+    def _check_deadline(self) -> None:
         self._timer = None
-        if self._reading is None or self.patience_s is None:
+        if self._reader is None or self.read_timeout_s is None:
             return
-        if self._loop.time() < self._due_s:
-            self._timer = self._loop.call_at(self._due_s, self._look)
+        if self._loop.time() < self._deadline_s:
+            self._timer = self._loop.call_at(self._deadline_s, self._check_deadline)
         else:
             self._end(TimeoutError())
 
     def _end(self, error: Exception | None) -> None:
-        self._is_over = True
+        """Record that no more data will arrive, and wake the reader."""
+        self._is_closed = True
         self._error = self._error or error
+        head = self._head
+        if self._error is None and head is not None and (self._is_raw or not head.is_delimited):
+            self._is_complete = True  # this body ends with the connection
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._reading is not None:
-            _wake(self._reading)
+        if self._reader is not None:
+            _wake(self._reader)
         self.resume_writing()
-
-    def _opened(self) -> asyncio.Transport:
-        assert self._transport is not None, "nobody has a wire before it is connected"
-        return self._transport
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

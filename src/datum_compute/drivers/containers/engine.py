@@ -5,8 +5,7 @@ Requests are bounded in time, in size of the response and in number. A failed re
 - TransientError   there is no engine, or it did not answer in time
 - EngineError      the engine answered with an error status
 
-The connection of an exec session switches from HTTP to raw streams. The API calls that a hijacked
-connection.
+The connection of an exec session leaves HTTP and carries raw streams.
 """
 
 from __future__ import annotations
@@ -18,24 +17,30 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
-import aiohttp
-from yarl import URL
-
+from datum_compute.api.http import JSON, Request
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode, decode_as, encode
+from datum_compute.client.transport.http1 import (
+    CONNECT_TIMEOUT_S,
+    ConnectTimeout,
+    Http1Exchange,
+    Http1Pool,
+    HttpEndpoint,
+    RawConnection,
+)
+from datum_compute.client.transport.http1_connection import Http1Error
 from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.logs import split_pieces
 
 API_VERSION = "v1.40"  # podman 4, and Docker since 19.03
 REQUEST_TIMEOUT_S = 30.0
 PING_TIMEOUT_S = 5.0
-CONNECT_TIMEOUT_S = 5.0
+IDLE_CONNECTION_MAX_S = 15.0
 RESPONSE_BYTES_MAX = 32 * 1024 * 1024
 CONCURRENT_REQUESTS_MAX = 8
 JSON_LINE_BYTES_MAX = 1024 * 1024
-_ERROR_BODY_BYTES_MAX = 64 * 1024
 _ERROR_CHARACTERS_MAX = 1024
-_READ_BYTES = 32 * 1024
 # Host paths of engines and runtimes: storage, state and sockets.
 _ENGINE_PATH = re.compile(
     r"""(?x)
@@ -51,9 +56,8 @@ _ENGINE_PATH = re.compile(
     [^\s:"',;)]*
     """
 )
-_HOST = URL("http://engine")
-_CLIENT_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
-_STREAM_ERRORS = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
+_PATH_CHARACTERS = "/:@!$&'()*+,;=~"  # not quoted
+_CLIENT_ERRORS = (OSError, TimeoutError, Http1Error)
 
 Query = Mapping[str, str | int]
 
@@ -86,14 +90,13 @@ class Engine:
 
     def __init__(self, socket: str) -> None:
         self.socket = socket
-        self._session: aiohttp.ClientSession | None = None
+        endpoint = HttpEndpoint("http://engine", unix_socket=socket)
+        self._pool = Http1Pool(endpoint, idle_max_s=IDLE_CONNECTION_MAX_S)
         self.response_listeners: list[Callable[[], None]] = []
         self._request_slots = asyncio.Semaphore(CONCURRENT_REQUESTS_MAX)
 
     async def aclose(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._pool.aclose()
 
     async def read_version(self, timeout_s: float = 5.0) -> EngineVersion:
         """Return name and version. This request takes no request slot, like a ping."""
@@ -177,7 +180,7 @@ class Engine:
         return True
 
     async def head(self, path: str, query: Query | None = None) -> Mapping[str, str]:
-        """Return the headers of the response; their names ignore case."""
+        """Return the headers of the response. Their names are in lower case."""
         async with (
             self._request_slots,
             self._request("HEAD", path, query, None, timeout_s=REQUEST_TIMEOUT_S) as response,
@@ -212,71 +215,98 @@ class Engine:
         *,
         timeout_s: float | None,
         idle_timeout_s: float | None = None,
-    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        all_headers = dict(headers or {})
-        if body is not None:
-            all_headers["content-type"] = "application/json"
-        timeouts = aiohttp.ClientTimeout(
-            total=timeout_s, sock_connect=CONNECT_TIMEOUT_S, sock_read=idle_timeout_s
-        )
+    ) -> AsyncGenerator[Http1Exchange, None]:
+        request = _build_request(method, path, query, body, headers)
         try:
-            async with self._open_session().request(
-                method,
-                _HOST.with_path(f"/{API_VERSION}{path}").with_query(dict(query or {})),
-                data=None if body is None else encode(body),
-                headers=all_headers,
-                timeout=timeouts,
-            ) as response:
-                self.notify_response()
-                if response.status >= 400:
-                    message = parse_error_message(await self._read_body(response))
-                    raise EngineError(response.status, message)
-                yield response
+            async with asyncio.timeout(timeout_s):
+                exchange = await self._pool.open(request, idle_timeout_s)
+                try:
+                    self.notify_response()
+                    await self._raise_for_status(exchange)
+                    yield exchange
+                finally:
+                    exchange.close()
         except _CLIENT_ERRORS as error:
             # The cause is dropped: it holds the request, which may contain secrets.
             raise _translate_error(error, timeout_s) from None
+
+    async def upgrade(self, path: str, body: JsonObject) -> RawConnection:
+        """Send a POST request and return the connection, which then carries raw streams."""
+        headers = {"connection": "Upgrade", "upgrade": "tcp"}
+        request = _build_request("POST", path, None, body, headers)
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                exchange = await self._pool.open(request)
+                if exchange.status == 101:
+                    return exchange.upgrade()
+                try:
+                    await self._raise_for_status(exchange)
+                finally:
+                    exchange.close()
+        except _CLIENT_ERRORS as error:
+            raise _translate_error(error, REQUEST_TIMEOUT_S) from None
+        raise TransientError(f"the engine answers {exchange.status} instead of 101 to POST {path}")
+
+    async def _raise_for_status(self, exchange: Http1Exchange) -> None:
+        if exchange.status >= 400:
+            message = parse_error_message(await self._read_body(exchange))
+            raise EngineError(exchange.status, message)
 
     def notify_response(self) -> None:
         for listener in self.response_listeners:
             listener()
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        """Return the session, created on first use because aiohttp requires a running loop."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.UnixConnector(self.socket, limit=0),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._session
-
-    async def _read_body(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read_body(self, response: Http1Exchange) -> bytes:
         parts: list[bytes] = []
         size = 0
-        async for chunk in response.content.iter_any():
+        async for chunk in response.chunks():
             parts.append(chunk)
             size += len(chunk)
             if size > RESPONSE_BYTES_MAX:
                 raise TransientError(f"the engine's answer is over {RESPONSE_BYTES_MAX} bytes")
         return b"".join(parts)
 
-    async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-        async for chunk in response.content.iter_any():
+    async def _chunks(self, response: Http1Exchange) -> AsyncGenerator[bytes, None]:
+        async for chunk in response.chunks():
             self.notify_response()
             yield chunk
+
+
+def _build_request(
+    method: str,
+    path: str,
+    query: Query | None,
+    body: JsonObject | None,
+    headers: Mapping[str, str] | None,
+) -> Request:
+    all_headers = dict(headers or {})
+    if body is not None:
+        all_headers["content-type"] = JSON
+    return Request(
+        method,
+        f"/{API_VERSION}{quote(path, safe=_PATH_CHARACTERS)}",
+        {name: str(value) for name, value in (query or {}).items()},
+        all_headers,
+        b"" if body is None else encode(body),
+    )
 
 
 def _translate_error(error: BaseException, timeout_s: float | None) -> TransientError:
     kind = TransientError
     match error:
-        case aiohttp.ConnectionTimeoutError():
+        case ConnectTimeout():
             reason = f"no connection within {CONNECT_TIMEOUT_S:g} s"
-        case aiohttp.ClientConnectorError(os_error=cause):
-            reason = (cause.strerror or "no connection").lower()
         case TimeoutError():
             kind = EngineTimeout
             reason = (
                 "no answer in time" if timeout_s is None else f"no answer within {timeout_s:g} s"
             )
+        case ConnectionRefusedError():
+            reason = "connection refused"
+        case Http1Error() | ConnectionError():
+            reason = "the connection was lost"
+        case OSError():
+            reason = (error.strerror or "no connection").lower()
         case _:
             reason = "the connection was lost"
     return kind(f"the container engine does not answer: {reason}")
@@ -324,68 +354,3 @@ def hide_engine_paths(message: str) -> str:
     Paths inside the container, such as that of a missing program, stay.
     """
     return _ENGINE_PATH.sub("(path on the host)", message)
-
-
-class HijackedConnection:
-    """Carries the input and output of one process. The input can be closed alone."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def read(self) -> bytes:
-        """Return output; empty when the process has ended or the connection was lost."""
-        try:
-            return await self._reader.read(_READ_BYTES)
-        except OSError:
-            return b""
-
-    async def write(self, data: bytes) -> None:
-        with suppress(OSError):  # the reader detects a lost connection
-            self._writer.write(data)
-            await self._writer.drain()
-
-    def close_input(self) -> None:
-        with suppress(OSError):
-            self._writer.write_eof()
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-async def open_hijacked(socket: str, path: str, body: JsonObject) -> HijackedConnection:
-    """Send a POST request and return the connection, which then carries raw streams."""
-    try:
-        async with asyncio.timeout(REQUEST_TIMEOUT_S):
-            return await _request_upgrade(socket, path, body)
-    except (TimeoutError, *_STREAM_ERRORS) as error:
-        raise TransientError("the container engine does not answer") from error
-
-
-async def _request_upgrade(socket: str, path: str, body: JsonObject) -> HijackedConnection:
-    reader, writer = await asyncio.open_unix_connection(socket)
-    try:
-        content = encode(body)
-        lines = (
-            f"POST /{API_VERSION}{path} HTTP/1.1",
-            "host: engine",
-            "content-type: application/json",
-            f"content-length: {len(content)}",
-            "connection: Upgrade",
-            "upgrade: tcp",
-        )
-        writer.write("\r\n".join((*lines, "", "")).encode() + content)
-        status, headers = _parse_head(await reader.readuntil(b"\r\n\r\n"))
-        if status >= 400:
-            size = min(int(headers.get("content-length", 0)), _ERROR_BODY_BYTES_MAX)
-            raise EngineError(status, parse_error_message(await reader.readexactly(size)))
-    except BaseException:
-        writer.close()
-        raise
-    return HijackedConnection(reader, writer)
-
-
-def _parse_head(head: bytes) -> tuple[int, Mapping[str, str]]:
-    first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
-    pairs = (line.partition(":") for line in lines)
-    return int(first.split()[1]), {n.strip().lower(): v.strip() for n, _, v in pairs}

@@ -22,11 +22,10 @@ from datum_compute.api.gateway import (
     read_size,
 )
 from datum_compute.api.meta.codec import JsonObject
+from datum_compute.client.transport.http1 import RawConnection
 from datum_compute.drivers.containers.engine import (
     Engine,
     EngineError,
-    HijackedConnection,
-    open_hijacked,
 )
 from datum_compute.drivers.driver import DriverError, TransientError
 from datum_compute.drivers.engine_errors import start_error_code
@@ -58,7 +57,7 @@ async def start_exec(
     exec_id = str(created["Id"])
     try:
         start = {"Detach": False, "Tty": request.tty}
-        connection = await open_hijacked(engine.socket, f"/exec/{exec_id}/start", start)
+        connection = await engine.upgrade(f"/exec/{exec_id}/start", start)
     except EngineError as error:
         return ContainerExecSession(
             engine, exec_id, container_id, None, kill_process, start_error=error.message
@@ -76,7 +75,7 @@ class ContainerExecSession:
         engine: Engine,
         exec_id: str,
         container_id: str,
-        connection: HijackedConnection | None,
+        connection: RawConnection | None,
         kill_process: KillProcess,
         *,
         is_framed: bool = True,

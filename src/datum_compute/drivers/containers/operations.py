@@ -57,7 +57,7 @@ STOP_TIMEOUT_S = 30.0
 SHOWN_ASLEEP_S = 10.0
 # Shorter values of variables are not hidden: they occur in messages by chance.
 _SECRET_CHARACTERS_MIN = 4
-PATH_STAT = "X-Docker-Container-Path-Stat"
+PATH_STAT = "x-docker-container-path-stat"
 # Bits of the file mode in that header. They are those of Go's os.FileMode, not of stat(2).
 _DIRECTORY, _SYMLINK = 1 << 31, 1 << 27
 

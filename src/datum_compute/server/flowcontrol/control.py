@@ -39,7 +39,8 @@ from datum_compute.server.flowcontrol.fair_queue import FairQueue, Flow
 from datum_compute.server.flowcontrol.levels import LEVELS, PriorityLevel, level_of
 
 TURN_S = 0.001
-SLICE_S = 0.002
+# A request waits for the slice in progress and for one more turn, so a slice is as short as a turn.
+SLICE_S = 0.001
 RESUME_S = 0.002
 BYPASS_S = 0.010
 # Cost of a request outside its handler: reading, parsing and encrypting.

@@ -1,4 +1,4 @@
-"""Write the Grafana dashboard: ``python -m hack.write_monitoring [--check] deploy/monitoring``.
+"""The Grafana dashboard of deploy/monitoring.
 
 ``ROWS`` lists the panels: title, unit, expressions. All other settings are the same for all panels.
 """
@@ -6,10 +6,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any, NamedTuple
-
-from hack.generated import main
 
 
 class Panel(NamedTuple):
@@ -238,9 +235,5 @@ def _build_panel(number: int, panel: Panel, left: int, top: int) -> dict[str, An
     }
 
 
-def monitoring_files() -> dict[str, str]:
+def dashboard_files() -> dict[str, str]:
     return {"dashboard.json": json.dumps(build_dashboard(), indent=1) + "\n"}
-
-
-if __name__ == "__main__":
-    sys.exit(main(monitoring_files(), "crds"))

@@ -1,16 +1,13 @@
-"""Write docs/reference: ``python -m hack.write_reference [--check] FOLDER``.
+"""The pages of docs/reference.
 
-api.md derives from the kinds, cli.md and cli-output.md from the commands, metrics.md, events.md and
-settings.md from what ``telemetry_reference.py`` names. While a command that is listed has not been
-written yet, cli.md is left as it is and the reason is printed.
+api.md derives from the kinds, cli.md and cli-output.md from the commands, and metrics.md, events.md
+and settings.md from the registries in ``telemetry_reference.py``.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +23,6 @@ from datum_compute.api.schema.derive import (
     kind_description,
     structural_schema,
 )
-from hack.generated import main
 from hack.output_reference import output_reference
 from hack.telemetry_reference import telemetry_files
 
@@ -45,30 +41,12 @@ _BOUNDS = (
 
 
 def reference_files() -> dict[str, str]:
-    files = {"api.md": render_api()}
-    if has_commands():
-        files["cli.md"] = render_cli(command_list())
-        files["cli-output.md"] = output_reference(_HEADER, _table)
-    return {**files, **telemetry_files(_HEADER, _table)}
-
-
-def has_commands() -> bool:
-    """Whether the command list and every module it names exist; says what is missing."""
-    missing = [name for name in _command_modules() if not _exists(name)]
-    if missing:
-        sys.stderr.write(f"cli.md is skipped, not written yet: {', '.join(missing)}\n")
-    return not missing
-
-
-def _command_modules() -> list[str]:
-    if not _exists(_COMMANDS_MODULE):
-        return [_COMMANDS_MODULE]
-    return [verb.module for verb in importlib.import_module(_COMMANDS_MODULE).VERBS]
-
-
-def _exists(module: str) -> bool:
-    package = module.rpartition(".")[0]
-    return bool(importlib.util.find_spec(package) and importlib.util.find_spec(module))
+    return {
+        "api.md": render_api(),
+        "cli.md": render_cli(command_list()),
+        "cli-output.md": output_reference(_HEADER, _table),
+        **telemetry_files(_HEADER, _table),
+    }
 
 
 # --- api.md
@@ -90,7 +68,7 @@ with the fields this platform reads and writes; their other fields are kept as t
 
 
 def heading(kind: KindInfo[Any]) -> str:
-    """The kind; with its group where another kind has the same name."""
+    """Return the name of the kind, followed by its group if another kind has the same name."""
     shared = sum(1 for other in KINDS if other.kind == kind.kind) > 1
     return f"{kind.kind} ({kind.group or 'core'})" if shared else kind.kind
 
@@ -135,7 +113,7 @@ def _facts(kind: KindInfo[Any]) -> Iterator[str]:
 
 
 def _part_rows(path: str, schema: JsonObject) -> Iterator[tuple[str, ...]]:
-    """The part itself has a row only if there is something to say about it."""
+    """Return the rows of spec or status, which have a row themselves for a rule or a default."""
     if VALIDATIONS in schema or "default" in schema:
         yield _row(path, schema, required=False)
     yield from _field_rows(path, schema)
@@ -206,7 +184,8 @@ def _shown(value: Any) -> str:
 
 
 def command_list() -> dict[str, click.Command]:
-    """The verbs of ``cli/groups.py``, imported only when a reference is wanted."""
+    """Return the commands of ``cli/groups.py`` by name. Their modules are imported here, because
+    other users of this module do not need them."""
     verbs = importlib.import_module(_COMMANDS_MODULE).VERBS
     return {verb.name: importlib.import_module(verb.module).COMMAND for verb in verbs}
 
@@ -262,7 +241,3 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    sys.exit(main(reference_files(), "docs"))

@@ -1,0 +1,288 @@
+"""Deploy one or several workloads: plan, preview, confirm, apply, wait.
+
+All plans are made and shown before the first write, and each workload is read once. With
+``-o json`` the steps are events: ``plan``, ``applied``, then those of the wait
+(``rollout_wait.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.errors import AlreadyExists
+from datum_compute.api.meta.codec import JsonObject, copied, from_json
+from datum_compute.cli.connect.session import Session
+from datum_compute.cli.errors import MissingError, UsageError
+from datum_compute.cli.render.plan import render_plan, render_preview
+from datum_compute.cli.render.prompt import check_confirmation, confirm
+from datum_compute.cli.workload.access import ensure_access
+from datum_compute.cli.workload.edits import DeployTarget, flags_edit, manifest_edit
+from datum_compute.cli.workload.observe import missing_workload
+from datum_compute.cli.workload.plan import (
+    DeployKey,
+    PlanAction,
+    WorkloadPlan,
+    apply_plan,
+    build_plan_from,
+    find_earlier_deploy,
+    parse_deploy_key,
+    read_observed,
+)
+from datum_compute.cli.workload.plan_file import read_plan_file, write_plan_file
+from datum_compute.cli.workload.preview import Preview, preview_plan
+from datum_compute.cli.workload.request import DeployOptions, DeployRequest
+from datum_compute.cli.workload.rollout_wait import wait_for_rollout
+
+
+@dataclass(frozen=True, slots=True)
+class _DeployStep:
+    target: DeployTarget
+    plan: WorkloadPlan
+    preview: Preview
+    key: DeployKey | None
+
+
+@dataclass(frozen=True, slots=True)
+class _WrittenWorkload:
+    workload: Workload
+    action: PlanAction
+
+
+async def deploy_workloads(session: Session, request: DeployRequest) -> None:
+    options = request.options
+    targets = resolve_targets(session, request)
+    if options.writes:
+        await ensure_access(session)
+    steps: list[_DeployStep] = []
+    written: list[_WrittenWorkload] = []
+    for target in targets:
+        key = parse_deploy_key(options.deploy_key, target.request)
+        observed = await read_observed(session, target.name)
+        earlier = _find_earlier(session, observed, key)
+        if earlier is not None:
+            written.append(earlier)
+            continue
+        plan = await build_plan_from(session, target.name, target.edit, observed)
+        steps.append(_DeployStep(target, plan, await preview_plan(session, plan), key))
+    for step in steps:
+        _show_plan(session, step.plan, step.preview)
+    if options.plan_out is not None:
+        write_plan_file(session, options.plan_out, [step.plan for step in steps])
+    if not options.writes:
+        session.print_note("Nothing was changed.")
+        return
+    if not options.skip_checks:
+        _raise_problems(session, steps)
+    for step in steps:
+        for problem in step.preview.problems:
+            session.print_note(f"Warning: {problem.message}")
+        _confirm_plan(session, step.plan, options)
+    written += [await _apply_step(session, step) for step in steps]
+    await _wait_for_written(session, written, options.timeout_s)
+
+
+def resolve_targets(session: Session, request: DeployRequest) -> list[DeployTarget]:
+    if request.plan_file is not None:
+        return read_plan_file(session, request.plan_file)
+    if request.manifest_path is not None:
+        path = request.manifest_path
+        return [_manifest_target(session, path, manifest) for manifest in request.manifests]
+    flags = request.flags
+    example = session.command("deploy", flags.name, "--image=IMAGE", "--city=DFW")
+    edit = flags_edit(flags, session.namespace, example, request.first_cities)
+    return [DeployTarget(flags.name, edit, {"flags": asdict(flags)})]
+
+
+def _manifest_target(session: Session, path: str, manifest: JsonObject) -> DeployTarget:
+    namespace = manifest["metadata"].get("namespace", session.namespace)
+    if namespace != session.namespace:
+        raise UsageError(
+            f"{path} sets namespace {namespace!r}, but {session.target_name} uses "
+            f"{session.namespace!r}.",
+            f"Remove metadata.namespace from the file, or pass -n {namespace}.",
+            field="metadata.namespace",
+        )
+    edit = manifest_edit(manifest, session.namespace)
+    return DeployTarget(manifest["metadata"]["name"], edit, {"manifest": manifest})
+
+
+def _find_earlier(
+    session: Session, observed: JsonObject | None, key: DeployKey | None
+) -> _WrittenWorkload | None:
+    """Return the workload as an earlier run with the same key wrote it."""
+    action = find_earlier_deploy(observed, key)
+    if action is None or observed is None or key is None:
+        return None
+    name = observed["metadata"]["name"]
+    session.print_note(f"Deploy {key.key} of {name} was applied before; waiting for its rollout.")
+    return _WrittenWorkload(from_json(observed, Workload), action)
+
+
+def _show_plan(session: Session, plan: WorkloadPlan, preview: Preview) -> None:
+    session.emit_event(
+        "plan",
+        workload=plan.name,
+        place=session.target_name,
+        action=plan.action,
+        changes=render_plan(plan),
+        removals=plan.removals,
+        **preview_document(preview),
+    )
+    target = f"workload {plan.name} in {session.target_name}"
+    match plan.action:
+        case "unchanged":
+            session.print_note(f"No changes to {target}.")
+            return
+        case "created":
+            session.print_note(f"New {target}:")
+        case "updated":
+            session.print_note(f"Changes to {target}:")
+    for line in (*render_plan(plan), *render_preview(preview)):
+        session.print_note(f"  {line}")
+
+
+def _raise_problems(session: Session, steps: Sequence[_DeployStep]) -> None:
+    """Raise the first problem of a plan; print the others before it."""
+    for step in steps:
+        if step.preview.problems:
+            first, *others = step.preview.problems
+            for problem in others:
+                session.print_note(problem.message)
+            raise first
+
+
+def _confirm_plan(session: Session, plan: WorkloadPlan, options: DeployOptions) -> None:
+    """Ask for confirmation on a terminal. Elsewhere only a plan with removals requires it."""
+    if plan.action == "unchanged" or options.yes:
+        return
+    if check_confirmation(options.confirm, plan.name):
+        return
+    removals = plan.removals
+    if not removals and not session.environment.may_ask:
+        return
+    effect = f" This removes {', '.join(removals)}." if removals else ""
+    question = f"Apply to {plan.name} in {session.target_name} ({_city_list(plan)})?{effect}"
+    confirm(session.environment, question, confirm_flag=f"--confirm={plan.name}")
+
+
+def _city_list(plan: WorkloadPlan) -> str:
+    placements = plan.outcome["spec"]["placements"]
+    return ", ".join(dict.fromkeys(city for p in placements for city in p["cityCodes"]))
+
+
+async def _apply_step(session: Session, step: _DeployStep) -> _WrittenWorkload:
+    try:
+        workload = await apply_plan(session, step.target.edit, step.plan, step.key)
+    except AlreadyExists:
+        # The response to our own write may have been lost and the request retried.
+        observed = await read_observed(session, step.target.name)
+        earlier = _find_earlier(session, observed, step.key)
+        if earlier is None:
+            raise
+        return earlier
+    return _WrittenWorkload(workload, step.plan.action)
+
+
+async def _wait_for_written(
+    session: Session, written: Sequence[_WrittenWorkload], timeout_s: float | None
+) -> None:
+    """Report the writes, then wait for the rollouts unless ``timeout_s`` is None."""
+    for item in written:
+        _report_written(session, item.workload, item.action)
+    for item in written:
+        name = item.workload.metadata.name
+        if timeout_s is not None:
+            await wait_for_rollout(session, item.workload, timeout_s=timeout_s)
+        elif item.action != "unchanged":
+            session.print_note(f"Not waiting. See: {session.command('rollout', 'status', name)}")
+
+
+def _report_written(session: Session, workload: Workload, action: PlanAction) -> None:
+    session.emit_event(
+        "applied",
+        workload=workload.metadata.name,
+        place=session.target_name,
+        action=action,
+        uid=workload.metadata.uid,
+        generation=workload.metadata.generation,
+    )
+    if not session.as_json:
+        session.output.data(f"workload/{workload.metadata.name} {action}")
+
+
+def preview_document(preview: Preview) -> JsonObject:
+    return {
+        "recreated": list(preview.instances.recreated),
+        "removed": list(preview.instances.removed),
+        "created": preview.instances.created,
+        "quota": list(preview.quota),
+        "references": list(preview.references),
+        "images": list(preview.images),
+        "warnings": list(preview.warnings),
+        "problems": [problem.message for problem in preview.problems],
+    }
+
+
+# --- one small change to an existing workload, such as ``scale`` or ``restart``
+# It is shown, written and waited for without confirmation. Without a change nothing is written, and
+# the present rollout is waited for.
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """With ``timeout_s`` None the command does not wait.
+
+    ``note`` is printed instead of waiting, for a change that starts no rollout.
+    """
+
+    timeout_s: int | None
+    dry_run: bool = False
+    note: str = ""
+
+
+async def change_workload(
+    session: Session, name: str, change: Callable[[JsonObject], None], options: ChangeOptions
+) -> None:
+    """``change`` modifies a copy of the stored workload in place."""
+
+    def edit(observed: JsonObject | None) -> JsonObject:
+        if observed is None:
+            raise MissingError(f"There is no workload {name!r} in {session.target_name}.")
+        desired = copied(observed)
+        change(desired)
+        return desired
+
+    observed = await read_observed(session, name)
+    if observed is None:
+        raise await missing_workload(session, name)
+    plan = await build_plan_from(session, name, edit, observed)
+    _show_change(session, plan)
+    if options.dry_run:
+        session.print_note("Nothing was changed.")
+        return
+    if plan.action != "unchanged":
+        await ensure_access(session)
+    written = await apply_plan(session, edit, plan)
+    if options.note:
+        _report_written(session, written, plan.action)
+        session.print_note(options.note)
+        return
+    await _wait_for_written(session, [_WrittenWorkload(written, plan.action)], options.timeout_s)
+
+
+def _show_change(session: Session, plan: WorkloadPlan) -> None:
+    lines = render_plan(plan)
+    session.emit_event(
+        "plan",
+        workload=plan.name,
+        place=session.target_name,
+        action=plan.action,
+        changes=lines,
+        removals=plan.removals,
+    )
+    for line in lines or (f"No changes to workload {plan.name} in {session.target_name}.",):
+        session.print_note(line)
+    if plan.removals:
+        session.print_note(f"This removes {', '.join(plan.removals)}.")
