@@ -453,6 +453,15 @@ async def test_a_body_is_cut_off_at_the_limit_and_its_connection_closed() -> Non
     assert (found.status, found.body) == (200, b"x" * 10)
 
 
+async def test_a_response_that_was_not_read_does_not_reach_the_next_request() -> None:
+    response = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nbody"
+    async with pool_to(respond_with(response)) as pool:
+        exchange = await pool.open(GET)
+        await asyncio.sleep(0.05)  # the whole body has arrived
+        exchange.close()
+        assert await fetch_from(pool, GET) == b"body"
+
+
 @pytest.mark.parametrize("header", ["a\r\nx: y", "a\nb"])
 async def test_a_header_with_a_line_break_is_not_sent(header: str) -> None:
     async with pool_to(respond_with(b"")) as pool:

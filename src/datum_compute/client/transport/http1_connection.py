@@ -135,7 +135,9 @@ class Http1Connection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        return self._is_complete and self._keeps_alive and not self._is_closed
+        """Return True if the response was read to its end and the server keeps the connection."""
+        is_read = self._is_complete and not self._chunks
+        return is_read and self._keeps_alive and not self._is_closed
 
     def send_request(self, data: bytes, *, is_head_only: bool = False) -> None:
         """Start an exchange. The response to HEAD and CONNECT has no body: ``is_head_only``."""
