@@ -13,8 +13,9 @@ from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.role_objects import ensure_roles
 from datum_compute.planes.roles import admin_user
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.access.authentication import MASTERS, User, authenticator_of
+from datum_compute.server.access.authentication import MASTERS, StaticTokens, User
 from datum_compute.server.api_server import ApiServer
+from datum_compute.server.options import AuthenticationOptions, ServerEnvironment
 from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.store import Store
 
@@ -34,10 +35,8 @@ async def _measured() -> list[Measurement]:
     }
     server = ApiServer(
         store,
-        clock=lambda: 0.0,
-        new_uid=lambda: "uid",
-        new_suffix=lambda: "x",
-        authenticator=authenticator_of(users),
+        ServerEnvironment(lambda: 0.0, lambda: "uid", lambda: "x"),
+        AuthenticationOptions(StaticTokens(users)),
     )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(store.run())

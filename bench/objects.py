@@ -20,8 +20,9 @@ from datum_compute.api.planes import PlaneName, path_prefix
 from datum_compute.app.process import settle_memory
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
-from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User, authenticator_of
+from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, StaticTokens, User
 from datum_compute.server.api_server import ApiServer
+from datum_compute.server.options import AuthenticationOptions, ServerEnvironment
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Store
 
@@ -98,10 +99,12 @@ async def new_platform(database: Path) -> AsyncIterator[Client]:
     uids, everywhere = count(), frozenset({EVERY_PLANE})
     server = ApiServer(
         store,
-        clock=time.time,
-        new_uid=lambda: f"00000000-0000-4000-8000-{next(uids):012d}",
-        new_suffix=lambda: f"{next(uids):05d}",
-        authenticator=authenticator_of({"token": User("bench", (MASTERS,), everywhere)}),
+        ServerEnvironment(
+            time.time,
+            lambda: f"00000000-0000-4000-8000-{next(uids):012d}",
+            lambda: f"{next(uids):05d}",
+        ),
+        AuthenticationOptions(StaticTokens({"token": User("bench", (MASTERS,), everywhere)})),
     )
     running = asyncio.create_task(store.run())
     try:

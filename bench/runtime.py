@@ -37,8 +37,9 @@ from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from datum_compute.runtime.informer import Informer
 from datum_compute.runtime.manager import Manager
-from datum_compute.server.access.authentication import EVERY_PLANE, User, authenticator_of
+from datum_compute.server.access.authentication import EVERY_PLANE, StaticTokens, User
 from datum_compute.server.api_server import ApiServer
+from datum_compute.server.options import AuthenticationOptions, ServerEnvironment
 from datum_compute.store.journal import MemoryJournal
 from datum_compute.store.store import Store
 
@@ -149,11 +150,9 @@ async def _a_hub() -> AsyncIterator[Client]:
     numbers = count()
     server = ApiServer(
         store,
-        clock=time.time,
-        new_uid=lambda: f"uid-{next(numbers)}",
-        new_suffix=lambda: f"{next(numbers)}",
-        authenticator=authenticator_of(
-            {"token": User("bench", ("system:masters",), frozenset({EVERY_PLANE}))}
+        ServerEnvironment(time.time, lambda: f"uid-{next(numbers)}", lambda: f"{next(numbers)}"),
+        AuthenticationOptions(
+            StaticTokens({"token": User("bench", ("system:masters",), frozenset({EVERY_PLANE}))})
         ),
     )
     running = asyncio.get_running_loop().create_task(store.run())

@@ -90,9 +90,12 @@ def telemetry_files(header: str, table: Table) -> dict[str, str]:
 def _registry() -> CollectorRegistry:
     registry = process_registry()
     server = ServerMetrics(registry)
-    server.watch_store(_NoStore())  # type: ignore[arg-type]
-    server.watch_flows(FlowControl(stopped_clock))
-    server.watch_encoder(EventEncoder())
+    server.register_server(
+        _NoStore(),  # type: ignore[arg-type]
+        FlowControl(stopped_clock),
+        EventEncoder(),
+        lambda: 0,
+    )
     PortMetrics(registry, lambda: 0.0)
     nothing_random = Random(1)  # noqa: S311 - nothing is drawn
     runtime = RuntimeMetrics(registry)

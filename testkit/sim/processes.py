@@ -45,8 +45,11 @@ from datum_compute.runtime.leader_election import (
     check_all,
     lead_all,
 )
-from datum_compute.server.access.cell_join import Certify, IssuedCertificate
-from datum_compute.server.access.client_certificates import SigningRequest
+from datum_compute.server.access.client_certificates import (
+    Certify,
+    IssuedCertificate,
+    SigningRequest,
+)
 from testkit.sim.scenario.scenario import city_of
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from datum_compute.app.certificates import (
     ensure_certificate,
     issue_client_certificate,
 )
-from datum_compute.server.access.client_certificates import Certificates
+from datum_compute.server.access.client_certificates import CertificateReader
 from datum_compute.server.http.listen import api_tls_context, bind_listener
 from datum_compute.server.http.server import HttpServer
 from tests.server.granting import ANN, RBAC, cluster_binding, cluster_role, rule, server_with_ann
@@ -150,11 +150,12 @@ async def test_a_large_body_is_no_large_header(port: Port) -> None:
 
 def test_a_certificate_must_be_for_clients_and_name_one_printable_user(tmp_path: Path) -> None:
     files = ensure_certificate(tmp_path, NOW)
-    known, now_s = Certificates(), NOW.timestamp()
+    known, now_s = CertificateReader(), NOW.timestamp()
     good = issue_client_certificate(tmp_path, "dora", NOW, groups=["devs"])
     found = known.user_of(good.certificate.decode(), now_s)
     assert found is not None
-    assert (found.user.name, found.user.groups) == ("dora", ("devs", "system:authenticated"))
+    user, _ = found
+    assert (user.name, user.groups) == ("dora", ("devs", "system:authenticated"))
     bad = issue_client_certificate(tmp_path, "do\nra\x1b[2J", NOW)
     for pem in (bad.certificate, files.certificate.read_bytes(), files.authority.read_bytes()):
         assert known.user_of(pem.decode(), now_s) is None

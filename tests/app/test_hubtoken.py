@@ -8,12 +8,12 @@ from datum_compute.api.membership import HUB_USER
 from datum_compute.api.planes import cell_plane
 from datum_compute.app.cell_membership import HubToken
 from datum_compute.app.state_credentials import Credentials, ensure_credentials
-from datum_compute.server.access.authentication import Authenticator
+from datum_compute.server.access.authentication import StaticTokens
 
 PLANE = cell_plane("dfw")
 
 
-def started(folder: Path) -> tuple[Credentials, Authenticator, HubToken]:
+def started(folder: Path) -> tuple[Credentials, StaticTokens, HubToken]:
     """A process of the cell, and what it knows at its start."""
     path = folder / "tokens.json"
     credentials = ensure_credentials(path, (PLANE,), of_cell=True)
@@ -21,7 +21,7 @@ def started(folder: Path) -> tuple[Credentials, Authenticator, HubToken]:
     return credentials, authenticator, HubToken(path, PLANE, authenticator)
 
 
-def opens(authenticator: Authenticator, token: str) -> bool:
+def opens(authenticator: StaticTokens, token: str) -> bool:
     user = authenticator.user_of(token)
     return user is not None and user.name == HUB_USER and user.planes == {PLANE}
 

@@ -30,8 +30,7 @@ from datum_compute.app.state_directory import StateError, private_directory
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
-from datum_compute.server.access.cell_join import IssuedCertificate
-from datum_compute.server.access.client_certificates import SigningRequest
+from datum_compute.server.access.client_certificates import IssuedCertificate, SigningRequest
 from tests.server.cell_world import CLUSTERS, hub_with_two_cells
 from tests.server.cell_world import HUB as HUB_PATH
 from tests.server.running_server import START_S, TOKEN, Server

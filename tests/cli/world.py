@@ -36,8 +36,9 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.planes.catalogue import ensure_project
-from datum_compute.server.access.authentication import EVERY_PLANE, User, authenticator_of
+from datum_compute.server.access.authentication import EVERY_PLANE, StaticTokens, User
 from datum_compute.server.api_server import ApiServer
+from datum_compute.server.options import AuthenticationOptions, ServerEnvironment
 from datum_compute.store.journal import MemoryJournal
 from datum_compute.store.store import Store
 from tests.cli.objects import condition
@@ -106,10 +107,8 @@ class World:
         await store.load()
         server = ApiServer(
             store,
-            clock=lambda: NOW - 300,
-            new_uid=self._new_uid,
-            new_suffix=lambda: "x",
-            authenticator=authenticator_of(TOKENS),
+            ServerEnvironment(lambda: NOW - 300, self._new_uid, lambda: "x"),
+            AuthenticationOptions(StaticTokens(TOKENS)),
         )
         async with beside(store.run()):
             for plane in self.planes:

@@ -79,7 +79,7 @@ def with_cluster_controllers(test: Callable[[ClusterFixture], Coroutine[Any, Any
             registry.CLUSTER,
             {},
             ports,
-            holdings=planes.server.holdings,
+            holdings=planes.server.inventory,
             authority="CERTIFICATE",
             record_event=here.events.append,
         )

@@ -70,7 +70,7 @@ async def a_context(loop: VirtualLoop, planes: InProcessPlanes, granted_s: float
         drivers={},
         unix_s=lambda: NOW_S,
         elapsed_s=loop.time,
-        holdings=planes.server.holdings,
+        holdings=planes.server.inventory,
         authority="",
     )
 

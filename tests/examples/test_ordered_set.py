@@ -178,7 +178,7 @@ class Story:
         await define(client)
         ports = Ports(self.loop.time, lambda: "uid", lambda: "suffix", Random(1))
         neighbours = build_manager(
-            registry.CLUSTER, {}, ports, holdings=self.planes.server.holdings
+            registry.CLUSTER, {}, ports, holdings=self.planes.server.inventory
         )
         neighbours.engage(HUB, client)
         self.loop.create_task(neighbours.run())

@@ -69,7 +69,7 @@ async def measure_log_cost(hostile: HostileLog) -> Cost:
 @asynccontextmanager
 async def _project_server() -> AsyncIterator[Server]:
     user = User(admin_user(PlaneName(_PLANE)), (), frozenset({_PLANE}))
-    async with running_server(users={PROJECT_TOKEN: user}, work_s=time.thread_time) as server:
+    async with running_server(users={PROJECT_TOKEN: user}, work_clock=time.thread_time) as server:
         await ensure_first_roles(server, _PLANE)
         yield server
 

@@ -12,8 +12,9 @@ from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.api.planes import HUB, PlaneName, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
-from datum_compute.server.access.authentication import EVERY_PLANE, User, authenticator_of
+from datum_compute.server.access.authentication import EVERY_PLANE, StaticTokens, User
 from datum_compute.server.api_server import ApiServer
+from datum_compute.server.options import AuthenticationOptions, ServerEnvironment
 from datum_compute.store.journal import MemoryJournal
 from datum_compute.store.store import Store
 from testkit.sim.loop import VirtualLoop, run_virtual
@@ -39,10 +40,8 @@ class InProcessPlanes:
         users = {"token": User("test", ("system:masters",), frozenset({EVERY_PLANE}))}
         self.server = ApiServer(
             self.store,
-            clock=loop.time,
-            new_uid=self._next_id,
-            new_suffix=self._next_id,
-            authenticator=authenticator_of(users),
+            ServerEnvironment(loop.time, self._next_id, self._next_id),
+            AuthenticationOptions(StaticTokens(users)),
         )
         self._task = loop.create_task(self.store.run())
 

@@ -10,8 +10,14 @@ from typing import Any
 
 from datum_compute.api.http import JSON_PATCH, MERGE_PATCH, Request, Response
 from datum_compute.api.meta.codec import JsonObject, decode, encode
-from datum_compute.server.access.authentication import User, authenticator_of
+from datum_compute.server.access.authentication import StaticTokens, User
 from datum_compute.server.api_server import ApiServer
+from datum_compute.server.options import (
+    AdmissionOptions,
+    AuthenticationOptions,
+    ServerEnvironment,
+    ServerTelemetry,
+)
 from datum_compute.server.verbs.watch_stream import WatchStream
 from datum_compute.store.journal import Entry, LoadedPlane, MemoryJournal
 from datum_compute.store.store import Store
@@ -90,13 +96,19 @@ class Server:
         body: Any = None,
         *,
         token: str = TOKEN,
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str | tuple[str, ...]] | None = None,
         **query: str,
     ) -> Response:
+        """A header whose value is a tuple is sent once for each item."""
         sent = body if isinstance(body, bytes) else b"" if body is None else encode(body)
-        all_headers = {"authorization": f"Bearer {token}"} if token else {}
+        joined = {"authorization": f"Bearer {token}"} if token else {}
+        repeated = {}
+        for name, value in (headers or {}).items():
+            if isinstance(value, tuple):
+                repeated[name] = value
+            joined[name] = value if isinstance(value, str) else ", ".join(value)
         return await self.api.dispatch(
-            Request(method, path, query, {**all_headers, **(headers or {})}, sent)
+            Request(method, path, query, joined, sent, repeated_headers=repeated)
         )
 
     async def json(self, method: str, path: str, body: Any = None, **more: Any) -> JsonObject:
@@ -173,21 +185,30 @@ async def running_server(
     **options: Any,
 ) -> AsyncIterator[Server]:
     """A server with an almost empty platform plane, a hub, a cell and a project; each with a
-    namespace ``default`` and the locations of CITIES, except the cell."""
+    namespace ``default`` and the locations of CITIES, except the cell. ``options`` are fields of
+    the options of ApiServer."""
     journal = SteppedJournal()
     store = Store(journal, watch_window=watch_window)
     await store.load()
     clock, suffixes = Clock(), Counter("s")
     everyone = {TOKEN: User("root", ("system:masters",), frozenset({"*"})), **(users or {})}
+    environment = ServerEnvironment(
+        clock,
+        Counter("uid-"),
+        suffixes,
+        is_ready=lambda: is_ready,
+        **_select(options, "new_request_id", "work_clock"),
+    )
     api = ApiServer(
         store,
-        clock=clock,
-        new_uid=Counter("uid-"),
-        new_suffix=suffixes,
-        authenticator=authenticator_of(everyone),
-        is_ready=lambda: is_ready,
-        **options,
+        environment,
+        AuthenticationOptions(StaticTokens(everyone), **_select(options, "signer", "certify")),
+        telemetry=ServerTelemetry(**_select(options, "metrics", "tracer", "audit")),
+        admission=AdmissionOptions(
+            **_select(options, "watches_per_user_max", "flow_limits", "deprecation_grace_s")
+        ),
     )
+    assert not options, f"unknown options: {sorted(options)}"
     async with asyncio.TaskGroup() as group:
         running = group.create_task(store.run())
         for plane in ("platform", "hub", "cell/dfw", "project/demo"):
@@ -198,6 +219,11 @@ async def running_server(
             await give_cities(server, prefix)
         yield server
         running.cancel()
+
+
+def _select(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Remove the options with these names, and return them."""
+    return {name: options.pop(name) for name in names if name in options}
 
 
 def namespace(name: str, **metadata: Any) -> JsonObject:

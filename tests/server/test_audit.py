@@ -10,9 +10,16 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import fields
 
-from datum_compute.server.access.audit import AuditEvent
+from datum_compute.api.http import Duplex, Response
+from datum_compute.server.access.audit import (
+    REQUEST_ID_HEADER,
+    AuditEvent,
+    Auditor,
+    discard,
+)
 from datum_compute.server.access.authentication import User
 from datum_compute.server.access.service_accounts import TokenSigner
+from datum_compute.server.encoding.list_body import ListBody
 from tests.server.granting import ANN, grant, rule
 from tests.server.running_server import TOKEN, WORKLOADS, Server, running_server, workload
 
@@ -145,3 +152,19 @@ async def test_events_come_after_grants_too() -> None:
 
 def everything(events: list[AuditEvent]) -> str:
     return str([[getattr(event, field.name) for field in fields(event)] for event in events])
+
+
+def test_the_response_keeps_every_field() -> None:
+    async def relay(_connection: Duplex) -> None:
+        """Stands for the handler of an upgraded connection."""
+
+    response = Response(101, switched=relay, created="web", pieces=ListBody(b"[", [b"1"]))
+    auditor = Auditor(discard, lambda: 1.0, lambda: "request-1")
+    finished = auditor.finish(auditor.start(), response)
+    assert finished.headers == {REQUEST_ID_HEADER: "request-1"}
+    changed = {
+        name
+        for name in Response.__struct_fields__
+        if getattr(finished, name) != getattr(response, name)
+    }
+    assert changed == {"headers"}

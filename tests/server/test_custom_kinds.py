@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.server.access.authentication import MASTERS, User, authenticator_of
+from datum_compute.server.access.authentication import MASTERS, StaticTokens, User
 from datum_compute.server.api_server import ApiServer
+from datum_compute.server.options import AuthenticationOptions, ServerEnvironment
 from datum_compute.store.store import Store
 from tests.server.definitions import (
     DEFINITIONS,
@@ -450,10 +451,8 @@ async def test_kinds_are_served_again_before_the_first_request_after_a_restart()
         users = {TOKEN: User("root", (MASTERS,), frozenset({"*"}))}
         api = ApiServer(
             store,
-            clock=Clock(),
-            new_uid=Counter("u"),
-            new_suffix=Counter("s"),
-            authenticator=authenticator_of(users),
+            ServerEnvironment(Clock(), Counter("u"), Counter("s")),
+            AuthenticationOptions(StaticTokens(users)),
         )
         restarted = Server(store, api, server.clock, server.suffixes, server.journal)
         found = await restarted.json("GET", f"{WIDGETS}/w")

@@ -6,7 +6,7 @@ import pytest
 
 from datum_compute.api.errors import RequestEntityTooLarge
 from datum_compute.api.meta.codec import encode
-from datum_compute.server.encoding.body import VALUES_MAX, check_value_count, decoded_json
+from datum_compute.server.encoding.body import VALUES_MAX, check_value_count, decode_json
 
 
 @pytest.mark.parametrize("item", [b"1", b"{}", b"[]", b'""', b'"a\\"b"', b'"\\\\"', b'"\\\\\\","'])
@@ -15,10 +15,10 @@ def test_too_many_values_are_refused_before_they_are_decoded(item: bytes) -> Non
         body = b"[" + b",".join([item] * count) + b"]"
         if refused:
             with pytest.raises(RequestEntityTooLarge) as raised:
-                decoded_json(body)
+                decode_json(body)
             assert f"it may have {VALUES_MAX}" in raised.value.message
         else:
-            assert len(decoded_json(body)) == count
+            assert len(decode_json(body)) == count
 
 
 @pytest.mark.parametrize(

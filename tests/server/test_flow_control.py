@@ -44,7 +44,7 @@ async def busy_server(clock: StepClock, limits: FlowLimits | None = None) -> Asy
     """Ann and bob may do everything with workloads on the platform and in the project."""
     registry = ServerMetrics(CollectorRegistry())
     async with running_server(
-        users=USERS, work_s=clock, flow_limits=limits, metrics=registry
+        users=USERS, work_clock=clock, flow_limits=limits, metrics=registry
     ) as server:
         verbs = "get list watch create update patch delete deletecollection"
         for prefix in ("", PROJECT):
@@ -217,7 +217,7 @@ async def work_s(server: Server) -> float:
 async def test_invented_planes_give_no_share_of_their_own() -> None:
     clock = StepClock()
     async with busy_server(clock) as server:
-        flows = server.api._flows._queue
+        flows = server.api._flow_control._queue
         await server.ask("GET", f"{PROJECT}{WORKLOADS}/web", token=ANN)
         before = flows.count_flows()
         for number in range(20):

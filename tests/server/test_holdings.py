@@ -39,7 +39,7 @@ async def held(server: Server) -> None:
 async def test_what_is_there_is_told_to_those_who_want_it(
     server: Server, wanted: ChangeFilter, names: list[str]
 ) -> None:
-    with closing(server.api.holdings(PLANE).changes(wanted)) as changes:
+    with closing(server.api.inventory(PLANE).changes(wanted)) as changes:
         await server.json("POST", MAPS, config_map("last"))
         await server.json("DELETE", f"{MAPS}/last")
         if not wanted.gone:
@@ -51,7 +51,7 @@ async def test_what_is_there_is_told_to_those_who_want_it(
 
 @pytest.mark.usefixtures("held")
 async def test_a_change_of_owners_and_a_beginning_end_are_ties(server: Server) -> None:
-    with closing(server.api.holdings(PLANE).changes(ChangeFilter(ownership=True))) as changes:
+    with closing(server.api.inventory(PLANE).changes(ChangeFilter(ownership=True))) as changes:
         await taken(changes, 2)
         await server.merge(f"{MAPS}/owned", {"metadata": {"labels": {"a": "b"}}})
         await server.merge(f"{MAPS}/owned", {"metadata": {"finalizers": ["example.com/wait"]}})

@@ -16,7 +16,7 @@ async def test_with_the_right_the_answer_is_the_other_users() -> None:
     async with server_with_ann() as server:
         headers = {
             "impersonate-user": "ann",
-            "impersonate-group": "devs\nops",
+            "impersonate-group": ("devs", "ops"),
             "impersonate-uid": "42",
             "impersonate-extra-team%2fname": "red",
         }
@@ -52,14 +52,14 @@ async def test_a_service_account_brings_its_groups_along(server: Server) -> None
     [
         ({"impersonate-user": "root"}, "users"),
         ({"impersonate-user": "bob", "impersonate-group": "system:masters"}, "groups"),
-        ({"impersonate-user": "bob", "impersonate-group": "devs\nsystem:masters"}, "groups"),
+        ({"impersonate-user": "bob", "impersonate-group": ("devs", "system:masters")}, "groups"),
         ({"impersonate-user": "bob", "impersonate-uid": "1"}, "uids"),
         ({"impersonate-user": "bob", "impersonate-extra-scopes": "all"}, "userextras/scopes"),
         ({"impersonate-user": "system:serviceaccount:default:bot"}, "serviceaccounts"),
     ],
 )
 async def test_every_part_of_the_borrowed_identity_needs_its_own_right(
-    headers: dict[str, str], resource: str
+    headers: dict[str, str | tuple[str, ...]], resource: str
 ) -> None:
     async with server_with_ann() as server:
         await grant(

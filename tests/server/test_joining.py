@@ -17,8 +17,7 @@ from cryptography.x509.oid import NameOID
 from datum_compute.api.membership import KEY_HASH
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.timestamps import timestamp
-from datum_compute.server.access.cell_join import IssuedCertificate
-from datum_compute.server.access.client_certificates import SigningRequest
+from datum_compute.server.access.client_certificates import IssuedCertificate, SigningRequest
 from tests.server.cell_world import CLUSTERS, COMPUTE, HUB, cell_user, hub_with_two_cells
 from tests.server.running_server import START_S, Server, causes
 

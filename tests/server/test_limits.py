@@ -11,7 +11,7 @@ from datum_compute.api.errors import RequestEntityTooLarge
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.server.access.watch_limits import RETRY_AFTER_S
 from datum_compute.server.encoding import body as document
-from datum_compute.server.encoding.body import decoded_json
+from datum_compute.server.encoding.body import decode_json
 from datum_compute.server.verbs.commit import (
     CONTENT_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -172,11 +172,11 @@ def test_too_many_values_are_refused_before_they_are_built(
 ) -> None:
     monkeypatch.setattr(document, "decode", lambda body: pytest.fail("it was decoded"))
     with pytest.raises(RequestEntityTooLarge, match="values and containers, it may have 60000"):
-        decoded_json(body)
+        decode_json(body)
 
 
 @pytest.mark.parametrize(
     "text", [",[{" * 200_000, '",[{' * 100_000, "\\" * 300_001 + '",' * 99_999]
 )
 def test_separators_inside_of_a_text_are_not_values(text: str) -> None:
-    assert decoded_json(encode({"data": {"a": text}})) == {"data": {"a": text}}
+    assert decode_json(encode({"data": {"a": text}})) == {"data": {"a": text}}

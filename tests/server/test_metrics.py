@@ -71,9 +71,9 @@ async def test_open_watches_and_objects_are_told() -> None:
 async def test_commits_are_counted_with_the_writes_that_shared_them() -> None:
     registry = CollectorRegistry()
     metrics = ServerMetrics(registry)
-    metrics.committed(3, 0.002, True)
-    metrics.committed(1, 0.002, True)
-    metrics.committed(9, 0.1, False)
+    metrics.observe_commit(3, 0.002, True)
+    metrics.observe_commit(1, 0.002, True)
+    metrics.observe_commit(9, 0.1, False)
     samples = parsed(metrics.page())
     assert of(samples, "datum_store_commit_duration_seconds_count") == 2
     assert of(samples, "datum_store_commit_entries_sum") == 4

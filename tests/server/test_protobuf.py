@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from datum_compute.api.errors import BadRequest, UnsupportedMediaType
 from datum_compute.api.http import PROTOBUF
 from datum_compute.api.meta.codec import JsonObject, encode
-from datum_compute.server.encoding.protobuf_kinds import KINDS, MAGIC, decoded_protobuf
+from datum_compute.server.encoding.protobuf_kinds import KINDS, MAGIC, decode_protobuf
 from tests.server.running_server import WORKLOADS, Server
 
 GOLDEN = Path(__file__).parent / "golden" / "protobuf"
@@ -49,21 +49,21 @@ def test_every_field_of_a_full_object_is_read(name: str) -> None:
     body, expected = golden(name, "full")
     if is_review(name):
         expected.pop("status", None)  # the server's part
-    assert said(decoded_protobuf(body)) == said(expected)
+    assert said(decode_protobuf(body)) == said(expected)
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_read_of_empty_fields_is_what_json_says_of_them(name: str) -> None:
     body, expected = golden(name, "zeros")
-    for path, value in leaves(decoded_protobuf(body)):
+    for path, value in leaves(decode_protobuf(body)):
         assert value == at(expected, path) or (not value and at(expected, path) is None), path
 
 
 def test_pointers_to_nothing_are_kept() -> None:
-    assert decoded_protobuf(golden("configmap", "zeros")[0])["immutable"] is False
-    lease = decoded_protobuf(golden("lease", "zeros")[0])["spec"]
+    assert decode_protobuf(golden("configmap", "zeros")[0])["immutable"] is False
+    lease = decode_protobuf(golden("lease", "zeros")[0])["spec"]
     assert (lease["holderIdentity"], lease["leaseDurationSeconds"]) == ("", 0)
-    options = decoded_protobuf(golden("deleteoptions", "zeros")[0])
+    options = decode_protobuf(golden("deleteoptions", "zeros")[0])
     assert (options["gracePeriodSeconds"], options["orphanDependents"]) == (0, False)
 
 
@@ -82,7 +82,7 @@ def at(value: Any, path: tuple[str, ...]) -> Any:
 @pytest.mark.parametrize("name", FILES)
 def test_an_empty_object_is_its_kind_and_no_more(name: str) -> None:
     body, expected = golden(name, "empty")
-    found = decoded_protobuf(body)
+    found = decode_protobuf(body)
     assert found == {"apiVersion": expected["apiVersion"], "kind": expected["kind"]}
 
 
@@ -107,7 +107,7 @@ def test_any_bytes_are_refused_or_read_but_nothing_else(body: bytes) -> None:
 def is_read_or_refused(body: bytes) -> bool:
     """An object that JSON can say, or a refusal; anything else is raised."""
     try:
-        return bool(encode(decoded_protobuf(body)))
+        return bool(encode(decode_protobuf(body)))
     except (BadRequest, UnsupportedMediaType):
         return True
 

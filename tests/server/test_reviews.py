@@ -8,9 +8,9 @@ import pytest
 
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import PlaneName
-from datum_compute.server.access import reviews
 from datum_compute.server.access.authentication import User
-from datum_compute.server.access.reviews import GROUPS_MAX
+from datum_compute.server.virtual import reviews
+from datum_compute.server.virtual.reviews import GROUPS_MAX
 from tests.server.granting import (
     ANN,
     DEFAULT,
@@ -188,9 +188,9 @@ async def test_a_review_accepts_a_limited_number_of_groups_and_is_not_cached() -
         await grant(server, REVIEWS)
         assert not await may(server, OTHERS, {**on("x"), "user": "bob"}, token=ANN)
         assert not await may(server, SELF, on("made-up"), token=ANN)
-        roles = server.api._ports.authorizer.roles(PlaneName("platform"))
+        roles = server.api.authorizer.roles(PlaneName("platform"))
         assert roles is not None
-        cached = [(key[0], key[5]) for key in roles._decided]
+        cached = [(key[0], key[5]) for key in roles._allowed_names]
         assert sorted(cached) == [
             ("ann", "selfsubjectaccessreviews"),
             ("ann", "subjectaccessreviews"),

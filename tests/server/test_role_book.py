@@ -35,7 +35,7 @@ class Book:
         await self.store.put(PLANE, ObjectKey(ROLES, "", name), 0, lambda _version: role(name))
 
     def names(self) -> list[str] | None:
-        roles = self.book.of(PLANE)
+        roles = self.book.get(PLANE)
         return sorted(roles.cluster_roles) if roles is not None else None
 
 
@@ -58,9 +58,9 @@ async def test_a_role_counts_as_soon_as_it_can_be_seen(book: Book) -> None:
 
 
 async def test_what_stays_as_it_is_is_read_once(book: Book) -> None:
-    before = book.book.of(PLANE)
+    before = book.book.get(PLANE)
     await book.store.put(PLANE, ObjectKey("configmaps", "b", "c"), 0, lambda _version: role("c"))
-    assert book.book.of(PLANE) is before
+    assert book.book.get(PLANE) is before
 
 
 async def test_a_plane_that_is_gone_has_none_and_the_next_of_its_name_only_its_own(
@@ -128,10 +128,10 @@ async def test_only_changed_objects_are_decoded_again(
     for number in range(20):
         await store_object(book, ROLE_KEY, f"r{number}", rules=[secrets_rule()])
         await bind(book, f"b{number}", f"r{number}", [{"kind": "User", "name": f"u{number}"}])
-    book.book.of(PLANE)
+    book.book.get(PLANE)
     assert len(decoded) == 40
     await bind(book, "b1", "r1", [{"kind": "User", "name": "ann"}])
-    roles = book.book.of(PLANE)
+    roles = book.book.get(PLANE)
     assert len(decoded) == 41
     assert roles is not None
     assert roles.allows(ann(), GET)
@@ -148,9 +148,9 @@ async def test_an_object_that_cannot_be_decoded_grants_nothing_and_is_tried_once
 
     monkeypatch.setattr(rolesource, "decode_as", count)
     await store_object(book, ROLE_KEY, "bad", rules="none")
-    book.book.of(PLANE)
+    book.book.get(PLANE)
     await store_object(book, ROLE_KEY, "good", rules=[])
-    roles = book.book.of(PLANE)
+    roles = book.book.get(PLANE)
     assert roles is not None
     assert list(roles.roles) == [("default", "good")]
     assert len(decoded) == 2
@@ -162,10 +162,10 @@ async def test_equal_subjects_hold_one_reference_to_the_rules_of_the_role(book: 
     subjects = [{"kind": "User", "name": "ann"}, {"kind": "Group", "name": "g"}] * 750
     await bind(book, "b", "r", subjects)
     await bind(book, "c", "r", subjects)
-    roles = book.book.of(PLANE)
+    roles = book.book.get(PLANE)
     assert roles is not None
     assert [len(binding.subjects) for binding in roles.bindings["default"]] == [2, 2]
-    (held,) = roles._held_roles(ann("g"), "default", cache=True)
+    (held,) = roles._cached_roles(ann("g"), "default", cache=True)
     assert held is roles.roles["default", "r"]
     assert len(roles.rules_of(ann("g"), "default")) == 1500
 
@@ -173,22 +173,22 @@ async def test_equal_subjects_hold_one_reference_to_the_rules_of_the_role(book: 
 async def test_the_cache_has_no_long_keys_and_no_copies_of_names(book: Book) -> None:
     await store_object(book, ROLE_KEY, "r", rules=[secrets_rule("a", "b")])
     await bind(book, "b", "r", [{"kind": "User", "name": "ann"}])
-    roles = book.book.of(PLANE)
+    roles = book.book.get(PLANE)
     assert roles is not None
     assert roles.allows(ann(), GET, cache=False)
     assert roles.allows(ann(*(f"group-{number}" for number in range(200))), GET)
     assert not roles.allows(ann(), Attributes("get", "", "x" * CACHE_KEY_CHARACTERS_MAX))
     assert not roles.allows(ann(), Attributes("get", path="/a", namespace="n" * 2000))
-    assert not roles._decided
+    assert not roles._allowed_names
     assert [key[2] for key in roles._held] == [""]
     assert roles.allows(ann(), GET)
-    ((names,),) = [sets for sets in roles._decided.values() if sets]
+    ((names,),) = [sets for sets in roles._allowed_names.values() if sets]
     assert names is roles.roles["default", "r"][0].names
 
 
 async def test_the_cache_has_a_limited_number_of_entries(book: Book) -> None:
-    roles = book.book.of(PLANE)
+    roles = book.book.get(PLANE)
     assert roles is not None
     for number in range(CACHE_ENTRIES_MAX + 10):
         roles.allows(ann(), Attributes("get", "", "secrets", "", f"n{number}"))
-    assert max(len(roles._decided), len(roles._held)) <= CACHE_ENTRIES_MAX
+    assert max(len(roles._allowed_names), len(roles._held)) <= CACHE_ENTRIES_MAX

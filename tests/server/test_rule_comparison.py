@@ -12,7 +12,7 @@ from datum_compute.server.access.rbac_rules import (
     COMPARISONS_MAX,
     ComparisonBudget,
     Rule,
-    allowed,
+    any_allows,
     missing_permissions,
 )
 
@@ -104,7 +104,7 @@ def test_a_rule_is_covered_if_each_of_its_permissions_is(
     held: list[Rule], wanted: list[Rule]
 ) -> None:
     parts = [part for rule in wanted for part in _single_permissions(rule)]
-    expected = all(allowed(held, part) for part in parts)
+    expected = all(any_allows(held, part) for part in parts)
     assert (missing_permissions(held, wanted, SHOWN) == []) is expected
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from datum_compute.api.errors import BadRequest
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.server.discovery.conversion import Conversion
-from datum_compute.server.encoding.selectors import (
+from datum_compute.api.meta.label_selector import (
     SELECTOR_LENGTH_MAX,
     TERMS_MAX,
     VALUES_MAX,
-    label_requirements,
+    parse_label_selector,
 )
+from datum_compute.server.discovery.conversion import StorageConversion
 from datum_compute.store.records import Record
 from tests.server.running_server import Server
 
@@ -30,20 +30,20 @@ SECRETS = "/api/v1/namespaces/default/secrets"
 )
 def test_label_selectors_above_a_limit_are_rejected(selector: str) -> None:
     with pytest.raises(BadRequest, match="labelSelector: must have at most"):
-        label_requirements(selector)
+        parse_label_selector(selector)
 
 
 def test_equal_requirements_count_once() -> None:
-    assert len(label_requirements(",".join(["a=b"] * 1000))) == 1
+    assert len(parse_label_selector(",".join(["a=b"] * 1000))) == 1
 
 
 def test_watches_with_the_same_selector_share_its_requirements() -> None:
-    assert label_requirements("a=b,c") is label_requirements("a=b,c")
+    assert parse_label_selector("a=b,c") is parse_label_selector("a=b,c")
 
 
 def test_an_operator_needs_a_space_before_it() -> None:
     with pytest.raises(BadRequest, match="unable to parse"):
-        label_requirements("ain(b)")
+        parse_label_selector("ain(b)")
 
 
 async def test_a_field_selector_decodes_each_object_once(
@@ -53,13 +53,13 @@ async def test_a_field_selector_decodes_each_object_once(
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
         await server.json("POST", SECRETS, secret)
     decoded: list[str] = []
-    decode = Conversion.object_of
+    decode = StorageConversion.decode_served
 
-    def decode_and_count(conversion: Conversion, record: Record) -> JsonObject:
+    def decode_and_count(conversion: StorageConversion, record: Record) -> JsonObject:
         decoded.append(record.key.name)
         return decode(conversion, record)
 
-    monkeypatch.setattr(Conversion, "object_of", decode_and_count)
+    monkeypatch.setattr(StorageConversion, "decode_served", decode_and_count)
     selector = ",".join(f"type!=t{number}" for number in range(TERMS_MAX))
     listed = await server.json("GET", SECRETS, fieldSelector=selector)
     assert len(listed["items"]) == 2

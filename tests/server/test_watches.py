@@ -233,7 +233,7 @@ async def test_a_reader_that_is_cancelled_leaves_nothing_behind(server: Server) 
     reader.cancel()
     await asyncio.wait([reader])
     assert reader.cancelled()
-    assert server.api.streams.waiting == 0
+    assert server.api.long_requests.waiting == 0
 
 
 async def test_lines_that_are_ready_can_be_taken_together(server: Server) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
 from datum_compute.api.http import YAML
 from datum_compute.api.meta.codec import decode
-from datum_compute.server.encoding.body import YAML_BYTES_MAX, YAML_VALUES_MAX, decoded_yaml
+from datum_compute.server.encoding.body import YAML_BYTES_MAX, YAML_VALUES_MAX, decode_yaml
 from tests.server.running_server import WORKLOADS, Server, workload
 
 HEADERS = {"content-type": YAML}
@@ -39,7 +39,7 @@ HEADERS = {"content-type": YAML}
     ],
 )
 def test_scalars_and_containers(text: str, expected: Any) -> None:
-    assert decoded_yaml(text.encode()) == expected
+    assert decode_yaml(text.encode()) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,24 +69,24 @@ def test_scalars_and_containers(text: str, expected: Any) -> None:
 )
 def test_what_json_cannot_say_is_refused(text: str) -> None:
     with pytest.raises(BadRequest):
-        decoded_yaml(text.encode())
+        decode_yaml(text.encode())
 
 
 def test_a_text_that_stands_for_much_more_is_refused() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
     with pytest.raises(BadRequest, match="aliases"):
-        decoded_yaml("\n".join(lines).encode())
+        decode_yaml("\n".join(lines).encode())
 
 
 def test_a_number_beyond_64_bits_is_what_it_is_in_json() -> None:
     text = str(-(2**63) - 1)
-    assert decoded_yaml(f"a: {text}".encode()) == decode(f'{{"a": {text}}}'.encode())
+    assert decode_yaml(f"a: {text}".encode()) == decode(f'{{"a": {text}}}'.encode())
 
 
 def test_a_long_text_is_refused() -> None:
     with pytest.raises(RequestEntityTooLarge, match="send JSON"):
-        decoded_yaml(b"a: " + b"x" * YAML_BYTES_MAX)
+        decode_yaml(b"a: " + b"x" * YAML_BYTES_MAX)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_long_text_is_refused() -> None:
 def test_parsing_stops_at_the_limit_of_values(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     events = count_events(monkeypatch)
     with pytest.raises(RequestEntityTooLarge, match="more than 20000 values; send JSON"):
-        decoded_yaml(body[:YAML_BYTES_MAX])
+        decode_yaml(body[:YAML_BYTES_MAX])
     assert len(events) < YAML_VALUES_MAX + 10
 
 
@@ -121,7 +121,7 @@ def count_events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_key_is_text_whatever_it_looks_like() -> None:
-    assert decoded_yaml(b"1e999: a\n0x10: b\n") == {"1e999": "a", "0x10": "b"}
+    assert decode_yaml(b"1e999: a\n0x10: b\n") == {"1e999": "a", "0x10": "b"}
 
 
 def _is_text_in_any_yaml(text: str) -> bool:
@@ -152,14 +152,14 @@ class _NoAliases(yaml.SafeDumper):
 @settings(deadline=None)
 @given(_documents)
 def test_what_is_written_as_yaml_is_read_as_it_was(document: Any) -> None:
-    assert decoded_yaml(yaml.dump(document, Dumper=_NoAliases).encode()) == document
+    assert decode_yaml(yaml.dump(document, Dumper=_NoAliases).encode()) == document
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     try:
-        decoded_yaml(body)
+        decode_yaml(body)
     except BadRequest as error:
         assert error.message  # noqa: PT017
 

@@ -25,18 +25,71 @@ A transport raises Unreachable if there is no response. A write may or may not h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 
+def shorten(text: str, length_max: int = 120) -> str:
+    """Return text of a caller as an error message may repeat it."""
+    return text if len(text) <= length_max else text[: length_max - 3] + "..."
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """An error of one field: its path, the kind of error, and a message for people."""
+    """An invalid field: its path, a reason for programs, and a message for people.
+
+    The constructors below build the messages of kube-apiserver. ``why`` states what is wrong and
+    how to fix it.
+    """
 
     field: str
     reason: str
     message: str
+
+    @classmethod
+    def invalid(cls, field: str, why: str, value: object = None) -> Cause:
+        """``value`` is repeated in the message: a string in double quotes, shortened."""
+        shown = f'"{shorten(value)}": ' if isinstance(value, str) else ""
+        shown = shown or ("" if value is None else f"{value}: ")
+        return cls(field, "FieldValueInvalid", f"Invalid value: {shown}{why}")
+
+    @classmethod
+    def required(cls, field: str, why: str = "") -> Cause:
+        return cls(
+            field, "FieldValueRequired", f"Required value: {why}" if why else "Required value"
+        )
+
+    @classmethod
+    def forbidden(cls, field: str, why: str) -> Cause:
+        return cls(field, "FieldValueForbidden", f"Forbidden: {why}")
+
+    @classmethod
+    def unsupported(
+        cls, field: str, value: object, supported: Iterable[str] = (), why: str = ""
+    ) -> Cause:
+        """Pass either the supported values or ``why``."""
+        shown = f'"{shorten(value)}"' if isinstance(value, str) else str(value)
+        listed = ", ".join(f'"{name}"' for name in supported)
+        reason = why or f"supported values: {listed}"
+        return cls(field, "FieldValueNotSupported", f"Unsupported value: {shown}: {reason}")
+
+    @classmethod
+    def too_many(cls, field: str, count: int, why: str) -> Cause:
+        return cls(field, "FieldValueTooMany", f"Too many: {count}: {why}")
+
+    @classmethod
+    def too_long(cls, field: str, why: str) -> Cause:
+        return cls(field, "FieldValueTooLong", f"Too long: {why}")
+
+    @classmethod
+    def duplicate(cls, field: str, value: str) -> Cause:
+        return cls(field, "FieldValueDuplicate", f'Duplicate value: "{shorten(value)}"')
+
+    @classmethod
+    def not_found(cls, field: str, value: str, why: str = "") -> Cause:
+        suffix = f": {why}" if why else ""
+        return cls(field, "FieldValueNotFound", f'Not found: "{shorten(value)}"{suffix}')
 
 
 class ApiError(Exception):

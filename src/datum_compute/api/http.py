@@ -6,7 +6,7 @@ The server turns a Request into a Response. Transports carry them over a socket 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -19,14 +19,37 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 
+# Larger chunks of a BufferedStream are sent alone: several streams may share their bytes.
+LARGE_CHUNK_BYTES = 16 * 1024
+
+
 class ByteStream(Protocol):
-    """Chunks of a response. A reader that stops early must close it."""
+    """The chunks of a body as they arrive. A reader that stops early closes the stream."""
 
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 
     async def __anext__(self) -> bytes: ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class BufferedStream(ByteStream, Protocol):
+    """A stream that a server produces: several chunks can be ready at once."""
+
+    @property
+    def is_initial(self) -> bool:
+        """True until the reader has taken the chunks that existed when the stream began."""
+        ...
+
+    def take_ready(self, size_bytes: int) -> bytes:
+        """Return further chunks that are ready, about ``size_bytes``. Stop before a chunk that is
+        larger than ``LARGE_CHUNK_BYTES``, which ``__anext__`` returns."""
+        ...
+
+    def stop(self) -> None:
+        """End the stream, also while a reader awaits the next chunk."""
+        ...
 
 
 class Duplex(Protocol):
@@ -69,6 +92,14 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes = b""
     certificate_pem: str = ""  # of the client, signature checked by the TLS port
     peer: Peer | None = None  # None for requests inside the process
+    # The values of headers that were sent more than once. ``headers`` has them joined by a comma.
+    repeated_headers: Mapping[str, tuple[str, ...]] = {}
+
+    def header_values(self, name: str) -> tuple[str, ...]:
+        """Return the values of a header in the order in which they were sent."""
+        if name in self.repeated_headers:
+            return self.repeated_headers[name]
+        return (self.headers[name],) if name in self.headers else ()
 
 
 class Response(msgspec.Struct, frozen=True):

@@ -5,37 +5,15 @@ Only the fields that this platform uses are modeled. The server keeps all other 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import doc
+from datum_compute.api.meta.label_selector import LabelSelector
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
-
-
-class LabelRequirement(ApiStruct, frozen=True, kw_only=True):
-    """A requirement for the value of a label."""
-
-    key: Annotated[str, doc("Key of the label.")]
-    operator: Annotated[
-        Literal["In", "NotIn", "Exists", "DoesNotExist"],
-        doc(
-            "In and NotIn compare the value with values. Exists and DoesNotExist "
-            "check whether the label exists."
-        ),
-    ]
-    values: Annotated[list[str], doc("Values for In and NotIn.")] = []
-
-
-class LabelSelector(ApiStruct, frozen=True, kw_only=True):
-    """A label selector. All requirements must match. An empty selector matches all objects."""
-
-    match_labels: Annotated[
-        dict[str, str], doc("Labels with the exact values that are required.")
-    ] = {}
-    match_expressions: Annotated[list[LabelRequirement], doc("Requirements for label values.")] = []
 
 
 class ResourceSelector(ApiStruct, frozen=True, kw_only=True):

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from msgspec import field
 
-from datum_compute.api.karmada import LabelSelector
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import doc
+from datum_compute.api.meta.label_selector import LabelSelector
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
 # --- Rules, subjects and references to roles

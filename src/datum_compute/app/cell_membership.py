@@ -45,7 +45,7 @@ from datum_compute.client.auth.connection import Connection, FileSignIn
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
-from datum_compute.server.access.authentication import Authenticator, User
+from datum_compute.server.access.authentication import StaticTokens, User
 from datum_compute.server.http.listen import HOST, bind_listener
 
 MEMBERSHIP = "membership.json"
@@ -217,7 +217,7 @@ class HubToken:
 
     path: Path
     plane: PlaneName
-    authenticator: Authenticator
+    authenticator: StaticTokens
 
     def begin(self) -> str:
         """The token that the hub is to get."""
@@ -226,7 +226,7 @@ class HubToken:
             tokens[NEXT_HUB_TOKEN] = new_token()
             write_private(self.path, encode(tokens))
         found = tokens[NEXT_HUB_TOKEN]
-        self.authenticator.admit(found, User(HUB_USER, (), frozenset({self.plane})))
+        self.authenticator.add(found, User(HUB_USER, (), frozenset({self.plane})))
         return found
 
     def settle(self) -> str:
@@ -238,7 +238,7 @@ class HubToken:
         return old
 
     def dismiss(self, token: str) -> None:
-        self.authenticator.dismiss(token)
+        self.authenticator.remove(token)
 
 
 # --- Keeps both credentials of a membership fresh. The certificate of the cell is renewed when a

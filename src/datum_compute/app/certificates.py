@@ -16,8 +16,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from datum_compute.api.planes import PlaneName
 from datum_compute.app.state_directory import write_private
-from datum_compute.server.access.cell_join import IssuedCertificate
-from datum_compute.server.access.client_certificates import PLANE_SCHEME, SigningRequest
+from datum_compute.server.access.client_certificates import (
+    PLANE_SCHEME,
+    IssuedCertificate,
+    SigningRequest,
+)
 from datum_compute.server.http.listen import ServerCertificate
 
 _AUTHORITY_LIFETIME = timedelta(days=3650)

@@ -63,8 +63,7 @@ from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.gateway.cells import CellEndpoints
 from datum_compute.runtime.controller import Controller
-from datum_compute.server.access.cell_join import IssuedCertificate
-from datum_compute.server.access.client_certificates import SigningRequest
+from datum_compute.server.access.client_certificates import IssuedCertificate, SigningRequest
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from datum_compute.telemetry.context import Tracer

@@ -29,7 +29,7 @@ from datum_compute.api.http import Request, Response
 from datum_compute.api.planes import PlaneName, member_name
 from datum_compute.drivers.containers.usage import MachineUsage
 from datum_compute.drivers.driver import DriverError
-from datum_compute.server.encoding.responses import text_answer
+from datum_compute.server.encoding.responses import text_response
 from datum_compute.server.http.connection import Dispatch
 
 
@@ -55,7 +55,7 @@ def metrics_dispatch(registry: CollectorRegistry, token: Path | None = None) -> 
 
     async def dispatch(request: Request) -> Response:
         if token is not None and not _has_token(request, _read_bearer_token(token)):
-            return text_answer("send the bearer token\n", status=401)
+            return text_response("send the bearer token\n", status=401)
         return await pages(request)
 
     return dispatch
@@ -66,7 +66,7 @@ def health_dispatch(not_ready_reason: Callable[[], str]) -> Dispatch:
 
     def ready() -> Response:
         reason = not_ready_reason()
-        return text_answer(f"{reason}\n", status=503) if reason else _ok()
+        return text_response(f"{reason}\n", status=503) if reason else _ok()
 
     return _page_dispatch({"/healthz": _ok, "/livez": _ok, "/readyz": ready})
 
@@ -74,17 +74,17 @@ def health_dispatch(not_ready_reason: Callable[[], str]) -> Dispatch:
 def _page_dispatch(pages: Mapping[str, Callable[[], Response]]) -> Dispatch:
     async def dispatch(request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
-            return text_answer("only GET is supported\n", status=405)
+            return text_response("only GET is supported\n", status=405)
         page = pages.get(request.path)
         if page is None:
-            return text_answer(f"not found; pages: {', '.join(pages)}\n", status=404)
+            return text_response(f"not found; pages: {', '.join(pages)}\n", status=404)
         return page()
 
     return dispatch
 
 
 def _ok() -> Response:
-    return text_answer("ok")
+    return text_response("ok")
 
 
 def _has_token(request: Request, token: bytes) -> bool:

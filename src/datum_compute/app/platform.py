@@ -60,11 +60,17 @@ from datum_compute.runtime.metrics import RuntimeMetrics
 from datum_compute.runtime.worker import instrument
 from datum_compute.server.access.audit import AuditSink, discard
 from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User
-from datum_compute.server.access.cell_join import Certify
+from datum_compute.server.access.client_certificates import Certify
 from datum_compute.server.access.service_accounts import TokenSigner
 from datum_compute.server.api_server import ApiServer
 from datum_compute.server.flowcontrol.control import FlowLimits
 from datum_compute.server.metrics import ServerMetrics
+from datum_compute.server.options import (
+    AdmissionOptions,
+    AuthenticationOptions,
+    ServerEnvironment,
+    ServerTelemetry,
+)
 from datum_compute.server.verbs.event_ttl import expire_events
 from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
@@ -236,24 +242,24 @@ class Platform:
         self._offered: dict[PlaneName, None] = {}
         self.registry = registry = registry or CollectorRegistry()
         metrics = ServerMetrics(registry)
-        self.store = Store(journal, on_commit=metrics.committed)
+        self.store = Store(journal, on_commit=metrics.observe_commit)
         self.authenticator = credentials.authenticator()
+        environment = ServerEnvironment(
+            ports.unix_s,
+            ports.new_uid,
+            ports.new_suffix,
+            new_request_id=ports.new_uid,
+            work_clock=ports.work_s,
+            is_ready=self.ready.is_set,
+        )
         self.server = ApiServer(
             self.store,
-            clock=ports.unix_s,
-            new_uid=ports.new_uid,
-            new_suffix=ports.new_suffix,
-            authenticator=self.authenticator,
-            is_ready=self.ready.is_set,
-            signer=safeguards.signer,
-            audit=safeguards.audit,
-            new_request_id=ports.new_uid,
-            metrics=metrics,
-            tracer=tracer,
-            deprecation_grace_s=deprecation_grace_s,
-            certify=safeguards.certify,
-            work_s=ports.work_s,
-            flow_limits=flow_limits,
+            environment,
+            AuthenticationOptions(self.authenticator, safeguards.signer, safeguards.certify),
+            telemetry=ServerTelemetry(metrics, tracer, safeguards.audit),
+            admission=AdmissionOptions(
+                flow_limits=flow_limits, deprecation_grace_s=deprecation_grace_s
+            ),
         )
         self._unix_s, self._random = ports.unix_s, ports.random
         opened, nobody = self.bootstrap_client, BOOTSTRAP.name
@@ -265,7 +271,7 @@ class Platform:
             controllers,
             layout.drivers,
             ports,
-            holdings=self.server.holdings,
+            holdings=self.server.inventory,
             authority=safeguards.authority,
             record_event=self._events.record,
             tracer=tracer,

@@ -25,9 +25,8 @@ from datum_compute.planes.roles import MANAGER_USER, OPERATOR_USER, admin_user
 from datum_compute.server.access.authentication import (
     EVERY_PLANE,
     EVERY_PROJECT,
-    Authenticator,
+    StaticTokens,
     User,
-    authenticator_of,
 )
 from datum_compute.server.access.service_accounts import TokenSigner
 from datum_compute.server.http.listen import HOST
@@ -53,7 +52,7 @@ class Credentials:
         """The token of the controllers, for each plane."""
         return dict.fromkeys(self.planes, self.manager)
 
-    def authenticator(self) -> Authenticator:
+    def authenticator(self) -> StaticTokens:
         users = {
             token: User(admin_user(plane), (), _reached_by(plane))
             for plane, token in self.planes.items()
@@ -64,7 +63,7 @@ class Credentials:
             everybody[self.operator] = User(OPERATOR_USER, (), frozenset({EVERY_PLANE}))
         for token in filter(None, (self.hub, self.next_hub)):
             everybody[token] = User(HUB_USER, (), frozenset(self.planes))
-        return authenticator_of(everybody)
+        return StaticTokens(everybody)
 
 
 def _reached_by(plane: PlaneName) -> frozenset[str]:

@@ -34,9 +34,9 @@ from datum_compute.api.planes import PLATFORM, PlaneName, plane_role
 from datum_compute.app.listener import PortHandler, open_tls_port
 from datum_compute.app.settings.settings import TlsPortSettings
 from datum_compute.client.client import Client
-from datum_compute.server.encoding.body import as_object, decoded_json
+from datum_compute.server.encoding.body import as_object, decode_json
 from datum_compute.server.encoding.request_options import content_type
-from datum_compute.server.encoding.responses import error_answer, json_answer, text_answer
+from datum_compute.server.encoding.responses import error_response, json_response, text_response
 
 PARENT_TYPE, PARENT_NAME = "iam.miloapis.com/parent-type", "iam.miloapis.com/parent-name"
 
@@ -63,11 +63,11 @@ class WebhookDispatcher:
         try:
             return await self._answer(request)
         except ApiError as error:
-            return error_answer(error)
+            return error_response(error)
 
     async def _answer(self, request: Request) -> Response:
         if request.path in _HEALTH and request.method in ("GET", "HEAD"):
-            return text_answer("ok")
+            return text_response("ok")
         step, _, plane = request.path.removeprefix("/").partition("/")
         if step not in ("mutate", "validate"):
             raise NotFound(f"there is no {request.path}; there are /mutate and /validate")
@@ -75,8 +75,8 @@ class WebhookDispatcher:
             raise MethodNotAllowed(f"{request.method} is not supported here; use POST")
         if content_type(request.headers) != JSON:
             raise UnsupportedMediaType(f"send an AdmissionReview as {JSON}")
-        review = read_review(as_object(decoded_json(request.body)))
-        return json_answer(await self._verdict(step, plane, review))
+        review = read_review(as_object(decode_json(request.body)))
+        return json_response(await self._verdict(step, plane, review))
 
     async def _verdict(self, step: str, plane: str, review: Review) -> JsonObject:
         try:

@@ -421,12 +421,8 @@ def _plain_ref(obj: JsonObject) -> Ref:
 
 
 def _path(kind: KindInfo[Any], ref: Ref) -> str:
-    base = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
-    if ref.namespace:
-        assert kind.namespaced, f"{kind.kind} has no namespace"
-        base += f"/namespaces/{_segment(ref.namespace)}"
-    base += f"/{kind.plural}"
-    return f"{base}/{_segment(ref.name)}" if ref.name else base
+    assert kind.namespaced or not ref.namespace, f"{kind.kind} has no namespace"
+    return kind.path(Ref(_segment(ref.namespace), _segment(ref.name)))
 
 
 @lru_cache(maxsize=4096)  # the same objects are asked for again and again

@@ -62,7 +62,7 @@ from datum_compute.gateway.authorizer import DRIVERS, IMAGE, Dispatch, GatewayTa
 from datum_compute.gateway.cells import CellEndpoint, CellEndpoints, read_drivers
 from datum_compute.gateway.exec_session import relay_exec
 from datum_compute.gateway.image_check import ImageDesk, read_question
-from datum_compute.server.encoding.responses import error_answer
+from datum_compute.server.encoding.responses import error_response
 
 T = TypeVar("T")
 
@@ -115,14 +115,14 @@ class Gateway:
             return await asyncio.create_task(answer(request, about))
         except ApiError as error:
             await self._doorkeeper.refused(request, about, error)
-            return error_answer(error)
+            return error_response(error)
         except Unreachable as error:
             silent = ServiceUnavailable(f"{about.plane} does not answer: {error}")
-            return error_answer(silent)
+            return error_response(silent)
         except Exception:
             _log.exception("%s: the gateway failed", request.path)
             failed = InternalError("the gateway failed; its log says why")
-            return error_answer(failed)
+            return error_response(failed)
 
     async def _answered(self, request: Request, about: GatewayTarget) -> Response:
         request_id = await self._doorkeeper.check(request, about)

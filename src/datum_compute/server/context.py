@@ -1,13 +1,8 @@
-"""How many objects are being created in a namespace, and of a kind, right now.
-
-A create that found its namespace active may still be on its way to the disk when the namespace
-turns Terminating, is found empty and is finalized. Counting those closes the gap: a namespace
-goes only when nothing is in it and nothing is on its way into it. The same holds for a custom kind
-and its definition.
-"""
+"""What the verbs need besides the request: the store, the clock, ids and shared state."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,59 +16,65 @@ from datum_compute.store.store import Store
 _Place = tuple[PlaneName, str]
 
 
-class _Counted:
-    """A context manager without a generator: every create enters one."""
-
-    __slots__ = ("_add", "_places")
-
-    def __init__(self, add: Callable[[_Place, int], None], places: tuple[_Place, _Place]) -> None:
-        self._add = add
-        self._places = places
-
-    def __enter__(self) -> None:
-        for place in self._places:
-            self._add(place, 1)
-
-    def __exit__(self, *_error: object) -> None:
-        for place in self._places:
-            self._add(place, -1)
-
-
 class InFlightCreates:
-    def __init__(self) -> None:
-        self._counts: dict[_Place, int] = {}  # without places where there are none
+    """Counts the creates in each namespace, and of each resource, that are not durable yet.
 
-    def counted(self, plane: PlaneName, namespace: str, resource: str) -> _Counted:
-        """Counts while the block runs."""
-        # No resource begins with a slash, so the two cannot be taken for each other.
-        return _Counted(self._add, ((plane, f"/{namespace}"), (plane, resource)))
+    A create checks that its namespace is active, and then waits for the disk. Meanwhile the
+    namespace can become Terminating, look empty and be finalized. A namespace is therefore removed
+    only if no create in it is in flight. The same applies to a custom kind and its definition.
+    """
+
+    def __init__(self) -> None:
+        self._by_namespace: Counter[_Place] = Counter()
+        self._by_resource: Counter[_Place] = Counter()
+
+    def track(self, plane: PlaneName, namespace: str, resource: str) -> TrackedCreate:
+        """Count a create while the returned context manager is entered."""
+        return TrackedCreate(self, (plane, namespace), (plane, resource))
 
     def any_in_namespace(self, plane: PlaneName, namespace: str) -> bool:
-        return (plane, f"/{namespace}") in self._counts
+        return self._by_namespace[(plane, namespace)] > 0
 
-    def any_of(self, plane: PlaneName, resource: str) -> bool:
-        return (plane, resource) in self._counts
+    def any_of_resource(self, plane: PlaneName, resource: str) -> bool:
+        return self._by_resource[(plane, resource)] > 0
 
-    def _add(self, place: _Place, more: int) -> None:
-        count = self._counts.get(place, 0) + more
-        if count:
-            self._counts[place] = count
-        else:
-            del self._counts[place]
+    def add(self, namespace: _Place, resource: _Place) -> None:
+        self._by_namespace[namespace] += 1
+        self._by_resource[resource] += 1
+
+    def remove(self, namespace: _Place, resource: _Place) -> None:
+        for counter, place in ((self._by_namespace, namespace), (self._by_resource, resource)):
+            counter[place] -= 1
+            if not counter[place]:
+                del counter[place]
 
 
-# --- What the server needs from outside, in one value that every verb gets
+class TrackedCreate:
+    """A context manager without a generator, because every create enters one."""
+
+    __slots__ = ("_creates", "_namespace", "_resource")
+
+    def __init__(self, creates: InFlightCreates, namespace: _Place, resource: _Place) -> None:
+        self._creates = creates
+        self._namespace = namespace
+        self._resource = resource
+
+    def __enter__(self) -> None:
+        self._creates.add(self._namespace, self._resource)
+
+    def __exit__(self, *_error: object) -> None:
+        self._creates.remove(self._namespace, self._resource)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerContext:
     store: Store
-    clock: Callable[[], float]  # unix seconds
+    clock: Callable[[], float]  # Unix seconds
     new_uid: Callable[[], str]
     new_suffix: Callable[[], str]  # five characters for generateName
-    streams: LongRequests
-    creations: InFlightCreates
-    own: BuiltinDefinitions
     authorizer: Authorizer
+    builtin_definitions: BuiltinDefinitions
     deprecation_grace_s: float  # of instance types
+    long_requests: LongRequests = field(default_factory=LongRequests)
+    in_flight_creates: InFlightCreates = field(default_factory=InFlightCreates)
     encoder: EventEncoder = field(default_factory=EventEncoder)

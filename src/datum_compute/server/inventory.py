@@ -40,16 +40,16 @@ class PlaneInventory:
         self,
         store: Store,
         plane: PlaneName,
-        catalogue_of: Callable[[PlaneName], ResourceRegistry],
+        registry_of: Callable[[PlaneName], ResourceRegistry],
         send: Send,
     ) -> None:
         self._store = store
         self._plane = plane
-        self._catalogue_of = catalogue_of
+        self._registry_of = registry_of
         self._send = send
 
     def kind_named(self, api_version: str, kind: str) -> KindInfo[Any] | None:
-        return self._catalogue_of(self._plane).kind_named(api_version, kind)
+        return self._registry_of(self._plane).kind_named(api_version, kind)
 
     def find(self, resource: str, ref: Ref) -> StoredObject | None:
         record = self._store.get(self._plane, ObjectKey(resource, ref.namespace, ref.name))
@@ -88,7 +88,7 @@ class PlaneInventory:
         """Of the object as it was looked at; one that changed meanwhile is looked at again."""
         seen = {"uid": held.uid, "resourceVersion": held.version}
         body = encode({"metadata": {**metadata, **seen}})
-        path = path_prefix(self._plane) + _path(held.kind, held.ref)
+        path = path_prefix(self._plane) + held.kind.path(held.ref)
         response = await self._send(Request("PATCH", path, {}, _HEADERS, body))
         if response.status < 400:
             return
@@ -98,7 +98,7 @@ class PlaneInventory:
 
     def _held(self, records: Iterable[Record]) -> list[StoredObject]:
         """Without what no kind leads to any more: nobody could do anything about it."""
-        kinds = self._catalogue_of(self._plane).kinds_by_storage()
+        kinds = self._registry_of(self._plane).kinds_by_storage()
         return [_held(kinds[r.key.resource], r) for r in records if r.key.resource in kinds]
 
 
@@ -183,12 +183,6 @@ def _held(kind: KindInfo[Any], record: Record) -> StoredObject:
         record.finalizers,
         _owners(record),
     )
-
-
-def _path(kind: KindInfo[Any], ref: Ref) -> str:
-    group = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
-    namespace = f"/namespaces/{ref.namespace}" if ref.namespace else ""
-    return f"{group}{namespace}/{kind.plural}/{ref.name}"
 
 
 def _owners(record: Record) -> tuple[OwnerReference, ...]:

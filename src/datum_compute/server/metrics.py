@@ -1,24 +1,25 @@
-"""What the server counts: requests, open watches, commits, objects.
+"""Metrics of the server: requests, open watches, commits, objects, flow control.
 
-Labels come from lists that do not grow: verbs and kinds that we know, the rest is ``other``.
-Requests are counted in plain numbers and become families when somebody looks: a counter and a
-histogram of the library, with their locks, cost more than a small request may.
+Labels have a bounded set of values: known verbs and kinds; all others are ``other``. Requests and
+commits are counted in plain numbers, which become metric families when the metrics are read: the
+counters and histograms of prometheus_client take a lock and cost more than a small request may.
 """
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
 )
 from prometheus_client.registry import Collector
 
@@ -28,37 +29,6 @@ from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.flowcontrol.control import FlowControl
 from datum_compute.server.verbs.event_encoder import EventEncoder
 from datum_compute.store.store import Store
-
-# --- One histogram in plain numbers, which become a family when somebody looks
-# Every commit of the store is counted twice, and the lock and the walk over buckets of the
-# library's histogram cost more than the commit of a small row in memory.
-
-
-class Histogram(Collector):
-    def __init__(self, name: str, text: str, bounds: tuple[float, ...]) -> None:
-        self._name = name
-        self._text = text
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._total = 0.0
-
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._total += value
-
-    def collect(self) -> Iterable[Metric]:
-        edges = (*(str(float(bound)) for bound in self._bounds), "+Inf")
-        buckets = list(zip(edges, accumulate(self._counts), strict=True))
-        family = HistogramMetricFamily(self._name, self._text)
-        family.add_metric((), buckets, self._total)
-        yield family
-
-    def describe(self) -> Iterable[Metric]:
-        yield HistogramMetricFamily(self._name, self._text)
-
-
-# --- metrics
-
 
 METRICS_PATH = "/metrics"
 OTHER, NONE = "other", "none"
@@ -70,19 +40,39 @@ _VERBS = frozenset(
         *("post", "put", "head", "options"),
     }
 )
-_KNOWN = {(kind.group, kind.plural): kind.resource for kind in KINDS}
-_RESOURCES = frozenset(_KNOWN.values())
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_RESOURCES_BY_KIND = {(kind.group, kind.plural): kind.resource for kind in KINDS}
+_RESOURCES = frozenset(_RESOURCES_BY_KIND.values())
+_SECONDS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+)
 _ENTRIES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class ServerMetrics:
-    """All families of one server, in one registry; ``page`` shows the whole registry."""
+    """All metrics of one server, in one registry. ``page`` renders the whole registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._requests = _Requests()
-        registry.register(self._requests)
+        self._requests = _RequestCounter()
+        self._durations = Histogram(
+            "datum_apiserver_request_duration_seconds",
+            "Time from a request to its response; of a watch, until its stream begins.",
+            _SECONDS,
+            ("verb", "resource"),
+        )
         self._in_flight = 0
         Gauge(
             "datum_apiserver_requests_in_flight",
@@ -92,7 +82,7 @@ class ServerMetrics:
         self._watches = Gauge(
             "datum_apiserver_open_watches", "Watches that are open now.", registry=registry
         )
-        self._commit_s = Histogram(
+        self._commit_seconds = Histogram(
             "datum_store_commit_duration_seconds",
             "Time until a batch of writes was durable; the count is the number of commits.",
             _SECONDS,
@@ -100,49 +90,58 @@ class ServerMetrics:
         self._commit_entries = Histogram(
             "datum_store_commit_entries", "Writes that shared one commit.", _ENTRIES
         )
-        registry.register(self._commit_s)
-        registry.register(self._commit_entries)
+        for collector in (
+            self._requests,
+            self._durations,
+            self._commit_seconds,
+            self._commit_entries,
+        ):
+            registry.register(collector)
         self._failed_commits = Counter(
             "datum_store_commit_failures",
             "Batches of writes that were refused, for example by a full disk.",
             registry=registry,
         )
 
-    # --- requests
+    def register_server(
+        self,
+        store: Store,
+        flow_control: FlowControl,
+        encoder: EventEncoder,
+        count_watches: Callable[[], int],
+    ) -> None:
+        """Add the metrics that are read from the state of a server."""
+        self._watches.set_function(count_watches)
+        self._registry.register(_StoreMetrics(store))
+        self._registry.register(_FlowMetrics(flow_control))
+        self._registry.register(_EncoderMetrics(encoder))
 
-    def begun(self) -> float:
+    # --- Requests
+
+    def request_started(self) -> float:
         self._in_flight += 1
         return asyncio.get_running_loop().time()
 
-    def ended(self, wanted: Attributes | None, response: Response, begun_s: float) -> None:
+    def request_finished(
+        self, attributes: Attributes | None, response: Response, started_s: float
+    ) -> None:
         self._in_flight -= 1
-        seconds = asyncio.get_running_loop().time() - begun_s
-        self._requests.count(_labels(wanted), response.status, seconds)
+        labels = _request_labels(attributes)
+        self._requests.count(labels, response.status)
+        self._durations.observe(asyncio.get_running_loop().time() - started_s, labels)
 
-    def abandoned(self) -> None:
-        """A request whose caller went away, or whose server stops."""
+    def request_cancelled(self) -> None:
+        """The caller has disconnected, or the server stops."""
         self._in_flight -= 1
 
-    # --- what is asked for when somebody looks
+    # --- Commits
 
-    def watch_open_watches(self, count: Callable[[], int]) -> None:
-        self._watches.set_function(count)
-
-    def watch_store(self, store: Store) -> None:
-        self._registry.register(_Objects(store))
-
-    def watch_flows(self, flows: FlowControl) -> None:
-        self._registry.register(_Flows(flows))
-
-    def watch_encoder(self, encoder: EventEncoder) -> None:
-        self._registry.register(_WatchEvents(encoder))
-
-    def committed(self, entries: int, seconds: float, ok: bool) -> None:
-        """One batch of the store has ended."""
+    def observe_commit(self, entries: int, seconds: float, ok: bool) -> None:
+        """Record a batch of the store."""
         if not ok:
             self._failed_commits.inc()
             return
-        self._commit_s.observe(seconds)
+        self._commit_seconds.observe(seconds)
         self._commit_entries.observe(entries)
 
     def page(self) -> Response:
@@ -151,51 +150,70 @@ class ServerMetrics:
 
 @dataclass(slots=True)
 class _Series:
-    """The requests of one verb and resource."""
-
-    by_code: dict[int, int] = field(default_factory=dict)
-    by_bucket: list[int] = field(default_factory=lambda: [0] * (len(_SECONDS) + 1))
-    total_s: float = 0.0
+    counts: list[int]  # by bucket
+    total: float = 0.0
 
 
-class _Requests(Collector):
-    def __init__(self) -> None:
-        self._series: dict[tuple[str, str], _Series] = {}
+class Histogram(Collector):
+    """A histogram with labels, in plain numbers. ``bounds`` are the upper bounds of its buckets."""
 
-    def count(self, labels: tuple[str, str], code: int, seconds: float) -> None:
-        series = self._series.get(labels)
-        if series is None:
-            series = self._series[labels] = _Series()
-        series.by_code[code] = series.by_code.get(code, 0) + 1
-        series.by_bucket[bisect_left(_SECONDS, seconds)] += 1
-        series.total_s += seconds
+    def __init__(
+        self, name: str, description: str, bounds: tuple[float, ...], labels: tuple[str, ...] = ()
+    ) -> None:
+        self._name = name
+        self._description = description
+        self._bounds = bounds
+        self._labels = labels
+        self._series: dict[tuple[str, ...], _Series] = {}
+        if not labels:
+            self._add_series(())
+
+    def observe(self, value: float, labels: tuple[str, ...] = ()) -> None:
+        series = self._series.get(labels) or self._add_series(labels)
+        series.counts[bisect_left(self._bounds, value)] += 1
+        series.total += value
 
     def collect(self) -> Iterator[Metric]:
-        requests, durations = self.describe()
-        for (verb, resource), series in self._series.items():
-            for code, count in series.by_code.items():
-                requests.add_metric((verb, resource, str(code)), count)
-            edges = (*map(str, _SECONDS), "+Inf")
-            buckets = list(zip(edges, accumulate(series.by_bucket), strict=True))
-            durations.add_metric((verb, resource), buckets, series.total_s)
-        yield from (requests, durations)
+        edges = (*(str(float(bound)) for bound in self._bounds), "+Inf")
+        (family,) = self.describe()
+        for labels, series in self._series.items():
+            buckets = list(zip(edges, accumulate(series.counts), strict=True))
+            family.add_metric(labels, buckets, series.total)
+        yield family
 
-    def describe(self) -> tuple[CounterMetricFamily, HistogramMetricFamily]:
+    def describe(self) -> tuple[HistogramMetricFamily]:
+        return (HistogramMetricFamily(self._name, self._description, labels=self._labels),)
+
+    def _add_series(self, labels: tuple[str, ...]) -> _Series:
+        series = self._series[labels] = _Series([0] * (len(self._bounds) + 1))
+        return series
+
+
+class _RequestCounter(Collector):
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, int], int] = {}
+
+    def count(self, labels: tuple[str, str], code: int) -> None:
+        key = (*labels, code)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        (requests,) = self.describe()
+        for (verb, resource, code), count in self._counts.items():
+            requests.add_metric((verb, resource, str(code)), count)
+        yield requests
+
+    def describe(self) -> tuple[CounterMetricFamily]:
         return (
             CounterMetricFamily(
                 "datum_apiserver_requests",
                 "Requests that were answered, by verb, resource and status code.",
                 labels=("verb", "resource", "code"),
             ),
-            HistogramMetricFamily(
-                "datum_apiserver_request_duration_seconds",
-                "Time from a request to its answer; of a watch, until its stream begins.",
-                labels=("verb", "resource"),
-            ),
         )
 
 
-class _WatchEvents(Collector):
+class _EncoderMetrics(Collector):
     def __init__(self, encoder: EventEncoder) -> None:
         self._encoder = encoder
 
@@ -215,22 +233,22 @@ class _WatchEvents(Collector):
         )
 
 
-class _Objects(Collector):
-    """Counted when somebody looks, so that writes need not count."""
+class _StoreMetrics(Collector):
+    """Counts objects when the metrics are read, so that writes need not count them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
         objects, planes = self.describe()
-        found: dict[tuple[str, str], int] = {}
+        counts: dict[tuple[str, str], int] = {}
         names = self._store.planes()
         for number, plane in enumerate(names):
-            shown = plane if number < PLANES_MAX else OTHER
+            plane_label = plane if number < PLANES_MAX else OTHER
             for resource, count in self._store.counts(plane).items():
-                key = (shown, resource if resource in _RESOURCES else OTHER)
-                found[key] = found.get(key, 0) + count
-        for labels, count in found.items():
+                labels = (plane_label, resource if resource in _RESOURCES else OTHER)
+                counts[labels] = counts.get(labels, 0) + count
+        for labels, count in counts.items():
             objects.add_metric(labels, count)
         planes.add_metric((), len(names))
         yield from (objects, planes)
@@ -247,16 +265,16 @@ class _Objects(Collector):
         )
 
 
-class _Flows(Collector):
+class _FlowMetrics(Collector):
     """Metrics of flow control, by priority level."""
 
-    def __init__(self, flows: FlowControl) -> None:
-        self._flows = flows
+    def __init__(self, flow_control: FlowControl) -> None:
+        self._flow_control = flow_control
 
     def collect(self) -> Iterator[Metric]:
         waiting, waited, waited_s, work_s, rejected = self.describe()
-        for level, counts in self._flows.counts.items():
-            waiting.add_metric((level.name,), self._flows.waiting(level))
+        for level, counts in self._flow_control.counts.items():
+            waiting.add_metric((level.name,), self._flow_control.waiting(level))
             waited.add_metric((level.name,), counts.waited)
             waited_s.add_metric((level.name,), counts.waited_s)
             work_s.add_metric((level.name,), counts.work_s)
@@ -305,10 +323,11 @@ class _Flows(Collector):
         )
 
 
-def _labels(wanted: Attributes | None) -> tuple[str, str]:
-    if wanted is None:
-        return NONE, NONE  # refused before it was understood, or health and version
-    verb = wanted.verb if wanted.verb in _VERBS else OTHER
-    if wanted.path:
+def _request_labels(attributes: Attributes | None) -> tuple[str, str]:
+    if attributes is None:
+        return NONE, NONE  # health and version, or rejected before the path was resolved
+    is_known = attributes.verb in _VERBS and attributes.allowed_method
+    verb = attributes.verb if is_known else OTHER
+    if attributes.path:
         return verb, NONE
-    return verb, _KNOWN.get((wanted.group, wanted.resource), OTHER)
+    return verb, _RESOURCES_BY_KIND.get((attributes.group, attributes.resource), OTHER)

@@ -90,7 +90,7 @@ def test_a_client_that_takes_nothing_is_given_up() -> None:
             wire.send(request(target=target))
             assert await ends_after(wire, SEND_S)
             assert wire.aborted
-        assert server.api.streams.waiting == 0
+        assert server.api.long_requests.waiting == 0
 
     virtual(scenario)
 

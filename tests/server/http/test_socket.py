@@ -81,12 +81,12 @@ async def test_create_list_watch_and_leave(port: Port) -> None:
         async with port.session.delete(f"{WORKLOADS}/web") as deleted:
             assert (await deleted.json())["status"] == "Success"
         assert (await next_event(watch))["type"] == "DELETED"
-        assert port.server.api.streams.waiting == 1
+        assert port.server.api.long_requests.waiting == 1
         watch.close()
     async with asyncio.timeout(ENOUGH_S):
-        while port.server.api.streams.waiting:  # noqa: ASYNC110 - nobody tells
+        while port.server.api.long_requests.waiting:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
-    assert port.server.api.streams.waiting == 0
+    assert port.server.api.long_requests.waiting == 0
 
 
 async def test_shutdown_is_not_held_up_by_an_open_watch(port: Port) -> None:

@@ -23,10 +23,10 @@ async def test_a_watch_sends_its_headers_at_once_and_ends_when_the_client_goes(
     await server.json("POST", WORKLOADS, workload("second"))
     lines = await wire.lines(2)
     assert [decode(line)["object"]["metadata"]["name"] for line in lines] == ["first", "second"]
-    assert server.api.streams.waiting == 1
+    assert server.api.long_requests.waiting == 1
     wire.connection.connection_lost(None)
     await wire.settled()
-    assert server.api.streams.waiting == 0
+    assert server.api.long_requests.waiting == 0
 
 
 async def test_a_client_that_knows_no_chunks_gets_lines_until_the_end(server: Server) -> None:

@@ -179,6 +179,14 @@ class KindInfo(Generic[T]):
         """
         return hash((self.api_version, self.kind))
 
+    def path(self, ref: Ref) -> str:
+        """Return the path of an object inside its plane; of the collection if ``ref`` has no
+        name."""
+        group_path = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+        namespace = f"/namespaces/{ref.namespace}" if ref.namespace else ""
+        name = f"/{ref.name}" if ref.name else ""
+        return f"{group_path}{namespace}/{self.plural}{name}"
+
     @property
     def singular(self) -> str:
         return self.singular_name or self.kind.lower()

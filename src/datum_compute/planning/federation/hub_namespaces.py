@@ -31,8 +31,6 @@ from datum_compute.api.core import Namespace
 from datum_compute.api.karmada import (
     ClusterAffinity,
     ClusterPropagationPolicy,
-    LabelRequirement,
-    LabelSelector,
     PropagationPlacement,
     PropagationPolicy,
     PropagationSpec,
@@ -42,6 +40,7 @@ from datum_compute.api.karmada import (
     Work,
 )
 from datum_compute.api.kinds import CLUSTER_POLICY, DEPLOYMENT, NAMESPACE, POLICY
+from datum_compute.api.meta.label_selector import LabelRequirement, LabelSelector
 from datum_compute.api.meta.objects import ObjectMeta, ref_of
 from datum_compute.api.planes import (
     HUB,

@@ -33,8 +33,6 @@ from datum_compute.api.conditions import FALSE, TRUE, UNKNOWN, ConditionValue, R
 from datum_compute.api.core import Namespace, Secret
 from datum_compute.api.karmada import (
     ClusterAffinity,
-    LabelRequirement,
-    LabelSelector,
     PropagationPlacement,
     PropagationPolicy,
     PropagationSpec,
@@ -49,6 +47,7 @@ from datum_compute.api.meta.codec import (
     sorted_bytes,
     to_json,
 )
+from datum_compute.api.meta.label_selector import LabelRequirement, LabelSelector
 from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref, ref_of
 from datum_compute.api.planes import HUB, PlaneName, federation_namespace, source_copy_policy_name
 from datum_compute.planning.apply import plan_object

@@ -33,8 +33,6 @@ from datum_compute.api.karmada import (
     ClusterAffinity,
     ClusterPropagationPolicy,
     ClusterResourceBinding,
-    LabelRequirement,
-    LabelSelector,
     PropagatedObject,
     PropagationPolicy,
     ResourceBinding,
@@ -51,6 +49,7 @@ from datum_compute.api.karmada import (
 from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
 from datum_compute.api.meta.codec import JsonObject, canonical, to_json
 from datum_compute.api.meta.json_patch import build_merge_patch
+from datum_compute.api.meta.label_selector import match_labels, selector_terms
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, owner_reference, ref_of
 from datum_compute.api.planes import HUB, execution_namespace, work_name
 from datum_compute.planning.apply import plan_object, plan_status
@@ -62,12 +61,6 @@ from datum_compute.planning.federation.cells import (
 from datum_compute.planning.plan import Action, Delete, PatchStatus, Plan, Wait, drop_finalizer
 
 
-def labels_match(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Return True if the labels meet all requirements. An empty selector matches everything."""
-    pairs = all(labels.get(key) == value for key, value in selector.match_labels.items())
-    return pairs and all(_requirement_holds(r, labels) for r in selector.match_expressions)
-
-
 def object_selected(selector: ResourceSelector, kind: KindInfo[Any], obj: ApiObject) -> bool:
     """Return True if kind and namespace match, and the name or, if none is given, the labels."""
     if (selector.api_version, selector.kind) != (kind.api_version, kind.kind):
@@ -77,27 +70,16 @@ def object_selected(selector: ResourceSelector, kind: KindInfo[Any], obj: ApiObj
     if selector.name:
         return selector.name == obj.metadata.name
     if selector.label_selector is not None:
-        return labels_match(selector.label_selector, obj.metadata.labels)
+        return match_labels(selector_terms(selector.label_selector), obj.metadata.labels)
     return True
 
 
 def cluster_selected(affinity: ClusterAffinity, name: str, labels: Mapping[str, str]) -> bool:
     if affinity.cluster_names and name not in affinity.cluster_names:
         return False
-    return affinity.label_selector is None or labels_match(affinity.label_selector, labels)
-
-
-def _requirement_holds(requirement: LabelRequirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
+    return affinity.label_selector is None or match_labels(
+        selector_terms(affinity.label_selector), labels
+    )
 
 
 ClusterNames = frozenset[str]

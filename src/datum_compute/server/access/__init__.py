@@ -1,7 +1,7 @@
-"""Who may do what: identities, roles, reviews, impersonation and the trail that is left.
+"""Access control: authentication, authorization, impersonation and the audit log.
 
-Reading order: ``gate.py`` (one request from credentials to permission), then ``roles.py`` (the
-roles of a plane, as the store has them) and ``rules.py`` (what one rule allows).
-To add: a way to prove who one is goes into ``gate.py``; a review kind is a function listed in
-``reviews.py``.
+Start with ``request_authenticator.py`` (from credentials to a user), then ``authorization.py`` (may
+the user do this), ``rbac.py`` (the roles of a plane) and ``rbac_rules.py`` (what one rule allows).
+This package does not depend on routes, verbs or HTTP. To add an authentication method: extend
+``RequestAuthenticator``.
 """

@@ -1,7 +1,7 @@
-"""The trail of requests: who changed what, who was refused, who read secrets.
+"""Audit events: who changed what, who was denied, who read secrets.
 
-An event has names and numbers only: never a body, a query, a header or a token. The server hands
-each event to a sink that must not wait; where it goes from there is the sink's affair.
+An event contains names and numbers only: no body, query, header or token. The server passes each
+event to a sink, which must not block.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from datum_compute.api.http import Response
 from datum_compute.api.planes import PlaneName
@@ -16,14 +17,14 @@ from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import User
 
 REQUEST_ID_HEADER = "audit-id"
-_CHANGES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-_REFUSED = (401, 403)
-_SENSITIVE = "secrets"
-_TEXT_MAX = 512  # names are shorter; what a stranger sends may not be
+_WRITE_VERBS = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+_DENIED = (401, 403)
+_SENSITIVE_RESOURCE = "secrets"
+_TEXT_LENGTH_MAX = 512  # longer than valid names; callers can send more
 
 
 class AuditEvent(msgspec.Struct, frozen=True):
-    """One request. Fields that say nothing are empty."""
+    """One request. Fields that do not apply are empty."""
 
     time_s: float
     request_id: str
@@ -46,19 +47,20 @@ AuditSink = Callable[[AuditEvent], None]
 
 
 def discard(_event: AuditEvent) -> None:
-    """A sink that keeps nothing."""
+    """An audit sink that stores nothing."""
 
 
 class AuditContext(msgspec.Struct):
-    """What has become known of a request so far."""
+    """What is known about a request so far. ``is_stored`` is True for kinds that the server stores:
+    reviews, for example, are not."""
 
     request_id: str
     time_s: float
     plane: PlaneName | None = None
-    wanted: Attributes | None = None
-    behind: User | None = None
+    attributes: Attributes | None = None
+    authenticated_user: User | None = None
     user: User | None = None
-    stores: bool = False
+    is_stored: bool = False
     reason: str = ""
 
 
@@ -70,56 +72,50 @@ class Auditor:
         self._clock = clock
         self._new_request_id = new_request_id
 
-    def begun(self) -> AuditContext:
+    def start(self) -> AuditContext:
         return AuditContext(self._new_request_id(), self._clock())
 
-    def ended(self, trail: AuditContext, response: Response) -> Response:
-        """The response with the id of its request; kept in the trail if it is worth that."""
-        if _is_worth_keeping(trail, response.status):
-            self._sink(_event(trail, response, self._clock()))
-        headers = {**response.headers, REQUEST_ID_HEADER: trail.request_id}
-        return Response(
-            response.status,
-            response.body,
-            response.content_type,
-            headers,
-            response.stream,
-            pieces=response.pieces,
-        )
+    def finish(self, audit: AuditContext, response: Response) -> Response:
+        """Record the request if it is relevant. Return the response with the id of the request."""
+        if _is_recorded(audit, response.status):
+            self._sink(_build_event(audit, response, self._clock()))
+        headers = {**response.headers, REQUEST_ID_HEADER: audit.request_id}
+        return replace(response, headers=headers)
 
 
-def _is_worth_keeping(trail: AuditContext, code: int) -> bool:
-    if code in _REFUSED:
+def _is_recorded(audit: AuditContext, code: int) -> bool:
+    attributes = audit.attributes
+    if code in _DENIED:
         return True
-    if trail.wanted is None:
+    if attributes is None:
         return False
-    if trail.wanted.resource == _SENSITIVE and not trail.wanted.group:
+    if attributes.resource == _SENSITIVE_RESOURCE and not attributes.group:
         return True
-    return trail.stores and trail.wanted.verb in _CHANGES
+    return audit.is_stored and attributes.allowed_method and attributes.verb in _WRITE_VERBS
 
 
-def _event(trail: AuditContext, response: Response, now_s: float) -> AuditEvent:
-    wanted = trail.wanted or Attributes("")
-    behind, user = trail.behind, trail.user
-    borrowed = user.name if user is not None and user is not behind and user != behind else ""
+def _build_event(audit: AuditContext, response: Response, now_s: float) -> AuditEvent:
+    attributes = audit.attributes or Attributes("")
+    sender, user = audit.authenticated_user, audit.user
+    is_impersonated = user is not None and user is not sender and user != sender
     return AuditEvent(
-        time_s=trail.time_s,
-        request_id=trail.request_id,
-        user=_short(behind.name if behind is not None else ""),
-        impersonated_user=_short(borrowed),
-        plane=trail.plane or "",
-        verb=_short(wanted.verb),
-        group=wanted.group,
-        resource=wanted.resource,
-        subresource=wanted.subresource,
-        namespace=_short(wanted.namespace),
-        name=_short(wanted.name or response.created),
-        path=_short(wanted.path),
+        time_s=audit.time_s,
+        request_id=audit.request_id,
+        user=_shorten(sender.name if sender is not None else ""),
+        impersonated_user=_shorten(user.name) if user is not None and is_impersonated else "",
+        plane=audit.plane or "",
+        verb=_shorten(attributes.verb),
+        group=attributes.group,
+        resource=attributes.resource,
+        subresource=attributes.subresource,
+        namespace=_shorten(attributes.namespace),
+        name=_shorten(attributes.name or response.created),
+        path=_shorten(attributes.path),
         code=response.status,
-        reason=trail.reason,
-        duration_s=max(0.0, now_s - trail.time_s),
+        reason=audit.reason,
+        duration_s=max(0.0, now_s - audit.time_s),
     )
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 3] + "..."
+def _shorten(text: str) -> str:
+    return text if len(text) <= _TEXT_LENGTH_MAX else text[: _TEXT_LENGTH_MAX - 3] + "..."

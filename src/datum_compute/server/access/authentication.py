@@ -1,7 +1,4 @@
-"""Who is calling: users, and the bearer tokens that are known from the start.
-
-Tokens are kept and looked up by their sha256, so neither memory nor timing tells one.
-"""
+"""Users, and the static tokens of the server."""
 
 from __future__ import annotations
 
@@ -23,8 +20,8 @@ _NOT_SYSTEM = ("system:serviceaccount:", "system:joiner:", "system:anonymous")
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """``planes`` lists the planes the user may reach; ``*`` stands for all of them, ``project/*``
-    for those of projects. What it may do there is for the roles of the plane to say."""
+    """``planes`` lists the planes that the user may reach: ``*`` means all planes, ``project/*``
+    all projects. The roles of a plane determine what the user may do on it."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -39,41 +36,40 @@ class User:
 
 
 def is_platform_user(user: User) -> bool:
-    """Whether the user is a controller or a cell."""
+    """Return True for controllers and cells."""
     if CELLS_GROUP in user.groups:
         return True
     return user.name.startswith(_SYSTEM_PREFIX) and not user.name.startswith(_NOT_SYSTEM)
 
 
-@dataclass(frozen=True, slots=True)
-class Authenticator:
-    """Users by the digest of their token."""
+class StaticTokens:
+    """Bearer tokens that the server was configured with, and their users.
 
-    users: dict[bytes, User]
+    Tokens are stored and looked up by SHA-256, so that neither memory nor timing reveals a token.
+    """
+
+    def __init__(self, users_by_token: Mapping[str, User]) -> None:
+        self._users: dict[bytes, User] = {}
+        for token, user in users_by_token.items():
+            if token:
+                self.add(token, user)
 
     def user_of(self, token: str) -> User | None:
-        return self.users.get(token_digest(token))
+        return self._users.get(_digest_of(token))
 
-    def admit(self, token: str, user: User) -> None:
-        """From now on; for tokens that are changed while the server runs."""
-        self.users[token_digest(token)] = authenticated(user)
+    def add(self, token: str, user: User) -> None:
+        self._users[_digest_of(token)] = with_authenticated_group(user)
 
-    def dismiss(self, token: str) -> None:
-        self.users.pop(token_digest(token), None)
+    def remove(self, token: str) -> None:
+        self._users.pop(_digest_of(token), None)
 
 
-def token_digest(token: str) -> bytes:
+def _digest_of(token: str) -> bytes:
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
-def authenticator_of(users_by_token: Mapping[str, User]) -> Authenticator:
-    return Authenticator(
-        {token_digest(t): authenticated(user) for t, user in users_by_token.items() if t}
-    )
-
-
-def authenticated(user: User) -> User:
-    """The user as a member of the group of all whose identity is proven."""
+def with_authenticated_group(user: User) -> User:
+    """Return the user as a member of ``system:authenticated``."""
     if AUTHENTICATED in user.groups:
         return user
     return replace(user, groups=(*user.groups, AUTHENTICATED))

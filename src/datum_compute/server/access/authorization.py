@@ -1,7 +1,7 @@
-"""What a user may do: what the roles of the plane grant it, on the planes it may reach.
+"""Decides whether a user may do something on a plane: reachable planes, RBAC, rules for cells.
 
-The answer does not depend on whether the plane or the object exists, so that nobody can find
-out what lies on a plane they may not reach.
+A decision does not depend on whether the plane or the object exists. A user therefore cannot learn
+what exists on a plane that the user may not reach.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from datum_compute.store.store import Store
 
 
 class Authorizer:
-    """``on_change`` hears of each plane whose grants may have changed."""
+    """Calls ``on_change`` with each plane on which a user may have lost permissions.
+
+    Custom kinds in ``protected_groups``, the API groups of the platform, get no roles.
+    """
 
     def __init__(
         self,
@@ -27,56 +30,60 @@ class Authorizer:
         protected_groups: Collection[str],
         on_change: Callable[[PlaneName], None],
     ) -> None:
-        self._book = RbacCache(store, protected_groups, on_change)
-        self.slices = CellAuthorizer(store, on_change)
+        self._rbac = RbacCache(store, protected_groups, on_change)
+        self.cells = CellAuthorizer(store, on_change)
 
-    def check(self, user: User, plane: PlaneName, wanted: Attributes) -> None:
-        """Raise unless the user may reach the plane and do what it wants there."""
+    def check(self, user: User, plane: PlaneName, attributes: Attributes) -> None:
+        """Raise Forbidden unless the user may reach the plane and do this there."""
         if not user.may_reach(plane):
-            raise refusal(user, wanted, f'the user has no access to plane "{plane}"')
+            raise forbidden_error(user, attributes, f'the user has no access to plane "{plane}"')
         if MASTERS in user.groups:
             return
-        roles = self._book.of(plane)
-        if roles is None or not roles.allows(user, wanted):
-            raise refusal(user, wanted)
-        outside = self.slices.refusal(user, plane, wanted)
-        if outside:
-            raise refusal(user, wanted, outside)
+        roles = self._rbac.get(plane)
+        if roles is None or not roles.allows(user, attributes):
+            raise forbidden_error(user, attributes)
+        reason = self.cells.deny_reason(user, plane, attributes)
+        if reason:
+            raise forbidden_error(user, attributes, reason)
 
     def allows(
-        self, user: User, plane: PlaneName, wanted: Attributes, *, cache: bool = True
+        self, user: User, plane: PlaneName, attributes: Attributes, *, cache: bool = True
     ) -> bool:
-        """Pass ``cache=False`` for users and attributes from the body of a request."""
+        """Return True if roles allow this. Pass ``cache=False`` if the user or the attributes come
+        from the body of a request."""
         if MASTERS in user.groups:
             return True
-        roles = self._book.of(plane)
-        allowed = roles is not None and roles.allows(user, wanted, cache=cache)
-        return allowed and not self.slices.refusal(user, plane, wanted)
+        roles = self._rbac.get(plane)
+        allowed = roles is not None and roles.allows(user, attributes, cache=cache)
+        return allowed and not self.cells.deny_reason(user, plane, attributes)
 
     def rules_of(self, user: User, plane: PlaneName, namespace: str) -> tuple[Rule, ...]:
         if MASTERS in user.groups:
             return EVERYTHING
-        roles = self._book.of(plane)
+        roles = self._rbac.get(plane)
         return roles.rules_of(user, namespace) if roles is not None else ()
 
     def roles(self, plane: PlaneName) -> PlaneRoles | None:
-        return self._book.of(plane)
+        return self._rbac.get(plane)
 
 
-def refusal(user: User, wanted: Attributes, why: str = "") -> Forbidden:
-    """The words Kubernetes clients know."""
-    reason = f": {why}" if why else ""
-    if wanted.path:
+def forbidden_error(user: User, attributes: Attributes, reason: str = "") -> Forbidden:
+    """Return the 403 error, in the words of kube-apiserver."""
+    suffix = f": {reason}" if reason else ""
+    verb = attributes.verb
+    if attributes.path:
         return Forbidden(
-            f'forbidden: User "{user.name}" cannot {wanted.verb} path "{wanted.path}"{reason}'
+            f'forbidden: User "{user.name}" cannot {verb} path "{attributes.path}"{suffix}'
         )
-    kind = f"{wanted.resource}.{wanted.group}" if wanted.group else wanted.resource
-    subject = f'{kind} "{wanted.name}"' if wanted.name else kind
-    where = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
+    group, resource = attributes.group, attributes.resource
+    kind = f"{resource}.{group}" if group else resource
+    subject = f'{kind} "{attributes.name}"' if attributes.name else kind
+    namespace = attributes.namespace
+    scope = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
     return Forbidden(
-        f'{subject} is forbidden: User "{user.name}" cannot {wanted.verb} resource '
-        f'"{wanted.full_resource}" in API group "{wanted.group}" {where}{reason}',
-        name=wanted.name,
-        group=wanted.group,
-        kind=wanted.resource,
+        f'{subject} is forbidden: User "{user.name}" cannot {verb} resource '
+        f'"{attributes.full_resource}" in API group "{group}" {scope}{suffix}',
+        name=attributes.name,
+        group=group,
+        kind=resource,
     )

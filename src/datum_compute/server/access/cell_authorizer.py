@@ -1,17 +1,19 @@
-"""The slice of a cell: which objects of the hub and of projects its credential reaches.
+"""Limits the permissions of cells: which objects of the hub and of projects a cell may reach.
 
-Roles say what cells do at all; this says to what, for members of ``system:cells``. As with nodes of
-Kubernetes a list or a watch must select the slice by its labels, and everything else is looked up:
+RBAC determines what cells may do. This authorizer determines to which objects they may do it, for
+members of ``system:cells``. As for nodes of Kubernetes, a list or a watch must select the objects
+of the cell by label. For all other verbs the object itself is looked up. A cell reaches:
 
 - Its own Cluster and its own Lease, by name.
-- Deployments of the hub that are bound to it: the hub holds a Work for them in its own execution
-  namespace. In lists: those of its city.
-- Instances of the hub that it wrote (their label says so), or whose deployment is bound to it.
-- Quota claims that bear its name, in the project and for the deployments that are bound to it.
+- Deployments of the hub that are bound to it, which means that the hub has a Work for them in the
+  execution namespace of the cell. A list must select the deployments of its city.
+- Instances of the hub that it wrote, as their label states, or whose deployment is bound to it.
+- Quota claims with its name, in projects, for deployments that are bound to it.
 
-What is not there may be asked for: the answer is that it is not there. A credential counts only as
-long as the Cluster of the cell is there and notes its key; when that changes, open watches end.
-To let cells reach another kind: a line in ``_HUB`` or ``_PROJECT``, and the verbs in their role.
+A request for an object that does not exist is allowed, and receives 404. A credential is valid only
+while the Cluster of the cell exists and names its key. When that changes, open watches end.
+
+To let cells reach another kind: add a rule to ``_REQUEST_RULES``, and the verbs to their role.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from datum_compute.api.labels import (
 )
 from datum_compute.api.membership import CELLS_GROUP, KEY_HASH, cell_of_user
 from datum_compute.api.meta.codec import JsonObject, decode
+from datum_compute.api.meta.label_selector import parse_label_selector
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.planes import (
     HUB,
@@ -48,14 +51,14 @@ from datum_compute.api.planes import (
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import User
 from datum_compute.server.encoding.responses import forbidden
-from datum_compute.server.encoding.selectors import label_requirements
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
 from datum_compute.store.store import Store
 
-_SELECTING = ("list", "watch", "deletecollection")
-# Asked by everybody of the server itself, about nothing that anybody owns.
-_REVIEWS = ("authorization.k8s.io", "authentication.k8s.io")
+_COLLECTION_VERBS = ("list", "watch", "deletecollection")
+# Reviews concern the caller or the server itself, not an object.
+_REVIEW_GROUPS = ("authorization.k8s.io", "authentication.k8s.io")
+_OUT_OF_REACH = "cells may not reach this kind"
 _CLAIM_PREFIX = "instance-"
 
 
@@ -68,46 +71,45 @@ class _Cell:
 
 
 class CellAuthorizer:
-    """``on_change`` hears of every plane when a cell may have lost what it had."""
+    """Calls ``on_change`` with every plane when a cell may have lost permissions."""
 
     def __init__(self, store: Store, on_change: Callable[[PlaneName], None]) -> None:
         self._store = store
         self._on_change = on_change
         self._cells: dict[str, _Cell] = {}
-        self._followed = False
+        self._is_subscribed = False
 
-    def refusal(self, user: User, plane: PlaneName, wanted: Attributes) -> str:
-        """Why a cell may not do that; empty for what is in its slice, and for everybody else."""
-        if CELLS_GROUP not in user.groups or wanted.path:
+    def deny_reason(self, user: User, plane: PlaneName, attributes: Attributes) -> str:
+        """Return why a cell may not do this; an empty string if it may, or for other users."""
+        if CELLS_GROUP not in user.groups or attributes.path:
             return ""
         role = plane_role(plane)
-        if role == "cell" or wanted.group in _REVIEWS:
-            return ""  # roles of the plane name the one cell that it is of
-        cell = self._cell(user)
+        if role == "cell" or attributes.group in _REVIEW_GROUPS:
+            return ""  # the roles of a cell plane apply to one cell only
+        cell = self._find_cell(user)
         if cell is None:
             return "no cell of that name has joined with this key, or it has left"
-        rule = _RULES.get((role, wanted.group, wanted.resource))
-        return rule(self, cell, plane, wanted) if rule else "it is outside of the slice of a cell"
+        rule = _REQUEST_RULES.get((role, attributes.group, attributes.resource))
+        return rule(self, cell, plane, attributes) if rule else _OUT_OF_REACH
 
     def check_written(
         self, user: User, plane: PlaneName, kind: KindInfo[Any], obj: JsonObject
     ) -> None:
-        """Raise if a cell would write what is not of its slice: what is new, or would become
-        somebody else's."""
+        """Raise Forbidden if the object that a cell is about to store belongs to another cell."""
         if CELLS_GROUP not in user.groups or plane_role(plane) == "cell":
             return
-        rule = _WRITTEN.get((plane_role(plane), kind.resource))
-        cell = self._cell(user)
-        why = "it is outside of the slice of a cell"
+        rule = _OBJECT_RULES.get((plane_role(plane), kind.resource))
+        cell = self._find_cell(user)
+        reason = _OUT_OF_REACH
         if rule is not None and cell is not None:
-            why = rule(self, cell, plane, obj)
-        if why:
-            raise forbidden(kind, obj["metadata"].get("name", ""), why)
+            reason = rule(self, cell, plane, obj)
+        if reason:
+            raise forbidden(kind, obj["metadata"].get("name", ""), reason)
 
-    # --- what the hub says
+    # --- State of the hub
 
-    def _cell(self, user: User) -> _Cell | None:
-        """The cell that a user is, by the Cluster that notes its key."""
+    def _find_cell(self, user: User) -> _Cell | None:
+        """Return the cell of a user if its Cluster names the key of the certificate."""
         name = cell_of_user(user.name)
         try:
             record = self._store.get(HUB, ObjectKey(CLUSTER.storage, "", name)) if name else None
@@ -115,39 +117,41 @@ class CellAuthorizer:
             return None
         if record is None:
             return None
-        self._follow()
+        self._subscribe()
         known = self._cells.get(name)
         if known is None or known.version != record.version:
-            known = self._cells[name] = _read(name, record)
-        shown = dict(user.extra).get(KEY_HASH, ())
-        return known if any(key in known.keys for key in shown) else None
+            known = self._cells[name] = _decode_cell(name, record)
+        keys = dict(user.extra).get(KEY_HASH, ())
+        return known if any(key in known.keys for key in keys) else None
 
-    def _follow(self) -> None:
-        """From the first cell on."""
-        if not self._followed:
-            self._followed = True
+    def _subscribe(self) -> None:
+        """Subscribe to Clusters at the first request of a cell."""
+        if not self._is_subscribed:
+            self._is_subscribed = True
             self._store.subscribe(HUB, CLUSTER.storage, self._clusters_changed)
 
     def _clusters_changed(self) -> None:
-        """Heartbeats are not told: only what the validity of a credential depends on."""
+        """Report changes that affect the validity of a credential. Heartbeats do not."""
         for name, known in list(self._cells.items()):
             record = self._store.get(HUB, ObjectKey(CLUSTER.storage, "", name))
-            now = _read(name, record) if record is not None else None
-            if now is not None:
-                self._cells[name] = now
+            current = _decode_cell(name, record) if record is not None else None
+            if current is not None:
+                self._cells[name] = current
             else:
                 del self._cells[name]
-            if now is None or (now.keys, now.city) != (known.keys, known.city):
+            if current is None or (current.keys, current.city) != (known.keys, known.city):
                 for plane in self._store.planes():
                     self._on_change(PlaneName(plane))
 
-    def bound(self, cell: _Cell, ref: Ref) -> bool:
-        """Whether the hub has placed this deployment on the cell."""
+    def is_bound(self, cell: _Cell, ref: Ref) -> bool:
+        """Return True if the hub has placed this deployment on the cell."""
         work = Ref(execution_namespace(cell.name), work_name(DEPLOYMENT, ref))
         return self._record(HUB, WORK, work) is not None
 
-    def labels(self, plane: PlaneName, kind: KindInfo[Any], ref: Ref) -> Mapping[str, str] | None:
-        """They say whose an object is; None if it is not there."""
+    def labels_of(
+        self, plane: PlaneName, kind: KindInfo[Any], ref: Ref
+    ) -> Mapping[str, str] | None:
+        """Return the labels of an object; None if it does not exist."""
         record = self._record(plane, kind, ref)
         return record.labels if record is not None else None
 
@@ -158,146 +162,156 @@ class CellAuthorizer:
             return None
 
 
-def _read(name: str, record: Record) -> _Cell:
+def _decode_cell(name: str, record: Record) -> _Cell:
     metadata = decode(record.body)["metadata"]
     key = metadata.get("annotations", {}).get(KEY_HASH)
     city = metadata.get("labels", {}).get(TOPOLOGY_CITY, "")
     return _Cell(name, city, (key,) if key else (), record.version)
 
 
-# --- requests
+# --- Rules for requests: each returns the reason to deny, or an empty string
 
-_Rule = Callable[[CellAuthorizer, _Cell, PlaneName, Attributes], str]
+_RequestRule = Callable[[CellAuthorizer, _Cell, PlaneName, Attributes], str]
 
 
-def _own_cluster(
-    _slices: CellAuthorizer, cell: _Cell, _plane: PlaneName, wanted: Attributes
+def _deny_other_cluster(
+    _cells: CellAuthorizer, cell: _Cell, _plane: PlaneName, attributes: Attributes
 ) -> str:
-    return "" if wanted.name == cell.name else "it is the Cluster of another cell"
+    return "" if attributes.name == cell.name else "it is the Cluster of another cell"
 
 
-def _own_lease(_slices: CellAuthorizer, cell: _Cell, _plane: PlaneName, wanted: Attributes) -> str:
-    in_place = wanted.namespace == CREDENTIALS_NAMESPACE
-    # The name of what is created stands in the object.
-    named = wanted.name == cell.name or wanted.verb == "create"
-    return "" if in_place and named else f"its Lease is {CREDENTIALS_NAMESPACE}/{cell.name}"
+def _deny_other_lease(
+    _cells: CellAuthorizer, cell: _Cell, _plane: PlaneName, attributes: Attributes
+) -> str:
+    # A create names the object in its body, which ``_OBJECT_RULES`` check.
+    is_own = attributes.name == cell.name or attributes.verb == "create"
+    if attributes.namespace == CREDENTIALS_NAMESPACE and is_own:
+        return ""
+    return f"its Lease is {CREDENTIALS_NAMESPACE}/{cell.name}"
 
 
-def _deployments(slices: CellAuthorizer, cell: _Cell, plane: PlaneName, wanted: Attributes) -> str:
-    if wanted.verb in _SELECTING:
-        return _must_select(wanted, TOPOLOGY_CITY, cell.city)
-    ref = Ref(wanted.namespace, wanted.name)
-    if slices.bound(cell, ref) or slices.labels(plane, DEPLOYMENT, ref) is None:
+def _deny_other_deployments(
+    cells: CellAuthorizer, cell: _Cell, plane: PlaneName, attributes: Attributes
+) -> str:
+    if attributes.verb in _COLLECTION_VERBS:
+        return _require_selector(attributes, TOPOLOGY_CITY, cell.city)
+    ref = Ref(attributes.namespace, attributes.name)
+    if cells.is_bound(cell, ref) or cells.labels_of(plane, DEPLOYMENT, ref) is None:
         return ""
     return "the deployment is not bound to the cell"
 
 
-def _instances(slices: CellAuthorizer, cell: _Cell, plane: PlaneName, wanted: Attributes) -> str:
-    if wanted.verb in _SELECTING:
-        return _must_select(wanted, CELL, cell.name)
-    if not wanted.name:
-        return ""  # a create; what it makes is looked at before it is stored
-    found = slices.labels(plane, INSTANCE, Ref(wanted.namespace, wanted.name))
-    if found is None or found.get(CELL) == cell.name:
+def _deny_other_instances(
+    cells: CellAuthorizer, cell: _Cell, plane: PlaneName, attributes: Attributes
+) -> str:
+    if attributes.verb in _COLLECTION_VERBS:
+        return _require_selector(attributes, CELL, cell.name)
+    if not attributes.name:
+        return ""  # a create: ``_OBJECT_RULES`` check the object
+    labels = cells.labels_of(plane, INSTANCE, Ref(attributes.namespace, attributes.name))
+    if labels is None or labels.get(CELL) == cell.name:
         return ""
-    if slices.bound(cell, Ref(wanted.namespace, deployment_of(wanted.name))):
+    if cells.is_bound(cell, Ref(attributes.namespace, deployment_of(attributes.name))):
         return ""
-    return "the instance is of another cell"
+    return "the instance belongs to another cell"
 
 
-def _claims(slices: CellAuthorizer, cell: _Cell, plane: PlaneName, wanted: Attributes) -> str:
-    if wanted.verb in _SELECTING:
-        return _must_select(wanted, SOURCE_CLUSTER, cell.name)
-    if not wanted.name:
+def _deny_other_claims(
+    cells: CellAuthorizer, cell: _Cell, plane: PlaneName, attributes: Attributes
+) -> str:
+    if attributes.verb in _COLLECTION_VERBS:
+        return _require_selector(attributes, SOURCE_CLUSTER, cell.name)
+    if not attributes.name:
         return ""
-    found = slices.labels(plane, CLAIM, Ref(wanted.namespace, wanted.name))
-    if found is None or found.get(SOURCE_CLUSTER) == cell.name:
+    labels = cells.labels_of(plane, CLAIM, Ref(attributes.namespace, attributes.name))
+    if labels is None or labels.get(SOURCE_CLUSTER) == cell.name:
         return ""
-    return "the claim is of another cell"
+    return "the claim belongs to another cell"
 
 
-def _joins(_slices: CellAuthorizer, _cell: _Cell, _plane: PlaneName, _wanted: Attributes) -> str:
-    return ""  # renewal looks at the name itself
+def _allow(_cells: CellAuthorizer, _cell: _Cell, _plane: PlaneName, _attributes: Attributes) -> str:
+    return ""
 
 
-def _must_select(wanted: Attributes, label: str, value: str) -> str:
+def _require_selector(attributes: Attributes, label: str, value: str) -> str:
     try:
-        terms = label_requirements(wanted.labels.strip())
+        terms = parse_label_selector(attributes.label_selector)
     except BadRequest:
         terms = ()
-    wished = frozenset({value})
-    if any(t.key == label and not t.negative and t.values == wished for t in terms):
+    values = frozenset({value})
+    if any(t.key == label and not t.negative and t.values == values for t in terms):
         return ""
-    return f"a cell must select its own with labelSelector={label}={value}"
+    return f"a cell must select its own objects with labelSelector={label}={value}"
 
 
-_RULES: Mapping[tuple[str, str, str], _Rule] = {
-    ("hub", CLUSTER.group, CLUSTER.plural): _own_cluster,
-    ("hub", LEASE.group, LEASE.plural): _own_lease,
-    ("hub", DEPLOYMENT.group, DEPLOYMENT.plural): _deployments,
-    ("hub", INSTANCE.group, INSTANCE.plural): _instances,
-    ("hub", INSTANCE.group, "celljoins"): _joins,
-    ("project", CLAIM.group, CLAIM.plural): _claims,
+_REQUEST_RULES: Mapping[tuple[str, str, str], _RequestRule] = {
+    ("hub", CLUSTER.group, CLUSTER.plural): _deny_other_cluster,
+    ("hub", LEASE.group, LEASE.plural): _deny_other_lease,
+    ("hub", DEPLOYMENT.group, DEPLOYMENT.plural): _deny_other_deployments,
+    ("hub", INSTANCE.group, INSTANCE.plural): _deny_other_instances,
+    ("hub", INSTANCE.group, "celljoins"): _allow,  # the handler of a renewal checks the name
+    ("project", CLAIM.group, CLAIM.plural): _deny_other_claims,
 }
 
-# --- what would be written
+# --- Rules for objects that a cell is about to store
+
+_ObjectRule = Callable[[CellAuthorizer, _Cell, PlaneName, JsonObject], str]
 
 
-def _written_lease(_slices: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: JsonObject) -> str:
+def _check_lease(_cells: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: JsonObject) -> str:
     metadata = obj["metadata"]
-    own = (metadata.get("namespace"), metadata["name"]) == (CREDENTIALS_NAMESPACE, cell.name)
-    return "" if own else f"its Lease is {CREDENTIALS_NAMESPACE}/{cell.name}"
+    is_own = (metadata.get("namespace"), metadata["name"]) == (CREDENTIALS_NAMESPACE, cell.name)
+    return "" if is_own else f"its Lease is {CREDENTIALS_NAMESPACE}/{cell.name}"
 
 
-def _written_cluster(
-    _slices: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: JsonObject
-) -> str:
+def _check_cluster(_cells: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: JsonObject) -> str:
     return "" if obj["metadata"]["name"] == cell.name else "it is the Cluster of another cell"
 
 
-def _written_instance(
-    slices: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: JsonObject
-) -> str:
+def _check_instance(cells: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: JsonObject) -> str:
     metadata = obj["metadata"]
-    if metadata.get("labels", {}).get(CELL) != cell.name:
-        return f"a copy of a cell says so: label {CELL}={cell.name}"
+    labels = metadata.get("labels", {})
+    if labels.get(CELL) != cell.name:
+        return f"an instance of a cell must have the label {CELL}={cell.name}"
     deployment = Ref(metadata["namespace"], deployment_of(metadata["name"]))
-    if metadata["labels"].get(DEPLOYMENT_NAME, deployment.name) != deployment.name:
-        return f"its name says that it is of {deployment.name}, its label that it is of another"
-    home = slices.labels(HUB, NAMESPACE, Ref("", deployment.namespace)) or {}
+    if labels.get(DEPLOYMENT_NAME, deployment.name) != deployment.name:
+        return (
+            f"its name refers to deployment {deployment.name}, "
+            f"but its label {DEPLOYMENT_NAME} to another"
+        )
+    namespace_labels = cells.labels_of(HUB, NAMESPACE, Ref("", deployment.namespace)) or {}
     for label in (UPSTREAM_CLUSTER, UPSTREAM_NAMESPACE):
-        if metadata["labels"].get(label, "") not in ("", home.get(label, "")):
-            return f"namespace {deployment.namespace} stands for another {label}"
-    if slices.bound(cell, deployment) or "deletionTimestamp" in metadata:
+        if labels.get(label, "") not in ("", namespace_labels.get(label, "")):
+            return f"namespace {deployment.namespace} has another value of the label {label}"
+    if cells.is_bound(cell, deployment) or "deletionTimestamp" in metadata:
         return ""
     return "its deployment is not bound to the cell"
 
 
-def _written_claim(slices: CellAuthorizer, cell: _Cell, plane: PlaneName, obj: JsonObject) -> str:
+def _check_claim(cells: CellAuthorizer, cell: _Cell, plane: PlaneName, obj: JsonObject) -> str:
     metadata = obj["metadata"]
     labels = metadata.get("labels", {})
     if labels.get(SOURCE_CLUSTER) != cell.name:
-        return f"a claim of a cell says so: label {SOURCE_CLUSTER}={cell.name}"
+        return f"a claim of a cell must have the label {SOURCE_CLUSTER}={cell.name}"
     if "deletionTimestamp" in metadata:
         return ""
-    home = labels.get(INSTANCE_NAMESPACE, "")
+    namespace = labels.get(INSTANCE_NAMESPACE, "")
     instance = metadata["name"].removeprefix(_CLAIM_PREFIX)
     deployment = deployment_of(instance, labels)
-    if not instance.startswith(f"{deployment}-") or not slices.bound(cell, Ref(home, deployment)):
+    is_bound = cells.is_bound(cell, Ref(namespace, deployment))
+    if not instance.startswith(f"{deployment}-") or not is_bound:
         return "its deployment is not bound to the cell"
-    identity = slices.labels(HUB, NAMESPACE, Ref("", home)) or {}
-    whose = decode_project_label(identity.get(UPSTREAM_CLUSTER, ""))
-    where = (whose, identity.get(UPSTREAM_NAMESPACE))
-    if where != (member_name(plane), metadata["namespace"]):
-        return f"namespace {home} of the hub is of another project or namespace"
+    namespace_labels = cells.labels_of(HUB, NAMESPACE, Ref("", namespace)) or {}
+    project = decode_project_label(namespace_labels.get(UPSTREAM_CLUSTER, ""))
+    upstream = (project, namespace_labels.get(UPSTREAM_NAMESPACE))
+    if upstream != (member_name(plane), metadata["namespace"]):
+        return f"namespace {namespace} of the hub belongs to another project or namespace"
     return ""
 
 
-_WRITTEN: Mapping[
-    tuple[str, str], Callable[[CellAuthorizer, _Cell, PlaneName, JsonObject], str]
-] = {
-    ("hub", LEASE.resource): _written_lease,
-    ("hub", CLUSTER.resource): _written_cluster,
-    ("hub", INSTANCE.resource): _written_instance,
-    ("project", CLAIM.resource): _written_claim,
+_OBJECT_RULES: Mapping[tuple[str, str], _ObjectRule] = {
+    ("hub", LEASE.resource): _check_lease,
+    ("hub", CLUSTER.resource): _check_cluster,
+    ("hub", INSTANCE.resource): _check_instance,
+    ("project", CLAIM.resource): _check_claim,
 }

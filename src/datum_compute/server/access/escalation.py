@@ -1,9 +1,13 @@
-"""Nobody grants what they do not have.
+"""Checks of the object that a write stores: a user cannot grant permissions that the user lacks.
 
-Whoever writes a role must hold every permission in it, or the verb ``escalate`` on it; whoever
-binds a role must hold every permission it has now, or the verb ``bind`` on it. A role that takes
-up others by label can grow without a further write, so setting that up needs everything, or
-``escalate``; and since labels decide what is taken up, changing them is checked like rules.
+To write a role, a user must hold every permission in it, or the verb ``escalate`` on the role. To
+write a binding, a user must hold every permission of the role, or the verb ``bind`` on the role.
+
+An aggregated ClusterRole takes the rules of other roles by label, so it can grow without a further
+write. Setting an aggregation rule therefore requires all permissions, or ``escalate``. Labels
+determine which roles are taken, so a change of labels is checked like a change of rules.
+
+A cell may only write objects of its own workloads (``cell_authorizer.py``).
 """
 
 from __future__ import annotations
@@ -11,16 +15,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
+from datum_compute.api.membership import CELLS_GROUP
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.access.authentication import MASTERS
+from datum_compute.server.access.authentication import MASTERS, User
 from datum_compute.server.access.authorization import Authorizer
 from datum_compute.server.access.rbac_objects import rules_of
 from datum_compute.server.access.rbac_rules import EVERYTHING, Rule, missing_permissions
 from datum_compute.server.encoding.responses import forbidden, not_found
-from datum_compute.server.routing import ResourceRequest
 from datum_compute.store.records import Record
 
 _ROLES = (ROLE.resource, CLUSTER_ROLE.resource)
@@ -28,75 +35,98 @@ _BINDINGS = (ROLE_BINDING.resource, CLUSTER_ROLE_BINDING.resource)
 _SHOWN_MAX = 5
 
 
-def check_grant(
-    authorizer: Authorizer, call: ResourceRequest, new: JsonObject, old: Record | None
-) -> None:
-    """Raise Forbidden if this write would give somebody more than its author has."""
-    resource = call.kind.resource
-    if (resource not in _ROLES and resource not in _BINDINGS) or MASTERS in call.user.groups:
+class ObjectWrite(msgspec.Struct, frozen=True):
+    """An object that a user is about to store on a plane, and the record that it replaces."""
+
+    user: User
+    plane: PlaneName
+    kind: KindInfo[Any]
+    obj: JsonObject
+    old: Record | None
+
+    @property
+    def name(self) -> str:
+        name: str = self.obj["metadata"]["name"]
+        return name
+
+    @property
+    def namespace(self) -> str:
+        namespace: str = self.obj["metadata"].get("namespace", "")
+        return namespace
+
+
+def check_write(authorizer: Authorizer, write: ObjectWrite) -> None:
+    """Raise Forbidden if the user may not store this object."""
+    groups, resource = write.user.groups, write.kind.resource
+    if CELLS_GROUP in groups:
+        authorizer.cells.check_written(write.user, write.plane, write.kind, write.obj)
+    if MASTERS in groups:
         return
-    before: JsonObject = decode(old.body) if old is not None else {}
     if resource in _ROLES:
-        _check_role(authorizer, call, new, before)
-    else:
-        _check_binding(authorizer, call, new, before)
+        _check_role(authorizer, write)
+    elif resource in _BINDINGS:
+        _check_binding(authorizer, write)
 
 
-def _check_role(
-    authorizer: Authorizer, call: ResourceRequest, new: JsonObject, old: JsonObject
-) -> None:
-    parts = ("rules", "aggregationRule")
-    labels = [obj.get("metadata", {}).get("labels") for obj in (new, old)]
-    if old and all(new.get(p) == old.get(p) for p in parts) and labels[0] == labels[1]:
+def _check_role(authorizer: Authorizer, write: ObjectWrite) -> None:
+    new, old = write.obj, _decode_old(write)
+    if old and _has_same_rules(new, old):
         return
-    name = new["metadata"]["name"]
-    if _has_verb(authorizer, call, "escalate", call.kind, name):
+    if _has_verb(authorizer, write, "escalate", write.kind, write.name):
         return
-    wanted: Sequence[Rule] = rules_of(new)
+    granted: Sequence[Rule] = rules_of(new)
     if new.get("aggregationRule") and new["aggregationRule"] != old.get("aggregationRule"):
-        wanted = EVERYTHING
-    _check_held(authorizer, call, name, wanted)
+        granted = EVERYTHING
+    _check_held(authorizer, write, granted)
 
 
-def _check_binding(
-    authorizer: Authorizer, call: ResourceRequest, new: JsonObject, old: JsonObject
-) -> None:
-    if old and all(new.get(part) == old.get(part) for part in ("subjects", "roleRef")):
+def _has_same_rules(new: JsonObject, old: JsonObject) -> bool:
+    if any(new.get(field) != old.get(field) for field in ("rules", "aggregationRule")):
+        return False
+    labels: bool = new["metadata"].get("labels") == old["metadata"].get("labels")
+    return labels
+
+
+def _check_binding(authorizer: Authorizer, write: ObjectWrite) -> None:
+    new, old = write.obj, _decode_old(write)
+    if old and all(new.get(field) == old.get(field) for field in ("subjects", "roleRef")):
         return
     reference = new["roleRef"]
     kind = CLUSTER_ROLE if reference["kind"] == CLUSTER_ROLE.kind else ROLE
-    if _has_verb(authorizer, call, "bind", kind, reference["name"]):
+    if _has_verb(authorizer, write, "bind", kind, reference["name"]):
         return
-    known = authorizer.roles(call.plane)
-    if known is None:
-        return  # the plane is going; the write will not land
-    found = (
-        known.cluster_roles.get(reference["name"])
-        if kind is CLUSTER_ROLE
-        else known.roles.get((call.route.namespace, reference["name"]))
-    )
-    if found is None:
-        # Bound now and written later it would hold what nobody has checked.
+    roles = authorizer.roles(write.plane)
+    if roles is None:
+        return  # the plane is being deleted; the store rejects the write
+    if kind is CLUSTER_ROLE:
+        granted = roles.cluster_roles.get(reference["name"])
+    else:
+        granted = roles.roles.get((write.namespace, reference["name"]))
+    if granted is None:
+        # A role that is created after the binding would grant permissions without a check.
         raise not_found(kind, reference["name"])
-    _check_held(authorizer, call, new["metadata"]["name"], found)
+    _check_held(authorizer, write, granted)
+
+
+def _decode_old(write: ObjectWrite) -> JsonObject:
+    old: JsonObject = decode(write.old.body) if write.old is not None else {}
+    return old
 
 
 def _has_verb(
-    authorizer: Authorizer, call: ResourceRequest, verb: str, kind: KindInfo[Any], name: str
+    authorizer: Authorizer, write: ObjectWrite, verb: str, kind: KindInfo[Any], name: str
 ) -> bool:
-    wanted = Attributes(verb, kind.group, kind.plural, "", call.route.namespace, name)
-    return authorizer.allows(call.user, call.plane, wanted)
+    attributes = Attributes(verb, kind.group, kind.plural, "", write.namespace, name)
+    return authorizer.allows(write.user, write.plane, attributes)
 
 
-def _check_held(
-    authorizer: Authorizer, call: ResourceRequest, name: str, wanted: Sequence[Rule]
-) -> None:
-    held = authorizer.rules_of(call.user, call.plane, call.route.namespace)
-    missing = missing_permissions(held, wanted, _SHOWN_MAX + 1)
+def _check_held(authorizer: Authorizer, write: ObjectWrite, granted: Sequence[Rule]) -> None:
+    held = authorizer.rules_of(write.user, write.plane, write.namespace)
+    missing = missing_permissions(held, granted, _SHOWN_MAX + 1)
     if missing:
-        shown = ", ".join(missing[:_SHOWN_MAX]) + (", ..." if len(missing) > _SHOWN_MAX else "")
+        listed = ", ".join(missing[:_SHOWN_MAX]) + (", ..." if len(missing) > _SHOWN_MAX else "")
         why = (
-            f'user "{call.user.name}" is attempting to grant RBAC permissions not currently held: '
-            f"{shown}"
+            f'user "{write.user.name}" is attempting to grant RBAC permissions not currently held: '
+            f"{listed}"
         )
-        raise forbidden(call.kind, name, why)
+        raise forbidden(write.kind, write.name, why)

@@ -1,15 +1,14 @@
-"""The roles and bindings of each plane, read from the store when they have changed.
+"""The roles and bindings of each plane, cached and read again when they change.
 
-The store reports every change at the moment from which it is visible; only the objects that have
-changed are decoded again. Rules are never copied: a binding has subjects and the name of a role,
-and what a user holds is a list of references to the rules of roles. The first request of a user
-with a verb and a resource walks the bindings, and the rules that the user holds. An object that
-cannot be decoded grants nothing.
+The store calls back for every change when it becomes visible. Only changed objects are decoded
+again. Rules are not copied: a binding has subjects and the name of a role, and the rules of a user
+are references to the rules of roles. The first request of a user with a verb and a resource walks
+the bindings and the rules; the result is cached. An object that cannot be decoded grants nothing.
 
-Kinds that users define belong to the users: each CustomResourceDefinition counts as three
-ClusterRoles, one that reads its objects, one that writes them and one for the garbage collector,
-which aggregated roles take up like any other (labels ``...aggregate-to-project-viewer``,
-``-editor`` and ``-admin``, and ``...aggregate-to-manager``).
+Each CustomResourceDefinition acts as three ClusterRoles: one that reads the objects of the kind,
+one that writes them and one for the garbage collector. Aggregated roles select them like other
+roles, by the labels ``...aggregate-to-project-viewer``, ``-editor``, ``-admin`` and
+``...aggregate-to-manager``.
 """
 
 from __future__ import annotations
@@ -23,25 +22,26 @@ from typing import TypeVar
 
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
+from datum_compute.api.meta.label_selector import match_labels
 from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import User
 from datum_compute.server.access.rbac_objects import (
     DEFINITIONS,
     SERVICE_ACCOUNTS,
-    Binding,
-    ClusterRole,
+    DecodedBinding,
+    DecodedClusterRole,
     DecodedRecords,
     decode_binding,
     decode_cluster_role,
     decode_definition_roles,
     decode_role,
 )
-from datum_compute.server.access.rbac_rules import Rule, allowed
+from datum_compute.server.access.rbac_rules import Rule, any_allows
 from datum_compute.store.records import Record
 from datum_compute.store.store import Store
 
-# What permissions are made of.
+# Permissions depend on these resources.
 RESOURCES = (
     ROLE.resource,
     CLUSTER_ROLE.resource,
@@ -49,64 +49,71 @@ RESOURCES = (
     CLUSTER_ROLE_BINDING.resource,
     DEFINITIONS,
 )
-# Limits of each of the two caches of a plane. Keys contain text of callers.
+# Limits of each of the two caches of a plane. Keys contain text from callers.
 CACHE_ENTRIES_MAX = 4096
 CACHE_KEY_CHARACTERS_MAX = 1024
 CACHE_NAME_SETS_MAX = 64
 
 Rules = tuple[Rule, ...]
-# The names for which something is allowed, as the rules hold them. None stands for every name.
+# The sets of names for which rules allow something. None means all names.
 _NameSets = tuple[frozenset[str], ...] | None
-_Key = tuple[str | tuple[str, ...], ...]  # texts, and the groups of a user
+_Key = tuple[str | tuple[str, ...], ...]
 _Value = TypeVar("_Value")
-_Waker = Callable[[], None]
+_Callback = Callable[[], None]
 
 
 @dataclass(slots=True)
 class PlaneRoles:
-    """All that one plane grants."""
+    """The permissions of one plane, with caches of decisions."""
 
     cluster_roles: Mapping[str, Rules]
     roles: Mapping[tuple[str, str], Rules]
-    cluster_bindings: Sequence[Binding]
-    bindings: Mapping[str, Sequence[Binding]]  # by namespace
+    cluster_bindings: Sequence[DecodedBinding]
+    bindings: Mapping[str, Sequence[DecodedBinding]]  # by namespace
     # By user name, groups and namespace.
     _held: dict[_Key, tuple[Rules, ...]] = field(default_factory=dict)
     # By user name, groups, namespace, verb and resource.
-    _decided: dict[_Key, _NameSets] = field(default_factory=dict)
+    _allowed_names: dict[_Key, _NameSets] = field(default_factory=dict)
 
-    def allows(self, user: User, wanted: Attributes, *, cache: bool = True) -> bool:
-        """Return True if a role of the user allows this. Decisions about attributes or users that
-        a caller makes up are not worth a place in the cache."""
-        if wanted.path:
-            held = self._held_roles(user, wanted.namespace, cache=cache)
-            return any(allowed(rules, wanted) for rules in held)
-        sort = (wanted.verb, wanted.group, wanted.resource, wanted.subresource)
-        key = (user.name, user.groups, wanted.namespace, *sort)
+    def allows(self, user: User, attributes: Attributes, *, cache: bool = True) -> bool:
+        """Return True if a role of the user allows this. Pass ``cache=False`` if the user or the
+        attributes come from the body of a request, so that callers cannot fill the cache."""
+        if attributes.path:
+            roles = self._cached_roles(user, attributes.namespace, cache=cache)
+            return any(any_allows(rules, attributes) for rules in roles)
+        key: _Key = (
+            user.name,
+            user.groups,
+            attributes.namespace,
+            attributes.verb,
+            attributes.group,
+            attributes.resource,
+            attributes.subresource,
+        )
         try:
-            names = self._decided[key]
+            names = self._allowed_names[key]
         except KeyError:
-            names = self._allowed_names(user, wanted, cache=cache)
+            names = self._find_names(user, attributes, cache=cache)
             if cache and (names is None or len(names) <= CACHE_NAME_SETS_MAX):
-                _add_to_cache(self._decided, key, names)
-        return names is None or any(wanted.name in some for some in names)
+                _add_to_cache(self._allowed_names, key, names)
+        return names is None or any(attributes.name in allowed for allowed in names)
 
     def rules_of(self, user: User, namespace: str) -> Rules:
-        """Return the rules of a user in a namespace; without one, those for the whole plane. Equal
-        rules of several roles are repeated."""
-        return tuple(chain.from_iterable(self._held_roles(user, namespace, cache=True)))
+        """Return the rules of a user in a namespace; if it is empty, those for the whole plane.
+        Equal rules of several roles are repeated."""
+        return tuple(chain.from_iterable(self._cached_roles(user, namespace, cache=True)))
 
-    def _allowed_names(self, user: User, wanted: Attributes, *, cache: bool) -> _NameSets:
+    def _find_names(self, user: User, attributes: Attributes, *, cache: bool) -> _NameSets:
         found: dict[int, frozenset[str]] = {}
-        for rules in self._held_roles(user, wanted.namespace, cache=cache):
+        for rules in self._cached_roles(user, attributes.namespace, cache=cache):
             for rule in rules:
-                if rule.allows_some(wanted):
+                if rule.allows_some(attributes):
                     if not rule.names:
                         return None
                     found[id(rule.names)] = rule.names
         return tuple(found.values())
 
-    def _held_roles(self, user: User, namespace: str, *, cache: bool) -> tuple[Rules, ...]:
+    def _cached_roles(self, user: User, namespace: str, *, cache: bool) -> tuple[Rules, ...]:
         key = (user.name, user.groups, namespace)
         found = self._held.get(key)
         if found is None:
@@ -118,22 +125,22 @@ class PlaneRoles:
     def _find_roles(self, user: User, namespace: str) -> tuple[Rules, ...]:
         """Return the rules of each role that is bound to the user, each role once."""
         subjects = frozenset([("User", user.name), *(("Group", group) for group in user.groups)])
-        near = self.bindings.get(namespace, ()) if namespace else ()
+        namespaced = self.bindings.get(namespace, ()) if namespace else ()
         found: dict[int, Rules] = {}
-        for binding in chain(self.cluster_bindings, near):
+        for binding in chain(self.cluster_bindings, namespaced):
             if not subjects.isdisjoint(binding.subjects):
                 rules = self._rules_of_binding(binding)
                 found[id(rules)] = rules
         return tuple(found.values())
 
-    def _rules_of_binding(self, binding: Binding) -> Rules:
-        if binding.of_cluster or not binding.namespace:
+    def _rules_of_binding(self, binding: DecodedBinding) -> Rules:
+        if binding.is_cluster_role or not binding.namespace:
             return self.cluster_roles.get(binding.role, ())
         return self.roles.get((binding.namespace, binding.role), ())
 
 
-class _PlaneSource:
-    """The roles and bindings of one plane as they were last decoded."""
+class _RoleReader:
+    """Decodes the roles and bindings of one plane. Keeps decoded objects that did not change."""
 
     def __init__(self, protected_groups: Collection[str]) -> None:
         decode_definition = partial(decode_definition_roles, protected=protected_groups)
@@ -142,21 +149,23 @@ class _PlaneSource:
         self._roles = DecodedRecords(decode_role)
         self._cluster_bindings = DecodedRecords(decode_binding)
         self._bindings = DecodedRecords(decode_binding)
-        self._named: list[ClusterRole] = []
+        self._last_roles: list[DecodedClusterRole] = []
         self._aggregated: Mapping[str, Rules] = {}
 
     def read(self, store: Store, plane: PlaneName) -> PlaneRoles:
         def records(resource: str) -> Sequence[Record]:
             return store.snapshot(plane, resource).records
 
-        named = self._cluster_roles.read(records(CLUSTER_ROLE.resource))
+        cluster_roles = self._cluster_roles.read(records(CLUSTER_ROLE.resource))
         for roles_of_kind in self._definitions.read(records(DEFINITIONS)):
-            named.extend(roles_of_kind)
-        if not _are_identical(named, self._named):
-            self._aggregated = {role.name: _aggregate(role, named) for role in named}
-            self._named = named
+            cluster_roles.extend(roles_of_kind)
+        if not _are_identical(cluster_roles, self._last_roles):
+            self._aggregated = {
+                role.name: _aggregate_rules(role, cluster_roles) for role in cluster_roles
+            }
+            self._last_roles = cluster_roles
         roles = self._roles.read(records(ROLE.resource))
-        bindings: dict[str, list[Binding]] = {}
+        bindings: dict[str, list[DecodedBinding]] = {}
         for binding in self._bindings.read(records(ROLE_BINDING.resource)):
             bindings.setdefault(binding.namespace, []).append(binding)
         return PlaneRoles(
@@ -168,7 +177,8 @@ class _PlaneSource:
 
 
 class RbacCache:
-    """The roles of every plane. ``on_change`` hears of each plane whose grants may have changed."""
+    """The permissions of every plane. Calls ``on_change`` with each plane on which they may have
+    changed."""
 
     def __init__(
         self,
@@ -179,12 +189,12 @@ class RbacCache:
         self._store = store
         self._protected = frozenset(protected_groups)
         self._on_change = on_change
-        self._roles: dict[PlaneName, PlaneRoles] = {}  # as they are now
-        self._sources: dict[PlaneName, _PlaneSource] = {}
-        self._wakers: dict[PlaneName, tuple[_Waker, _Waker]] = {}
+        self._roles: dict[PlaneName, PlaneRoles] = {}
+        self._readers: dict[PlaneName, _RoleReader] = {}
+        self._callbacks: dict[PlaneName, tuple[_Callback, _Callback]] = {}
 
-    def of(self, plane: PlaneName) -> PlaneRoles | None:
-        """None when there is no such plane."""
+    def get(self, plane: PlaneName) -> PlaneRoles | None:
+        """Return the permissions of a plane; None if the plane does not exist."""
         found = self._roles.get(plane)
         if found is not None:
             return found
@@ -192,43 +202,45 @@ class RbacCache:
             self._store.version(plane)
         except NotFound:
             return None
-        self._follow(plane)
+        self._subscribe(plane)
         found = self._roles[plane] = self._read(plane)
         return found
 
-    def _follow(self, plane: PlaneName) -> None:
-        """To be told when what is read next is no longer so; asking again changes nothing."""
-        new = (partial(self._changed, plane), partial(self._on_change, plane))
-        changed, tokens_changed = self._wakers.setdefault(plane, new)
+    def _subscribe(self, plane: PlaneName) -> None:
+        """Subscribe to changes. The store ignores a callback that it already has."""
+        new = (partial(self._invalidate, plane), partial(self._on_change, plane))
+        invalidate, accounts_changed = self._callbacks.setdefault(plane, new)
         for resource in RESOURCES:
-            self._store.subscribe(plane, resource, changed)
-        self._store.subscribe(plane, SERVICE_ACCOUNTS, tokens_changed)
+            self._store.subscribe(plane, resource, invalidate)
+        self._store.subscribe(plane, SERVICE_ACCOUNTS, accounts_changed)
 
-    def _changed(self, plane: PlaneName) -> None:
+    def _invalidate(self, plane: PlaneName) -> None:
         self._roles.pop(plane, None)
-        if plane not in self._store.planes():
-            self._wakers.pop(plane, None)
-            self._sources.pop(plane, None)
+        if not self._store.has_plane(plane):
+            self._callbacks.pop(plane, None)
+            self._readers.pop(plane, None)
         self._on_change(plane)
 
     def _read(self, plane: PlaneName) -> PlaneRoles:
-        source = self._sources.get(plane)
-        if source is None:
-            source = self._sources[plane] = _PlaneSource(self._protected)
-        return source.read(self._store, plane)
+        reader = self._readers.get(plane)
+        if reader is None:
+            reader = self._readers[plane] = _RoleReader(self._protected)
+        return reader.read(self._store, plane)
 
 
-def _aggregate(role: ClusterRole, others: list[ClusterRole]) -> Rules:
-    """Return its own rules and those of the roles it selects. Selection does not go deeper."""
+def _aggregate_rules(role: DecodedClusterRole, others: list[DecodedClusterRole]) -> Rules:
+    """Return the rules of the role and of the roles that it selects. A selected role contributes
+    only its own rules."""
     if not role.selectors:
         return role.rules
-    taken = [
+    selected = [
         rule
         for other in others
-        if other.name != role.name and any(s.matches(other.labels) for s in role.selectors)
+        if other.name != role.name
+        and any(match_labels(selector, other.labels) for selector in role.selectors)
         for rule in other.rules
     ]
-    return (*role.rules, *taken)
+    return (*role.rules, *selected)
 
 
 def _are_identical(left: Sequence[object], right: Sequence[object]) -> bool:

@@ -1,6 +1,6 @@
-"""Stored roles, bindings and definitions as plain values.
+"""Decodes stored roles, bindings and definitions.
 
-Only the fields that grant something are decoded, once for each version of an object.
+Only the fields that grant permissions are decoded, once for each version of an object.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from datum_compute.api.kinds import (
     SERVICE_ACCOUNT,
 )
 from datum_compute.api.meta.codec import DecodeError, decode_as
+from datum_compute.api.meta.label_selector import LabelSelector, LabelTerm, selector_terms
 from datum_compute.server.access.rbac_rules import Rule
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
@@ -40,33 +41,13 @@ class _Rule(msgspec.Struct, frozen=True, rename="camel"):
     non_resource_urls: list[str] = msgspec.field(name="nonResourceURLs", default_factory=list)
 
 
-class _Requirement(msgspec.Struct, frozen=True):
-    key: str
-    operator: str
-    values: list[str] = []
-
-
-class Selector(msgspec.Struct, frozen=True, rename="camel"):
-    """Labels a ClusterRole must have; a selector that says nothing selects nothing."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: list[_Requirement] = []
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        if not self.match_labels and not self.match_expressions:
-            return False
-        return all(labels.get(k) == v for k, v in self.match_labels.items()) and all(
-            _holds(requirement, labels) for requirement in self.match_expressions
-        )
-
-
-class _Aggregation(msgspec.Struct, frozen=True, rename="camel"):
-    cluster_role_selectors: list[Selector] = []
+class _AggregationRule(msgspec.Struct, frozen=True, rename="camel"):
+    cluster_role_selectors: list[LabelSelector] = []
 
 
 class _Role(msgspec.Struct, frozen=True, rename="camel"):
     rules: list[_Rule] = []
-    aggregation_rule: _Aggregation | None = None
+    aggregation_rule: _AggregationRule | None = None
 
 
 class _Subject(msgspec.Struct, frozen=True):
@@ -99,36 +80,39 @@ class _Definition(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterRole:
+class DecodedClusterRole:
+    """``selectors`` are those of the aggregation rule: the role also has the rules of the roles
+    that they match."""
+
     name: str
     labels: Mapping[str, str]
     rules: tuple[Rule, ...]
-    selectors: tuple[Selector, ...] = ()
+    selectors: tuple[tuple[LabelTerm, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class NamespacedRole:
+class DecodedRole:
     namespace: str
     name: str
     rules: tuple[Rule, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class DecodedBinding:
     namespace: str
     role: str
-    of_cluster: bool
+    is_cluster_role: bool
     subjects: frozenset[Subject]
 
 
 def service_account_name(namespace: str, name: str) -> str:
-    """The user name of a service account."""
+    """Return the user name of a service account."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 
 class DecodedRecords(Generic[M]):
     """The decoded objects of one resource of a plane. ``read`` decodes the records that have
-    changed since its last call. An object that cannot be decoded is left out."""
+    changed since its last call, and omits objects that cannot be decoded."""
 
     def __init__(self, decode: Callable[[Record], M]) -> None:
         self._decode = decode
@@ -153,31 +137,35 @@ class DecodedRecords(Generic[M]):
             return None
 
 
-def decode_cluster_role(record: Record) -> ClusterRole:
+def decode_cluster_role(record: Record) -> DecodedClusterRole:
     role = decode_as(record.body, _Role)
     selectors = role.aggregation_rule.cluster_role_selectors if role.aggregation_rule else []
-    rules = tuple(map(_rule, role.rules))
-    return ClusterRole(record.key.name, record.labels, rules, tuple(selectors))
+    terms = map(selector_terms, selectors)
+    rules = tuple(map(_build_rule, role.rules))
+    # An empty selector selects no role.
+    return DecodedClusterRole(record.key.name, record.labels, rules, tuple(filter(None, terms)))
 
 
-def decode_role(record: Record) -> NamespacedRole:
-    rules = tuple(map(_rule, decode_as(record.body, _Role).rules))
-    return NamespacedRole(record.key.namespace, record.key.name, rules)
+def decode_role(record: Record) -> DecodedRole:
+    rules = tuple(map(_build_rule, decode_as(record.body, _Role).rules))
+    return DecodedRole(record.key.namespace, record.key.name, rules)
 
 
-def decode_binding(record: Record) -> Binding:
+def decode_binding(record: Record) -> DecodedBinding:
     binding = decode_as(record.body, _Binding)
-    return Binding(
+    return DecodedBinding(
         record.key.namespace,
         binding.role_ref.name,
         binding.role_ref.kind == CLUSTER_ROLE.kind,
-        frozenset(_subject(subject, record.key.namespace) for subject in binding.subjects),
+        frozenset(_build_subject(subject, record.key.namespace) for subject in binding.subjects),
     )
 
 
-def decode_definition_roles(record: Record, protected: Collection[str]) -> tuple[ClusterRole, ...]:
-    """Return the roles for a kind that users define. Groups that the platform serves get none, so
-    that a definition cannot give access to an existing kind."""
+def decode_definition_roles(
+    record: Record, protected: Collection[str]
+) -> tuple[DecodedClusterRole, ...]:
+    """Return the roles for a custom kind. A kind in a group of the platform gets none, so that a
+    definition cannot give access to an existing kind."""
     spec = decode_as(record.body, _Definition).spec
     group, plural = spec.group, spec.names.plural
     if not group or not plural or group in protected or group.endswith(".k8s.io"):
@@ -186,17 +174,17 @@ def decode_definition_roles(record: Record, protected: Collection[str]) -> tuple
     resources = frozenset({plural, f"{plural}/status", f"{plural}/scale"})
     name = record.key.name
     return (
-        ClusterRole(
+        DecodedClusterRole(
             f"system:definition:read:{name}",
             {f"{AGGREGATE_TO}project-viewer": "true"},
             (Rule(_READ, groups, resources),),
         ),
-        ClusterRole(
+        DecodedClusterRole(
             f"system:definition:write:{name}",
-            {f"{AGGREGATE_TO}project-{who}": "true" for who in ("editor", "admin")},
+            {f"{AGGREGATE_TO}project-{role}": "true" for role in ("editor", "admin")},
             (Rule(_READ | _WRITE, groups, resources),),
         ),
-        ClusterRole(
+        DecodedClusterRole(
             f"system:definition:keep:{name}",
             {f"{AGGREGATE_TO}manager": "true"},
             (Rule(frozenset({"patch"}), groups, frozenset({plural})),),
@@ -205,17 +193,17 @@ def decode_definition_roles(record: Record, protected: Collection[str]) -> tuple
 
 
 def rules_of(obj: Mapping[str, object]) -> tuple[Rule, ...]:
-    """The rules of a role as a caller sent it; its schema has been checked."""
-    return tuple(map(_rule, msgspec.convert(obj, type=_Role).rules))
+    """Return the rules of a role whose schema has been validated."""
+    return tuple(map(_build_rule, msgspec.convert(obj, type=_Role).rules))
 
 
-def _subject(subject: _Subject, namespace: str) -> Subject:
+def _build_subject(subject: _Subject, namespace: str) -> Subject:
     if subject.kind == "ServiceAccount":
         return ("User", service_account_name(subject.namespace or namespace, subject.name))
     return (subject.kind, subject.name)
 
 
-def _rule(rule: _Rule) -> Rule:
+def _build_rule(rule: _Rule) -> Rule:
     return Rule(
         verbs=frozenset(rule.verbs),
         groups=frozenset(rule.api_groups),
@@ -223,17 +211,3 @@ def _rule(rule: _Rule) -> Rule:
         names=frozenset(rule.resource_names),
         paths=tuple(dict.fromkeys(rule.non_resource_urls)),
     )
-
-
-def _holds(requirement: _Requirement, labels: Mapping[str, str]) -> bool:
-    match requirement.operator:
-        case "In":
-            return labels.get(requirement.key) in requirement.values
-        case "NotIn":
-            return labels.get(requirement.key) not in requirement.values
-        case "Exists":
-            return requirement.key in labels
-        case "DoesNotExist":
-            return requirement.key not in labels
-        case _:
-            return False

@@ -1,7 +1,7 @@
-"""One rule of a role, and whether rules that somebody holds cover another.
+"""Rules of roles: what one rule allows, and which permissions a set of rules does not cover.
 
-A star stands for everything, ``*/name`` for that subresource of every resource, and a star at the
-end of a path for everything below it. A rule for a resource says nothing of its subresources.
+``*`` matches everything, ``*/name`` that subresource of every resource, and ``*`` at the end of a
+path everything below it. A rule for a resource does not include its subresources.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ class Rule:
     verbs: frozenset[str]
     groups: frozenset[str] = frozenset()
     resources: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()  # empty: every name
+    names: frozenset[str] = frozenset()  # empty means all names
     paths: tuple[str, ...] = ()
 
-    def allows(self, wanted: Attributes) -> bool:
-        if wanted.verb not in self.verbs and ALL not in self.verbs:
+    def allows(self, attributes: Attributes) -> bool:
+        if attributes.verb not in self.verbs and ALL not in self.verbs:
             return False
-        if wanted.path:
-            return any(_path_matches(path, wanted.path) for path in self.paths)
-        return self._has_resource(wanted) and (not self.names or wanted.name in self.names)
+        if attributes.path:
+            return any(_path_matches(path, attributes.path) for path in self.paths)
+        return self._has_resource(attributes) and (not self.names or attributes.name in self.names)
 
-    def allows_some(self, wanted: Attributes) -> bool:
-        """Whether it allows that for objects of one name or another."""
-        has_verb = wanted.verb in self.verbs or ALL in self.verbs
-        return has_verb and self._has_resource(wanted)
+    def allows_some(self, attributes: Attributes) -> bool:
+        """Return True if the rule allows this for at least one name."""
+        has_verb = attributes.verb in self.verbs or ALL in self.verbs
+        return has_verb and self._has_resource(attributes)
 
-    def _has_resource(self, wanted: Attributes) -> bool:
-        if wanted.group not in self.groups and ALL not in self.groups:
+    def _has_resource(self, attributes: Attributes) -> bool:
+        if attributes.group not in self.groups and ALL not in self.groups:
             return False
-        if not wanted.subresource:
-            return wanted.resource in self.resources or ALL in self.resources
+        if not attributes.subresource:
+            return attributes.resource in self.resources or ALL in self.resources
         return (
             ALL in self.resources
-            or f"{wanted.resource}/{wanted.subresource}" in self.resources
-            or f"*/{wanted.subresource}" in self.resources
+            or f"{attributes.resource}/{attributes.subresource}" in self.resources
+            or f"*/{attributes.subresource}" in self.resources
         )
 
 
@@ -57,16 +57,16 @@ EVERYTHING = (
 )
 
 
-def allowed(rules: Iterable[Rule], wanted: Attributes) -> bool:
-    for rule in rules:  # noqa: SIM110 - a generator costs more, and every request asks
-        if rule.allows(wanted):
+def any_allows(rules: Iterable[Rule], attributes: Attributes) -> bool:
+    for rule in rules:  # noqa: SIM110 - a generator costs more, and every request calls this
+        if rule.allows(attributes):
             return True
     return False
 
 
 @dataclass(slots=True)
 class ComparisonBudget:
-    """The number of comparisons that one request may still cost."""
+    """The number of comparisons that one request may still make."""
 
     left: int = COMPARISONS_MAX
 
@@ -99,7 +99,7 @@ def missing_permissions(
         index = _HeldIndex(known, rest, budget)
         parts = (part for rule in rest for part in index.find_uncovered(rule))
         for part in islice(parts, count_max):
-            missing.append(_words(part))  # noqa: PERF401 - keeps what was found before the limit
+            missing.append(_describe_permission(part))  # noqa: PERF401 - keep those found before the limit
     except _BudgetExceeded:
         if not missing:
             missing.append("too many permissions to compare; split the role into smaller ones")
@@ -107,15 +107,18 @@ def missing_permissions(
 
 
 class _HeldIndex:
-    """Held rules by verb and resource, limited to the verbs and resources of ``wanted``."""
+    """Held rules by verb and resource, limited to the verbs and resources of ``wanted``.
+
+    ``wanted`` are the rules that a user is about to grant.
+    """
 
     def __init__(
         self, held: Collection[Rule], wanted: Sequence[Rule], budget: ComparisonBudget
     ) -> None:
         self._budget = budget
-        self._with_paths = [rule for rule in held if rule.paths]
+        self._path_rules = [rule for rule in held if rule.paths]
         self._rules: dict[tuple[str, str], list[Rule]] = {}
-        # The names for which a verb on a resource of a group is held. None stands for every name.
+        # The names for which a verb on a resource of a group is held. None means all names.
         self._names: dict[tuple[str, str, str], frozenset[str] | None] = {}
         verbs = frozenset({ALL}).union(*(rule.verbs for rule in wanted))
         resources = {
@@ -132,8 +135,7 @@ class _HeldIndex:
                 self._rules.setdefault(key, []).append(rule)
 
     def find_uncovered(self, wanted: Rule) -> Iterator[Attributes]:
-        """Yield the single permissions that are not held. A star stays a star, which only a star
-        covers."""
+        """Yield the single permissions that are not held. ``*`` is covered only by ``*``."""
         if self._is_included(wanted):
             return
         groups, resources = sorted(wanted.groups), sorted(wanted.resources)
@@ -143,9 +145,9 @@ class _HeldIndex:
                 for name in self._uncovered_names(verb, group, resource, wanted.names):
                     yield Attributes(verb, group, plural, subresource, name=name)
             for path in wanted.paths:
-                self._budget.spend(1 + sum(len(rule.paths) for rule in self._with_paths))
+                self._budget.spend(1 + sum(len(rule.paths) for rule in self._path_rules))
                 part = Attributes(verb, path=path)
-                if not allowed(self._with_paths, part):
+                if not any_allows(self._path_rules, part):
                     yield part
 
     def _is_included(self, wanted: Rule) -> bool:
@@ -156,7 +158,7 @@ class _HeldIndex:
         candidates = (
             self._candidates(next(iter(wanted.verbs)), next(iter(wanted.resources)))
             if wanted.resources
-            else self._with_paths
+            else self._path_rules
         )
         parts = len(wanted.verbs) * (len(wanted.groups) * len(wanted.resources) + len(wanted.paths))
         if len(candidates) > parts:
@@ -168,7 +170,7 @@ class _HeldIndex:
     def _uncovered_names(
         self, verb: str, group: str, resource: str, wanted: frozenset[str]
     ) -> Sequence[str]:
-        """Return the names that are not held; the empty name stands for every name."""
+        """Return the names that are not held; an empty name means all names."""
         self._budget.spend(1)
         key = (verb, group, resource)
         if key not in self._names:
@@ -204,7 +206,7 @@ def _covering_resources(resource: str) -> tuple[str, ...]:
 
 
 def _includes(rule: Rule, wanted: Rule) -> bool:
-    """Whether one rule alone covers another; the quick answer for the usual case."""
+    """Return True if one rule alone covers another, which is the usual case."""
     return (
         (ALL in rule.verbs or wanted.verbs <= rule.verbs)
         and (ALL in rule.groups or wanted.groups <= rule.groups)
@@ -214,7 +216,7 @@ def _includes(rule: Rule, wanted: Rule) -> bool:
     )
 
 
-def _words(part: Attributes) -> str:
+def _describe_permission(part: Attributes) -> str:
     if part.path:
         return f"{part.verb} {part.path}"
     resource = f"{part.full_resource}.{part.group}" if part.group else part.full_resource

@@ -1,145 +1,151 @@
-"""One request from its credentials to the permission to go on.
+"""Authenticates a request: from its credentials to the user that it runs as.
 
-A bearer token or a client certificate says who calls. When both are sent the token alone decides,
-because it was given on purpose: a wrong one is refused, the certificate does not make up for it.
-Whoever sends neither is nobody and gets 401; only health and version answer without a name.
+A bearer token or a client certificate proves the identity of the caller. If a request has both,
+only the token counts: an invalid token is rejected even with a valid certificate. A request without
+credentials is rejected with 401; only health and version respond to anonymous callers.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from datum_compute.api.errors import ApiError, Unauthorized
+from datum_compute.api.errors import ApiError, NotFound, Unauthorized
 from datum_compute.api.http import Request
-from datum_compute.api.planes import PlaneName
+from datum_compute.api.kinds import JOIN_TOKEN
+from datum_compute.api.membership import JOINERS_GROUP, join_token_name, join_token_user
+from datum_compute.api.meta.codec import decode
+from datum_compute.api.planes import HUB, PlaneName
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.audit import AuditContext
 from datum_compute.server.access.authentication import (
     MASTERS,
-    Authenticator,
+    StaticTokens,
     User,
     is_platform_user,
+    with_authenticated_group,
 )
 from datum_compute.server.access.authorization import Authorizer
-from datum_compute.server.access.client_certificates import Certificates
-from datum_compute.server.access.impersonation import IMPERSONATE, impersonated
-from datum_compute.server.access.service_accounts import ISSUER, AccountTokens, TokenUser
+from datum_compute.server.access.client_certificates import CertificateReader
+from datum_compute.server.access.impersonation import IMPERSONATE, impersonated_user
+from datum_compute.server.access.service_accounts import ISSUER, ServiceAccountTokens, TokenUser
+from datum_compute.store.journal import ObjectKey
+from datum_compute.store.store import Store
 
 NEVER_S = float("inf")
-_OURS = (ISSUER,)
+_OUR_AUDIENCE = (ISSUER,)
 _AUTHORIZATION = "authorization"
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """``user`` is who the request is answered for, ``behind`` who really sent it. The proof of
-    who that is ends at ``until_s``."""
+    """The request runs as ``user``. ``authenticated_user`` sent it, and differs from ``user`` if it
+    impersonates. The credentials are valid until ``until_s``."""
 
     user: User
-    behind: User
+    authenticated_user: User
     until_s: float = NEVER_S
 
 
-def _nobody(_token: str) -> None:
-    """There is no hub to join here."""
-
-
 class RequestAuthenticator:
+    """``service_accounts`` is None if the server has no key to sign their tokens."""
+
     def __init__(
         self,
-        authenticator: Authenticator,
+        static_tokens: StaticTokens,
+        service_accounts: ServiceAccountTokens | None,
+        store: Store,
         authorizer: Authorizer,
-        accounts: AccountTokens | None,
         clock: Callable[[], float],
-        join_token_user: Callable[[str], User | None] = _nobody,
     ) -> None:
-        self._authenticator = authenticator
+        self._static_tokens = static_tokens
+        self._service_accounts = service_accounts
+        self._store = store
         self._authorizer = authorizer
-        self._accounts = accounts
-        self._certificates = Certificates()
+        self._certificates = CertificateReader()
         self._clock = clock
-        self._joiner_of = join_token_user
-
-    def pass_through(
-        self,
-        request: Request,
-        plane: PlaneName,
-        wanted: Attributes,
-        trail: AuditContext | None = None,
-    ) -> Principal:
-        """Who calls, if that user may do what it wants on the plane; raises otherwise."""
-        caller = self.identify(request, plane, trail)
-        self._authorizer.check(caller.user, plane, wanted)
-        return caller
 
     def identify(
-        self, request: Request, plane: PlaneName, trail: AuditContext | None = None
+        self, request: Request, plane: PlaneName, audit: AuditContext | None = None
     ) -> Principal:
-        """Who calls; the trail hears of it even if the caller gets no further than that."""
-        behind, until_s = self._proven(request)
-        if trail is not None:
-            trail.behind = trail.user = behind
+        """Return the principal of a request. ``audit`` records the authenticated user even if
+        impersonation is forbidden."""
+        authenticated_user, until_s = self._authenticate(request)
+        if audit is not None:
+            audit.authenticated_user = audit.user = authenticated_user
         if request.peer is not None:
-            request.peer.identify(behind.name, reserved=is_reserved_caller(behind))
-        user = impersonated(self._authorizer, behind, plane, request.headers)
-        if trail is not None:
-            trail.user = user
-        return Principal(user, behind, until_s)
+            is_reserved = is_reserved_caller(authenticated_user)
+            request.peer.identify(authenticated_user.name, reserved=is_reserved)
+        for name in request.headers:
+            if name.startswith(IMPERSONATE):
+                break
+        else:
+            return Principal(authenticated_user, authenticated_user, until_s)
+        user = impersonated_user(self._authorizer, authenticated_user, plane, request)
+        if audit is not None:
+            audit.user = user
+        return Principal(user, authenticated_user, until_s)
 
-    def recheck(self, request: Request, plane: PlaneName, wanted: Attributes) -> Callable[[], bool]:
-        """Return a function that checks whether the same request would be permitted now. It keeps
-        only the credentials: a watch keeps it until it ends, and a request can have megabytes."""
-        credentials = _credentials_of(request)
+    def recheck(
+        self, request: Request, plane: PlaneName, attributes: Attributes
+    ) -> Callable[[], bool]:
+        """Return a function that returns True while the request would still be permitted.
 
-        def check() -> bool:
+        The function keeps only the credentials of the request: it lives as long as a watch, and a
+        request can have megabytes.
+        """
+        credentials = _copy_credentials(request)
+
+        def is_permitted() -> bool:
             try:
-                self.pass_through(credentials, plane, wanted)
+                principal = self.identify(credentials, plane)
+                self._authorizer.check(principal.user, plane, attributes)
             except ApiError:
                 return False
             return True
 
-        return check
+        return is_permitted
 
-    def user_of_token(self, token: str, audiences: Sequence[str] = _OURS) -> TokenUser | None:
-        """Who a token stands for, if it was made for one of the audiences."""
-        user = self._authenticator.user_of(token)
+    def user_of_token(
+        self, token: str, audiences: Sequence[str] = _OUR_AUDIENCE
+    ) -> TokenUser | None:
+        """Return the user of a token if the token is valid for one of the audiences."""
+        user = self._static_tokens.user_of(token)
         if user is not None:
-            # The tokens of the kubeconfig are for this server and nobody else.
-            found: TokenUser | None = TokenUser(user, _OURS, NEVER_S)
+            token_user: TokenUser | None = TokenUser(user, _OUR_AUDIENCE, NEVER_S)
+        elif self._service_accounts is not None:
+            token_user = self._service_accounts.user_of(token)
         else:
-            found = self._accounts.user_of(token) if self._accounts is not None else None
-        if found is None:
+            token_user = None
+        if token_user is None:
             return None
-        shared = tuple(audience for audience in audiences if audience in found.audiences)
-        return TokenUser(found.user, shared, found.until_s) if shared else None
+        shared = tuple(audience for audience in audiences if audience in token_user.audiences)
+        return TokenUser(token_user.user, shared, token_user.until_s) if shared else None
 
-    def _proven(self, request: Request) -> tuple[User, float]:
-        """Who sent the request, and when the proof of that ends."""
+    def _authenticate(self, request: Request) -> tuple[User, float]:
+        """Return the sender of the request, and when its credentials expire."""
         header = request.headers.get(_AUTHORIZATION)
         if header is not None:
-            found = self._of_header(header)
+            identity = self._authenticate_header(header)
         elif request.certificate_pem:
-            shown = self._certificates.user_of(request.certificate_pem, self._clock())
-            found = (shown.user, shown.until_s) if shown is not None else None
+            identity = self._certificates.user_of(request.certificate_pem, self._clock())
         else:
-            found = None
-        if found is None:
+            identity = None
+        if identity is None:
             raise Unauthorized("Unauthorized")
-        return found
+        return identity
 
-    def _of_header(self, header: str) -> tuple[User, float] | None:
-        scheme, _, rest = header.partition(" ")
+    def _authenticate_header(self, header: str) -> tuple[User, float] | None:
+        scheme, _, credentials = header.partition(" ")
         if scheme.lower() != "bearer":
             return None
-        token = rest.strip()
-        user = self._authenticator.user_of(token)
-        if user is not None:
-            return user, NEVER_S
-        found = self.user_of_token(token)
-        if found is not None:
-            return found.user, found.until_s
-        joiner = self._joiner_of(token)
+        token = credentials.strip()
+        token_user = self.user_of_token(token)
+        if token_user is not None:
+            return token_user.user, token_user.until_s
+        joiner = user_of_join_token(self._store, token)
         return (joiner, NEVER_S) if joiner is not None else None
 
 
@@ -149,16 +155,47 @@ def is_reserved_caller(user: User) -> bool:
     return MASTERS in user.groups or is_platform_user(user)
 
 
-def _credentials_of(request: Request) -> Request:
-    """Return a request with the identity of ``request`` and nothing else. It has no connection,
-    which is already counted for the user."""
+def _copy_credentials(request: Request) -> Request:
+    """Return a request with the credentials of ``request`` and nothing else. It has no connection:
+    the connection of ``request`` already counts for the user."""
     headers = {
         name: " ".join(value.split()) if name == _AUTHORIZATION else value
         for name, value in request.headers.items()
         if name == _AUTHORIZATION or name.startswith(IMPERSONATE)
     }
-    return Request("", "", headers=headers, certificate_pem=request.certificate_pem)
+    repeated = {
+        name: values for name, values in request.repeated_headers.items() if name in headers
+    }
+    return Request(
+        "",
+        "",
+        headers=headers,
+        certificate_pem=request.certificate_pem,
+        repeated_headers=repeated,
+    )
 
 
 def has_credentials(request: Request) -> bool:
     return _AUTHORIZATION in request.headers or bool(request.certificate_pem)
+
+
+def user_of_join_token(store: Store, token: str) -> User | None:
+    """Return the user for the holder of a join token; None if no JoinToken of the hub has it.
+
+    Expired and used tokens authenticate too, so that the join itself can return the reason for
+    which it rejects them.
+    """
+    name = join_token_name(token)
+    if not name:
+        return None
+    try:
+        record = store.get(HUB, ObjectKey(JOIN_TOKEN.storage, "", name))
+    except NotFound:
+        return None
+    if record is None:
+        return None
+    stored_hash: str = decode(record.body)["spec"]["tokenHash"]
+    token_hash = hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
+    if not hmac.compare_digest(stored_hash, token_hash):
+        return None
+    return with_authenticated_group(User(join_token_user(name), (JOINERS_GROUP,), frozenset({HUB})))

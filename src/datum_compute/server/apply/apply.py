@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from datum_compute.api.errors import AlreadyExists, BadRequest, Cause, Conflict, NotFound
+from datum_compute.api.errors import AlreadyExists, BadRequest, Cause, Conflict, NotFound, shorten
 from datum_compute.api.http import Response
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.timestamps import timestamp
@@ -52,16 +52,15 @@ from datum_compute.server.apply.managed_fields import (
 )
 from datum_compute.server.apply.merge import merged, without
 from datum_compute.server.context import ServerContext
-from datum_compute.server.discovery.resources import ResourceRegistry
 from datum_compute.server.encoding.body import (
     as_object,
-    decoded_json,
-    decoded_json_or_yaml,
+    decode_json,
+    decode_json_or_yaml,
     json_type,
 )
 from datum_compute.server.encoding.request_options import dry_run, field_validation, flag
-from datum_compute.server.encoding.responses import conflict, shortened
-from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.encoding.responses import conflict
+from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs import scale
 from datum_compute.server.verbs.create import CreateRequest, check_may_create, create_object
 from datum_compute.server.verbs.metadata import read_metadata
@@ -167,7 +166,7 @@ def _last_applied(live: JsonObject) -> JsonObject | None:
     if not isinstance(text, str):
         return None
     try:
-        found = decoded_json(text.encode())
+        found = decode_json(text.encode())
     except BadRequest:
         return None
     is_object = isinstance(found, dict) and isinstance(found.get("metadata", {}), dict)
@@ -245,83 +244,80 @@ class Application(msgspec.Struct, frozen=True):
 _ATTEMPTS = 8
 
 
-async def apply(
-    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest
-) -> Response:
-    application = _application(call)
+async def apply(context: ServerContext, request: ApiRequest) -> Response:
+    application = _application(request)
     change = UpdateRequest(
-        propose=lambda live: application.onto(live, timestamp(ports.clock())),
-        validation=field_validation(call.query, call.request.body),
+        propose=lambda live: application.onto(live, timestamp(context.clock())),
+        validation=field_validation(request.query, request.http.body),
         needs_version=False,
         own=lambda old, sent, new: with_entries(new, entries_of(sent["metadata"])),
     )
     for _ in range(_ATTEMPTS):
         try:
-            return await change_object(ports, catalogue, call, change)
+            return await change_object(context, request, change)
         except NotFound as error:
-            if call.route.subresource or error.kind != call.kind.plural:
+            if request.route.subresource or error.kind != request.kind.plural:
                 raise
         try:
-            return await _created(ports, catalogue, call, application, change)
+            return await _created(context, request, application, change)
         except AlreadyExists:
             continue
-    raise conflict(call.kind, call.route.name)
+    raise conflict(request.kind, request.route.name)
 
 
 async def _created(
-    ports: ServerContext,
-    catalogue: ResourceRegistry,
-    call: ResourceRequest,
+    context: ServerContext,
+    request: ApiRequest,
     application: Application,
     change: UpdateRequest,
 ) -> Response:
-    check_may_create(ports, call)
+    check_may_create(context, request)
     incoming = read_metadata(application.config)
     if incoming.uid or incoming.version:
         why = "the configuration names a uid or a resourceVersion, but there is no such object"
-        raise conflict(call.kind, call.route.name, why)
+        raise conflict(request.kind, request.route.name, why)
     creation = CreateRequest(
         obj=application.config,
         incoming=incoming,
         validation=change.validation,
-        dry_run=dry_run(call.query),
-        own=lambda new: application.owning(new, timestamp(ports.clock())),
+        dry_run=dry_run(request.query),
+        own=lambda new: application.owning(new, timestamp(context.clock())),
     )
-    return await create_object(ports, catalogue, call, creation)
+    return await create_object(context, request, creation)
 
 
-def _application(call: ResourceRequest) -> Application:
-    name = field_manager(call.query)
+def _application(request: ApiRequest) -> Application:
+    name = field_manager(request.query)
     if not name:
         why = "Required value: is required for apply patch"
         raise invalid_option("fieldManager", "FieldValueRequired", why)
-    manager = Manager(name, APPLY, call.kind.api_version, call.route.subresource)
-    force = flag(call.query, "force")
-    shape = call.served.shape.of(call.route.subresource)
-    return Application(_config(call), manager, force, shape)
+    manager = Manager(name, APPLY, request.kind.api_version, request.route.subresource)
+    force = flag(request.query, "force")
+    shape = request.resource.shape.of(request.route.subresource)
+    return Application(_config(request), manager, force, shape)
 
 
-def _config(call: ResourceRequest) -> JsonObject:
+def _config(request: ApiRequest) -> JsonObject:
     """The configuration, about the very object that the path names."""
-    sent = as_object(decoded_json_or_yaml(call.request.body))
+    sent = as_object(decode_json_or_yaml(request.http.body))
     for field in ("apiVersion", "kind"):
         if not sent.get(field):
             raise BadRequest(f"Object '{field}' is missing from the applied configuration")
-    scaled = scale.is_scale(call)
-    obj = scale.check_scale(sent) if scaled else check_type_meta(call.kind, sent)
+    scaled = scale.is_scale(request)
+    obj = scale.check_scale(sent) if scaled else check_type_meta(request.kind, sent)
     metadata = obj.get("metadata") or {}
     if not isinstance(metadata, dict):
         raise BadRequest(f"metadata must be an object, not {json_type(metadata)}")
     if metadata.get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
-    wanted = {"name": call.route.name, "namespace": call.route.namespace}
+    wanted = {"name": request.route.name, "namespace": request.route.namespace}
     for field, expected in wanted.items():
         found = metadata.get(field) or expected
         if found != expected:
             raise BadRequest(
-                f"the {field} of the object ({shortened(str(found))}) does not match "
+                f"the {field} of the object ({shorten(str(found))}) does not match "
                 f"the {field} on the URL ({expected})"
             )
     named = {field: value for field, value in wanted.items() if value}
     config = {**obj, "metadata": {**metadata, **named}}
-    return scale.object_config(call, config) if scaled else config
+    return scale.object_config(request, config) if scaled else config

@@ -29,7 +29,7 @@ from datum_compute.server.apply.field_set import (
     union_all,
 )
 from datum_compute.server.apply.field_shape import FieldMap, canonical_text
-from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.routing import ApiRequest
 
 APPLY, UPDATE = "Apply", "Update"
 FIELDS_TYPE = "FieldsV1"
@@ -316,40 +316,40 @@ def invalid_option(field: str, reason: str, why: str) -> Invalid:
     return Invalid(message, group="meta.k8s.io", kind="PatchOptions", causes=[cause])
 
 
-def updater(call: ResourceRequest, subresource: str | None = None) -> Manager:
+def updater(request: ApiRequest, subresource: str | None = None) -> Manager:
     """The manager of a plain write, through the endpoint of the request or another one."""
-    agent = call.request.headers.get("user-agent", "")
-    name = manager_name(field_manager(call.query), agent)
-    endpoint = call.route.subresource if subresource is None else subresource
-    return Manager(name, UPDATE, call.kind.api_version, endpoint)
+    agent = request.http.headers.get("user-agent", "")
+    name = manager_name(field_manager(request.query), agent)
+    endpoint = request.route.subresource if subresource is None else subresource
+    return Manager(name, UPDATE, request.kind.api_version, endpoint)
 
 
 def owned_at_creation(
-    call: ResourceRequest, sent: JsonObject, new: JsonObject, status: Any, now: float
+    request: ApiRequest, sent: JsonObject, new: JsonObject, status: Any, now: float
 ) -> JsonObject:
     """``status`` is what was sent of it and kept: owned as if it had been written afterwards."""
-    shape, time = call.served.shape, timestamp(now)
+    shape, time = request.resource.shape, timestamp(now)
     taken = sent_fields({**sent, "metadata": new["metadata"]}, shape.main)
-    entries = [updater(call).entry(taken, time)] if taken else []
+    entries = [updater(request).entry(taken, time)] if taken else []
     if status:
         part = shape.of("status")
         said = restrict_to(sent_fields({"status": status}, part), new, part)
-        entries += [updater(call, "status").entry(said, time)] if said else []
+        entries += [updater(request, "status").entry(said, time)] if said else []
     return with_entries(new, entries)
 
 
 def owned_after_update(
-    call: ResourceRequest, old: JsonObject, sent: JsonObject, new: JsonObject, now: float
+    request: ApiRequest, old: JsonObject, sent: JsonObject, new: JsonObject, now: float
 ) -> JsonObject:
     """The new object with its owners; it must carry the old owners when it comes."""
-    entries = _starting_entries(call, old, sent)
+    entries = _starting_entries(request, old, sent)
     if not entries:
         return with_entries(new, ())
-    shape = call.served.shape.of(call.route.subresource)
+    shape = request.resource.shape.of(request.route.subresource)
     found = compared(old, new, shape)
     if found.changed or found.removed:
         taken = _asked_for(found.changed, sent, new, shape)
-        entries = after_update(entries, updater(call), found, taken, timestamp(now))
+        entries = after_update(entries, updater(request), found, taken, timestamp(now))
     if entries is entries_of(new["metadata"]):
         return new
     return with_entries(new, entries)
@@ -367,14 +367,14 @@ def _asked_for(changed: FieldSet, sent: JsonObject, new: JsonObject, shape: Fiel
     return {**rest, **restrict_to(altered, sent, shape)}
 
 
-def _starting_entries(call: ResourceRequest, old: JsonObject, sent: JsonObject) -> Entries:
+def _starting_entries(request: ApiRequest, old: JsonObject, sent: JsonObject) -> Entries:
     """Those of the object, unless the caller rewrites them; a subresource cannot."""
     entries = entries_of(old["metadata"])
     claimed = sent["metadata"].get("managedFields")
-    if claimed is None or call.route.subresource or claimed == entries:
+    if claimed is None or request.route.subresource or claimed == entries:
         return entries
     if is_reset(claimed):
         return []
     if found := list(claim_problems(claimed)):
-        raise invalid(call.kind, call.route.name, found)
+        raise invalid(request.kind, request.route.name, found)
     return read_claims(claimed)

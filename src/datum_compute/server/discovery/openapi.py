@@ -15,12 +15,12 @@ from typing import Any
 from datum_compute import __version__
 from datum_compute.api.http import JSON, Request, Response
 from datum_compute.api.meta.codec import JsonObject, encode
-from datum_compute.api.meta.objects import KindInfo, ObjectMeta
+from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import PlaneName, path_prefix
 from datum_compute.api.schema.derive import struct_schema
 from datum_compute.server.discovery.resources import ResourceRegistry, ServedResource
 from datum_compute.server.encoding.request_options import MediaType, preferred
-from datum_compute.server.encoding.responses import json_answer
+from datum_compute.server.encoding.responses import json_response
 from datum_compute.server.verbs.patch import patch_types
 
 # --- Schemas of metadata and of Scale
@@ -128,18 +128,18 @@ class OpenApi:
             path: built for path, built in previous.items() if self._kinds.get(path) == built.kinds
         }
 
-    def answer(self, plane: PlaneName, path: str) -> Response | None:
-        """The answer to an OpenAPI path, or None if it is none."""
+    def respond(self, plane: PlaneName, path: str) -> Response | None:
+        """Return the response for an OpenAPI path; None for other paths."""
         if not path.startswith(_INDEX):
             return None
         if path.rstrip("/") == _INDEX:
-            return json_answer({"paths": self._index(path_prefix(plane))})
+            return json_response({"paths": self._index(path_prefix(plane))})
         name = path.removeprefix(f"{_INDEX}/")
         if name not in self._kinds:
             return None
         found = self.document(name)
         headers = {"etag": f'"{found.digest}"', "vary": "Accept"}
-        return json_answer(found.body, headers=headers)
+        return json_response(found.body, headers=headers)
 
     def document(self, path: str) -> _Document:
         kinds = self._kinds[path]
@@ -176,8 +176,8 @@ def _sha256(content: bytes) -> str:
 
 def _document(kinds: Sequence[ServedResource]) -> JsonObject:
     paths: JsonObject = {}
-    for served in kinds:
-        paths |= _paths(served)
+    for resource in kinds:
+        paths |= _paths(resource)
     return {
         "openapi": "3.0.0",
         "info": {"title": "datum-compute", "version": f"v{__version__}"},
@@ -192,10 +192,10 @@ def _document(kinds: Sequence[ServedResource]) -> JsonObject:
     }
 
 
-def _schemas(served: ServedResource) -> list[tuple[str, JsonObject]]:
-    kind = served.kind
+def _schemas(resource: ServedResource) -> list[tuple[str, JsonObject]]:
+    kind = resource.kind
     known_as = [_group_version_kind(kind)]
-    schema = served.schema
+    schema = resource.schema
     properties = {**schema.get("properties", {}), "metadata": schema_reference(OBJECT_META)}
     single = {**schema, "properties": properties, "x-kubernetes-group-version-kind": known_as}
     listed_as = [{**known_as[0], "kind": kind.list_kind}]
@@ -219,21 +219,20 @@ def _schema_name(kind: KindInfo[Any]) -> str:
     return f"{group}.{kind.version}.{kind.kind}"
 
 
-def _paths(served: ServedResource) -> JsonObject:
-    kind = served.kind
-    base = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
-    everywhere = f"{base}/{kind.plural}"
-    collection = f"{base}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else everywhere
+def _paths(resource: ServedResource) -> JsonObject:
+    kind = resource.kind
+    everywhere = kind.path(Ref("", ""))
+    collection = kind.path(Ref("{namespace}" if kind.namespaced else "", ""))
     several, one = f"{_schema_name(kind)}List", _schema_name(kind)
     post = _operation(kind, "post", one, body=(JSON,))
     paths: JsonObject = {collection: {"post": post}}
-    if served.stored:
+    if resource.is_stored:
         paths = {everywhere: {"get": _operation(kind, "list", several)}}
         paths[collection] = {"get": _operation(kind, "list", several), "post": post}
-        for suffix in ("", *(f"/{name}" for name in served.subresources)):
+        for suffix in ("", *(f"/{name}" for name in resource.subresources)):
             shown = SCALE_SCHEMA_NAME if suffix == "/scale" else one
             paths[f"{collection}/{{name}}{suffix}"] = _object_operations(kind, shown, suffix)
-    if "deletecollection" in served.verbs:
+    if "deletecollection" in resource.verbs:
         paths[collection]["delete"] = _operation(kind, "deletecollection", several)
     for path, operations in paths.items():
         operations["parameters"] = [
@@ -295,7 +294,7 @@ _PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 _PROTOBUF_ANSWER = _PROTOBUF.replace("@", ".")  # what is asked for is no valid media type
 
 
-def openapi_v2_answer(request: Request, path: str) -> Response | None:
+def openapi_v2_response(request: Request, path: str) -> Response | None:
     """The answer to the path of the document, or None for any other."""
     if path != PATH:
         return None
@@ -303,7 +302,7 @@ def openapi_v2_answer(request: Request, path: str) -> Response | None:
     headers = {"vary": "Accept"}
     if wanted.name == _PROTOBUF:
         return Response(200, _AS_PROTOBUF, _PROTOBUF_ANSWER, headers)
-    return json_answer(_AS_JSON, headers=headers)
+    return json_response(_AS_JSON, headers=headers)
 
 
 def _field(number: int, content: bytes) -> bytes:

@@ -1,9 +1,9 @@
-"""What each plane serves: the kinds of the platform, and those its own definitions add.
+"""The resources of each plane: the kinds of the platform, and those that its definitions add.
 
-Nothing is announced to this file. It asks the store, at every request, whether the definitions of
-the plane have changed since it last looked, and then builds anew what depends on those that did.
-So a kind is served from the commit that establishes it to the commit that removes it, also after
-a restart, and never on another plane.
+``PlaneRegistries`` compares the version of the definitions with the store at each request, and
+rebuilds the registry of a plane if it has changed. A custom kind is therefore served from the
+commit that establishes it to the commit that removes it, also after a restart, and on no other
+plane.
 """
 
 from __future__ import annotations
@@ -21,36 +21,37 @@ from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Scale, S
 from datum_compute.api.planes import PlaneName
 from datum_compute.api.schema.report import CheckBudget
 from datum_compute.api.schema.validate import Report, compile_check, object_schema, structure_of
-from datum_compute.server.discovery.conversion import Conversion, Rewrite
+from datum_compute.server.discovery.conversion import Rewrite, StorageConversion
 from datum_compute.server.discovery.openapi import OpenApi
 from datum_compute.server.discovery.resources import (
     AcceptedNames,
     ResourceRegistry,
     ServedResource,
-    served_kind,
+    build_resource,
 )
 from datum_compute.server.verbs.definitions import is_established
 from datum_compute.store.records import Record
 from datum_compute.store.store import Store
 
-# --- The kinds that a CustomResourceDefinition adds to a plane, one for each version it serves
+# --- The resources that a CustomResourceDefinition adds to a plane, one for each served version
 
 
-_WIDE_FROM = 1  # columns of this priority are for -o wide
+_WIDE_PRIORITY_MIN = 1  # columns with this priority are shown by -o wide
 
 
-def custom_kinds(definition: JsonObject, since: int) -> list[ServedResource]:
-    """``since``: objects up to that version may have been stored under an earlier definition."""
+def custom_resources(definition: JsonObject, outdated_until: int) -> list[ServedResource]:
+    """Return the resources of a definition. Objects up to the version ``outdated_until`` may have
+    been stored under an earlier definition."""
     if not is_established(definition):
         return []
     versions = definition["spec"]["versions"]
-    stored_in = next(version["name"] for version in versions if version["storage"])
-    # While it terminates, its objects must be reachable to be deleted.
-    ends = "deletionTimestamp" in definition["metadata"]
+    storage_version = next(version["name"] for version in versions if version["storage"])
+    # While a definition is terminating, its objects must be reachable to be deleted.
+    is_terminating = "deletionTimestamp" in definition["metadata"]
     return [
-        _served(definition, version, stored_in, since)
+        _build_custom_resource(definition, version, storage_version, outdated_until)
         for version in versions
-        if version["served"] or (ends and version["name"] == stored_in)
+        if version["served"] or (is_terminating and version["name"] == storage_version)
     ]
 
 
@@ -67,46 +68,47 @@ def accepted_names(definition: JsonObject) -> AcceptedNames | None:
     )
 
 
-def _served(
-    definition: JsonObject, version: JsonObject, stored_in: str, since: int
+def _build_custom_resource(
+    definition: JsonObject, version: JsonObject, storage_version: str, outdated_until: int
 ) -> ServedResource:
-    kind = _kind(definition, version)
+    kind = _build_kind(definition, version)
     schema = version["schema"]["openAPIV3Schema"]
     group = definition["spec"]["group"]
-    conversion = Conversion(
-        _brought_up_to_date(schema, kind.api_version),
-        lambda obj: {**obj, "apiVersion": f"{group}/{stored_in}"},
-        differs=version["name"] != stored_in,
-        since=since,
+    conversion = StorageConversion(
+        _build_upgrade(schema, kind.api_version),
+        lambda obj: {**obj, "apiVersion": f"{group}/{storage_version}"},
+        differs=version["name"] != storage_version,
+        outdated_until=outdated_until,
     )
     metadata = definition["metadata"]
     revision = f"{metadata['uid']}/{metadata['resourceVersion']}"
-    return served_kind(kind, schema, conversion, revision)
+    return build_resource(kind, schema, conversion, revision=revision)
 
 
-def _brought_up_to_date(schema: JsonObject, api_version: str) -> Rewrite:
-    """Prune and default objects as if they were written now. Errors are left to the next write.
+def _build_upgrade(schema: JsonObject, api_version: str) -> Rewrite:
+    """Return a function that prunes and defaults an object as if it were written now. Invalid
+    fields stay: the next write reports them.
 
     If defaults would make an object too large, it is only pruned: it must stay readable, so that
     its owner can change or delete it.
     """
-    structure = cache(lambda: compile_check(structure_of(object_schema(schema))))
-    pruning = cache(lambda: compile_check(structure_of(object_schema(schema), defaults=False)))
+    prune_and_default = cache(lambda: compile_check(structure_of(object_schema(schema))))
+    prune = cache(lambda: compile_check(structure_of(object_schema(schema), defaults=False)))
 
-    def rewrite(obj: JsonObject) -> JsonObject:
-        served = {**obj, "apiVersion": api_version}
-        result: JsonObject
+    def upgrade(obj: JsonObject) -> JsonObject:
+        current = {**obj, "apiVersion": api_version}
+        upgraded: JsonObject
         try:
-            result = structure()(served, "", Report())
+            upgraded = prune_and_default()(current, "", Report())
         except (Invalid, RequestEntityTooLarge):
             unlimited = CheckBudget(steps_left=sys.maxsize)
-            result = pruning()(served, "", Report(budget=unlimited))
-        return result
+            upgraded = prune()(current, "", Report(budget=unlimited))
+        return upgraded
 
-    return rewrite
+    return upgrade
 
 
-def _kind(definition: JsonObject, version: JsonObject) -> KindInfo[Any]:
+def _build_kind(definition: JsonObject, version: JsonObject) -> KindInfo[Any]:
     spec, names = definition["spec"], definition["status"]["acceptedNames"]
     subresources = version.get("subresources") or {}
     return KindInfo(
@@ -118,36 +120,36 @@ def _kind(definition: JsonObject, version: JsonObject) -> KindInfo[Any]:
         namespaced=spec["scope"] == "Namespaced",
         has_status=subresources.get("status") is not None,
         short_names=tuple(names.get("shortNames", ())),
-        columns=tuple(map(_column, version.get("additionalPrinterColumns", ()))),
-        scale=_scale(subresources.get("scale")),
+        columns=tuple(map(_build_column, version.get("additionalPrinterColumns", ()))),
+        scale=_build_scale(subresources.get("scale")),
         categories=tuple(names.get("categories", ())),
-        selectable=tuple(map(_selectable, version.get("selectableFields", ()))),
+        selectable=tuple(map(_build_selectable, version.get("selectableFields", ()))),
         singular_name=names["singular"],
         list_name=names["listKind"],
         defined=True,
-        deprecation=_deprecation(definition, version),
+        deprecation=_deprecation_warning(definition, version),
     )
 
 
-def _deprecation(definition: JsonObject, version: JsonObject) -> str:
+def _deprecation_warning(definition: JsonObject, version: JsonObject) -> str:
     if not version.get("deprecated"):
         return ""
     group, kind = definition["spec"]["group"], definition["spec"]["names"]["kind"]
-    told: str = version.get("deprecationWarning") or ""
-    return told or f"{group}/{version['name']} {kind} is deprecated"
+    warning: str = version.get("deprecationWarning") or ""
+    return warning or f"{group}/{version['name']} {kind} is deprecated"
 
 
-def _column(column: JsonObject) -> Column:
+def _build_column(column: JsonObject) -> Column:
     return Column(
         name=column["name"],
         path=column["jsonPath"],
         type=column["type"],
-        wide=column.get("priority", 0) >= _WIDE_FROM,
+        wide=column.get("priority", 0) >= _WIDE_PRIORITY_MIN,
         description=column.get("description", ""),
     )
 
 
-def _scale(scale: JsonObject | None) -> Scale | None:
+def _build_scale(scale: JsonObject | None) -> Scale | None:
     if scale is None:
         return None
     return Scale(
@@ -157,78 +159,84 @@ def _scale(scale: JsonObject | None) -> Scale | None:
     )
 
 
-def _selectable(field: JsonObject) -> Selectable:
+def _build_selectable(field: JsonObject) -> Selectable:
     path: str = field["jsonPath"]
     return Selectable(path.removeprefix("."), path)
 
 
-# --- catalogues
+# --- The registry of each plane
 
 
 @dataclass(frozen=True, slots=True)
 class PlaneResources:
-    """What a plane serves, and the documents about it."""
+    """The resources of a plane, and their OpenAPI documents."""
 
-    catalogue: ResourceRegistry
+    registry: ResourceRegistry
     openapi: OpenApi
 
 
 @dataclass(frozen=True, slots=True)
-class _Defined:
-    """The kinds of one definition, as it was at a version."""
+class _DefinitionResources:
+    """The resources of one definition at a version."""
 
     version: int
-    kinds: list[ServedResource]
+    resources: list[ServedResource]
     names: AcceptedNames | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Built:
-    """What was built when the definitions had last changed at a version."""
+class _CachedResources:
+    """The resources of a plane while its definitions are at a version."""
 
     version: int
-    api: PlaneResources
-    defined: dict[str, _Defined]
+    resources: PlaneResources
+    by_definition: dict[str, _DefinitionResources]
 
 
 class PlaneRegistries:
     def __init__(self, store: Store, kinds: Iterable[KindInfo[Any]]) -> None:
         self._store = store
-        catalogue = ResourceRegistry.of_kinds(kinds)
-        self.platform = PlaneResources(catalogue, OpenApi(catalogue))
-        self._built: dict[PlaneName, _Built] = {}
+        registry = ResourceRegistry.of_kinds(kinds)
+        self.platform = PlaneResources(registry, OpenApi(registry))
+        self._cache: dict[PlaneName, _CachedResources] = {}
 
-    def of(self, plane: PlaneName) -> PlaneResources:
-        """What the plane serves now; a plane that is not there has only what all have."""
+    def get(self, plane: PlaneName) -> PlaneResources:
+        """Return what the plane serves now. A plane that does not exist has the kinds that all
+        planes have."""
         try:
             version = self._store.changed(plane, DEFINITION.storage)
         except NotFound:
-            self._built.pop(plane, None)
+            self._cache.pop(plane, None)
             return self.platform
-        found = self._built.get(plane)
-        if found is None or found.version != version:
-            found = self._built[plane] = self._build(plane, version, found)
-        return found.api
+        cached = self._cache.get(plane)
+        if cached is None or cached.version != version:
+            cached = self._cache[plane] = self._build(plane, version, cached)
+        return cached.resources
 
-    def _build(self, plane: PlaneName, version: int, last: _Built | None) -> _Built:
-        defined: dict[str, _Defined] = {}
+    def _build(
+        self, plane: PlaneName, version: int, last: _CachedResources | None
+    ) -> _CachedResources:
+        by_definition: dict[str, _DefinitionResources] = {}
         for record in self._store.snapshot(plane, DEFINITION.storage).records:
-            known = last.defined.get(record.key.name) if last else None
+            known = last.by_definition.get(record.key.name) if last else None
             if known is None or known.version != record.version:
-                known = self._defined(plane, record, is_live=last is not None)
-            defined[record.key.name] = known
-        kinds = [served for definition in defined.values() for served in definition.kinds]
-        names = [one.names for one in defined.values() if one.names is not None]
+                known = self._read_definition(plane, record, is_first=last is None)
+            by_definition[record.key.name] = known
+        resources = [one for known in by_definition.values() for one in known.resources]
+        names = [known.names for known in by_definition.values() if known.names is not None]
         if not names:
-            return _Built(version, self.platform, defined)
-        catalogue = self.platform.catalogue.with_more(kinds, names)
-        openapi = OpenApi(catalogue, self.platform.openapi, last.api.openapi if last else None)
-        return _Built(version, PlaneResources(catalogue, openapi), defined)
+            return _CachedResources(version, self.platform, by_definition)
+        registry = self.platform.registry.extend(resources, names)
+        last_openapi = last.resources.openapi if last else None
+        openapi = OpenApi(registry, self.platform.openapi, last_openapi)
+        return _CachedResources(version, PlaneResources(registry, openapi), by_definition)
 
-    def _defined(self, plane: PlaneName, record: Record, *, is_live: bool) -> _Defined:
-        # Writes that were checked under an earlier definition may still be on their way to the
-        # disk; after a start there are none.
-        since = self._store.assigned(plane) if is_live else record.version
+    def _read_definition(
+        self, plane: PlaneName, record: Record, *, is_first: bool
+    ) -> _DefinitionResources:
+        # Writes that were validated under an earlier definition may not be durable yet. When the
+        # registry of a plane is built for the first time, there are none.
+        outdated_until = record.version if is_first else self._store.assigned(plane)
         definition = decode(record.body)
-        kinds = custom_kinds(definition, since)
-        return _Defined(record.version, kinds, accepted_names(definition))
+        resources = custom_resources(definition, outdated_until)
+        return _DefinitionResources(record.version, resources, accepted_names(definition))

@@ -1,18 +1,18 @@
-"""The kinds a server serves, found by their place in a path, each with its compiled checks.
+"""The kinds that a server serves, found by their path, each with its compiled validation.
 
-A write through the main endpoint is checked without its status and a status write only by its
-status, so that neither side can be blocked by what the other wrote.
+A write through the main endpoint is validated without its status, and a status write only by its
+status. So an invalid status cannot block a change of the spec, and an invalid spec no status.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from datum_compute.api.kinds import NAMESPACE, SERVICE_ACCOUNT, UNSUPPORTED_KINDS
+from datum_compute.api.kinds import DEFINITION, NAMESPACE, SERVICE_ACCOUNT, UNSUPPORTED_KINDS
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.json_path import field_names
 from datum_compute.api.meta.objects import KindInfo
@@ -21,62 +21,42 @@ from datum_compute.api.schema.derive import PRESERVE, structural_schema
 from datum_compute.api.schema.fast_path import compile_fast_check
 from datum_compute.api.schema.validate import Check, object_schema
 from datum_compute.server.apply.field_shape import ObjectShape, object_shape
-from datum_compute.server.discovery.conversion import AS_STORED, VIEWS, Conversion
+from datum_compute.server.discovery.conversion import IDENTITY, VIEWS, StorageConversion
 
 _VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]*))?")
 _STAGES = {"alpha": 0, "beta": 1, None: 2}
-_EACH_ALONE = ("create", "delete", "get", "list", "patch", "update", "watch")
-_READ_ONLY = ("get", "list", "watch")
-_ALSO_SEVERAL = tuple(sorted((*_EACH_ALONE, "deletecollection")))
+_OBJECT_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
+_READ_VERBS = ("get", "list", "watch")
+_ALL_VERBS = tuple(sorted((*_OBJECT_VERBS, "deletecollection")))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedResource:
-    """One kind as it is served."""
+    """A kind in one version, as the server serves it. ``build_resource`` creates it.
+
+    ``check_main`` validates an object without its status, ``check_status`` the status alone.
+    """
 
     kind: KindInfo[Any]
     schema: JsonObject
     check_main: Check
     check_status: Check
-    make_shape: Callable[[], ObjectShape]  # called at the first write of an object
-    conversion: Conversion = AS_STORED
-    status_at_first: JsonObject | None = None  # what a new object says before anybody looked at it
-    stored: bool = True  # reviews are answered only
-    revision: str = ""  # of the definition, for a custom kind
-    # Made once, because every request asks for them.
-    verbs: tuple[str, ...] = field(init=False)
-    subresources: dict[str, tuple[str, ...]] = field(init=False)  # verbs of each
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "verbs", self._verbs())
-        object.__setattr__(self, "subresources", self._subresources())
+    make_shape: Callable[[], ObjectShape]  # cached; called at the first write of an object
+    conversion: StorageConversion
+    initial_status: JsonObject | None  # of new objects, until a controller sets their status
+    is_stored: bool  # False for reviews and other kinds that only get a response
+    revision: str  # of the definition of a custom kind
+    verbs: tuple[str, ...]
+    subresources: dict[str, tuple[str, ...]]  # the verbs of each subresource
+    is_namespace: bool
+    is_definition: bool  # CustomResourceDefinition
 
     @property
     def shape(self) -> ObjectShape:
         return self.make_shape()
 
-    def _verbs(self) -> tuple[str, ...]:
-        if not self.stored:
-            return ("create",)
-        if self.kind.unsupported_message:
-            return _READ_ONLY
-        # Namespaces are never deleted in bulk: each is emptied first.
-        return _EACH_ALONE if is_namespace(self.kind) else _ALSO_SEVERAL
-
-    def _subresources(self) -> dict[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
-        if self.kind.has_status:
-            found["status"] = ("get", "patch", "update")
-        if self.kind.scale is not None:
-            found["scale"] = ("get", "patch", "update")
-        if is_namespace(self.kind):
-            found["finalize"] = ("update",)
-        if self.kind.resource == SERVICE_ACCOUNT.resource:
-            found["token"] = ("create",)
-        return found
-
-    def shown_as(self, subresource: str) -> KindInfo[Any]:
-        """The kind that a subresource speaks."""
+    def subresource_kind(self, subresource: str) -> KindInfo[Any]:
+        """Return the kind of the objects that a subresource takes and returns."""
         return TOKEN_REQUEST if subresource == "token" else self.kind
 
 
@@ -91,126 +71,155 @@ class AcceptedNames:
 
 
 class ResourceRegistry:
+    """The resources of a plane. If several have the same path, the first one is served, so that a
+    definition cannot replace a built-in kind."""
+
     def __init__(
-        self, served: Iterable[ServedResource], accepted: Iterable[AcceptedNames] = ()
+        self, resources: Iterable[ServedResource], accepted: Iterable[AcceptedNames] = ()
     ) -> None:
         self.accepted = tuple(accepted)
-        self._served: dict[tuple[str, str, str], ServedResource] = {}
-        for one in served:
-            # What is there first stays: a definition cannot take the place of a built-in kind.
-            place = (one.kind.group, one.kind.version, one.kind.plural)
-            self._served.setdefault(place, one)
+        self._resources: dict[tuple[str, str, str], ServedResource] = {}
+        for resource in resources:
+            path = (resource.kind.group, resource.kind.version, resource.kind.plural)
+            self._resources.setdefault(path, resource)
         self._by_version: dict[str, dict[str, list[ServedResource]]] = {}
-        for (group, version, _), one in self._served.items():
-            self._by_version.setdefault(group, {}).setdefault(version, []).append(one)
-        self._by_storage = self._reachable()
+        for (group, version, _), resource in self._resources.items():
+            self._by_version.setdefault(group, {}).setdefault(version, []).append(resource)
+        self._kinds_by_storage = self._index_by_storage()
 
     @classmethod
     def of_kinds(cls, kinds: Iterable[KindInfo[Any]]) -> ResourceRegistry:
-        """The kinds given, the reviews, and what clients ask for in vain."""
-        own = map(_own_kind, (*kinds, *UNSUPPORTED_KINDS))
-        return cls((*own, *map(served_review, REVIEWS)))
+        """Return a registry of these kinds, the reviews, and the kinds that are always empty."""
+        platform_kinds = map(_build_platform_resource, (*kinds, *UNSUPPORTED_KINDS))
+        return cls((*platform_kinds, *map(build_review_resource, REVIEWS)))
 
-    def with_more(
-        self, served: Iterable[ServedResource], accepted: Iterable[AcceptedNames] = ()
+    def extend(
+        self, resources: Iterable[ServedResource], accepted: Iterable[AcceptedNames] = ()
     ) -> ResourceRegistry:
-        return ResourceRegistry((*self._served.values(), *served), accepted)
+        return ResourceRegistry((*self._resources.values(), *resources), accepted)
 
     def kinds(self) -> list[KindInfo[Any]]:
-        return [served.kind for served in self._served.values()]
+        return [resource.kind for resource in self._resources.values()]
 
     def find(self, group: str, version: str, plural: str) -> ServedResource | None:
-        return self._served.get((group, version, plural))
+        return self._resources.get((group, version, plural))
 
     def namespaced_storage(self) -> list[str]:
-        """The resources under which the store keeps what lies in namespaces."""
-        return sorted({s.kind.storage for s in self._stored() if s.kind.namespaced})
+        """Return the names under which the store keeps namespaced objects."""
+        return sorted({r.kind.storage for r in self._stored() if r.kind.namespaced})
 
     def kinds_by_storage(self) -> dict[str, KindInfo[Any]]:
-        """How the objects of each stored resource can be reached: as they are stored."""
-        return self._by_storage
+        """Return a kind for each name of the store, preferably the one in which it is stored."""
+        return self._kinds_by_storage
 
-    def _reachable(self) -> dict[str, KindInfo[Any]]:
-        found: dict[str, KindInfo[Any]] = {}
-        for served in self._stored():
-            if not (served.conversion.differs and served.kind.storage in found):
-                found[served.kind.storage] = served.kind
-        return found
+    def _index_by_storage(self) -> dict[str, KindInfo[Any]]:
+        kinds: dict[str, KindInfo[Any]] = {}
+        for resource in self._stored():
+            if not (resource.conversion.differs and resource.kind.storage in kinds):
+                kinds[resource.kind.storage] = resource.kind
+        return kinds
 
     def kind_named(self, api_version: str, kind: str) -> KindInfo[Any] | None:
-        """A stored kind of the group, in the version that was named if that is served."""
+        """Return the kind in this version or, if that is not served, in another one."""
         group = api_version.rpartition("/")[0]
-        of_group = [s.kind for s in self._stored() if (s.kind.group, s.kind.kind) == (group, kind)]
-        same = [k for k in of_group if k.api_version == api_version]
-        return next(iter((*same, *of_group)), None)
+        candidates = [
+            resource.kind
+            for resource in self._stored()
+            if (resource.kind.group, resource.kind.kind) == (group, kind)
+        ]
+        same_version = [k for k in candidates if k.api_version == api_version]
+        return next(iter((*same_version, *candidates)), None)
 
     def _stored(self) -> list[ServedResource]:
-        return [served for served in self._served.values() if served.stored]
+        return [resource for resource in self._resources.values() if resource.is_stored]
 
     def groups(self) -> list[str]:
-        """Named groups; the core group is served apart."""
+        """Return the names of the API groups, without the core group."""
         return sorted(group for group in self._by_version if group)
 
     def versions(self, group: str) -> list[str]:
-        """The preferred version first."""
-        return sorted(self._by_version.get(group, ()), key=_stability, reverse=True)
+        """Return the versions of a group, the preferred one first."""
+        return sorted(self._by_version.get(group, ()), key=_version_priority, reverse=True)
 
     def of_version(self, group: str, version: str) -> list[ServedResource]:
-        found = self._by_version.get(group, {}).get(version, [])
-        return sorted(found, key=lambda served: served.kind.plural)
+        resources = self._by_version.get(group, {}).get(version, [])
+        return sorted(resources, key=lambda resource: resource.kind.plural)
 
 
 def is_namespace(kind: KindInfo[Any]) -> bool:
     return kind.plural == NAMESPACE.plural and not kind.group
 
 
-def served_kind(
+def build_resource(
     kind: KindInfo[Any],
     schema: JsonObject,
-    conversion: Conversion = AS_STORED,
+    conversion: StorageConversion = IDENTITY,
+    *,
     revision: str = "",
+    is_stored: bool = True,
 ) -> ServedResource:
     whole = object_schema(schema)
-    replicas_path = field_names(kind.scale.spec_replicas_path) if kind.scale else None
-    shape = cache(
-        lambda: object_shape(whole, has_status=kind.has_status, replicas_path=replicas_path or ())
-    )
-    if not kind.has_status:
-        none = compile_fast_check({})
-        return ServedResource(
-            kind, schema, compile_fast_check(whole), none, shape, conversion, revision=revision
-        )
-    properties = {name: s for name, s in whole["properties"].items() if name != "status"}
-    required = [name for name in schema.get("required", ()) if name != "status"]
-    main = {**whole, "properties": properties, "required": required}
-    status = whole["properties"].get("status", {"type": "object", PRESERVE: PRESERVE in schema})
-    first = None if kind.defined else status.get("default")
+    main, initial_status = whole, None
+    status: JsonObject = {}
+    if kind.has_status:
+        properties = {name: s for name, s in whole["properties"].items() if name != "status"}
+        required = [name for name in schema.get("required", ()) if name != "status"]
+        main = {**whole, "properties": properties, "required": required}
+        status = whole["properties"].get("status", {"type": "object", PRESERVE: PRESERVE in schema})
+        initial_status = None if kind.defined else status.get("default")
+    replicas_path = (field_names(kind.scale.spec_replicas_path) if kind.scale else None) or ()
     return ServedResource(
-        kind,
-        schema,
-        compile_fast_check(main),
-        compile_fast_check(status),
-        shape,
-        conversion,
-        first,
+        kind=kind,
+        schema=schema,
+        check_main=compile_fast_check(main),
+        check_status=compile_fast_check(status),
+        make_shape=cache(
+            lambda: object_shape(whole, has_status=kind.has_status, replicas_path=replicas_path)
+        ),
+        conversion=conversion,
+        initial_status=initial_status,
+        is_stored=is_stored,
         revision=revision,
+        verbs=_verbs(kind) if is_stored else ("create",),
+        subresources=_subresources(kind),
+        is_namespace=is_namespace(kind),
+        is_definition=(kind.plural, kind.group) == (DEFINITION.plural, DEFINITION.group),
     )
 
 
-@cache
-def _own_kind(kind: KindInfo[Any]) -> ServedResource:
-    """Made once for all servers of a process: our kinds do not change while it runs."""
-    return served_kind(kind, structural_schema(kind), VIEWS.get(kind.resource, AS_STORED))
+def _verbs(kind: KindInfo[Any]) -> tuple[str, ...]:
+    if kind.unsupported_message:
+        return _READ_VERBS
+    # Namespaces have no deletecollection: each one is emptied before it is removed.
+    return _OBJECT_VERBS if is_namespace(kind) else _ALL_VERBS
+
+
+def _subresources(kind: KindInfo[Any]) -> dict[str, tuple[str, ...]]:
+    subresources: dict[str, tuple[str, ...]] = {}
+    if kind.has_status:
+        subresources["status"] = ("get", "patch", "update")
+    if kind.scale is not None:
+        subresources["scale"] = ("get", "patch", "update")
+    if is_namespace(kind):
+        subresources["finalize"] = ("update",)
+    if kind.resource == SERVICE_ACCOUNT.resource:
+        subresources["token"] = ("create",)
+    return subresources
 
 
 @cache
-def served_review(kind: KindInfo[Any]) -> ServedResource:
-    """A kind that is answered and never stored."""
-    return replace(served_kind(kind, structural_schema(kind)), stored=False)
+def _build_platform_resource(kind: KindInfo[Any]) -> ServedResource:
+    """Return the resource of a kind of the platform, which all servers of a process share."""
+    return build_resource(kind, structural_schema(kind), VIEWS.get(kind.resource, IDENTITY))
 
 
-def _stability(version: str) -> tuple[int, int, int, str]:
-    """Stable before beta before alpha, then the higher number."""
+@cache
+def build_review_resource(kind: KindInfo[Any]) -> ServedResource:
+    return build_resource(kind, structural_schema(kind), is_stored=False)
+
+
+def _version_priority(version: str) -> tuple[int, int, int, str]:
+    """Return a sort key: stable versions are above beta and alpha, then higher numbers."""
     found = _VERSION.fullmatch(version)
     if found is None:
         return (-1, 0, 0, version)

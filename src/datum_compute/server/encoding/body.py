@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
+from datum_compute.api.errors import BadRequest, RequestEntityTooLarge, shorten
 from datum_compute.api.http import JSON, PROTOBUF, YAML, Request
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode, encode
 from datum_compute.api.meta.yaml import (
@@ -21,9 +21,8 @@ from datum_compute.api.meta.yaml import (
     YamlTooLarge,
     parse_yaml,
 )
-from datum_compute.server.encoding.protobuf_kinds import decoded_protobuf
+from datum_compute.server.encoding.protobuf_kinds import decode_protobuf
 from datum_compute.server.encoding.request_options import content_type, unsupported
-from datum_compute.server.encoding.responses import shortened
 
 # --- YAML request bodies, parsed into JSON values
 # Anything that JSON cannot express is rejected: aliases, tags, duplicate keys, several documents.
@@ -36,7 +35,7 @@ YAML_VALUES_MAX = 20_000 // PARSER_SLOWDOWN
 _LIMITS = YamlLimits(chars_max=YAML_BYTES_MAX, values_max=YAML_VALUES_MAX)
 
 
-def decoded_yaml(body: bytes) -> Any:
+def decode_yaml(body: bytes) -> Any:
     """Return the JSON value. Raises 413 for a body above the limits, 400 for an invalid one."""
     if len(body) > YAML_BYTES_MAX:
         raise RequestEntityTooLarge(
@@ -53,7 +52,7 @@ def decoded_yaml(body: bytes) -> Any:
     except YamlError as error:
         raise BadRequest(f"the body is not valid YAML: {_located(error)}") from error
     except (UnicodeError, TypeError, ValueError) as error:
-        raise BadRequest(f"the body is not valid YAML: {shortened(str(error))}") from error
+        raise BadRequest(f"the body is not valid YAML: {shorten(str(error))}") from error
     return value
 
 
@@ -71,7 +70,7 @@ _OWNERS_DEEPER = 8
 _NOT_STRUCTURE = bytes(set(range(256)) - set(b'",{['))
 
 
-def decoded_body(request: Request) -> JsonObject:
+def decode_body(request: Request) -> JsonObject:
     """The JSON object of a request; 415 for other formats, 400 for anything else."""
     found = content_type(request.headers)
     read = _FORMATS.get(found)
@@ -80,17 +79,17 @@ def decoded_body(request: Request) -> JsonObject:
     return as_object(read(request.body))
 
 
-def decoded_json_or_yaml(body: bytes) -> Any:
+def decode_json_or_yaml(body: bytes) -> Any:
     """JSON is YAML too, and much quicker to read as what it is."""
     if body.lstrip()[:1] == b"{":
         try:
-            return decoded_json(body)
+            return decode_json(body)
         except BadRequest:
             pass  # flow style, perhaps
-    return decoded_yaml(body)
+    return decode_yaml(body)
 
 
-def decoded_json(body: bytes) -> Any:
+def decode_json(body: bytes) -> Any:
     if not body:
         raise BadRequest("the request has no body; send a JSON document")
     check_value_count(body)
@@ -215,9 +214,9 @@ def json_type(value: Any) -> str:
 
 
 _FORMATS: dict[str, Callable[[bytes], Any]] = {
-    JSON: decoded_json,
-    YAML: decoded_json_or_yaml,
-    PROTOBUF: decoded_protobuf,
+    JSON: decode_json,
+    YAML: decode_json_or_yaml,
+    PROTOBUF: decode_protobuf,
 }
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from datum_compute.api.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
+from datum_compute.api.errors import (
+    BadRequest,
+    RequestEntityTooLarge,
+    UnsupportedMediaType,
+    shorten,
+)
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.encoding.protobuf import (
     FIELDS_MAX,
@@ -27,7 +32,6 @@ from datum_compute.server.encoding.protobuf import (
     texts_map,
     time,
 )
-from datum_compute.server.encoding.responses import shortened
 
 # --- Messages that every kind shares: metadata, owners, selectors, conditions, delete options
 
@@ -325,7 +329,7 @@ _ENVELOPE = Message(
 )
 
 
-def decoded_protobuf(body: bytes) -> JsonObject:
+def decode_protobuf(body: bytes) -> JsonObject:
     """The JSON object of a body; 400 when it cannot be read, 415 for a kind without a table."""
     if not body.startswith(MAGIC):
         raise BadRequest("the body is not Kubernetes protobuf: it must begin with 'k8s' and a zero")
@@ -354,7 +358,7 @@ def _message_of(api_version: str, kind: str) -> Message:
         return DELETE_OPTIONS
     found = KINDS.get((api_version, kind))
     if found is None:
-        shown = shortened(f"{kind or 'an object without kind'} of {api_version or 'no version'}")
+        shown = shorten(f"{kind or 'an object without kind'} of {api_version or 'no version'}")
         raise UnsupportedMediaType(
             f"protobuf is supported for built-in kinds only, not for {shown}: send application/json"
         )

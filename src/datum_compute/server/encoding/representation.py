@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from datum_compute.api.http import JSON
+from datum_compute.api.errors import shorten
+from datum_compute.api.http import JSON, Request
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.meta.json_path import value_at
 from datum_compute.api.meta.objects import Column, KindInfo
@@ -20,8 +21,6 @@ from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.schema.report import copy_beginning
 from datum_compute.server.encoding.list_body import ListBody, joined_list, list_body
 from datum_compute.server.encoding.request_options import MediaType, choice, preferred
-from datum_compute.server.encoding.responses import shortened
-from datum_compute.server.routing import ResourceRequest
 
 # --- Objects reduced to their metadata, for clients that only track names, labels and owners
 
@@ -30,7 +29,7 @@ META_VERSION = "meta.k8s.io/v1"
 
 
 @dataclass(frozen=True, slots=True)
-class PartialForm:
+class MetadataRepresentation:
     def single(self, body: bytes) -> bytes:
         return encode(partial_object(decode(body)))
 
@@ -116,7 +115,7 @@ def _render_cell(value: Any) -> Any:
     """Return a number or a boolean as it is, anything else as text of limited length."""
     if isinstance(value, dict | list):
         value = encode(copy_beginning(value, CELL_LENGTH_MAX)).decode()
-    return shortened(value, CELL_LENGTH_MAX) if isinstance(value, str) else value
+    return shorten(value, CELL_LENGTH_MAX) if isinstance(value, str) else value
 
 
 def age(created: Any, now: float) -> str:
@@ -171,7 +170,7 @@ _AGE = Column("Age", ".metadata.creationTimestamp", "date", description="How lon
 
 
 @dataclass(frozen=True, slots=True)
-class TableForm:
+class TableRepresentation:
     kind: KindInfo[Any]
     include: str
     clock: Callable[[], float]
@@ -299,7 +298,7 @@ class Representation(Protocol):
         ...
 
 
-class PlainForm(msgspec.Struct, frozen=True):
+class ObjectRepresentation(msgspec.Struct, frozen=True):
     """Stored bytes are wire bytes: nothing is decoded."""
 
     kind: KindInfo[Any]
@@ -351,16 +350,19 @@ def _types_first(body: bytes, types: bytes) -> bytes:
 
 
 @lru_cache(maxsize=256)  # ``preferred`` raises for a long header, which is then not cached
-def _asked_for(accept: str) -> MediaType:
+def _select_media(accept: str) -> MediaType:
     return preferred(accept, (_TABLE, _PARTIAL, _PARTIAL_LIST))
 
 
-def representation_of(call: ResourceRequest, clock: Callable[[], float]) -> Representation:
-    """The form the caller asked for; raises NotAcceptable before anything has been done."""
-    media = _asked_for(call.request.headers.get("accept", ""))
+def select_representation(
+    kind: KindInfo[Any], request: Request, clock: Callable[[], float]
+) -> Representation:
+    """Return the representation that the Accept header selects. Raise NotAcceptable if it accepts
+    none. Verbs call this before they change anything."""
+    media = _select_media(request.headers.get("accept", ""))
     if not media.form:
-        return PlainForm(call.kind)
+        return ObjectRepresentation(kind)
     if media == _TABLE:
-        include = choice(call.query, "includeObject", INCLUDE) or "Metadata"
-        return TableForm(call.kind, include, clock)
-    return PartialForm()
+        include = choice(request.query, "includeObject", INCLUDE) or "Metadata"
+        return TableRepresentation(kind, include, clock)
+    return MetadataRepresentation()

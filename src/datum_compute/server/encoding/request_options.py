@@ -13,10 +13,16 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api.errors import BadRequest, Cause, Invalid, NotAcceptable, UnsupportedMediaType
+from datum_compute.api.errors import (
+    BadRequest,
+    Cause,
+    Invalid,
+    NotAcceptable,
+    UnsupportedMediaType,
+    shorten,
+)
 from datum_compute.api.http import JSON
 from datum_compute.api.meta.objects import KindInfo
-from datum_compute.server.encoding.responses import shortened
 
 # Parsed headers are cached, so their size is limited. The longest header of kubectl has about 200
 # characters.
@@ -144,7 +150,7 @@ def number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def _invalid_number(name: str, text: str, reason: str) -> BadRequest:
-    return BadRequest(f'{name}: Invalid value: "{shortened(text)}": {reason}')
+    return BadRequest(f'{name}: Invalid value: "{shorten(text)}": {reason}')
 
 
 def dry_run(query: Mapping[str, str]) -> bool:
@@ -167,7 +173,7 @@ def choice(query: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str
 
 def _unsupported(name: str, value: str, allowed: tuple[str, ...]) -> Invalid:
     listed = ", ".join(f'"{a}"' for a in allowed)
-    why = f'Unsupported value: "{shortened(value)}": supported values: {listed}'
+    why = f'Unsupported value: "{shorten(value)}": supported values: {listed}'
     return Invalid(f"{name}: {why}", causes=[Cause(name, "FieldValueNotSupported", why)])
 
 
@@ -195,8 +201,8 @@ class FieldValidation(msgspec.Struct, frozen=True):
             return {}
         if self.mode == IGNORE:
             return {"warning": warning_header(warnings)} if warnings else {}
-        found = [f'unknown field "{shortened(field)}"' for field in unknown[:FIELDS_MAX]]
-        found += [f'duplicate field "{shortened(field)}"' for field in self.duplicates]
+        found = [f'unknown field "{shorten(field)}"' for field in unknown[:FIELDS_MAX]]
+        found += [f'duplicate field "{shorten(field)}"' for field in self.duplicates]
         if len(unknown) > FIELDS_MAX:
             found.append(f"{len(unknown) - FIELDS_MAX} more unknown fields")
         if found and self.mode == STRICT:
@@ -276,7 +282,7 @@ def _format_path(path: _Path) -> str:
     steps: list[str] = []
     while path is not None:
         path, step = path
-        steps.append(shortened(step))
+        steps.append(shorten(step))
     return "".join(s if s.startswith("[") else f".{s}" for s in reversed(steps)).removeprefix(".")
 
 
@@ -285,7 +291,7 @@ def warning_header(texts: Sequence[str]) -> str:
     because field names come from the client."""
     result = ""
     for text in texts:
-        clean = "".join(c if " " <= c <= "~" else "?" for c in shortened(text, _WARNING_CHARS_MAX))
+        clean = "".join(c if " " <= c <= "~" else "?" for c in shorten(text, _WARNING_CHARS_MAX))
         escaped = clean.replace("\\", "\\\\").replace('"', '\\"')
         more = f'{", " if result else ""}299 - "{escaped}"'
         if len(result) + len(more) > _WARNINGS_BYTES_MAX:

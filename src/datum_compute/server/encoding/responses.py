@@ -15,6 +15,7 @@ from datum_compute.api.errors import (
     Invalid,
     NotFound,
     RequestEntityTooLarge,
+    shorten,
     to_status,
 )
 from datum_compute.api.http import JSON, Request, Response
@@ -27,7 +28,7 @@ from datum_compute.telemetry.logs import printable
 TEXT = "text/plain; charset=utf-8"
 
 
-def json_answer(
+def json_response(
     value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """``value`` is bytes that are JSON already, or a plain JSON value."""
@@ -40,19 +41,19 @@ def with_newline(body: bytes) -> bytes:
     return body if body.endswith(b"\n") else body + b"\n"
 
 
-def list_answer(request: Request, listed: bytes | ListBody) -> Response:
+def list_response(request: Request, listed: bytes | ListBody) -> Response:
     """Return the response for a list. A large list is sent to a connection in pieces.
 
     Callers in the same process get the whole body.
     """
     if isinstance(listed, bytes):
-        return json_answer(listed)
+        return json_response(listed)
     if request.peer is None:
-        return json_answer(b"".join(listed))
+        return json_response(b"".join(listed))
     return Response(200, pieces=listed)
 
 
-def error_answer(error: ApiError) -> Response:
+def error_response(error: ApiError) -> Response:
     """Clients print the message: what a stranger wrote into a name must do nothing to a terminal
     or a log that shows it."""
     headers = {"retry-after": str(error.retry_after_s)} if error.retry_after_s else {}
@@ -63,13 +64,13 @@ def error_answer(error: ApiError) -> Response:
     return Response(error.code, with_newline(encode(status)), JSON, headers)
 
 
-def text_answer(text: str, *, status: int = 200) -> Response:
+def text_response(text: str, *, status: int = 200) -> Response:
     return Response(status, text.encode(), TEXT)
 
 
 def page_not_found() -> Response:
     """What Kubernetes answers to a path it does not know; not a Status on purpose."""
-    return text_answer("404 page not found\n", status=404)
+    return text_response("404 page not found\n", status=404)
 
 
 # --- Errors about an object, in the words Kubernetes clients know
@@ -115,13 +116,8 @@ def stopped_check(
 
 
 def field_error(field: str, value: str, why: str) -> Cause:
-    return Cause(field, "FieldValueInvalid", f'Invalid value: "{shortened(value)}": {why}')
+    return Cause(field, "FieldValueInvalid", f'Invalid value: "{shorten(value)}": {why}')
 
 
 def field_forbidden(field: str, why: str) -> Cause:
     return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
-
-
-def shortened(text: str, length_max: int = 120) -> str:
-    """Text of a caller as it may be repeated in an error."""
-    return text if len(text) <= length_max else text[: length_max - 3] + "..."

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any, cast
 
 from datum_compute.api.errors import ApiError, BadRequest
-from datum_compute.api.http import Duplex, Request, Response
+from datum_compute.api.http import BufferedStream, Duplex, Request, Response
 from datum_compute.server.encoding.list_body import WHOLE_BYTES_MAX
-from datum_compute.server.encoding.responses import error_answer
+from datum_compute.server.encoding.responses import error_response
 from datum_compute.server.http.connection_table import ConnectionTable, Slot
 from datum_compute.server.http.eager import begun
 from datum_compute.server.http.metrics import PortMetrics
@@ -33,7 +33,6 @@ from datum_compute.server.http.response_writer import (
     switch_head,
 )
 from datum_compute.server.http.send_budget import SendBudget
-from datum_compute.server.verbs.watch_stream import WatchStream
 
 IDLE_S = 75.0  # between two requests
 HEAD_S = 30.0
@@ -86,7 +85,7 @@ class Connection(asyncio.Protocol):
         self._ending = False  # nothing that still arrives counts
         self._reading = True
         self._awaited: Stage | None = None  # what the deadline is about
-        self._stream: WatchStream | None = None
+        self._stream: BufferedStream | None = None
         self._task: asyncio.Task[Any] | None = None
         self._switched: UpgradedConnection | None = None  # once it has left HTTP
         self._response_deadline_s = _NEVER
@@ -301,7 +300,8 @@ class Connection(asyncio.Protocol):
 
     def _send(self, arrived: ParsedRequest, response: Response) -> None:
         closing = arrived.closes or self._shared.stopping or self._refused
-        if isinstance(response.stream, WatchStream):
+        if response.stream is not None:
+            assert isinstance(response.stream, BufferedStream)
             self._stream, chunked = response.stream, not arrived.plain
             head = stream_head(response, self._shared.date(), chunked=chunked)
             sending = self._out.send_stream(head, response.stream, chunked=chunked)
@@ -361,7 +361,7 @@ class Connection(asyncio.Protocol):
         """The last answer. What the client still sends is let pass for a moment: closing on it
         would take the answer from those who send everything before they read."""
         self._ending = True
-        response = error_answer(error)
+        response = error_response(error)
         head = encode_head(response, self._shared.date(), closing=True)
         self._out.write(head + response.body)
         self._read_on(True)

@@ -23,7 +23,6 @@ from datum_compute.api.errors import (
     UnsupportedFeature,
 )
 from datum_compute.api.http import Peer, Request
-from datum_compute.server.access.impersonation import SEPARATOR
 
 # --- The head of a request as values: path, query, headers. What is odd is refused with 400
 
@@ -32,10 +31,13 @@ HEAD_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 250
 QUERY_FIELDS_MAX = 100
 _NOT_IN_HOST = re.compile(r"[^!-~]|[/?#@\\\\<>\"{}|^`,]")
-_SINGLE = frozenset({"authorization", "content-type", "content-length", "host", "impersonate-user"})
+_SINGLE_VALUE_HEADERS = frozenset(
+    {"authorization", "content-type", "content-length", "host", "impersonate-user"}
+)
 
 RawHeaders = list[tuple[bytes, bytes]]
 Target = tuple[str, dict[str, str]]  # path and query
+Headers = tuple[dict[str, str], dict[str, tuple[str, ...]]]  # by name, and repeated values
 
 
 def count_header_bytes(raw: RawHeaders) -> int:
@@ -46,20 +48,25 @@ def count_header_bytes(raw: RawHeaders) -> int:
     return size
 
 
-def headers_of(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Values of a repeated header are joined; one that may stand only once is refused, since two
-    readers of the request could take different ones for the truth."""
+def parse_headers(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Return the headers, with the values of repeated headers joined by commas, and the single
+    values of repeated headers.
+
+    Headers that have one value must not be repeated: a proxy and this server could read different
+    values from the same request.
+    """
     headers: dict[str, str] = {}
+    repeated: dict[str, tuple[str, ...]] = {}
     for raw_name, raw_value in raw:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         if name not in headers:
             headers[name] = value
             continue
-        if name in _SINGLE:
+        if name in _SINGLE_VALUE_HEADERS:
             raise BadRequest(f"the header {name} was sent more than once")
-        separator = SEPARATOR if name.startswith("impersonate-") else ", "
-        headers[name] = f"{headers[name]}{separator}{value}"
-    return headers
+        repeated[name] = (*repeated.get(name, (headers[name],)), value)
+        headers[name] = f"{headers[name]}, {value}"
+    return headers, repeated
 
 
 def check_framing(version: str, headers: Mapping[str, str]) -> None:
@@ -187,6 +194,7 @@ class RequestParser:
         self._target: Target = ("", {})
         self._last_headers: RawHeaders | None = None
         self._headers: dict[str, str] = {}
+        self._repeated_headers: dict[str, tuple[str, ...]] = {}
         self._header_bytes = 0
 
     def close(self) -> None:
@@ -265,6 +273,7 @@ class RequestParser:
             bytes(self._body),
             self._certificate_pem,
             self._peer,
+            self._repeated_headers,
         )
         plain = self._version == "1.0"
         closes = plain or not parser.should_keep_alive()
@@ -280,6 +289,7 @@ class RequestParser:
             self._last_url, self._target = None, ("", {})
         if self._header_bytes > _CACHED_BYTES_MAX:
             self._last_headers, self._headers, self._header_bytes = None, {}, 0
+            self._repeated_headers = {}
 
     def _read_head(self) -> None:
         assert self._parser is not None
@@ -292,7 +302,7 @@ class RequestParser:
             self._target, self._last_url = parse_target(url), url
         if raw != self._last_headers:
             self._header_bytes = count_header_bytes(raw)
-            self._headers = headers_of(raw)
+            self._headers, self._repeated_headers = parse_headers(raw)
             check_framing(version, self._headers)
             self._last_headers = raw
         elif version != last_version:

@@ -15,10 +15,9 @@ from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 
-from datum_compute.api.http import Response
+from datum_compute.api.http import LARGE_CHUNK_BYTES, BufferedStream, Response
 from datum_compute.server.encoding.list_body import PIECE_BYTES, slices
 from datum_compute.server.http.send_budget import SendAccount
-from datum_compute.server.verbs.watch_stream import LARGE_LINE_BYTES, WatchStream
 
 # --- The bytes of answers: heads, chunks, the date
 
@@ -288,7 +287,7 @@ class Outgoing:
         finally:
             self._rest_bytes = 0
 
-    async def send_stream(self, head: bytes, stream: WatchStream, *, chunked: bool) -> None:
+    async def send_stream(self, head: bytes, stream: BufferedStream, *, chunked: bool) -> None:
         """Send the lines of a watch until it ends or the client disconnects. Lines are encoded only
         when the client has received the previous ones."""
         self.write(head)
@@ -299,12 +298,12 @@ class Outgoing:
         if chunked and not self.lost:
             self.write(LAST_CHUNK)
 
-    async def _send_lines(self, stream: WatchStream, *, chunked: bool) -> bool:
+    async def _send_lines(self, stream: BufferedStream, *, chunked: bool) -> bool:
         """Send the next lines. Return False if there are none or the client has disconnected."""
         line = await anext(stream, None)
         if line is None or self.lost:
             return False
-        if len(line) > LARGE_LINE_BYTES:
+        if len(line) > LARGE_CHUNK_BYTES:
             await self._send_large_line(line, chunked=chunked)
             return True
         more = stream.take_ready(WATCH_LINES_BYTES - len(line))

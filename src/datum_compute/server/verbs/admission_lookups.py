@@ -31,7 +31,7 @@ from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.context import ServerContext
-from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs.prepare import PreparedObject
 from datum_compute.store.store import Store
 
@@ -39,10 +39,10 @@ _CACHED_BYTES_MAX = 16 * 1024  # of one object
 
 
 class StoreAdmissionReader(msgspec.Struct, frozen=True):
-    """Answers for one call: what its plane holds, and what its user may do there."""
+    """Answers for one request: what its plane holds, and what its user may do there."""
 
-    ports: ServerContext
-    call: ResourceRequest
+    context: ServerContext
+    request: ApiRequest
 
     def answers(self, questions: Iterable[Question]) -> Answers:
         asked = tuple(questions)
@@ -55,45 +55,45 @@ class StoreAdmissionReader(msgspec.Struct, frozen=True):
         wanted = Attributes(
             right.verb, right.group, right.resource, "", right.namespace, right.name
         )
-        return self.ports.authorizer.allows(self.call.user, self.call.plane, wanted)
+        return self.context.authorizer.allows(self.request.user, self.request.plane, wanted)
 
     def _listed(self, listing: ListQuery) -> list[JsonObject]:
-        store = self.ports.store
+        store = self.context.store
         kept: list[JsonObject] = []
-        if listing.catalogue and PLATFORM in store.planes():
+        if listing.catalogue and store.has_plane(PLATFORM):
             kept = _objects(store, PLATFORM, listing.kind)
-        return kept or _objects(store, self.call.plane, listing.kind)
+        return kept or _objects(store, self.request.plane, listing.kind)
 
 
 def apply_context_rules(
-    ports: ServerContext, call: ResourceRequest, proposal: PreparedObject, old: JsonObject | None
+    context: ServerContext, request: ApiRequest, proposal: PreparedObject, old: JsonObject | None
 ) -> PreparedObject:
     """The proposal with what the reading rules found; asked only of what has no fault yet."""
-    if call.kind.resource not in CONTEXT_RULES or proposal.causes or call.route.subresource:
+    if request.kind.resource not in CONTEXT_RULES or proposal.causes or request.route.subresource:
         return proposal
     write = Write(
-        call.kind,
-        call.route.namespace,
+        request.kind,
+        request.route.namespace,
         proposal.obj,
         old,
-        now_s=ports.clock(),
-        deprecation_grace_s=ports.deprecation_grace_s,
+        now_s=context.clock(),
+        deprecation_grace_s=context.deprecation_grace_s,
     )
-    found = evaluate(write, StoreAdmissionReader(ports, call).answers(questions_of(write)))
+    found = evaluate(write, StoreAdmissionReader(context, request).answers(questions_of(write)))
     if not found.causes and not found.warnings:
         return proposal
     return replace(proposal, causes=found.causes, warnings=found.warnings)
 
 
-def check_removal(ports: ServerContext, call: ResourceRequest, old: JsonObject) -> None:
+def check_removal(context: ServerContext, request: ApiRequest, old: JsonObject) -> None:
     """Raise if the object may not go yet."""
-    if call.kind.resource not in REMOVING:
+    if request.kind.resource not in REMOVING:
         return
-    removal = Removal(call.kind, call.route.namespace, old)
-    answers = StoreAdmissionReader(ports, call).answers(questions_before(removal))
+    removal = Removal(request.kind, request.route.namespace, old)
+    answers = StoreAdmissionReader(context, request).answers(questions_before(removal))
     causes = objections(removal, answers)
     if causes:
-        raise invalid(call.kind, old["metadata"]["name"], causes)
+        raise invalid(request.kind, old["metadata"]["name"], causes)
 
 
 def _objects(store: Store, plane: PlaneName, kind: KindInfo[Any]) -> list[JsonObject]:

@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from datum_compute.api.errors import AlreadyExists, Conflict, NotFound, RequestEntityTooLarge
 from datum_compute.api.meta.codec import JsonObject, decode, encode
-from datum_compute.server.access.escalation import check_grant
+from datum_compute.server.access.escalation import ObjectWrite, check_write
 from datum_compute.server.context import ServerContext
 from datum_compute.server.encoding.body import encode_at_version
 from datum_compute.server.encoding.responses import already_exists, conflict, not_found
-from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.routing import ApiRequest
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
 
@@ -38,20 +38,22 @@ class ConcurrentWrite(Exception):
 
 
 async def retry_on_conflict(
-    ports: ServerContext, call: ResourceRequest, name: str, attempt: Callable[[], Awaitable[R]]
+    context: ServerContext, request: ApiRequest, name: str, attempt: Callable[[], Awaitable[R]]
 ) -> R:
     for _ in range(ATTEMPTS):
         try:
             return await attempt()
         except ConcurrentWrite:
-            news = ports.store.watch(call.plane, call.kind.storage, ports.store.version(call.plane))
+            news = context.store.watch(
+                request.plane, request.kind.storage, context.store.version(request.plane)
+            )
             await news.next_events(_WAIT_S)
-    raise conflict(call.kind, name)
+    raise conflict(request.kind, name)
 
 
 async def put(
-    ports: ServerContext,
-    call: ResourceRequest,
+    context: ServerContext,
+    request: ApiRequest,
     key: ObjectKey,
     obj: JsonObject,
     *,
@@ -59,47 +61,48 @@ async def put(
     dry_run: bool,
 ) -> bytes:
     """The body as it is served; a dry run stops just before the store."""
-    check_grant(ports.authorizer, call, obj, old)
-    ports.authorizer.slices.check_written(call.user, call.plane, call.kind, obj)
+    check_write(
+        context.authorizer, ObjectWrite(request.user, request.plane, request.kind, obj, old)
+    )
     if dry_run:
-        _check_absent(ports, call, key, old)
-        return _sized(call, obj, encode(obj), old)
+        _check_absent(context, request, key, old)
+        return _sized(request, obj, encode(obj), old)
     expected = old.version if old else 0
-    stored = call.served.conversion.to_stored(obj)
+    stored = request.resource.conversion.to_stored(obj)
     try:
-        record = await ports.store.put(
-            call.plane,
+        record = await context.store.put(
+            request.plane,
             key,
             expected,
-            lambda v: _sized(call, obj, encode_at_version(stored, v), old),
+            lambda v: _sized(request, obj, encode_at_version(stored, v), old),
             stored["metadata"],
         )
     except Conflict as error:
         raise ConcurrentWrite from error
     except AlreadyExists as error:
-        raise already_exists(call.kind, key.name) from error
-    return call.served.conversion.of_written(record.body)
+        raise already_exists(request.kind, key.name) from error
+    return request.resource.conversion.convert_current(record.body)
 
 
 async def remove(
-    ports: ServerContext, call: ResourceRequest, obj: JsonObject, *, old: Record, dry_run: bool
+    context: ServerContext, request: ApiRequest, obj: JsonObject, *, old: Record, dry_run: bool
 ) -> bytes:
     """The last state of the object, which is what watchers are told."""
     if dry_run:
         return encode(obj)
-    stored = call.served.conversion.to_stored(obj)
+    stored = request.resource.conversion.to_stored(obj)
     try:
-        record = await ports.store.delete(
-            call.plane, old.key, old.version, lambda v: encode_at_version(stored, v)
+        record = await context.store.delete(
+            request.plane, old.key, old.version, lambda v: encode_at_version(stored, v)
         )
     except Conflict as error:
         raise ConcurrentWrite from error
     except NotFound as error:
-        raise not_found(call.kind, old.key.name) from error
-    return call.served.conversion.of_written(record.body)
+        raise not_found(request.kind, old.key.name) from error
+    return request.resource.conversion.convert_current(record.body)
 
 
-def _sized(call: ResourceRequest, obj: JsonObject, body: bytes, old: Record | None) -> bytes:
+def _sized(request: ApiRequest, obj: JsonObject, body: bytes, old: Record | None) -> bytes:
     """The body, if it is not too large to be kept. What is on its way out gets a little more, so
     that the marks of that always fit."""
     if len(body) <= CONTENT_BYTES_MAX:
@@ -107,15 +110,17 @@ def _sized(call: ResourceRequest, obj: JsonObject, body: bytes, old: Record | No
     metadata = obj["metadata"]
     room = _DELETION_BYTES if "deletionTimestamp" in metadata else 0
     if len(body) > OBJECT_BYTES_MAX + room:
-        raise _too_large(call, metadata, f"{len(body)} bytes; an object", OBJECT_BYTES_MAX)
-    if call.kind.has_status and not call.kind.defined and call.route.subresource != "status":
-        _check_leaves_room(call, obj, len(body), old)
+        raise _too_large(request, metadata, f"{len(body)} bytes; an object", OBJECT_BYTES_MAX)
+    if (
+        request.kind.has_status
+        and not request.kind.defined
+        and request.route.subresource != "status"
+    ):
+        _check_leaves_room(request, obj, len(body), old)
     return body
 
 
-def _check_leaves_room(
-    call: ResourceRequest, obj: JsonObject, size: int, old: Record | None
-) -> None:
+def _check_leaves_room(request: ApiRequest, obj: JsonObject, size: int, old: Record | None) -> None:
     """For the status, and for what controllers note in the metadata."""
     metadata = obj["metadata"]
     if old is not None and (size <= len(old.body) or "deletionTimestamp" in metadata):
@@ -126,24 +131,24 @@ def _check_leaves_room(
     size -= len(encode(obj["status"])) if "status" in obj else 0
     if size > limit:
         what = f"{size} bytes; without its status, which needs room too, it"
-        raise _too_large(call, metadata, what, limit)
+        raise _too_large(request, metadata, what, limit)
 
 
 def _too_large(
-    call: ResourceRequest, metadata: JsonObject, size: str, limit: int
+    request: ApiRequest, metadata: JsonObject, size: str, limit: int
 ) -> RequestEntityTooLarge:
     name = metadata.get("name", "")
     return RequestEntityTooLarge(
-        f'{call.kind.resource} "{name}" would be {size} may have {limit}. Keep large data '
+        f'{request.kind.resource} "{name}" would be {size} may have {limit}. Keep large data '
         "elsewhere and refer to it",
         name=name,
-        group=call.kind.group,
-        kind=call.kind.plural,
+        group=request.kind.group,
+        kind=request.kind.plural,
     )
 
 
 def _check_absent(
-    ports: ServerContext, call: ResourceRequest, key: ObjectKey, old: Record | None
+    context: ServerContext, request: ApiRequest, key: ObjectKey, old: Record | None
 ) -> None:
-    if old is None and ports.store.get(call.plane, key) is not None:
-        raise already_exists(call.kind, key.name)
+    if old is None and context.store.get(request.plane, key) is not None:
+        raise already_exists(request.kind, key.name)

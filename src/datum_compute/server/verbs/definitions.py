@@ -54,7 +54,7 @@ def condition_of(definition: JsonObject, kind: str) -> str:
 
 
 def with_status(
-    ports: ServerContext,
+    context: ServerContext,
     catalogue: ResourceRegistry,
     definition: JsonObject,
     old: JsonObject | None,
@@ -64,7 +64,7 @@ def with_status(
     metadata, status = definition["metadata"], (old or {}).get("status", {})
     if "deletionTimestamp" in metadata:
         return definition
-    wanted, now = definition["spec"]["names"], timestamp(ports.clock())
+    wanted, now = definition["spec"]["names"], timestamp(context.clock())
     conflict = _conflict(catalogue, definition)
     accepted = status.get("acceptedNames", _NO_NAMES) if conflict else wanted
     told = (FALSE, *conflict) if conflict else (TRUE, "NoConflicts", "no conflicts found")
@@ -95,9 +95,9 @@ def terminating(definition: JsonObject, now: float) -> JsonObject:
     return {**definition, "status": {**status, "conditions": conditions}}
 
 
-def check_accepts(ports: ServerContext, plane: PlaneName, kind: KindInfo[Any]) -> None:
+def check_accepts(context: ServerContext, plane: PlaneName, kind: KindInfo[Any]) -> None:
     """Raise unless objects of a custom kind may be created."""
-    record = ports.store.get(plane, ObjectKey(DEFINITION.storage, "", kind.resource))
+    record = context.store.get(plane, ObjectKey(DEFINITION.storage, "", kind.resource))
     if record is not None and record.terminating:
         raise MethodNotAllowed(
             f"create not allowed while the custom resource definition of {kind.resource} is "
@@ -105,10 +105,10 @@ def check_accepts(ports: ServerContext, plane: PlaneName, kind: KindInfo[Any]) -
         )
 
 
-def check_empty(ports: ServerContext, plane: PlaneName, resource: str) -> None:
+def check_empty(context: ServerContext, plane: PlaneName, resource: str) -> None:
     """Raise while an object of the kind is there or on its way."""
-    left = len(ports.store.snapshot(plane, resource).records)
-    if left or ports.creations.any_of(plane, resource):
+    left = len(context.store.snapshot(plane, resource).records)
+    if left or context.in_flight_creates.any_of_resource(plane, resource):
         why = f"{left or 'some'} objects of the kind are still there; delete them first"
         raise problems.conflict(DEFINITION, resource, why)
 

@@ -14,20 +14,18 @@ from dataclasses import dataclass
 import msgspec
 
 from datum_compute.admission.findings import invalid
-from datum_compute.api.errors import BadRequest, Cause, Invalid, NotFound
+from datum_compute.api.errors import BadRequest, Cause, Invalid, NotFound, shorten
 from datum_compute.api.http import Response
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode, from_json
 from datum_compute.server.context import ServerContext
-from datum_compute.server.discovery.resources import ResourceRegistry, is_namespace
-from datum_compute.server.encoding.body import decoded_body, json_equal
+from datum_compute.server.encoding.body import decode_body, json_equal
 from datum_compute.server.encoding.list_body import ENCODED_BYTES_MAX
-from datum_compute.server.encoding.representation import representation_of
+from datum_compute.server.encoding.representation import select_representation
 from datum_compute.server.encoding.request_options import choice, dry_run, flag, is_dry_run, number
-from datum_compute.server.encoding.responses import conflict, json_answer, list_answer, shortened
-from datum_compute.server.encoding.selectors import build_matcher
+from datum_compute.server.encoding.responses import conflict, json_response, list_response
 from datum_compute.server.flowcontrol.control import filter_in_turns, map_in_turns
-from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs import commit, definitions, namespaces
 from datum_compute.server.verbs.admission_lookups import check_removal
 from datum_compute.server.verbs.metadata import ordered, terminating_metadata
@@ -84,45 +82,43 @@ class _Deleted:
     gone: bool
 
 
-async def delete(
-    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest
-) -> Response:
-    shown = representation_of(call, ports.clock)
-    options = _delete_options(call)
-    deleted = await _delete_one(ports, catalogue, call, call.key, options)
+async def delete(context: ServerContext, request: ApiRequest) -> Response:
+    representation = select_representation(request.kind, request.http, context.clock)
+    options = _delete_options(request)
+    deleted = await _delete_one(context, request, request.key, options)
     if deleted.gone:
-        return json_answer(_success(call, decode(deleted.body)))
-    return json_answer(shown.single(deleted.body))
+        return json_response(_success(request, decode(deleted.body)))
+    return json_response(representation.single(deleted.body))
 
 
-async def delete_collection(
-    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest
-) -> Response:
+async def delete_collection(context: ServerContext, request: ApiRequest) -> Response:
     """Delete everything that the selectors match; many deletes share one commit.
 
     The response lists the objects, or is a Status if they are too large together.
     """
-    shown = representation_of(call, ports.clock)
-    options = _delete_options(call)
-    matches = build_matcher(call.served, call.query, namespace=call.route.namespace)
-    found = ports.store.snapshot(call.plane, call.kind.storage, call.route.namespace or None)
-    work = call.work
-    records = await filter_in_turns(work, matches, found.records)
+    representation = select_representation(request.kind, request.http, context.clock)
+    options = _delete_options(request)
+    selection = request.parse_selection()
+    found = context.store.snapshot(
+        request.plane, request.kind.storage, request.route.namespace or None
+    )
+    work = request.work
+    records = await filter_in_turns(work, selection.matches, found.records)
     bodies: list[bytes] = []
     room = ENCODED_BYTES_MAX
     for batch in _batches(records):
         results = await asyncio.gather(
-            *(work.run_part(_delete_one(ports, catalogue, call, key, options)) for key in batch),
+            *(work.run_part(_delete_one(context, request, key, options)) for key in batch),
             return_exceptions=True,
         )
         for result in filter(None, map(_unless_failed, results)):
             room -= len(result.body)
             bodies.append(result.body if room >= 0 else b"")
     if room < 0:
-        return json_answer({**_SUCCESS, "details": _details(call)})
-    metadata = {"resourceVersion": str(ports.store.version(call.plane))}
-    items = await map_in_turns(work, shown.item, bodies)
-    return list_answer(call.request, shown.listed(metadata, items))
+        return json_response({**_SUCCESS, "details": _details(request)})
+    metadata = {"resourceVersion": str(context.store.version(request.plane))}
+    items = await map_in_turns(work, representation.item, bodies)
+    return list_response(request.http, representation.listed(metadata, items))
 
 
 def _batches(records: Iterable[Record]) -> Iterator[list[ObjectKey]]:
@@ -149,34 +145,35 @@ def _unless_failed(result: _Deleted | BaseException) -> _Deleted | None:
 
 
 async def _delete_one(
-    ports: ServerContext,
-    catalogue: ResourceRegistry,
-    call: ResourceRequest,
+    context: ServerContext,
+    request: ApiRequest,
     key: ObjectKey,
     options: DeleteOptions,
 ) -> _Deleted:
-    if is_namespace(call.kind):
-        namespaces.check_may_go(call.kind, key.name)
+    if request.resource.is_namespace:
+        namespaces.check_may_go(request.kind, key.name)
 
     async def attempt() -> _Deleted:
-        record = ports.store.get(call.plane, key)
+        record = context.store.get(request.plane, key)
         if record is None:
-            raise ports.own.absence(call.kind, key)
-        old = call.served.conversion.object_of(record)
-        _check_preconditions(call, old, options)
-        check_removal(ports, call, old)
+            raise context.builtin_definitions.absence(request.kind, key)
+        old = request.resource.conversion.decode_served(record)
+        _check_preconditions(request, old, options)
+        check_removal(context, request, old)
         held = {**old, "metadata": _with_policy(old["metadata"], options.policy)}
-        if has_finalizers(call, held):
+        if has_finalizers(request, held):
             if "deletionTimestamp" not in old["metadata"]:
-                held = _marked(ports, call, held)
+                held = _marked(context, request, held)
             elif json_equal(held, old):
-                return _Deleted(call.served.conversion.body_of(record), gone=False)
-            body = await commit.put(ports, call, key, held, old=record, dry_run=options.dry_run)
+                return _Deleted(request.resource.conversion.encode_served(record), gone=False)
+            body = await commit.put(
+                context, request, key, held, old=record, dry_run=options.dry_run
+            )
             return _Deleted(body, gone=False)
-        body = await remove_object(ports, catalogue, call, held, record, dry=options.dry_run)
+        body = await remove_object(context, request, held, record, dry=options.dry_run)
         return _Deleted(body, gone=True)
 
-    return await commit.retry_on_conflict(ports, call, key.name, attempt)
+    return await commit.retry_on_conflict(context, request, key.name, attempt)
 
 
 def _with_policy(metadata: JsonObject, policy: str) -> JsonObject:
@@ -189,20 +186,20 @@ def _with_policy(metadata: JsonObject, policy: str) -> JsonObject:
     return ordered({**rest, "finalizers": finalizers} if finalizers else rest)
 
 
-def _marked(ports: ServerContext, call: ResourceRequest, old: JsonObject) -> JsonObject:
-    metadata = terminating_metadata(call.kind, old["metadata"], ports.clock())
+def _marked(context: ServerContext, request: ApiRequest, old: JsonObject) -> JsonObject:
+    metadata = terminating_metadata(request.kind, old["metadata"], context.clock())
     new = {**old, "metadata": metadata}
-    if definitions.is_definition(call.kind):
-        return definitions.terminating(new, ports.clock())
-    return namespaces.terminating(new) if is_namespace(call.kind) else new
+    if request.resource.is_definition:
+        return definitions.terminating(new, context.clock())
+    return namespaces.terminating(new) if request.resource.is_namespace else new
 
 
-def _delete_options(call: ResourceRequest) -> DeleteOptions:
+def _delete_options(request: ApiRequest) -> DeleteOptions:
     """From the body and the query; the body is optional."""
-    wire = _wire_options(call) if call.request.body else _WireOptions()
+    wire = _wire_options(request) if request.http.body else _WireOptions()
     if wire.kind != "DeleteOptions":
-        raise BadRequest(f"the body must be DeleteOptions, not {shortened(wire.kind)}")
-    number(call.query, "gracePeriodSeconds")
+        raise BadRequest(f"the body must be DeleteOptions, not {shorten(wire.kind)}")
+    number(request.query, "gracePeriodSeconds")
     if (wire.grace_period_seconds or 0) < 0:
         raise Invalid("gracePeriodSeconds: Invalid value: must be greater than or equal to 0")
     asked_dry = [is_dry_run(value) for value in wire.dry_run or ()]
@@ -210,60 +207,60 @@ def _delete_options(call: ResourceRequest) -> DeleteOptions:
     return DeleteOptions(
         uid=wanted.uid or "",
         version=wanted.resource_version or "",
-        dry_run=any(asked_dry) or dry_run(call.query),
-        policy=_policy(call, wire),
+        dry_run=any(asked_dry) or dry_run(request.query),
+        policy=_policy(request, wire),
     )
 
 
-def _wire_options(call: ResourceRequest) -> _WireOptions:
+def _wire_options(request: ApiRequest) -> _WireOptions:
     try:
-        return from_json(decoded_body(call.request), _WireOptions)
+        return from_json(decode_body(request.http), _WireOptions)
     except DecodeError as error:
         raise BadRequest(f"the DeleteOptions cannot be read: {error}") from error
 
 
-def _policy(call: ResourceRequest, wire: _WireOptions) -> str:
+def _policy(request: ApiRequest, wire: _WireOptions) -> str:
     """The policy that was asked for, also in its oldest form: whether to orphan."""
-    policy = wire.propagation_policy or choice(call.query, "propagationPolicy", _POLICIES)
+    policy = wire.propagation_policy or choice(request.query, "propagationPolicy", _POLICIES)
     orphans = wire.orphan_dependents
-    if orphans is None and "orphanDependents" in call.query:
-        orphans = flag(call.query, "orphanDependents")
+    if orphans is None and "orphanDependents" in request.query:
+        orphans = flag(request.query, "orphanDependents")
     if policy and orphans is not None:
         why = "Invalid value: orphanDependents and propagationPolicy cannot be both set"
         cause = Cause("propagationPolicy", "FieldValueInvalid", why)
-        raise invalid(call.kind, call.route.name, [cause])
+        raise invalid(request.kind, request.route.name, [cause])
     if policy and policy not in _POLICIES:
         listed = ", ".join(f'"{p}"' for p in _POLICIES)
-        why = f'Unsupported value: "{shortened(policy)}": supported values: {listed}'
+        why = f'Unsupported value: "{shorten(policy)}": supported values: {listed}'
         cause = Cause("propagationPolicy", "FieldValueNotSupported", why)
-        raise invalid(call.kind, call.route.name, [cause])
+        raise invalid(request.kind, request.route.name, [cause])
     return policy or {None: "", True: "Orphan", False: "Background"}[orphans]
 
 
-def _check_preconditions(call: ResourceRequest, old: JsonObject, options: DeleteOptions) -> None:
+def _check_preconditions(request: ApiRequest, old: JsonObject, options: DeleteOptions) -> None:
     metadata = old["metadata"]
     name = metadata["name"]
     if options.uid and options.uid != metadata["uid"]:
-        raise conflict(call.kind, name, _mismatch("UID", options.uid, metadata["uid"]))
+        raise conflict(request.kind, name, _mismatch("UID", options.uid, metadata["uid"]))
     present = metadata["resourceVersion"]
     if options.version and options.version != present:
         why = _mismatch("ResourceVersion", options.version, present)
-        raise conflict(call.kind, name, why)
+        raise conflict(request.kind, name, why)
 
 
 def _mismatch(what: str, wanted: str, present: str) -> str:
     return (
-        f"Precondition failed: {what} in precondition: {shortened(wanted)}, "
+        f"Precondition failed: {what} in precondition: {shorten(wanted)}, "
         f"{what} in object meta: {present}"
     )
 
 
-def _success(call: ResourceRequest, last: JsonObject) -> JsonObject:
+def _success(request: ApiRequest, last: JsonObject) -> JsonObject:
     metadata = last["metadata"]
-    details = _details(call, name=metadata["name"], uid=metadata["uid"])
+    details = _details(request, name=metadata["name"], uid=metadata["uid"])
     return {**_SUCCESS, "details": details}
 
 
-def _details(call: ResourceRequest, name: str = "", uid: str = "") -> JsonObject:
-    details = {"name": name, "group": call.kind.group, "kind": call.kind.plural, "uid": uid}
+def _details(request: ApiRequest, name: str = "", uid: str = "") -> JsonObject:
+    details = {"name": name, "group": request.kind.group, "kind": request.kind.plural, "uid": uid}
     return {field: value for field, value in details.items() if value}

@@ -11,7 +11,7 @@ from itertools import count
 
 from datum_compute.api.errors import ApiError, to_status
 from datum_compute.api.meta.codec import JsonObject, decode, encode
-from datum_compute.server.discovery.conversion import Conversion
+from datum_compute.server.discovery.conversion import StorageConversion
 from datum_compute.server.encoding.body import encode_at_version
 from datum_compute.server.encoding.representation import Representation
 from datum_compute.server.encoding.selectors import Matches
@@ -92,16 +92,16 @@ class WatchEventEncoder:
 
     def __init__(
         self,
-        shown: Representation,
+        representation: Representation,
         matches: Matches,
-        conversion: Conversion,
+        conversion: StorageConversion,
         encoder: EventEncoder,
     ) -> None:
-        self._shown = shown
+        self._representation = representation
         self._matches = matches
-        self._body_of = conversion.body_of
+        self._body_of = conversion.encode_served
         self._encoder = encoder
-        self._form = encoder.form_number((shown.form_key, conversion))
+        self._form = encoder.form_number((representation.form_key, conversion))
         # The first object of each phase: kubectl drops the first of one that it watches by name.
         self._first_added = True
         self._first_change = True
@@ -138,16 +138,16 @@ class WatchEventEncoder:
         metadata: JsonObject = {"resourceVersion": str(version)}
         if initial_events_end:
             metadata["annotations"] = {_INITIAL_EVENTS_END: "true"}
-        return event_line(b"BOOKMARK", self._shown.bookmark(metadata))
+        return event_line(b"BOOKMARK", self._representation.bookmark(metadata))
 
     def _line(self, event_type: bytes, record: Record, version: int, *, first: bool) -> bytes:
         def encode_object() -> bytes:
             body = self._body_of(record)
             if record.version != version:  # the object has left the selection
                 body = encode_at_version(decode(body), version)
-            return self._shown.event(body, first=first)
+            return self._representation.event(body, first=first)
 
-        form = (self._form, self._shown.event_variant(first=first))
+        form = (self._form, self._representation.event_variant(first=first))
         return self._encoder.line(record, version, event_type, form, encode_object)
 
 

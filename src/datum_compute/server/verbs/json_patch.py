@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from datum_compute.api.errors import BadRequest, Invalid
+from datum_compute.api.errors import BadRequest, Invalid, shorten
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.server.encoding.body import DEPTH_MAX, check_depth, count_values, json_type
-from datum_compute.server.encoding.responses import shortened
 
 OPERATIONS_MAX = 10_000
 COPIED_BYTES_MAX = 3 * 1024 * 1024
@@ -47,7 +46,7 @@ def _carry_out(session: _Session, operation: Any) -> None:
     run = _OPERATIONS.get(name) if isinstance(name, str) else None
     if run is None:
         listed = ", ".join(_OPERATIONS)
-        raise BadRequest(f"unknown operation {shortened(repr(name))}; known are: {listed}")
+        raise BadRequest(f"unknown operation {shorten(repr(name))}; known are: {listed}")
     run(session, operation, session.parse_pointer(operation, "path"))
 
 
@@ -244,14 +243,14 @@ def _missing(path: Pointer) -> Invalid:
 
 
 def _render_pointer(path: Pointer) -> str:
-    """Return a pointer as text, shortened for an error message. Parts that it would not show are
+    """Return a pointer as text, shorten for an error message. Parts that it would not show are
     not read."""
     text = ""
     for part in path:
         text += "/" + part[:_RENDERED_LENGTH_MAX].replace("~", "~0").replace("/", "~1")
         if len(text) > _RENDERED_LENGTH_MAX:
             break
-    return shortened(text or '""', _RENDERED_LENGTH_MAX)
+    return shorten(text or '""', _RENDERED_LENGTH_MAX)
 
 
 def _equal(left: Any, right: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api.errors import BadRequest, Cause
+from datum_compute.api.errors import BadRequest, Cause, shorten
 from datum_compute.api.meta.codec import DecodeError, JsonObject, from_json, to_json
 from datum_compute.api.meta.names import (
     dns_label_problem,
@@ -27,7 +27,7 @@ from datum_compute.api.rbac import RBAC_GROUP
 from datum_compute.api.schema.keywords import is_date_time
 from datum_compute.server.discovery.resources import is_namespace
 from datum_compute.server.encoding.body import json_type
-from datum_compute.server.encoding.responses import field_error, shortened
+from datum_compute.server.encoding.responses import field_error
 
 _ORDER = (
     "name",
@@ -117,7 +117,7 @@ def _check_time(field: str, value: Any) -> None:
 
 
 def _unreadable(field: str, wanted: str, value: Any) -> BadRequest:
-    found = shortened(value) if isinstance(value, str) else json_type(value)
+    found = shorten(value) if isinstance(value, str) else json_type(value)
     return BadRequest(f"metadata cannot be read: {field} must be {wanted}, not {found}")
 
 

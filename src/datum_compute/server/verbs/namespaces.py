@@ -37,13 +37,13 @@ def _is_default_object(record: Record) -> bool:
     return is_default and not record.finalizers
 
 
-async def remove_default_objects(ports: ServerContext, plane: PlaneName, namespace: str) -> None:
+async def remove_default_objects(context: ServerContext, plane: PlaneName, namespace: str) -> None:
     """Remove the objects that the server created in the namespace."""
     for resource, name in NAMESPACE_DEFAULT_OBJECTS:
-        record = ports.store.get(plane, ObjectKey(resource, namespace, name))
+        record = context.store.get(plane, ObjectKey(resource, namespace, name))
         if record is not None:
             obj = decode(record.body)
-            await ports.store.delete(
+            await context.store.delete(
                 plane, record.key, record.version, partial(encode_at_version, obj)
             )
 
@@ -80,10 +80,10 @@ def finalizer_problems(new: JsonObject, old: JsonObject) -> list[Cause]:
 
 
 def check_accepts(
-    ports: ServerContext, plane: PlaneName, namespace: str, kind: KindInfo[Any], name: str
+    context: ServerContext, plane: PlaneName, namespace: str, kind: KindInfo[Any], name: str
 ) -> None:
     """Raise unless objects may be created in the namespace."""
-    record = ports.store.get(plane, ObjectKey(NAMESPACE.resource, "", namespace))
+    record = context.store.get(plane, ObjectKey(NAMESPACE.resource, "", namespace))
     if record is None:
         raise not_found(NAMESPACE, namespace)
     if record.terminating:
@@ -109,19 +109,19 @@ def check_may_go(kind: KindInfo[Any], name: str) -> None:
 
 
 def check_empty(
-    ports: ServerContext, catalogue: ResourceRegistry, plane: PlaneName, namespace: str
+    context: ServerContext, catalogue: ResourceRegistry, plane: PlaneName, namespace: str
 ) -> None:
     """Raise Conflict if the namespace contains objects, or one is being created in it."""
     found = [
         f"{resource}/{record.key.name}"
         for resource in catalogue.namespaced_storage()
-        for record in ports.store.snapshot(plane, resource, namespace).records
+        for record in context.store.snapshot(plane, resource, namespace).records
         if not _is_default_object(record)
     ]
     if found:
         shown = ", ".join(found[:_SHOWN_MAX]) + (", ..." if len(found) > _SHOWN_MAX else "")
         why = f"the namespace still holds {len(found)} objects ({shown}); delete them first"
         raise conflict(NAMESPACE, namespace, why)
-    if ports.creations.any_in_namespace(plane, namespace):
+    if context.in_flight_creates.any_in_namespace(plane, namespace):
         why = "an object is being created in the namespace; try again"
         raise conflict(NAMESPACE, namespace, why)

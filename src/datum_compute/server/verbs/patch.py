@@ -18,14 +18,13 @@ from datum_compute.api.meta.objects import KindInfo
 from datum_compute.server.apply.apply import apply
 from datum_compute.server.apply.managed_fields import invalid_option
 from datum_compute.server.context import ServerContext
-from datum_compute.server.discovery.resources import ResourceRegistry
-from datum_compute.server.encoding.body import as_object, decoded_json
+from datum_compute.server.encoding.body import as_object, decode_json
 from datum_compute.server.encoding.request_options import (
     content_type,
     field_validation,
     unsupported,
 )
-from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs.json_patch import apply_json_patch
 from datum_compute.server.verbs.scale import propose_object
 from datum_compute.server.verbs.strategic_merge import strategically_merged
@@ -52,25 +51,25 @@ def patch_types(kind: KindInfo[Any]) -> tuple[str, ...]:
     return (*(_OF_BUILT_IN if kind.built_in else _PATCHES), APPLY_PATCH)
 
 
-def patch(
-    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest
-) -> Awaitable[Response]:
-    found = content_type(call.request.headers)
+def patch(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:
+    found = content_type(request.http.headers)
     if found == APPLY_PATCH:
-        return apply(ports, catalogue, call)
-    if found not in patch_types(call.kind):
-        raise unsupported(found, patch_types(call.kind))
-    if "force" in call.query:
+        return apply(context, request)
+    if found not in patch_types(request.kind):
+        raise unsupported(found, patch_types(request.kind))
+    if "force" in request.query:
         why = "Forbidden: may not be specified for non-apply patch"
         raise invalid_option("force", "FieldValueForbidden", why)
     function = _OF_BUILT_IN[found]
-    document = decoded_json(call.request.body)
+    document = decode_json(request.http.body)
 
     change = UpdateRequest(
         # No patch makes a document deeper than the object and the patch are.
-        propose=propose_object(call, lambda old: as_object(function(call.kind, old, document))),
-        validation=field_validation(call.query, call.request.body),
+        propose=propose_object(
+            request, lambda old: as_object(function(request.kind, old, document))
+        ),
+        validation=field_validation(request.query, request.http.body),
         needs_version=False,
-        own=plain_owner(ports, call),
+        own=plain_owner(context, request),
     )
-    return change_object(ports, catalogue, call, change)
+    return change_object(context, request, change)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from datum_compute.admission.chain import admit, unsupported_fields
 from datum_compute.admission.findings import invalid
-from datum_compute.api.errors import BadRequest, Cause, Invalid, RequestEntityTooLarge
+from datum_compute.api.errors import BadRequest, Cause, Invalid, RequestEntityTooLarge, shorten
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.report import limit_causes
@@ -28,7 +28,6 @@ from datum_compute.server.encoding.responses import (
     conflict,
     field_error,
     field_forbidden,
-    shortened,
     stopped_check,
 )
 from datum_compute.server.verbs import namespaces
@@ -79,7 +78,7 @@ def check_type_meta(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
         if not found:
             raise BadRequest(f"Object '{field}' is missing: it must be {expected!r}")
         if found != expected:
-            shown = shortened(str(found))
+            shown = shorten(str(found))
             raise BadRequest(
                 f"the {field} in the data ({shown}) does not match the expected {field} "
                 f"({expected})"
@@ -88,14 +87,14 @@ def check_type_meta(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
 
 
 def prepare_create(
-    served: ServedResource,
+    resource: ServedResource,
     obj: JsonObject,
     incoming: RequestMetadata,
     identity: NewObjectIdentity,
     status: Any = None,
 ) -> PreparedObject:
     """``status`` is the one to begin with, where that is the caller's business."""
-    kind = served.kind
+    kind = resource.kind
     metadata = created_metadata(
         kind,
         incoming,
@@ -108,22 +107,22 @@ def prepare_create(
     if is_namespace(kind):
         new = namespaces.prepared_for_create(new)
     proposal = validate_and_admit(
-        served, new, None, metadata_problems(kind, metadata), incoming.unknown
+        resource, new, None, metadata_problems(kind, metadata), incoming.unknown
     )
     if is_namespace(kind):
         return replace(proposal, obj=namespaces.activated(proposal.obj))
     if status is not None:
-        return _with_status(served, proposal, status)
-    if served.status_at_first is not None:
-        return replace(proposal, obj={**proposal.obj, "status": served.status_at_first})
+        return _with_status(resource, proposal, status)
+    if resource.initial_status is not None:
+        return replace(proposal, obj={**proposal.obj, "status": resource.initial_status})
     return proposal
 
 
 def prepare_update(
-    served: ServedResource, proposed: JsonObject, old: JsonObject, *, needs_version: bool
+    resource: ServedResource, proposed: JsonObject, old: JsonObject, *, needs_version: bool
 ) -> PreparedObject:
     """A write through the main endpoint."""
-    kind = served.kind
+    kind = resource.kind
     incoming = _matching_metadata(kind, proposed, old, needs_version=needs_version)
     metadata = updated_metadata(incoming, old["metadata"])
     main, main_before = _main_part(kind, proposed), _main_part(kind, old)
@@ -137,7 +136,7 @@ def prepare_update(
     if _same_but_metadata(new, main_before):
         # Nothing to check: what is stored stays valid, whatever the rules have become.
         return PreparedObject(_with_status_of(old, kind, new), incoming.unknown, tuple(causes))
-    checked = validate_and_admit(served, new, old, causes, incoming.unknown)
+    checked = validate_and_admit(resource, new, old, causes, incoming.unknown)
     new = checked.obj
     if not _same_but_metadata(new, main_before):
         new = {**new, "metadata": with_next_generation(kind, metadata)}
@@ -145,21 +144,21 @@ def prepare_update(
 
 
 def updated_status(
-    served: ServedResource, proposed: JsonObject, old: JsonObject, *, needs_version: bool
+    resource: ServedResource, proposed: JsonObject, old: JsonObject, *, needs_version: bool
 ) -> PreparedObject:
     """A write through the status endpoint: nothing but the status changes."""
-    _matching_metadata(served.kind, proposed, old, needs_version=needs_version)
+    _matching_metadata(resource.kind, proposed, old, needs_version=needs_version)
     status = proposed.get("status")
     rest = PreparedObject({name: value for name, value in old.items() if name != "status"})
-    return rest if status is None else _with_status(served, rest, status)
+    return rest if status is None else _with_status(resource, rest, status)
 
 
-def _with_status(served: ServedResource, rest: PreparedObject, status: Any) -> PreparedObject:
+def _with_status(resource: ServedResource, rest: PreparedObject, status: Any) -> PreparedObject:
     report = Report()
     try:
-        checked = served.check_status(status, "status", report)
+        checked = resource.check_status(status, "status", report)
     except (Invalid, RequestEntityTooLarge) as error:
-        raise stopped_check(error, served.kind, rest.obj, report) from error
+        raise stopped_check(error, resource.kind, rest.obj, report) from error
     return replace(
         rest,
         obj={**rest.obj, "status": checked},
@@ -169,15 +168,15 @@ def _with_status(served: ServedResource, rest: PreparedObject, status: Any) -> P
 
 
 def finalized_namespace(
-    served: ServedResource, proposed: JsonObject, old: JsonObject, *, needs_version: bool
+    resource: ServedResource, proposed: JsonObject, old: JsonObject, *, needs_version: bool
 ) -> PreparedObject:
     """A write through the finalize endpoint: nothing but spec.finalizers changes."""
-    _matching_metadata(served.kind, proposed, old, needs_version=needs_version)
+    _matching_metadata(resource.kind, proposed, old, needs_version=needs_version)
     spec = proposed.get("spec")
     finalizers = (spec if isinstance(spec, dict) else {}).get("finalizers") or []
-    kind, spec = served.kind, {**old.get("spec", {}), "finalizers": finalizers}
+    kind, spec = resource.kind, {**old.get("spec", {}), "finalizers": finalizers}
     new = {**_main_part(kind, old), "spec": spec}
-    checked = validate_and_admit(served, new, old, namespaces.finalizer_problems(new, old), ())
+    checked = validate_and_admit(resource, new, old, namespaces.finalizer_problems(new, old), ())
     return replace(checked, obj=_with_status_of(old, kind, checked.obj))
 
 
@@ -206,17 +205,17 @@ def _matching_metadata(
     name, namespace = present["name"], present.get("namespace", "")
     if incoming.name != name:
         raise BadRequest(
-            f"the name of the object ({shortened(incoming.name)}) does not match the "
+            f"the name of the object ({shorten(incoming.name)}) does not match the "
             f"name on the URL ({name})"
         )
     if incoming.namespace and incoming.namespace != namespace:
         raise BadRequest(
-            f"the namespace of the object ({shortened(incoming.namespace)}) does not "
+            f"the namespace of the object ({shorten(incoming.namespace)}) does not "
             f"match the namespace on the request ({namespace})"
         )
     if incoming.uid and incoming.uid != present["uid"]:
         why = (
-            f"Precondition failed: UID in precondition: {shortened(incoming.uid)}, "
+            f"Precondition failed: UID in precondition: {shorten(incoming.uid)}, "
             f"UID in object meta: {present['uid']}"
         )
         raise conflict(kind, name, why)
@@ -240,7 +239,7 @@ def _new_finalizers(metadata: JsonObject, old: JsonObject) -> list[Cause]:
 
 
 def validate_and_admit(
-    served: ServedResource,
+    resource: ServedResource,
     new: JsonObject,
     old: JsonObject | None,
     causes: Iterable[Cause],
@@ -249,14 +248,14 @@ def validate_and_admit(
     """The object pruned, defaulted and admitted, with all that was found on the way."""
     report = Report()
     try:
-        checked = served.check_main(new, "", report)
+        checked = resource.check_main(new, "", report)
     except (Invalid, RequestEntityTooLarge) as error:
-        raise stopped_check(error, served.kind, new, report) from error
-    admitted, more = (checked, []) if report.errors else admit(served.kind, checked, old)
+        raise stopped_check(error, resource.kind, new, report) from error
+    admitted, more = (checked, []) if report.errors else admit(resource.kind, checked, old)
     if not report.unknown:
         found = limit_causes(chain(causes, report.errors, more))
         return PreparedObject(admitted, unknown, tuple(found))
-    refused = unsupported_fields(served.kind, report.unknown)
+    refused = unsupported_fields(resource.kind, report.unknown)
     dropped = (path for path in report.unknown if path not in refused)
     found = limit_causes(chain(causes, report.errors, more, refused.values()))
     return PreparedObject(admitted, (*unknown, *dropped), tuple(found))

@@ -20,17 +20,16 @@ from datum_compute.api.meta.codec import DecodeError, JsonObject, decode_as, enc
 from datum_compute.api.planes import PlaneName
 from datum_compute.server.context import ServerContext
 from datum_compute.server.encoding.list_body import ENCODED_BYTES_MAX
-from datum_compute.server.encoding.representation import Representation, representation_of
+from datum_compute.server.encoding.representation import Representation, select_representation
 from datum_compute.server.encoding.request_options import choice, number
 from datum_compute.server.encoding.responses import (
     field_forbidden,
-    json_answer,
-    list_answer,
+    json_response,
+    list_response,
     not_found,
 )
-from datum_compute.server.encoding.selectors import build_matcher, has_selector
 from datum_compute.server.flowcontrol.control import filter_in_turns
-from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs import scale
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
@@ -112,85 +111,93 @@ def check_reached(store: Store, plane: PlaneName, version: int) -> None:
 EXACT, NOT_OLDER = "Exact", "NotOlderThan"
 
 
-async def get(ports: ServerContext, call: ResourceRequest) -> Response:
-    shown = representation_of(call, ports.clock)
-    check_reached(ports.store, call.plane, number(call.query, "resourceVersion") or 0)
-    record = ports.store.get(call.plane, call.key) or ports.own.get(call.key)
+async def get(context: ServerContext, request: ApiRequest) -> Response:
+    representation = select_representation(request.kind, request.http, context.clock)
+    check_reached(context.store, request.plane, number(request.query, "resourceVersion") or 0)
+    record = context.store.get(request.plane, request.key) or context.builtin_definitions.get(
+        request.key
+    )
     if record is None:
-        raise not_found(call.kind, call.route.name)
-    if scale.is_scale(call):
-        return json_answer(scale.scale_of(call.served, call.served.conversion.object_of(record)))
-    return json_answer(shown.single(call.served.conversion.body_of(record)))
+        raise not_found(request.kind, request.route.name)
+    if scale.is_scale(request):
+        return json_response(
+            scale.scale_of(request.resource, request.resource.conversion.decode_served(record))
+        )
+    return json_response(representation.single(request.resource.conversion.encode_served(record)))
 
 
-async def list_objects(ports: ServerContext, call: ResourceRequest) -> Response:
-    shown = representation_of(call, ports.clock)
-    if "sendInitialEvents" in call.query:
+async def list_objects(context: ServerContext, request: ApiRequest) -> Response:
+    representation = select_representation(request.kind, request.http, context.clock)
+    if "sendInitialEvents" in request.query:
         why = "sendInitialEvents is forbidden for list"
         raise Invalid(why, causes=[field_forbidden("sendInitialEvents", why)])
-    limit = number(call.query, "limit") or 0
-    token = call.query.get("continue", "")
+    limit = number(request.query, "limit") or 0
+    token = request.query.get("continue", "")
     after = read_continue_token(token) if token else None
-    snapshot = await _wanted_snapshot(ports, call, after)
-    snapshot = ports.own.added_to(snapshot, call.kind.storage)
+    snapshot = await _wanted_snapshot(context, request, after)
+    snapshot = context.builtin_definitions.added_to(snapshot, request.kind.storage)
     found = snapshot.records
-    if has_selector(call.query):
-        matches = build_matcher(call.served, call.query, namespace=call.route.namespace)
-        found = await filter_in_turns(call.work, matches, found)
+    selection = request.parse_selection()
+    if selection.has_selector:
+        found = await filter_in_turns(request.work, selection.matches, found)
     if after is not None:
         found = [r for r in found if _place(r) > (after.namespace, after.name)]
-    items = await _encode_items(call, shown, found[:limit] if limit else found)
+    items = await _encode_items(request, representation, found[:limit] if limit else found)
     if not limit and len(items) < len(found):
         raise BadRequest(
             f"the list has more than {ENCODED_BYTES_MAX // 2**20} MiB in this form; request pages"
             " with the parameter limit"
         )
     metadata = _list_metadata(
-        found, len(items), snapshot.version, counts=not has_selector(call.query)
+        found, len(items), snapshot.version, counts=not selection.has_selector
     )
-    return list_answer(call.request, shown.listed(metadata, items))
+    return list_response(request.http, representation.listed(metadata, items))
 
 
 async def _encode_items(
-    call: ResourceRequest, shown: Representation, records: Sequence[Record]
+    request: ApiRequest, representation: Representation, records: Sequence[Record]
 ) -> list[bytes]:
     """Encode the items, at most about ``ENCODED_BYTES_MAX`` of those that are not stored in this
     form: they occupy memory until they are sent."""
-    conversion = call.served.conversion
-    if shown.is_verbatim and conversion.is_verbatim:
+    conversion = request.resource.conversion
+    if representation.is_verbatim and conversion.is_verbatim:
         return [record.body for record in records]
     room = ENCODED_BYTES_MAX
     items: list[bytes] = []
     for record in records:
-        items.append(shown.item(conversion.body_of(record)))
+        items.append(representation.item(conversion.encode_served(record)))
         room -= len(items[-1])
         if room < 0:
             break
-        if call.work.has_used_slice():
-            await call.work.yield_loop()
+        if request.work.has_used_slice():
+            await request.work.yield_loop()
     return items
 
 
 async def _wanted_snapshot(
-    ports: ServerContext, call: ResourceRequest, after: Continuation | None
+    context: ServerContext, request: ApiRequest, after: Continuation | None
 ) -> Snapshot:
-    store, resource, namespace = ports.store, call.kind.storage, call.route.namespace or None
-    version = number(call.query, "resourceVersion")
-    match = choice(call.query, "resourceVersionMatch", (EXACT, NOT_OLDER))
+    store, resource, namespace = (
+        context.store,
+        request.kind.storage,
+        request.route.namespace or None,
+    )
+    version = number(request.query, "resourceVersion")
+    match = choice(request.query, "resourceVersionMatch", (EXACT, NOT_OLDER))
     if after is not None:
         if version or match:
             raise BadRequest("specifying resource version is not allowed when using continue")
-        if after.version > store.version(call.plane):
+        if after.version > store.version(request.plane):
             raise BadRequest("continue key is not from this server: start the list again")
-        return await snapshot_at(store, call.plane, resource, namespace, after.version)
+        return await snapshot_at(store, request.plane, resource, namespace, after.version)
     if match and version is None:
         raise _invalid_match("resourceVersionMatch is forbidden unless resourceVersion is provided")
     if match == EXACT:
         if not version:
             raise _invalid_match('resourceVersionMatch "Exact" is forbidden for resourceVersion 0')
-        return await snapshot_at(store, call.plane, resource, namespace, version)
-    check_reached(store, call.plane, version or 0)
-    return store.snapshot(call.plane, resource, namespace)
+        return await snapshot_at(store, request.plane, resource, namespace, version)
+    check_reached(store, request.plane, version or 0)
+    return store.snapshot(request.plane, resource, namespace)
 
 
 def _list_metadata(

@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from datum_compute.api.errors import BadRequest, Invalid
+from datum_compute.api.errors import BadRequest, Invalid, shorten
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.json_path import field_names, value_at, with_value_at
 from datum_compute.server.discovery.resources import ServedResource
 from datum_compute.server.encoding.body import as_object
-from datum_compute.server.encoding.responses import field_error, shortened
-from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.encoding.responses import field_error
+from datum_compute.server.routing import ApiRequest
 
 GROUP, VERSION, KIND = "autoscaling", "v1", "Scale"
 REPLICAS_MAX = 2**31 - 1
 _METADATA = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def is_scale(call: ResourceRequest) -> bool:
-    return call.route.subresource == "scale"
+def is_scale(request: ApiRequest) -> bool:
+    return request.route.subresource == "scale"
 
 
-def scale_of(served: ServedResource, obj: JsonObject) -> JsonObject:
-    assert served.kind.scale is not None
-    paths = served.kind.scale
+def scale_of(resource: ServedResource, obj: JsonObject) -> JsonObject:
+    assert resource.kind.scale is not None
+    paths = resource.kind.scale
     wanted = value_at(obj, paths.spec_replicas_path)
     if wanted is None:
-        wanted = _default_at(served.schema, paths.spec_replicas_path)
+        wanted = _default_at(resource.schema, paths.spec_replicas_path)
     status: JsonObject = {"replicas": _number(value_at(obj, paths.status_replicas_path))}
     selector = value_at(obj, paths.label_selector_path) if paths.label_selector_path else None
     if isinstance(selector, str) and selector:
@@ -47,31 +47,31 @@ def scale_of(served: ServedResource, obj: JsonObject) -> JsonObject:
 
 
 def propose_object(
-    call: ResourceRequest, propose: Callable[[JsonObject], JsonObject]
+    request: ApiRequest, propose: Callable[[JsonObject], JsonObject]
 ) -> Callable[[JsonObject], JsonObject]:
     """Return ``propose``. For a request of a Scale, return a function that applies ``propose`` to
     the Scale of an object and returns the changed object."""
-    if not is_scale(call):
+    if not is_scale(request):
         return propose
 
     def proposed(old: JsonObject) -> JsonObject:
-        scale = check_scale(propose(scale_of(call.served, old)))
+        scale = check_scale(propose(scale_of(request.resource, old)))
         replicas = as_object(scale.get("spec") or {}).get("replicas", 0)
         identified = {**old, "metadata": {**old["metadata"], **_identity(scale)}}
-        return _with_replicas(call, identified, replicas)
+        return _with_replicas(request, identified, replicas)
 
     return proposed
 
 
-def object_config(call: ResourceRequest, scale: JsonObject) -> JsonObject:
+def object_config(request: ApiRequest, scale: JsonObject) -> JsonObject:
     """Return the configuration of the object that corresponds to an applied Scale."""
     config = {
-        "apiVersion": call.kind.api_version,
-        "kind": call.kind.kind,
+        "apiVersion": request.kind.api_version,
+        "kind": request.kind.kind,
         "metadata": _identity(scale),
     }
     replicas = as_object(scale.get("spec") or {}).get("replicas")
-    return config if replicas is None else _with_replicas(call, config, replicas)
+    return config if replicas is None else _with_replicas(request, config, replicas)
 
 
 def check_scale(sent: JsonObject) -> JsonObject:
@@ -87,21 +87,21 @@ def _identity(scale: JsonObject) -> JsonObject:
     return {name: sent[name] for name in _METADATA if sent.get(name)}
 
 
-def _with_replicas(call: ResourceRequest, obj: JsonObject, replicas: Any) -> JsonObject:
+def _with_replicas(request: ApiRequest, obj: JsonObject, replicas: Any) -> JsonObject:
     if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
         why = "must be a whole number, greater than or equal to 0"
-        raise _invalid(call, shortened(str(replicas)), why)
+        raise _invalid(request, shorten(str(replicas)), why)
     if replicas > REPLICAS_MAX:
-        raise _invalid(call, str(replicas), f"must be at most {REPLICAS_MAX}")
-    assert call.kind.scale is not None
-    names = field_names(call.kind.scale.spec_replicas_path)
+        raise _invalid(request, str(replicas), f"must be at most {REPLICAS_MAX}")
+    assert request.kind.scale is not None
+    names = field_names(request.kind.scale.spec_replicas_path)
     assert names is not None, "specReplicasPath is a path of fields"
     return with_value_at(obj, names, replicas)
 
 
-def _invalid(call: ResourceRequest, value: str, why: str) -> Invalid:
+def _invalid(request: ApiRequest, value: str, why: str) -> Invalid:
     cause = field_error("spec.replicas", value, why)
-    name = call.route.name
+    name = request.route.name
     message = f'{KIND}.{GROUP} "{name}" is invalid: {cause.field}: {cause.message}'
     return Invalid(message, name=name, group=GROUP, kind=KIND, causes=[cause])
 

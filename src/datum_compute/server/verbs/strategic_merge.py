@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from datum_compute.api.errors import BadRequest
+from datum_compute.api.errors import BadRequest, shorten
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.server.apply.field_shape import canonical_text
 from datum_compute.server.apply.merge import merged_order
 from datum_compute.server.encoding.body import json_type
-from datum_compute.server.encoding.responses import shortened
 
 _Path = tuple[str, ...]
 _MergeKeys = Mapping[_Path, str]
@@ -117,12 +116,12 @@ def _directive(patch: JsonObject, path: _Path) -> str:
         if name.startswith("$") and not (
             name in (_PATCH, _RETAIN) or name.startswith((_DELETE_VALUES, _ORDER))
         ):
-            raise BadRequest(f"unknown directive {shortened(name)} at {_shown(path)}")
+            raise BadRequest(f"unknown directive {shorten(name)} at {_shown(path)}")
     found = patch.get(_PATCH, "merge")
     if found not in ("replace", "merge", "delete"):
         raise BadRequest(
             f"{_PATCH} at {_shown(path)} must be replace, merge or delete, not "
-            f"{shortened(str(found))}"
+            f"{shorten(str(found))}"
         )
     return str(found)
 
@@ -135,7 +134,7 @@ def _retained(old: JsonObject, patch: JsonObject, path: _Path) -> JsonObject:
     if extra:
         raise BadRequest(
             f"{_RETAIN} at {_shown(path)} must list every field of the patch; it lacks "
-            f"{shortened(', '.join(extra))}"
+            f"{shorten(', '.join(extra))}"
         )
     return {name: value for name, value in old.items() if name in kept}
 
@@ -164,7 +163,7 @@ def _item(item: Any, path: _Path) -> JsonObject:
 
 def _list_of(value: Any, directive: str) -> list[Any]:
     if not isinstance(value, list):
-        raise BadRequest(f"{shortened(directive)} must be an array, not {json_type(value)}")
+        raise BadRequest(f"{shorten(directive)} must be an array, not {json_type(value)}")
     return value
 
 
@@ -175,4 +174,4 @@ def _refuse_directives(items: list[Any], path: _Path) -> None:
 
 
 def _shown(path: _Path) -> str:
-    return shortened(".".join(path)) or "the top of the patch"
+    return shorten(".".join(path)) or "the top of the patch"

@@ -18,19 +18,19 @@ from datum_compute.admission.rules.controller_owned import (
     with_author,
     with_guards,
 )
-from datum_compute.api.errors import BadRequest, Conflict, NotFound
+from datum_compute.api.errors import BadRequest, Conflict, NotFound, shorten
 from datum_compute.api.http import Response
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authorization import Authorizer
 from datum_compute.server.apply.managed_fields import owned_after_update
 from datum_compute.server.context import ServerContext
-from datum_compute.server.discovery.resources import ResourceRegistry, ServedResource, is_namespace
-from datum_compute.server.encoding.body import decoded_body, json_equal
-from datum_compute.server.encoding.representation import representation_of
+from datum_compute.server.discovery.resources import ServedResource
+from datum_compute.server.encoding.body import decode_body, json_equal
+from datum_compute.server.encoding.representation import select_representation
 from datum_compute.server.encoding.request_options import FieldValidation, dry_run, field_validation
-from datum_compute.server.encoding.responses import json_answer, shortened
-from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.encoding.responses import json_response
+from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs import commit, definitions, namespaces, scale
 from datum_compute.server.verbs.admission_lookups import apply_context_rules
 from datum_compute.server.verbs.create import check_may_create, create_object, creation_of
@@ -51,26 +51,28 @@ from datum_compute.store.records import Record
 
 
 def with_kept_guards(
-    authorizer: Authorizer, call: ResourceRequest, sent: JsonObject, old: JsonObject
+    authorizer: Authorizer, request: ApiRequest, sent: JsonObject, old: JsonObject
 ) -> JsonObject:
     """What a PUT replaces the object with."""
-    kept = with_guards(call.kind, sent, old)
-    return sent if kept is sent or _may_release(authorizer, call) else kept
+    kept = with_guards(request.kind, sent, old)
+    return sent if kept is sent or _may_release(authorizer, request) else kept
 
 
 def with_guard_rule(
-    authorizer: Authorizer, call: ResourceRequest, proposal: PreparedObject, old: JsonObject
+    authorizer: Authorizer, request: ApiRequest, proposal: PreparedObject, old: JsonObject
 ) -> PreparedObject:
-    released = released_guards(call.kind, proposal.obj, old)
-    if not released or _may_release(authorizer, call):
+    released = released_guards(request.kind, proposal.obj, old)
+    if not released or _may_release(authorizer, request):
         return proposal
-    return replace(proposal, causes=(*proposal.causes, *guard_causes(call.kind, released)))
+    return replace(proposal, causes=(*proposal.causes, *guard_causes(request.kind, released)))
 
 
-def _may_release(authorizer: Authorizer, call: ResourceRequest) -> bool:
-    route = call.route
-    wanted = Attributes(RELEASE, call.kind.group, call.kind.plural, "", route.namespace, route.name)
-    return authorizer.allows(call.user, call.plane, wanted)
+def _may_release(authorizer: Authorizer, request: ApiRequest) -> bool:
+    route = request.route
+    wanted = Attributes(
+        RELEASE, request.kind.group, request.kind.plural, "", route.namespace, route.name
+    )
+    return authorizer.allows(request.user, request.plane, wanted)
 
 
 # --- update
@@ -78,7 +80,12 @@ def _may_release(authorizer: Authorizer, call: ResourceRequest) -> bool:
 
 class _Rewrite(Protocol):
     def __call__(
-        self, served: ServedResource, proposed: JsonObject, old: JsonObject, *, needs_version: bool
+        self,
+        resource: ServedResource,
+        proposed: JsonObject,
+        old: JsonObject,
+        *,
+        needs_version: bool,
     ) -> PreparedObject: ...
 
 
@@ -103,98 +110,95 @@ class UpdateRequest(msgspec.Struct, frozen=True):
     own: Callable[[JsonObject, JsonObject, JsonObject], JsonObject]
 
 
-def update(
-    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest
-) -> Awaitable[Response]:
-    body = decoded_body(call.request)
-    validation = field_validation(call.query, call.request.body)
-    if call.kind.put_creates and ports.store.get(call.plane, call.key) is None:
-        return _put_new(ports, catalogue, call, body, validation)
+def update(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:
+    body = decode_body(request.http)
+    validation = field_validation(request.query, request.http.body)
+    if request.kind.put_creates and context.store.get(request.plane, request.key) is None:
+        return _put_new(context, request, body, validation)
     change = UpdateRequest(
-        scale.propose_object(call, lambda old: with_kept_guards(ports.authorizer, call, body, old)),
+        scale.propose_object(
+            request, lambda old: with_kept_guards(context.authorizer, request, body, old)
+        ),
         validation,
         needs_version=True,
-        own=plain_owner(ports, call),
+        own=plain_owner(context, request),
     )
-    return change_object(ports, catalogue, call, change)
+    return change_object(context, request, change)
 
 
 def plain_owner(
-    ports: ServerContext, call: ResourceRequest
+    context: ServerContext, request: ApiRequest
 ) -> Callable[[JsonObject, JsonObject, JsonObject], JsonObject]:
-    return lambda old, sent, new: owned_after_update(call, old, sent, new, ports.clock())
+    return lambda old, sent, new: owned_after_update(request, old, sent, new, context.clock())
 
 
 def _put_new(
-    ports: ServerContext,
-    catalogue: ResourceRegistry,
-    call: ResourceRequest,
+    context: ServerContext,
+    request: ApiRequest,
     body: JsonObject,
     validation: FieldValidation,
 ) -> Awaitable[Response]:
     """Some built-in kinds are created by a PUT to the name they will have."""
-    check_may_create(ports, call)
+    check_may_create(context, request)
     named = read_metadata(body).name
-    if named != call.route.name:
+    if named != request.route.name:
         raise BadRequest(
-            f"the name of the object ({shortened(named)}) does not match the name on "
-            f"the URL ({call.route.name})"
+            f"the name of the object ({shorten(named)}) does not match the name on "
+            f"the URL ({request.route.name})"
         )
-    creation = creation_of(ports, call, body, validation)
-    return create_object(ports, catalogue, call, creation)
+    creation = creation_of(context, request, body, validation)
+    return create_object(context, request, creation)
 
 
 async def change_object(
-    ports: ServerContext, catalogue: ResourceRegistry, call: ResourceRequest, change: UpdateRequest
+    context: ServerContext, request: ApiRequest, change: UpdateRequest
 ) -> Response:
-    shown = representation_of(call, ports.clock)
-    dry = dry_run(call.query)
+    representation = select_representation(request.kind, request.http, context.clock)
+    dry = dry_run(request.query)
 
     async def attempt() -> tuple[bytes, dict[str, str]]:
-        record = ports.store.get(call.plane, call.key)
+        record = context.store.get(request.plane, request.key)
         if record is None:
-            raise ports.own.absence(call.kind, call.key)
-        conversion = call.served.conversion
-        old = conversion.object_of(record)
-        proposed = check_type_meta(call.kind, change.propose(old))
-        rewrite = _REWRITES[call.route.subresource]
-        proposal = rewrite(call.served, proposed, old, needs_version=change.needs_version)
-        proposal = with_guard_rule(ports.authorizer, call, proposal, old)
-        proposal = apply_context_rules(ports, call, proposal, old)
-        headers = proposal.accepted(call.kind, change.validation)
+            raise context.builtin_definitions.absence(request.kind, request.key)
+        conversion = request.resource.conversion
+        old = conversion.decode_served(record)
+        proposed = check_type_meta(request.kind, change.propose(old))
+        rewrite = _REWRITES[request.route.subresource]
+        proposal = rewrite(request.resource, proposed, old, needs_version=change.needs_version)
+        proposal = with_guard_rule(context.authorizer, request, proposal, old)
+        proposal = apply_context_rules(context, request, proposal, old)
+        headers = proposal.accepted(request.kind, change.validation)
         new = proposal.obj
-        if definitions.is_definition(call.kind):
-            new = definitions.with_status(ports, catalogue, new, old)
-        new = with_author(call.kind, change.own(old, proposed, new), old, call.user.name)
+        if request.resource.is_definition:
+            new = definitions.with_status(context, request.registry, new, old)
+        new = with_author(request.kind, change.own(old, proposed, new), old, request.user.name)
         if json_equal(new, old) and conversion.is_current(record):
-            return conversion.body_of(record), headers
-        return await _written(ports, catalogue, call, new, record, dry=dry), headers
+            return conversion.encode_served(record), headers
+        return await _written(context, request, new, record, dry=dry), headers
 
-    stored, headers = await commit.retry_on_conflict(ports, call, call.route.name, attempt)
-    if is_scale(call):
-        return json_answer(scale.scale_of(call.served, decode(stored)), headers=headers)
-    return json_answer(shown.single(stored), headers=headers)
+    stored, headers = await commit.retry_on_conflict(context, request, request.route.name, attempt)
+    if is_scale(request):
+        return json_response(scale.scale_of(request.resource, decode(stored)), headers=headers)
+    return json_response(representation.single(stored), headers=headers)
 
 
 def _written(
-    ports: ServerContext,
-    catalogue: ResourceRegistry,
-    call: ResourceRequest,
+    context: ServerContext,
+    request: ApiRequest,
     new: JsonObject,
     record: Record,
     *,
     dry: bool,
 ) -> Awaitable[bytes]:
     """Stored; or gone, if this write took the last finalizer of a terminating object."""
-    if "deletionTimestamp" in new["metadata"] and not has_finalizers(call, new):
-        return remove_object(ports, catalogue, call, new, record, dry=dry)
-    return commit.put(ports, call, record.key, new, old=record, dry_run=dry)
+    if "deletionTimestamp" in new["metadata"] and not has_finalizers(request, new):
+        return remove_object(context, request, new, record, dry=dry)
+    return commit.put(context, request, record.key, new, old=record, dry_run=dry)
 
 
 async def remove_object(
-    ports: ServerContext,
-    catalogue: ResourceRegistry,
-    call: ResourceRequest,
+    context: ServerContext,
+    request: ApiRequest,
     last: JsonObject,
     record: Record,
     *,
@@ -202,28 +206,28 @@ async def remove_object(
 ) -> bytes:
     """Gone for good; what holds others must be empty."""
     name = record.key.name
-    if is_namespace(call.kind):
-        namespaces.check_empty(ports, catalogue, call.plane, name)
+    if request.resource.is_namespace:
+        namespaces.check_empty(context, request.registry, request.plane, name)
         if not dry:
-            await _remove_default_objects(ports, call)
-    if not definitions.is_definition(call.kind):
-        return await commit.remove(ports, call, last, old=record, dry_run=dry)
-    definitions.check_empty(ports, call.plane, name)
-    body = await commit.remove(ports, call, last, old=record, dry_run=dry)
+            await _remove_default_objects(context, request)
+    if not request.resource.is_definition:
+        return await commit.remove(context, request, last, old=record, dry_run=dry)
+    definitions.check_empty(context, request.plane, name)
+    body = await commit.remove(context, request, last, old=record, dry_run=dry)
     if not dry:
-        ports.store.forget(call.plane, name)
+        context.store.forget(request.plane, name)
     return body
 
 
-async def _remove_default_objects(ports: ServerContext, call: ResourceRequest) -> None:
+async def _remove_default_objects(context: ServerContext, request: ApiRequest) -> None:
     try:
-        await namespaces.remove_default_objects(ports, call.plane, call.route.name)
+        await namespaces.remove_default_objects(context, request.plane, request.route.name)
     except (Conflict, NotFound) as error:
         raise commit.ConcurrentWrite from error
 
 
-def has_finalizers(call: ResourceRequest, obj: JsonObject) -> bool:
+def has_finalizers(request: ApiRequest, obj: JsonObject) -> bool:
     """Whether finalizers keep an object from going at once."""
     if obj["metadata"].get("finalizers"):
         return True
-    return is_namespace(call.kind) and bool(obj.get("spec", {}).get("finalizers"))
+    return request.resource.is_namespace and bool(obj.get("spec", {}).get("finalizers"))

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from datum_compute.api.errors import Expired, Invalid, ServiceUnavailable
 from datum_compute.api.http import Response
 from datum_compute.server.context import ServerContext
-from datum_compute.server.encoding.representation import representation_of
+from datum_compute.server.encoding.representation import select_representation
 from datum_compute.server.encoding.request_options import choice, flag, number
 from datum_compute.server.encoding.responses import field_forbidden
-from datum_compute.server.encoding.selectors import build_matcher, build_wake_filter
-from datum_compute.server.routing import ResourceRequest
+from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs.event_encoder import WatchEventEncoder, error_line
 from datum_compute.server.verbs.read import EXACT, NOT_OLDER, check_reached
 from datum_compute.server.verbs.watch_stream import WatchSource, WatchStream
 from datum_compute.store.store import Snapshot
+from datum_compute.store.watch_log import EventFilter
 
 TIMEOUT_S = 45 * 60
 TIMEOUT_MAX_S = 24 * 3600
@@ -36,36 +36,40 @@ class _Start:
 
 
 async def watch(
-    ports: ServerContext, call: ResourceRequest, timeout_max_s: float = TIMEOUT_MAX_S
+    context: ServerContext, request: ApiRequest, timeout_max_s: float = TIMEOUT_MAX_S
 ) -> Response:
-    if ports.streams.closed:
+    if context.long_requests.closed:
         raise ServiceUnavailable("the server is shutting down", retry_after_s=1)
-    shown = representation_of(call, ports.clock)
-    matches = build_matcher(call.served, call.query, namespace=call.route.namespace)
-    asked_s = number(call.query, "timeoutSeconds") or TIMEOUT_S
+    representation = select_representation(request.kind, request.http, context.clock)
+    selection = request.parse_selection()
+    asked_s = number(request.query, "timeoutSeconds") or TIMEOUT_S
     timeout_s = min(asked_s, TIMEOUT_MAX_S, timeout_max_s)
-    start = _start(ports, call)
-    lines = WatchEventEncoder(shown, matches, call.served.conversion, ports.encoder)
+    start = _start(context, request)
+    lines = WatchEventEncoder(
+        representation, selection.matches, request.resource.conversion, context.encoder
+    )
     initial: Iterator[bytes] = iter(())
     since = start.since
     if since is None:
-        snapshot = ports.store.snapshot(call.plane, call.kind.storage, call.route.namespace or None)
-        snapshot = ports.own.added_to(snapshot, call.kind.storage)
+        snapshot = context.store.snapshot(
+            request.plane, request.kind.storage, request.route.namespace or None
+        )
+        snapshot = context.builtin_definitions.added_to(snapshot, request.kind.storage)
         initial, since = _initial(lines, snapshot, marks_end=start.marks_end), snapshot.version
     stream: WatchStream
     try:
-        source = _source(ports, call, since, timeout_s)
-        stream = WatchStream(initial, source, lines, ports.streams, call.work)
+        source = _source(context, request, since, selection.wake_filter, timeout_s)
+        stream = WatchStream(initial, source, lines, context.long_requests, request.work)
     except Expired as error:
         failed = iter((error_line(error),))
-        stream = WatchStream(failed, None, lines, ports.streams, call.work)
+        stream = WatchStream(failed, None, lines, context.long_requests, request.work)
     return Response(200, stream=stream)
 
 
-def _start(ports: ServerContext, call: ResourceRequest) -> _Start:
-    version = number(call.query, "resourceVersion")
-    match = choice(call.query, "resourceVersionMatch", (EXACT, NOT_OLDER))
-    asked = "sendInitialEvents" in call.query
+def _start(context: ServerContext, request: ApiRequest) -> _Start:
+    version = number(request.query, "resourceVersion")
+    match = choice(request.query, "resourceVersionMatch", (EXACT, NOT_OLDER))
+    asked = "sendInitialEvents" in request.query
     if match and not asked:
         raise _forbidden(
             "resourceVersionMatch", "is forbidden for watch unless sendInitialEvents is provided"
@@ -74,11 +78,11 @@ def _start(ports: ServerContext, call: ResourceRequest) -> _Start:
         raise _forbidden(
             "resourceVersionMatch", "must be NotOlderThan when sendInitialEvents is provided"
         )
-    if asked and flag(call.query, "sendInitialEvents"):
-        check_reached(ports.store, call.plane, version or 0)
-        return _Start(None, marks_end=flag(call.query, "allowWatchBookmarks"))
+    if asked and flag(request.query, "sendInitialEvents"):
+        check_reached(context.store, request.plane, version or 0)
+        return _Start(None, marks_end=flag(request.query, "allowWatchBookmarks"))
     if not version:
-        return _Start(ports.store.version(call.plane) if asked else None, marks_end=False)
+        return _Start(context.store.version(request.plane) if asked else None, marks_end=False)
     return _Start(version, marks_end=False)
 
 
@@ -89,15 +93,18 @@ def _initial(lines: WatchEventEncoder, snapshot: Snapshot, *, marks_end: bool) -
 
 
 def _source(
-    ports: ServerContext, call: ResourceRequest, since: int, timeout_s: float
+    context: ServerContext,
+    request: ApiRequest,
+    since: int,
+    wake_filter: EventFilter | None,
+    timeout_s: float,
 ) -> WatchSource:
-    store, plane = ports.store, call.plane
-    concerns = build_wake_filter(call.query, namespace=call.route.namespace)
+    store, plane = context.store, request.plane
     return WatchSource(
-        watch=store.watch(plane, call.kind.storage, since, concerns),
+        watch=store.watch(plane, request.kind.storage, since, wake_filter),
         version=lambda: store.version(plane),
         timeout_s=timeout_s,
-        bookmarks=flag(call.query, "allowWatchBookmarks"),
+        bookmarks=flag(request.query, "allowWatchBookmarks"),
     )
 
 

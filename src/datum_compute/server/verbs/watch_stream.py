@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from datum_compute.api.errors import Expired
+from datum_compute.api.http import LARGE_CHUNK_BYTES
 from datum_compute.server.flowcontrol.control import LoopWork
 from datum_compute.server.verbs.event_encoder import WatchEventEncoder, error_line
 from datum_compute.server.verbs.long_requests import LongRequests
@@ -17,8 +18,6 @@ from datum_compute.store.watch_log import StoreEvent, Watch
 
 # Clients may treat a minute without data as a dead stream.
 BOOKMARK_EVERY_S = 30.0
-# Larger lines are not joined with others: all watches of an object refer to the same bytes.
-LARGE_LINE_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class WatchStream:
         taken: list[bytes] = []
         self._work.start()
         while size_bytes > 0 and (line := self._find_line()):
-            if len(line) > LARGE_LINE_BYTES:
+            if len(line) > LARGE_CHUNK_BYTES:
                 self._set_aside = line
                 break
             taken.append(line)
