@@ -8,7 +8,9 @@ HOURS ?= 1
 REPORT ?= sim-reports
 VENV := .venv
 BIN := $(VENV)/bin
+RUN_STAMP := $(VENV)/.installed-run
 STAMP := $(VENV)/.installed
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 UV_VENV := $(VENV)/lock-tool
 COMPILE = $(UV_VENV)/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate
 
@@ -21,7 +23,7 @@ SIM_ARGS := $(if $(SEED),--seed $(SEED) $(if $(KEEP),--keep $(KEEP)),$(if $(SCEN
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-TARGETS := help setup up down test lint bench sim sim-fresh sim-campaign sim-mutants crds docs check lock test-mutants test-crash test-e2e test-kubernetes test-karmada test-containers kubectl kube-assets clean
+TARGETS := help setup up down wheel test lint bench sim sim-fresh sim-campaign sim-mutants crds docs check lock test-mutants test-crash test-e2e test-kubernetes test-karmada test-containers kubectl kube-assets clean
 .PHONY: $(TARGETS)
 
 # `make bench hostile store` runs these two benches: every word after bench that is not a target.
@@ -35,22 +37,32 @@ help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | \
 		while IFS="$$(printf '\t')" read -r target text; do printf '  %-12s %s\n' "$$target" "$$text"; done
 
-setup: $(STAMP) ## Make .venv from the hashed lock file; quick when nothing changed
+setup: $(STAMP) ## Install into .venv what development needs; quick when nothing changed
 
-$(STAMP): requirements/dev.lock pyproject.toml
+# What the platform needs to run, and the build tool that installs it.
+$(RUN_STAMP): requirements/run.lock requirements/build.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; name one with: make setup PYTHON=python3.12" >&2; exit 1; }
-	@echo "Making $(VENV) with what requirements/dev.lock lists; a minute or two the first time."
+	@echo "Installing run-time dependencies into $(VENV)."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP_INSTALL) --require-hashes -r requirements/run.lock -r requirements/build.lock
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-up: setup ## Start the whole platform on this machine, in the background
+# Contains everything in run.lock in the same versions, so `make up` does not install again.
+$(STAMP): $(RUN_STAMP) requirements/dev.lock
+	@echo "Installing development dependencies into $(VENV); a minute or two the first time."
+	$(PIP_INSTALL) --require-hashes -r requirements/dev.lock
+	@touch $@
+
+up: $(RUN_STAMP) ## Start the whole platform on this machine, in the background
 	$(BIN)/datumctl compute local up --detach
 
-down: setup ## Stop the platform; its state stays
+down: $(RUN_STAMP) ## Stop the platform; its state stays
 	$(BIN)/datumctl compute local down
+
+wheel: $(RUN_STAMP) ## Build dist/datum_compute-VERSION-py3-none-any.whl
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 test: setup ## Run all fast tests (no killed processes, no real sockets)
 	$(BIN)/python -m pytest -n auto --maxprocesses=8 -m "not crash and not e2e and not containers and not mutants"
@@ -110,8 +122,9 @@ kubectl: setup ## Print a kubectl that is new enough; built with Go if the machi
 kube-assets: setup ## Print folders with etcd, real Kubernetes API servers and Karmada; built with Go once, 25 minutes
 	@$(BIN)/python -m hack.build_assets
 
-lock: $(UV_VENV) ## Pin all dependencies anew, with hashes
+lock: $(UV_VENV) ## Pin the newest versions of all dependencies, with hashes
 	$(COMPILE) --extra uvloop --output-file requirements/run.lock pyproject.toml
+	printf 'hatchling\neditables\n' | $(COMPILE) --output-file requirements/build.lock -
 	$(COMPILE) --extra uvloop --extra otel --extra clients-test --extra dev --output-file requirements/dev.lock pyproject.toml
 
 $(UV_VENV): | $(STAMP)

@@ -29,7 +29,20 @@ METRICS_REFERENCE = ROOT / "docs" / "reference" / "metrics.md"
 CLI_REFERENCE = ROOT / "docs" / "reference" / "cli.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MAKE_TARGETS = {
-    *("setup", "up", "down", "test", "lint", "bench", "sim", "crds", "docs", "check", "lock"),
+    *(
+        "setup",
+        "up",
+        "down",
+        "test",
+        "lint",
+        "bench",
+        "sim",
+        "crds",
+        "docs",
+        "check",
+        "lock",
+        "wheel",
+    ),
     *("sim-campaign", "sim-mutants", "test-crash", "test-e2e", "kubectl", "clean"),
 }
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")

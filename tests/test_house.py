@@ -279,7 +279,7 @@ def test_no_file_contains_a_registry_or_a_machine_path() -> None:
     assert not found, report(found)
 
 
-@pytest.mark.parametrize("name", ["run.lock", "dev.lock"])
+@pytest.mark.parametrize("name", ["run.lock", "build.lock", "dev.lock"])
 def test_lock_files_pin_hashes_and_name_no_address(name: str) -> None:
     text = (ROOT / "requirements" / name).read_text()
     pinned = re.findall(r"^[a-z0-9][\w.-]*==\S+.*\\\n    --hash=sha256:", text, flags=re.MULTILINE)
@@ -298,6 +298,15 @@ def test_every_dependency_is_pinned() -> None:
         pinned = set(re.findall(r"^([a-z0-9][\w.-]*)==", text, flags=re.MULTILINE))
         names = {re.split(r"[<>=!~\[; ]", requirement)[0].lower() for requirement in requirements}
         assert names <= pinned, f"run: make lock ({name} lacks {sorted(names - pinned)})"
+
+
+def test_the_development_lock_contains_the_other_two() -> None:
+    pins = {
+        name: set(re.findall(r"^[a-z0-9][\w.-]*==[^ \\]+", text, flags=re.MULTILINE))
+        for name in ("run.lock", "build.lock", "dev.lock")
+        if (text := (ROOT / "requirements" / name).read_text())
+    }
+    assert pins["run.lock"] | pins["build.lock"] <= pins["dev.lock"], "run: make lock"
 
 
 def test_leaks_are_found() -> None:

@@ -28,7 +28,10 @@ CITIES = ("DFW", "LHR", "ORD")
 
 @dataclass(frozen=True, slots=True)
 class LocalPlatform:
+    """``commands`` is the folder of the installed commands."""
+
     state: Path
+    commands: Path = BIN
 
     @property
     def kubeconfig(self) -> Path:
@@ -62,7 +65,7 @@ class LocalPlatform:
         environment = {**os.environ, "DATUM_STATE_DIR": str(self.state), "NO_COLOR": "1"}
         environment.pop("KUBECONFIG", None)
         return subprocess.run(
-            [str(BIN / "datumctl"), "compute", *arguments],
+            [str(self.commands / "datumctl"), "compute", *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
