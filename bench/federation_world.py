@@ -22,7 +22,13 @@ from datum_compute.api.planes import (
 )
 from datum_compute.api.quota import DEFAULT_LIMITS
 from datum_compute.app.environment import real_ports
-from datum_compute.app.platform import MANAGER_AGENT, PlaneLayout, Platform
+from datum_compute.app.platform import (
+    MANAGER_AGENT,
+    ControllerOptions,
+    PlaneLayout,
+    Platform,
+    PlatformOptions,
+)
 from datum_compute.app.process import settle_memory
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
@@ -88,7 +94,11 @@ async def new_world(
     tokens = {plane: f"user-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, *drivers)}
     journal = SqliteJournal(state / "bench.db")
     world.platform = Platform(
-        layout, ports, journal, Credentials("manager", tokens), reach=world.reach
+        layout,
+        ports,
+        journal,
+        Credentials("manager", tokens),
+        PlatformOptions(control=ControllerOptions(reach=world.reach)),
     )
     world.onlooker = Onlooker(world.client(PROJECT))
     await world.platform.load()
