@@ -126,13 +126,13 @@ async def check_a_sleeper_goes_like_any_other(driver: Driver, settle: Settle) ->
         assert await driver.observe(machine_id) is None
 
 
-async def check_what_is_not_there_cannot_be_woken(driver: Driver, settle: Settle) -> None:
-    await driver.sleep("ns/nobody/1", "pause")
+async def check_a_missing_machine_cannot_be_woken(driver: Driver, settle: Settle) -> None:
+    await driver.sleep("ns/missing/1", "pause")
     try:
-        await driver.wake("ns/nobody/1")
+        await driver.wake("ns/missing/1")
     except DriverError:
         return
-    raise AssertionError("nobody was woken")
+    raise AssertionError("a missing machine was woken")
 
 
 async def _asleep(driver: Driver, settle: Settle) -> AsyncIterator[tuple[str, SleepMode, int]]:
@@ -194,7 +194,7 @@ SLEEP = (
     check_many_wake_a_machine_once,
     check_a_wake_is_not_lost_on_the_way_to_sleep,
     check_a_sleeper_goes_like_any_other,
-    check_what_is_not_there_cannot_be_woken,
+    check_a_missing_machine_cannot_be_woken,
 )
 CHECKS = LIFE + SLEEP
 ADOPTION = (

@@ -145,7 +145,7 @@ async def check_a_deleted_plane_leaves_nothing(disk: Disk) -> None:
         assert list(contents(store)) == ["kept"]
 
 
-async def check_a_plane_made_anew_continues_its_versions(disk: Disk) -> None:
+async def check_a_recreated_plane_continues_its_versions(disk: Disk) -> None:
     """A plane that is deleted and created again is empty, and continues its versions. Otherwise a
     client could resume an old watch and miss the deletion."""
     async with running(disk()) as store:
@@ -174,16 +174,16 @@ async def check_a_closing_plane_takes_no_writes(disk: Disk) -> None:
         assert await refusal(put(store, "new")) is NotFound
         assert store.get(PLANE, thing("thing")) == first, "reads go on until it is gone"
         again = asyncio.create_task(store.delete_plane(PLANE))
-        anew = asyncio.create_task(store.create_plane(PLANE))
+        creating = asyncio.create_task(store.create_plane(PLANE))
         await asyncio.sleep(0)
         assert not again.done(), "a second deletion is not done before the first"
         journal.release()
-        await asyncio.gather(deleting, again, anew)
+        await asyncio.gather(deleting, again, creating)
         assert contents(store) == {}
         assert await refusal(put(store, "new")) is None
 
 
-async def check_a_deletion_nobody_waits_for_goes_on(disk: Disk) -> None:
+async def check_a_deletion_completes_after_its_caller_is_canceled(disk: Disk) -> None:
     """The deletion of a plane completes although its caller was canceled. If the journal refuses
     it, the error does not end up in the event loop's exception handler."""
     journal = FaultyJournal(disk())
@@ -231,8 +231,8 @@ PLANE_CHECKS: tuple[Check, ...] = (
     check_planes_are_apart,
     check_making_a_plane_twice_changes_nothing,
     check_a_deleted_plane_leaves_nothing,
-    check_a_plane_made_anew_continues_its_versions,
+    check_a_recreated_plane_continues_its_versions,
     check_a_closing_plane_takes_no_writes,
-    check_a_deletion_nobody_waits_for_goes_on,
+    check_a_deletion_completes_after_its_caller_is_canceled,
     check_a_plane_survives_its_refused_deletion,
 )

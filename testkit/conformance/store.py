@@ -152,7 +152,7 @@ async def check_a_failing_encoder_leaves_no_trace(disk: Disk) -> None:
 # --- visibility of writes
 
 
-async def check_nobody_sees_a_write_before_its_commit(disk: Disk) -> None:
+async def check_a_write_is_invisible_before_its_commit(disk: Disk) -> None:
     """Reads, snapshots and watches return a write only after it is committed."""
     journal = FaultyJournal(disk())
     async with running(journal) as store:
@@ -228,7 +228,7 @@ async def check_a_caller_who_gives_up_undoes_nothing(disk: Disk) -> None:
         assert await refusal(put(store, "thing", event.version)) is None
 
 
-async def check_a_refused_write_without_a_caller_blocks_nobody(disk: Disk) -> None:
+async def check_a_refused_write_of_a_canceled_caller_locks_nothing(disk: Disk) -> None:
     """If the caller was canceled and the journal refuses the write, the object is not locked."""
     journal = FaultyJournal(disk())
     async with running(journal) as store:
@@ -265,7 +265,7 @@ async def check_a_watch_is_ordered_gap_free_and_resumable(disk: Disk) -> None:
             assert resumed == events[position:]
 
 
-async def check_a_deletion_tells_the_last_state(disk: Disk) -> None:
+async def check_the_event_of_a_deletion_has_the_last_state(disk: Disk) -> None:
     """The event of a deletion contains the last state with the version of the deletion."""
     async with running(disk()) as store:
         created = await put(store, "thing", content="last")
@@ -385,13 +385,13 @@ CHECKS: tuple[Check, ...] = (
     check_one_write_per_object_is_under_way,
     check_exactly_one_of_many_racing_writers_wins,
     check_a_failing_encoder_leaves_no_trace,
-    check_nobody_sees_a_write_before_its_commit,
+    check_a_write_is_invisible_before_its_commit,
     check_concurrent_writes_share_commits,
     check_a_refused_batch_changes_nothing,
     check_a_caller_who_gives_up_undoes_nothing,
-    check_a_refused_write_without_a_caller_blocks_nobody,
+    check_a_refused_write_of_a_canceled_caller_locks_nothing,
     check_a_watch_is_ordered_gap_free_and_resumable,
-    check_a_deletion_tells_the_last_state,
+    check_the_event_of_a_deletion_has_the_last_state,
     check_history_that_is_gone_is_expired,
     check_a_version_from_the_future_is_expired,
     check_a_waiting_watch_wakes,

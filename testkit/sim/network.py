@@ -75,7 +75,7 @@ class LinkFaults:
     cached_s: list[float] = field(default_factory=list)  # for lists only: their age
 
 
-class Network:
+class SimulatedNetwork:
     def __init__(
         self,
         random: Callable[[str], Random],
@@ -276,7 +276,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class LinkTransport:
-    network: Network
+    network: SimulatedNetwork
     source: str
     target: str
 
@@ -326,7 +326,7 @@ class Stoppable(ByteStream, Protocol):
 class SimulatedWatch(ABC):
     """One open watch, with its link's faults applied."""
 
-    def __init__(self, network: Network, source: str, target: str) -> None:
+    def __init__(self, network: SimulatedNetwork, source: str, target: str) -> None:
         self.source = source
         self.target = target
         self.half_open = False
@@ -395,7 +395,7 @@ class SimulatedWatch(ABC):
         self._latest.append(line)
         replays = self._asked.replays
         if replays and sum([chance() for chance in replays]):
-            self._network.sometimes("events told again")
+            self._network.sometimes("events repeated")
             *past, newest = (
                 self._latest
             )  # not the last event, which would correct the state at once
@@ -412,7 +412,7 @@ class SimulatedWatch(ABC):
 
 
 class RemoteWatch(SimulatedWatch):
-    def __init__(self, network: Network, source: str, target: str) -> None:
+    def __init__(self, network: SimulatedNetwork, source: str, target: str) -> None:
         super().__init__(network, source, target)
         self._on_the_way: deque[bytes | None] = deque()
 
@@ -439,7 +439,7 @@ class RemoteWatch(SimulatedWatch):
 
 
 class LocalWatch(SimulatedWatch):
-    def __init__(self, network: Network, host: str, stream: Stoppable) -> None:
+    def __init__(self, network: SimulatedNetwork, host: str, stream: Stoppable) -> None:
         super().__init__(network, host, host)
         self._stream = stream
         self._has_ended = False

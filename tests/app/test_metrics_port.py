@@ -75,7 +75,7 @@ async def test_an_incomplete_request_does_not_affect_other_clients(
         assert healthy.endswith(b"ok")
 
 
-async def test_ready_is_said_when_nothing_is_missing_and_alive_always() -> None:
+async def test_readyz_waits_until_nothing_is_missing_and_livez_never_does() -> None:
     missing = ["the planes have not been read yet"]
     async with serve(health_dispatch(lambda: "".join(missing))) as port:
         assert (await sent(port, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")).endswith(

@@ -112,7 +112,7 @@ def test_a_city_that_is_leaving_is_shown_and_holds_nothing_up() -> None:
     assert progress.done
 
 
-def test_a_missing_deployment_shows_what_the_spec_asks_for() -> None:
+def test_a_missing_deployment_shows_the_replicas_of_the_spec() -> None:
     (place,) = assess_rollout(workload("DFW", minimum=4), [], []).places
     assert (place.ready, place.desired) == (0, 4)
 

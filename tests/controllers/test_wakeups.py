@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from datum_compute.api import labels
@@ -23,19 +25,31 @@ from datum_compute.api.conditions import (
     make_condition,
     with_condition,
 )
+from datum_compute.api.kinds import NETWORK_CONTEXT, SERVER
 from datum_compute.api.meta.fields import LocalReference
-from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta
 from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
 from datum_compute.api.networking.network import NetworkContext, NetworkContextSpec
-from datum_compute.controllers.federation import instances as writeback
-from datum_compute.controllers.network.networks import affects_bindings
+from datum_compute.controllers.context import Context
+from datum_compute.controllers.network import networks
 from datum_compute.controllers.quota import claims as claimrelease
 from datum_compute.controllers.workload import endpoints, instance, machine
 from datum_compute.controllers.workload import server as provisioner
 from datum_compute.planning.federation.instances import should_publish
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.rollout.gates import observed_ready
+from datum_compute.runtime.controller import Controller
+from datum_compute.runtime.informer import ObjectChange
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
+
+
+def is_reconciled(
+    controller: Controller[Context], kind: KindInfo[Any], old: ApiObject, new: ApiObject
+) -> bool:
+    """Return True if the filters of the controller pass an update."""
+    edges = (edge for edge in controller.edges if edge.kind is kind and edge.enqueues)
+    return any(edge.matches(ObjectChange(old, new)) for edge in edges)
+
 
 SPEC = ServerSpec(instance_type="datumcloud/d1-standard-2", template_hash="", containers=[])
 CLEAR: dict[str, ConditionStatus] = {NETWORK_READY: TRUE, QUOTA_GRANTED: TRUE}
@@ -74,10 +88,8 @@ def a_server(phase: str = "", generation: int = 1) -> Server:
 
 def test_recording_that_all_gates_are_clear_causes_no_reconcile() -> None:
     assert not instance.concerns_readiness(gated(), gated(CLEAR))
-    assert not writeback.concerns_copy(gated(), gated(CLEAR))
     assert instance.concerns_readiness(gated(), gated({**CLEAR, QUOTA_GRANTED: FALSE}))
     assert instance.concerns_readiness(gated(), gated(CLEAR, "example.com/unknown"))
-    assert writeback.concerns_copy(gated(), gated(CLEAR, "example.com/unknown"))
 
 
 def test_an_instance_without_gates_is_reconciled_if_ready_is_not_current() -> None:
@@ -119,16 +131,13 @@ def test_a_change_of_a_deployment_wakes_the_claims_of_released_slots() -> None:
     assert not released_slots(leaving, leaving), "a status update releases no slot"
 
 
-def test_a_server_wakes_its_instance_once_a_driver_has_reported() -> None:
-    assert not provisioner.has_machine_report(a_server())
-    assert provisioner.has_machine_report(a_server("Running"))
-
-
 def test_a_server_is_reconciled_until_its_machine_is_settled() -> None:
-    assert not machine.concerns_driver(a_server("Pending"), a_server("Running"))
-    assert machine.concerns_driver(a_server(), a_server("Pending"))
-    assert machine.concerns_driver(a_server("Running"), a_server("Failed"))
-    assert machine.concerns_driver(a_server("Running"), a_server("Running", generation=2))
+    (controller,) = (c for c in machine.CONTROLLERS if c.name == "machine")
+    assert not is_reconciled(controller, SERVER, a_server("Pending"), a_server("Running"))
+    assert is_reconciled(controller, SERVER, a_server(), a_server("Pending"))
+    assert is_reconciled(controller, SERVER, a_server("Running"), a_server("Failed"))
+    changed = a_server("Running", generation=2)
+    assert is_reconciled(controller, SERVER, a_server("Running"), changed)
 
 
 def test_a_copy_of_a_new_instance_is_created_with_its_first_result_or_after_a_delay() -> None:
@@ -150,17 +159,21 @@ def test_bindings_are_not_woken_by_holders_of_their_context() -> None:
     spec = NetworkContextSpec(network=LocalReference(name="n"), location=LocalReference(name="l"))
     context = NetworkContext(metadata=ObjectMeta(name="n-l", namespace="default"), spec=spec)
     held = replace(context.metadata, annotations={labels.LAST_HOLDER: "web"})
-    assert not affects_bindings(context, replace(context, metadata=held))
-    assert affects_bindings(context, replace(context, spec=replace(spec, mtu=1400)))
+
+    def wakes(new: NetworkContext) -> bool:
+        return is_reconciled(networks.BINDING_CONTROLLER, NETWORK_CONTEXT, context, new)
+
+    assert not wakes(replace(context, metadata=held))
+    assert wakes(replace(context, spec=replace(spec, mtu=1400)))
     going = replace(context.metadata, deletion_timestamp=NOW)
-    assert affects_bindings(context, replace(context, metadata=going))
+    assert wakes(replace(context, metadata=going))
 
 
 def test_the_published_ports_are_updated_when_a_crashed_machine_accepts_connections() -> None:
     crashed = a_server("Failed")
     recovering = replace(crashed, status=replace(crashed.status, recovering=True))
-    assert endpoints.recovery_changed(crashed, recovering)
-    assert endpoints.recovery_changed(recovering, crashed)
-    assert endpoints.recovery_changed(crashed, a_server("Running"))
-    assert not endpoints.recovery_changed(recovering, a_server("Running"))
-    assert not endpoints.recovery_changed(a_server("Pending"), crashed)
+    assert is_reconciled(endpoints.CONTROLLER, SERVER, crashed, recovering)
+    assert is_reconciled(endpoints.CONTROLLER, SERVER, recovering, crashed)
+    assert is_reconciled(endpoints.CONTROLLER, SERVER, crashed, a_server("Running"))
+    assert not is_reconciled(endpoints.CONTROLLER, SERVER, recovering, a_server("Running"))
+    assert not is_reconciled(endpoints.CONTROLLER, SERVER, a_server("Pending"), crashed)

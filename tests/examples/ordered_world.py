@@ -18,7 +18,7 @@ from examples.ordered_set.__main__ import define
 from examples.ordered_set.controllers import controllers
 from examples.ordered_set.kinds import MEMBER, ORDERED_SET
 from testkit.sim.checks.state import ClusterState, Rows
-from testkit.sim.run.custom_world import WINDOW_S, CustomProgram, User, custom_main
+from testkit.sim.run.custom_world import WINDOW_S, CustomProgram, CustomUser, custom_main
 from testkit.sim.scenario.faults import (
     AnswerFromCache,
     DelayWrites,
@@ -33,7 +33,7 @@ SET = Ref("default", "web")
 _LATE = (StaleLists, DelayWrites, RepeatWrites, PauseHost, AnswerFromCache)
 
 
-async def act(user: User) -> None:
+async def act(user: CustomUser) -> None:
     """What the user of the set asks for, each in its time."""
     spec: JsonObject = {"replicas": 3, "image": "web:1"}
     made = {
@@ -49,7 +49,7 @@ async def act(user: User) -> None:
         await user.retry_until_done(lambda patch=patch: user.client.patch(ORDERED_SET, SET, patch))  # type: ignore[misc]
 
 
-async def tidy_up(user: User) -> None:
+async def tidy_up(user: CustomUser) -> None:
     await user.retry_until_done(lambda: user.client.delete(ORDERED_SET, SET))
 
 

@@ -127,7 +127,7 @@ class Platform:
         async def holds() -> bool:
             return (await self.available()).reason == reason
 
-        await self.until(holds, f"the workload says {reason}")
+        await self.until(holds, f"the workload reports {reason}")
         return await self.available()
 
     def on_cell(self, resource: str) -> list[tuple[str, str, bool]]:

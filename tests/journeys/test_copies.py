@@ -16,7 +16,7 @@ from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
 from datum_compute.api.planes import HUB, federation_namespace
 from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario.faults import EmptyHost
-from testkit.sim.scenario.operations import CreateWorkload, Scale
+from testkit.sim.scenario.operations import CreateWorkload, ScaleWorkload
 from testkit.sim.scenario.scenario import Scenario, WorldLayout
 from tests.journeys.platform import PROJECT, WEB, Platform, on_platform
 
@@ -61,7 +61,7 @@ def test_hub_copies_are_deleted_when_their_cell_restarts_empty() -> None:
             layout=WorldLayout("split", ("alpha",), ("dfw",)),
             operations=(
                 CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),
-                Scale(5.5, "alpha", "web", 1),
+                ScaleWorkload(5.5, "alpha", "web", 1),
             ),
             faults=(EmptyHost(5.4, "cell-dfw"),),
             chaos_s=10.0,

@@ -40,7 +40,7 @@ def test_deleting_a_project_namespace_cleans_up_hub_and_cell() -> None:
         await platform.until_ready("web:1")
         hub = platform.host.operator(HUB)
 
-        async def homes() -> list[str]:
+        async def hub_namespaces() -> list[str]:
             listed = [
                 *(await hub.list(NAMESPACE)).items,
                 *(await hub.list(CLUSTER_POLICY)).items,
@@ -50,7 +50,7 @@ def test_deleting_a_project_namespace_cleans_up_hub_and_cell() -> None:
             ]
             return sorted(o.metadata.name for o in listed if o.metadata.name.startswith("ns-"))
 
-        before = await homes()
+        before = await hub_namespaces()
         assert len(before) == 5
         team = Namespace(metadata=ObjectMeta(name="team"))
         uid = (await platform.project.create(NAMESPACE, team)).metadata.uid
@@ -65,11 +65,11 @@ def test_deleting_a_project_namespace_cleans_up_hub_and_cell() -> None:
             return len(await platform.instances()) == 2
 
         await platform.until(runs, "an instance runs in the namespace")
-        assert len(await homes()) == 10
+        assert len(await hub_namespaces()) == 10
         await platform.project.delete(NAMESPACE, Ref("", "team"))
 
         async def as_before() -> bool:
-            return await homes() == before
+            return await hub_namespaces() == before
 
         await platform.until(as_before, f"nothing of ns-{uid} is left")
         await platform.until_ready("web:1")  # the workload of the other namespace is unchanged
@@ -152,14 +152,14 @@ def test_a_workload_reports_that_it_waits_for_an_earlier_claim() -> None:
         )
         await operator.create(CLAIM, ResourceClaim(metadata=held, spec=spec))
         await platform.deploy()
-        told = await platform.until_reason("QuotaMisconfigured")
+        condition = await platform.until_reason("QuotaMisconfigured")
         await asyncio.sleep(5)
         ref = Ref("default", "workload-web")
         await operator.patch(CLAIM, ref, {"metadata": {"finalizers": []}})
         started_s = asyncio.get_running_loop().time()
         await platform.until_ready("web:1")
         assert asyncio.get_running_loop().time() - started_s < 10
-        return told.message
+        return condition.message
 
     assert "finalizers: example.com/hold" in on_platform(story, boot_s=0.0)
 
@@ -184,13 +184,13 @@ def test_a_terminating_workload_with_a_foreign_finalizer_reports_its_actual_stat
         provider.remove_s = 5.0
         await platform.project.delete(WORKLOAD, WEB)
         if answering:
-            told = await platform.until_reason("Removing")
-            assert "waiting for DFW to confirm" in told.message
+            condition = await platform.until_reason("Removing")
+            assert "waiting for DFW to confirm" in condition.message
             status = (await platform.workload()).status
             assert (status.replicas, status.ready_replicas) == (1, 0)
-        told = await platform.until_reason("HeldByFinalizer")
-        assert told.status == "False"
-        assert told.message.endswith("held by example.com/hold")
+        condition = await platform.until_reason("HeldByFinalizer")
+        assert condition.status == "False"
+        assert condition.message.endswith("held by example.com/hold")
         status = (await platform.workload()).status
         assert (status.replicas, status.ready_replicas, status.desired_replicas) == (0, 0, 0)
         assert {c.status for c in status.conditions} == {"False"}

@@ -86,10 +86,10 @@ def test_a_bad_image_is_reported_and_can_be_rolled_forward() -> None:
 
     async def story(platform: Platform) -> str:
         await platform.deploy("fail.example/web:1", replicas=2)
-        told = await platform.until_reason("ImageUnavailable")
+        condition = await platform.until_reason("ImageUnavailable")
         await platform.change_image("web:2")
         await platform.until_ready("web:2", 2)
-        return told.message
+        return condition.message
 
     assert "fail.example/web:1" in on_platform(story)
 
@@ -197,7 +197,7 @@ def test_an_unknown_gate_blocks_the_instance_until_its_owner_removes_it(
 
     async def story(platform: Platform) -> str:
         await platform.deploy()
-        told = await platform.until_reason("SchedulingGatesPresent")
+        condition = await platform.until_reason("SchedulingGatesPresent")
         assert await platform.servers() == []
         (instance,) = await platform.instances()
         first = "/spec/controller/schedulingGates/0"
@@ -211,7 +211,7 @@ def test_an_unknown_gate_blocks_the_instance_until_its_owner_removes_it(
             await platform.cell.patch(INSTANCE, ref_of(instance), removal)
         (instance,) = await platform.instances()
         assert instance.spec.controller.scheduling_gates == []
-        return told.message
+        return condition.message
 
     assert on_platform(story) == "Scheduling gates present: Moonphase"
 
@@ -246,8 +246,8 @@ def test_a_second_server_of_an_instance_causes_a_warning_and_no_outage() -> None
         await platform.host.operator(CELL).create(SERVER, twin)
         await asyncio.sleep(30)
         assert [is_ready(i) for i in await platform.instances()] == [True]
-        told = (await platform.cell.list_plain(EVENT)).items
-        return [e["message"] for e in told if e["reason"] == "AmbiguousOwner"]
+        events = (await platform.cell.list_plain(EVENT)).items
+        return [e["message"] for e in events if e["reason"] == "AmbiguousOwner"]
 
     assert any("duplicate" in note and "twin" in note for note in on_platform(story))
 

@@ -33,13 +33,13 @@ def test_a_city_is_not_available_while_its_cell_is_unreachable() -> None:
         await platform.until(is_open, "the city is available")
         platform.host.silent.add(CELL)
         await platform.until(is_closed, "the city is not available")
-        told = await available(platform)
+        condition = await available(platform)
         location = await platform.host.operator(PLATFORM).get(LOCATION, DFW)
         ready = find_condition(location.status.conditions, "Ready")
         assert ready is not None
         assert ready.reason == "CellUnreachable"
         platform.host.silent.clear()
         await platform.until(is_open, "the city is available again")
-        return told.message
+        return condition.message
 
     assert "Cell dfw has not answered since" in on_platform(story, boot_s=0.0)

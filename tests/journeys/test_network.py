@@ -144,17 +144,17 @@ def test_a_missing_network_is_reported_on_the_instance_until_it_exists() -> None
         await platform.deploy()
         await platform.until_ready("web:1")
         await platform.change(template=template("blue"))
-        said = ""
+        message = ""
 
-        async def told() -> bool:
-            nonlocal said
+        async def is_reported() -> bool:
+            nonlocal message
             for instance in await platform.instances():
                 found = find_condition(instance.status.conditions, "Ready")
                 if found is not None and found.reason == "NetworkFailedToCreate":
-                    said = found.message
-            return bool(said)
+                    message = found.message
+            return bool(message)
 
-        await platform.until(told, "the instance names the network")
+        await platform.until(is_reported, "the instance names the network")
         metadata = ObjectMeta(name="blue", namespace="default")
         blue = NetworkSpec(ipam=NetworkIpam(mode="Auto"), ip_families=["IPv6", "IPv4"])
         await platform.project.create(NETWORK, Network(metadata=metadata, spec=blue))
@@ -165,7 +165,7 @@ def test_a_missing_network_is_reported_on_the_instance_until_it_exists() -> None
         primary = instance.status.network_interfaces[0].assignments.network_ip
         network = await platform.project.get(NETWORK, Ref("default", "blue"))
         assert ip_address(primary) in ip_network(network.status.ipam.ipv6_prefix)
-        return said
+        return message
 
     assert "NetworkNotFound: Network default/blue does not exist" in on_platform(story)
 
@@ -181,13 +181,13 @@ def test_networks_of_the_same_name_in_two_namespaces_are_distinct() -> None:
         other["spec"]["networkInterfaces"][0]["network"]["namespace"] = "elsewhere"
         await platform.change(template=other)
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             found = [
                 find_condition(i.status.conditions, "Ready") for i in await platform.instances()
             ]
             return any(c is not None and "elsewhere/default" in c.message for c in found)
 
-        await platform.until(told, "the instance names the network that is not there")
+        await platform.until(is_reported, "the instance names the network that is not there")
         await asyncio.sleep(60)
         assert await prefixes(platform) == before
 
@@ -342,7 +342,7 @@ def test_an_allocation_whose_holder_is_gone_is_deleted() -> None:
                 pool=body.pool,
                 project=body.project,
                 holder=body.holder,
-                holder_uid="of-somebody-gone",
+                holder_uid="uid-of-a-deleted-holder",
             ),
         )
         await admin.create(IP_ALLOCATION, orphan)

@@ -85,18 +85,18 @@ def test_an_isolated_cell_is_unreachable_within_its_grace_period_and_a_probe() -
     create = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
     cut = (f.IsolateHost(5.0, 90.0, "cell-dfw"),)
     outcome = run_scenario(Scenario(1, TWO, (create,), cut, 100.0))
-    told_s = first_s(outcome, "project/alpha", DEPLOYMENT.resource, "CellUnreachable")
-    assert 30.0 <= told_s - 5.0 <= 30.0 + 10.0 + 2.0
+    reported_s = first_s(outcome, "project/alpha", DEPLOYMENT.resource, "CellUnreachable")
+    assert 30.0 <= reported_s - 5.0 <= 30.0 + 10.0 + 2.0
 
 
 def test_a_failed_city_is_replaced_until_a_move_back_is_requested() -> None:
-    told: tuple[Operation, ...] = (
+    operations: tuple[Operation, ...] = (
         CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),
         AllowFallback(1.0, "alpha", "web", ("IAD",), 30),
         MoveBack(220.0, "alpha", "web"),
     )
     cut = (f.IsolateHost(5.0, 145.0, "cell-dfw"),)
-    outcome = run_scenario(Scenario(1, TWO, told, cut, 230.0))
+    outcome = run_scenario(Scenario(1, TWO, operations, cut, 230.0))
     moved_s = first_s(outcome, "cell/iad", INSTANCE.resource, "Ready=True")
     assert 65.0 < moved_s < 80.0
     gone_s = first_s(outcome, "cell/dfw", INSTANCE.resource, "deleted")

@@ -51,13 +51,17 @@ def test_a_copy_without_its_label_is_mapped_by_its_name_and_a_lost_owner_is_rest
         await platform.until_ready("web:1")
         hub = platform.host.operator(HUB)
         (copy,) = (await hub.list(INSTANCE)).items
-        told = dict(copy.metadata.labels)
-        name = told.pop(labels.DEPLOYMENT_NAME)
-        told.pop(labels.CELL)
+        given = dict(copy.metadata.labels)
+        name = given.pop(labels.DEPLOYMENT_NAME)
+        given.pop(labels.CELL)
         body: JsonObject = {
             "apiVersion": INSTANCE.api_version,
             "kind": INSTANCE.kind,
-            "metadata": {"name": f"{name}-7", "namespace": copy.metadata.namespace, "labels": told},
+            "metadata": {
+                "name": f"{name}-7",
+                "namespace": copy.metadata.namespace,
+                "labels": given,
+            },
             "spec": to_json(copy.spec),
         }
         await hub.create_plain(INSTANCE, body)
@@ -81,8 +85,8 @@ def test_a_hub_status_is_copied_to_the_project_by_its_event_and_not_by_a_resync(
     create = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
     outcome = run_scenario(Scenario(1, SPLIT, (create,), (), 3.0))
     hub_s = first_s(outcome, "hub", DEPLOYMENT.resource, "Available=True")
-    told_s = first_s(outcome, "project/alpha", DEPLOYMENT.resource, "Available=True")
-    assert told_s - hub_s < 0.1
+    project_s = first_s(outcome, "project/alpha", DEPLOYMENT.resource, "Available=True")
+    assert project_s - hub_s < 0.1
 
 
 @pytest.mark.parametrize(
@@ -107,12 +111,12 @@ def test_an_empty_or_foreign_cluster_label_maps_to_no_project(cluster: str) -> N
 
 def test_project_and_hub_are_cleaned_up_after_a_cell_is_lost() -> None:
     """The simulator checks that only the tombstones of the lost cell remain."""
-    told = (
+    operations = (
         CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),
         DeleteWorkload(6.0, "alpha", "web"),
     )
     lost = (f.StopHost(5.0, f.FOR_EVER, "cell-dfw"),)
-    outcome = run_scenario(Scenario(1, SPLIT, told, lost, 60.0))
+    outcome = run_scenario(Scenario(1, SPLIT, operations, lost, 60.0))
     gone_s = first_s(outcome, "project/alpha", WORKLOAD.resource, "deleted")
     assert gone_s < 60.0
     assert not [line for line in outcome.final if INSTANCE.resource in line]

@@ -14,16 +14,18 @@ from datum_compute.client.client import Client
 from datum_compute.planning.federation.instances import GRACE_S, quarantine_reason
 from tests.journeys.platform import Platform, on_platform
 
-STRANGER = "stranger-0"
+UNOWNED = "unowned-0"
 
 
-async def a_stranger(hub: Client, copy: Instance, at: Ref | None = None, **told: str) -> Ref:
+async def create_unowned_copy(
+    hub: Client, copy: Instance, at: Ref | None = None, **given: str
+) -> Ref:
     """Create a copy with these labels that no cell has written."""
-    ref = at or Ref(copy.metadata.namespace, STRANGER)
+    ref = at or Ref(copy.metadata.namespace, UNOWNED)
     body: JsonObject = {
         "apiVersion": INSTANCE.api_version,
         "kind": INSTANCE.kind,
-        "metadata": {"name": ref.name, "namespace": ref.namespace, "labels": told},
+        "metadata": {"name": ref.name, "namespace": ref.namespace, "labels": given},
         "spec": to_json(copy.spec),
     }
     await hub.create_plain(INSTANCE, body)
@@ -47,19 +49,19 @@ def test_a_copy_without_identity_is_quarantined_with_one_event_until_it_has_one(
         await platform.until_ready("web:1")
         hub = platform.host.operator(HUB)
         (copy,) = (await hub.list(INSTANCE)).items
-        ref = await a_stranger(hub, copy, next_name(copy))
+        ref = await create_unowned_copy(hub, copy, next_name(copy))
         await asyncio.sleep(GRACE_S * 4)
-        told, reason = await reports(hub), quarantine_reason(await hub.get(INSTANCE, ref))
+        events, reason = await reports(hub), quarantine_reason(await hub.get(INSTANCE, ref))
         kept = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
         await hub.patch(INSTANCE, ref, {"metadata": {"labels": kept}})
         await asyncio.sleep(1)
         names = [i.metadata.name for i in (await platform.project.list(INSTANCE)).items]
         shown = ["shown" for name in names if name == ref.name]
-        return told, reason, shown, quarantine_reason(await hub.get(INSTANCE, ref))
+        return events, reason, shown, quarantine_reason(await hub.get(INSTANCE, ref))
 
-    told, reason, shown, after = on_platform(story)
-    assert len(told) == 1, told
-    assert labels.UPSTREAM_CLUSTER in told[0]
+    events, reason, shown, after = on_platform(story)
+    assert len(events) == 1, events
+    assert labels.UPSTREAM_CLUSTER in events[0]
     assert reason == "IdentityMissing"
     assert shown == ["shown"]
     assert after == ""
@@ -76,9 +78,9 @@ def test_the_projection_of_a_copy_that_lost_its_identity_is_deleted() -> None:
         await platform.until_ready("web:1")
         hub = platform.host.operator(HUB)
         (copy,) = (await hub.list(INSTANCE)).items
-        told = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
-        stays = await a_stranger(hub, copy, next_name(copy, 7), **told)
-        goes = await a_stranger(hub, copy, next_name(copy, 8), **told)
+        given = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
+        stays = await create_unowned_copy(hub, copy, next_name(copy, 7), **given)
+        goes = await create_unowned_copy(hub, copy, next_name(copy, 8), **given)
         seen: list[tuple[bool, bool]] = []
         for wait_s in (1.0, 1.0, GRACE_S * 2):
             await asyncio.sleep(wait_s)
@@ -102,10 +104,10 @@ def test_a_copy_of_a_deployment_that_its_project_does_not_have_is_quarantined() 
         await platform.until_ready("web:1")
         hub = platform.host.operator(HUB)
         (copy,) = (await hub.list(INSTANCE)).items
-        told = {**copy.metadata.labels, labels.DEPLOYMENT_NAME: "never-was"}
-        told.pop(labels.CELL)
+        given = {**copy.metadata.labels, labels.DEPLOYMENT_NAME: "never-was"}
+        given.pop(labels.CELL)
         at = Ref(copy.metadata.namespace, "never-was-0")
-        ref = await a_stranger(hub, copy, at, **told)
+        ref = await create_unowned_copy(hub, copy, at, **given)
         await asyncio.sleep(GRACE_S * 4)
         names = [i.metadata.name for i in (await platform.project.list(INSTANCE)).items]
         return (
@@ -114,9 +116,9 @@ def test_a_copy_of_a_deployment_that_its_project_does_not_have_is_quarantined() 
             ref.name in names,
         )
 
-    told, reason, shown = on_platform(story)
-    assert len(told) == 1, told
-    assert "never-was" in told[0]
+    events, reason, shown = on_platform(story)
+    assert len(events) == 1, events
+    assert "never-was" in events[0]
     assert reason == "DeploymentNotFound"
     assert not shown
 
@@ -129,14 +131,14 @@ def test_a_copy_that_names_another_project_is_quarantined_and_not_projected() ->
         await platform.until_ready("web:1")
         hub = platform.host.operator(HUB)
         (copy,) = (await hub.list(INSTANCE)).items
-        told = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
+        given = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
         before = (await platform.project.list(INSTANCE)).items
-        ref = await a_stranger(hub, copy, Ref("default", copy.metadata.name), **told)
-        other = await a_stranger(hub, copy, Ref("default", STRANGER), **told)
+        ref = await create_unowned_copy(hub, copy, Ref("default", copy.metadata.name), **given)
+        other = await create_unowned_copy(hub, copy, Ref("default", UNOWNED), **given)
         await asyncio.sleep(GRACE_S * 4)
         assert len(await reports(hub)) == 2
-        for stranger in (ref, other):
-            assert quarantine_reason(await hub.get(INSTANCE, stranger)) == "IdentityForeign"
+        for copied in (ref, other):
+            assert quarantine_reason(await hub.get(INSTANCE, copied)) == "IdentityForeign"
         assert (await platform.project.list(INSTANCE)).items == before
         # A changed identity is checked at once. It is wrong again, so a second event follows.
         await hub.patch(
@@ -155,11 +157,13 @@ def test_a_copy_without_an_ordinal_of_its_deployment_is_not_projected() -> None:
         await platform.until_ready("web:1")
         hub = platform.host.operator(HUB)
         (copy,) = (await hub.list(INSTANCE)).items
-        told = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
-        deployment, home = told[labels.DEPLOYMENT_NAME], copy.metadata.namespace
+        given = {k: v for k, v in copy.metadata.labels.items() if k != labels.CELL}
+        deployment, namespace = given[labels.DEPLOYMENT_NAME], copy.metadata.namespace
         ends = ("abc", "01", "-1", "99999999999", "0-0")
-        names = [f"{deployment}-{end}" for end in ends] + [STRANGER]
-        refs = [await a_stranger(hub, copy, Ref(home, name), **told) for name in names]
+        names = [f"{deployment}-{end}" for end in ends] + [UNOWNED]
+        refs = [
+            await create_unowned_copy(hub, copy, Ref(namespace, name), **given) for name in names
+        ]
         seen: list[list[str]] = []
         for wait_s in (1.0, GRACE_S * 4):
             await asyncio.sleep(wait_s)
@@ -168,10 +172,10 @@ def test_a_copy_without_an_ordinal_of_its_deployment_is_not_projected() -> None:
         reasons = [quarantine_reason(await hub.get(INSTANCE, ref)) for ref in refs]
         return seen, reasons, await reports(hub)
 
-    seen, reasons, told = on_platform(story)
+    seen, reasons, events = on_platform(story)
     assert seen == [[], []]
     assert reasons == ["OrdinalInvalid"] * 6
-    assert len(told) == 6
+    assert len(events) == 6
 
 
 def test_scaling_down_quarantines_nothing() -> None:

@@ -92,9 +92,9 @@ def test_instances_beyond_the_limit_do_not_run_and_report_the_reason() -> None:
         await asyncio.sleep(30)
         assert len(await platform.servers()) == 10
         waiting = [i for i in await platform.instances() if not is_ready(i)]
-        told = [find_condition(i.status.conditions, "QuotaGranted") for i in waiting]
-        assert [c.reason for c in told if c is not None] == ["QuotaExceeded"] * 2
-        assert all(c is not None and "the limit of 10" in c.message for c in told)
+        conditions = [find_condition(i.status.conditions, "QuotaGranted") for i in waiting]
+        assert [c.reason for c in conditions if c is not None] == ["QuotaExceeded"] * 2
+        assert all(c is not None and "the limit of 10" in c.message for c in conditions)
         (bucket,) = [
             b
             for b in (await platform.project.list(BUCKET)).items
@@ -217,8 +217,8 @@ def test_a_workload_with_an_undecided_claim_reports_that_it_waits() -> None:
         await platform.deploy()
         return (await platform.until_reason("PendingEvaluation")).message
 
-    told = on_platform(story, controllers=undecided)
-    assert told == "Waiting for the quota decision"
+    message = on_platform(story, controllers=undecided)
+    assert message == "Waiting for the quota decision"
 
 
 def test_another_instance_type_gets_another_claim() -> None:

@@ -45,7 +45,7 @@ ENV = [
 ]
 FILES = [{"name": "all", "configMap": {"name": "web"}}]
 BOTH_KINDS: tuple[KindInfo[Any], ...] = (CONFIG_MAP, SECRET)
-NOTHING_SAID = Condition(type="Ready", status="Unknown", reason="")
+NOT_REPORTED = Condition(type="Ready", status="Unknown", reason="")
 BYTES = "hunter2-is-the-password"
 
 
@@ -97,14 +97,14 @@ async def sources(platform: Platform, *, password: str = BYTES) -> None:
 async def ready_condition(platform: Platform) -> Condition:
     found = await platform.instances()
     conditions = found[0].status.conditions if found else []
-    return find_condition(conditions, "Ready") or NOTHING_SAID
+    return find_condition(conditions, "Ready") or NOT_REPORTED
 
 
-async def until_instance_says(platform: Platform, reason: str) -> Condition:
+async def until_instance_reports(platform: Platform, reason: str) -> Condition:
     async def holds() -> bool:
         return (await ready_condition(platform)).reason == reason
 
-    await platform.until(holds, f"the instance says {reason}")
+    await platform.until(holds, f"the instance reports {reason}")
     return await ready_condition(platform)
 
 
@@ -148,19 +148,19 @@ def test_sources_are_delivered_to_the_machine_and_their_versions_recorded() -> N
 def test_missing_sources_block_the_instance_and_are_reported_until_they_exist() -> None:
     async def story(platform: Platform) -> None:
         await deploy(platform)
-        held = await until_instance_says(platform, "SourceNotFound")
+        held = await until_instance_reports(platform, "SourceNotFound")
         assert "ConfigMap/web does not exist" in held.message
         assert "Secret/db does not exist" in held.message
-        told = await platform.until_reason("SourceNotFound")
-        assert "Secret/db does not exist" in told.message
+        condition = await platform.until_reason("SourceNotFound")
+        assert "Secret/db does not exist" in condition.message
         assert platform.host.providers[CELL].machines == {}
         await put(platform, SECRET, "db", {"user": "me"})
         await put(platform, CONFIG_MAP, "web", {"colour": "blue"})
 
-        async def says_key() -> bool:
+        async def names_key() -> bool:
             return "Secret/db has no key password" in (await ready_condition(platform)).message
 
-        await platform.until(says_key, "the key that is missing is named")
+        await platform.until(names_key, "the key that is missing is named")
         await put(platform, SECRET, "db", {"password": BYTES})
         began = asyncio.get_running_loop().time()
         await platform.until_ready("web:1")
@@ -175,7 +175,7 @@ def test_unreadable_sources_are_reported() -> None:
         for plane in (PROJECT, CELL):
             await take_away_secrets(platform, plane)
         await deploy(platform)
-        held = await until_instance_says(platform, "SourceUnauthorized")
+        held = await until_instance_reports(platform, "SourceUnauthorized")
         assert "Secret/db may not be read by the platform" in held.message
         assert "ConfigMap" not in held.message
         await platform.until_reason("SourceUnauthorized")
@@ -200,7 +200,7 @@ def test_a_source_that_is_too_large_blocks_the_gate() -> None:
         await put(platform, CONFIG_MAP, "web", {"colour": "x" * (256 * 1024 + 1)})
         await put(platform, SECRET, "db", {"password": BYTES})
         await deploy(platform)
-        held = await until_instance_says(platform, "SourceTooLarge")
+        held = await until_instance_reports(platform, "SourceTooLarge")
         assert "ConfigMap/web has 262145 bytes" in held.message
         assert "ConfigMap/web" not in (await copies(platform))[HUB]
 
@@ -268,7 +268,7 @@ def test_a_deleted_source_stops_nothing_and_its_copy_is_deleted_with_the_last_re
         async def one_left() -> bool:
             return await copies(platform) == {HUB: ["ConfigMap/web"], CELL: ["ConfigMap/web"]}
 
-        await platform.until(one_left, "the Secret that nobody refers to is gone")
+        await platform.until(one_left, "the Secret without references is gone")
         await platform.until_ready("web:2")
         await platform.project.delete(WORKLOAD, WEB, uid="")
 
@@ -397,13 +397,13 @@ async def put_beside(cell: Client, **data: str) -> None:
 def test_on_one_plane_an_instance_waits_for_sources_in_its_namespace() -> None:
     async def story(platform: Platform) -> None:
         cell = await deploy_beside(platform)
-        held = await until_instance_says(platform, "SourceNotFound")
+        held = await until_instance_reports(platform, "SourceNotFound")
         assert "Secret/db does not exist" in held.message
         web = ConfigMap(metadata=ObjectMeta(name="web", namespace="beside"), data={"colour": "b"})
         await cell.create(CONFIG_MAP, web)
         await put_beside(cell, password=BYTES)
         began = asyncio.get_running_loop().time()
-        await until_instance_says(platform, "Available")
+        await until_instance_reports(platform, "Available")
         assert asyncio.get_running_loop().time() - began < 5, "woken, not found by a recheck"
 
     on_platform(story)
@@ -415,17 +415,17 @@ def test_on_one_plane_a_lost_machine_waits_for_a_deleted_source_and_reports_it()
         web = ConfigMap(metadata=ObjectMeta(name="web", namespace="beside"), data={"colour": "b"})
         await cell.create(CONFIG_MAP, web)
         await put_beside(cell, password=BYTES)
-        await until_instance_says(platform, "Available")
+        await until_instance_reports(platform, "Available")
         await cell.delete(SECRET, Ref("beside", "db"), uid="")
         await asyncio.sleep(60)
         assert (await ready_condition(platform)).reason == "Available"
 
         platform.host.providers[CELL].machines.clear()
-        await until_instance_says(platform, "SourceNotFound")
+        await until_instance_reports(platform, "SourceNotFound")
         assert platform.host.providers[CELL].machines == {}
         await put_beside(cell, password="another")
         began = asyncio.get_running_loop().time()
-        await until_instance_says(platform, "Available")
+        await until_instance_reports(platform, "Available")
         assert asyncio.get_running_loop().time() - began < 5, "woken, not found by a recheck"
         secret = await cell.get(SECRET, Ref("beside", "db"))
         (instance,) = await platform.instances()

@@ -94,12 +94,12 @@ def test_a_tag_edited_to_another_instance_is_restored_without_an_outage() -> Non
             n: s.metadata.uid for n, s in servers.items()
         }
         assert all(is_ready(i) for i in await platform.instances())
-        told = (await platform.cell.list_plain(EVENT)).items
-        return [e["involvedObject"]["name"] for e in told if e["reason"] == "AmbiguousOwner"]
+        events = (await platform.cell.list_plain(EVENT)).items
+        return [e["involvedObject"]["name"] for e in events if e["reason"] == "AmbiguousOwner"]
 
-    told = on_platform(story)
-    assert told
-    assert len(set(told)) == 1
+    names = on_platform(story)
+    assert names
+    assert len(set(names)) == 1
 
 
 async def _replaced(platform: Platform, *edits: JsonObject) -> bool:

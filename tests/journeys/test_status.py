@@ -92,9 +92,9 @@ def test_scaling_down_healthy_instances_causes_no_warning() -> None:
         await platform.change(placements=[placement])
         await platform.until_ready("web:1", 1)
         await asyncio.sleep(10)
-        told: list[dict[str, Any]] = (await platform.project.list_plain(EVENT)).items
-        assert [e for e in told if e["type"] == "Warning"] == []
-        assert "Stopping" in {e["reason"] for e in told}
+        events: list[dict[str, Any]] = (await platform.project.list_plain(EVENT)).items
+        assert [e for e in events if e["type"] == "Warning"] == []
+        assert "Stopping" in {e["reason"] for e in events}
 
     on_platform(story)
 

@@ -101,11 +101,11 @@ class NotedJournal(MemoryJournal):
 
 def read_record(path: Path) -> Recorded:
     head, _, dump = gzip.decompress(path.read_bytes()).partition(b"\n")
-    told = decode(head)
+    header = decode(head)
     machines = {
-        name: from_json(found, SimulatedMachine) for name, found in told["machines"].items()
+        name: from_json(found, SimulatedMachine) for name, found in header["machines"].items()
     }
-    return Recorded(told["at"], machines, undumped(dump))
+    return Recorded(header["at"], machines, undumped(dump))
 
 
 def test_a_record_exists() -> None:

@@ -10,7 +10,6 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB
 from datum_compute.client.transport.retry import Backoff
 from datum_compute.runtime.controller import Debounce, Key
-from datum_compute.runtime.debounce import ActiveLanes
 from datum_compute.runtime.queue import WorkQueue
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.runtime.queue_taker import Taker
@@ -22,16 +21,11 @@ DEBOUNCE = Debounce(idle_s=1.0, max_s=10.0)
 def reconcile_times(
     send_events: Callable[[WorkQueue], Awaitable[None]],
     debounce: Debounce | None = DEBOUNCE,
-    active_until_s: float = 0.0,
 ) -> list[int]:
     """Return when the key was reconciled. Each reconcile starts the debounce."""
 
     async def main(loop: VirtualLoop) -> list[int]:
-        times, active_lanes = [], ActiveLanes()
-        queue = WorkQueue(Random(1), Backoff(), active_lanes=active_lanes)
-        if active_until_s:
-            active_lanes.add(KEY.plane)
-            loop.call_later(active_until_s, active_lanes.remove, KEY.plane)
+        times, queue = [], WorkQueue(Random(1), Backoff())
         taker = Taker(queue)
 
         async def work() -> None:
@@ -68,17 +62,6 @@ def test_a_key_that_is_never_idle_is_reconciled_after_max_s() -> None:
             queue.add(KEY)
 
     assert reconcile_times(send_events) == [0, 10, 20, 26]
-
-
-def test_a_key_waits_for_an_idle_plane_but_not_beyond_max_s() -> None:
-    async def send_events(queue: WorkQueue) -> None:
-        await asyncio.sleep(0.5)
-        queue.add(KEY)
-
-    assert reconcile_times(send_events, active_until_s=4.2) == [0, 4], (
-        "shortly after the plane is idle"
-    )
-    assert reconcile_times(send_events, active_until_s=60) == [0, 10]
 
 
 def test_an_event_during_the_reconcile_is_debounced_and_not_lost() -> None:

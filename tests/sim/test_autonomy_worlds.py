@@ -17,7 +17,7 @@ AWAY_S, BACK_S = 10.0, 110.0
 AWAY = f.StopHost(AWAY_S, BACK_S - AWAY_S, "centre")
 
 
-def told(layout: WorldLayout, *operations: Operation, restart_s: float) -> Outcome:
+def run_world(layout: WorldLayout, *operations: Operation, restart_s: float) -> Outcome:
     restarted = f.StopHost(restart_s, 1.0, "cell-dfw")
     return run_scenario(Scenario(1, layout, (OURS, *operations), (AWAY, restarted), BACK_S + 20.0))
 
@@ -38,10 +38,10 @@ def test_deleted_instances_are_recreated_while_the_center_is_down(layout: WorldL
     """Regression: the quota of the slot could not be read, so the slot stayed empty until the
     center was back."""
     deleted = [DeleteObject(20.0 + n, "cell/dfw", INSTANCE.resource, n) for n in (0, 1)]
-    outcome = told(layout, *deleted, restart_s=12.0)
+    outcome = run_world(layout, *deleted, restart_s=12.0)
     assert ready_alone(outcome, 20.0) == {"0", "1"}
 
 
 def test_a_rollout_that_reached_the_cell_continues_without_the_center() -> None:
-    outcome = told(JOINED, ChangeImage(9.7, "alpha", "web", "web:2"), restart_s=10.1)
+    outcome = run_world(JOINED, ChangeImage(9.7, "alpha", "web", "web:2"), restart_s=10.1)
     assert "0" in ready_alone(outcome, 11.0)

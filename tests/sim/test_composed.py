@@ -22,7 +22,7 @@ from testkit.sim.scenario.operations import (
     DropField,
     Operation,
     RevokeProject,
-    Scale,
+    ScaleWorkload,
 )
 from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
@@ -33,10 +33,10 @@ REVOCABLE = replace(ONE, projects=("alpha", "beta"), revocable=("beta",))
 
 CREATE = CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",))
 ROLL = ChangeImage(6.0, "alpha", "web", "web:2")
-SHRINK = Scale(6.5, "alpha", "web", 1)
+SHRINK = ScaleWorkload(6.5, "alpha", "web", 1)
 
 
-def told(layout: WorldLayout, operations: tuple[Operation, ...], *faults: f.Fault) -> Outcome:
+def run_world(layout: WorldLayout, operations: tuple[Operation, ...], *faults: f.Fault) -> Outcome:
     chaos_s = max([0.0, *(s.at_s + getattr(s, "for_s", 0.0) for s in faults)]) + 15.0
     return run_scenario(Scenario(1, layout, (CREATE, *operations), faults, chaos_s))
 
@@ -58,7 +58,7 @@ def told(layout: WorldLayout, operations: tuple[Operation, ...], *faults: f.Faul
     ids=lambda value: type(value).__name__ if isinstance(value, c.ComposedFault) else "",
 )
 def test_the_world_converges_after(layout: WorldLayout, fault: f.Fault) -> None:
-    outcome = told(layout, (ROLL, SHRINK), fault)
+    outcome = run_world(layout, (ROLL, SHRINK), fault)
     assert outcome.sometimes[f"fault {type(fault).__name__}"] == 1
 
 
@@ -66,26 +66,26 @@ def test_the_world_converges_after(layout: WorldLayout, fault: f.Fault) -> None:
 def test_objects_are_recreated_after_all_of_a_kind_were_deleted(resource: str) -> None:
     everything = DeleteAll(6.0, "hub", resource, "")
     dropped = tuple(DropField(8.0 + n, "hub", resource, n) for n in range(3))
-    assert "web" in " ".join(told(SPLIT, (everything, *dropped)).final)
+    assert "web" in " ".join(run_world(SPLIT, (everything, *dropped)).final)
 
 
 def test_an_object_recreated_during_a_watch_gap_is_not_mistaken_for_the_old_one() -> None:
     """F5: the object is deleted and recreated while the cell cannot watch the hub."""
     replaced = DeleteObject(6.0, "hub", DEPLOYMENT.resource, 0)
-    told(SPLIT, (replaced,), c.LoseHistory(5.5, 6.0, "cell-dfw", "centre"))
+    run_world(SPLIT, (replaced,), c.LoseHistory(5.5, 6.0, "cell-dfw", "centre"))
 
 
 def test_instances_of_a_wiped_cell_are_removed_from_the_hub() -> None:
     """The cell loses three instances, and one is desired: the hub shows one."""
-    more, fewer = Scale(3.0, "alpha", "web", 3), Scale(7.0, "alpha", "web", 1)
-    outcome = told(SPLIT, (more, fewer), f.EmptyHost(6.0, "cell-dfw"))
+    more, fewer = ScaleWorkload(3.0, "alpha", "web", 3), ScaleWorkload(7.0, "alpha", "web", 1)
+    outcome = run_world(SPLIT, (more, fewer), f.EmptyHost(6.0, "cell-dfw"))
     assert sum("hub instances" in line for line in outcome.final) == 1
 
 
 def test_a_deleted_workload_is_not_recreated_by_a_restored_hub() -> None:
     """F23: the workload is deleted after the backup was made."""
     gone = DeleteWorkload(6.0, "alpha", "web")
-    assert told(SPLIT, (gone,), c.RestorePlane(5.5, 3.0, "hub")).final == ()
+    assert run_world(SPLIT, (gone,), c.RestorePlane(5.5, 3.0, "hub")).final == ()
 
 
 def test_the_status_of_a_cell_lost_with_a_new_copy_is_not_trusted() -> None:
@@ -97,13 +97,13 @@ def test_the_status_of_a_cell_lost_with_a_new_copy_is_not_trusted() -> None:
 def test_a_cell_replaces_lost_machines_while_the_center_is_down() -> None:
     """I19: a cell starts machines without the center."""
     away = f.StopHost(3.0, 90.0, "centre")
-    told(SPLIT, (), away, f.LoseMachine(8.0, "dfw", 0), f.LoseMachine(9.0, "dfw", 1))
+    run_world(SPLIT, (), away, f.LoseMachine(8.0, "dfw", 0), f.LoseMachine(9.0, "dfw", 1))
 
 
 def test_another_manager_takes_over_from_a_paused_leader() -> None:
     """F16: each of the two managers is paused in turn; one of them is the leader."""
     outcomes = [
-        told(CANDIDATES, (ROLL, SHRINK), f.PauseHost(5.8, 25.0, host))
+        run_world(CANDIDATES, (ROLL, SHRINK), f.PauseHost(5.8, 25.0, host))
         for host in ("manager", "manager-2")
     ]
     assert sum(outcome.sometimes.get("leadership lost", 0) for outcome in outcomes) == 1
@@ -113,7 +113,7 @@ def test_another_manager_takes_over_from_a_paused_leader() -> None:
 def test_a_revoked_project_leaves_nothing(processes: str) -> None:
     layout = WorldLayout(processes, ("alpha", "beta"), ("dfw",), revocable=("beta",))  # type: ignore[arg-type]
     host = "all" if processes == "one" else "centre"
-    outcome = told(
+    outcome = run_world(
         layout,
         (
             CreateWorkload(0.0, "beta", "db", "db:1", 2, ("DFW",)),
@@ -135,7 +135,7 @@ def test_processes_that_restart_in_a_settled_world_write_nothing() -> None:
 
 def test_workloads_with_a_common_name_prefix_do_not_affect_each_other() -> None:
     other = CreateWorkload(0.0, "alpha", "web-0", "web:2", 1, ("DFW",))
-    outcome = told(ONE, (other, DeleteWorkload(5.0, "alpha", "web")))
+    outcome = run_world(ONE, (other, DeleteWorkload(5.0, "alpha", "web")))
     assert [line.split()[2] for line in outcome.final if " workloads" in line] == ["default/web-0"]
 
 

@@ -19,12 +19,12 @@ def drawn(story: Template) -> list[Scenario]:
 
 
 def test_some_seeds_apply_a_federation_template_reproducibly() -> None:
-    told = [seed for seed in range(1, 300) if _is_told(seed)]
-    assert 1 <= len(told) < 40
-    assert scenario_of(told[0]) == scenario_of(told[0])
+    applied = [seed for seed in range(1, 300) if _has_federation_template(seed)]
+    assert 1 <= len(applied) < 40
+    assert scenario_of(applied[0]) == scenario_of(applied[0])
 
 
-def _is_told(seed: int) -> bool:
+def _has_federation_template(seed: int) -> bool:
     return len(scenario_of(seed).layout.cells) > 3 or any(
         isinstance(operation, AllowFallback) for operation in scenario_of(seed).operations
     )

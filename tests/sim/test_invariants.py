@@ -88,7 +88,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def says(type_: str, status: str = "True") -> JsonObject:
+def with_condition(type_: str, status: str = "True") -> JsonObject:
     return {"conditions": [{"type": type_, "status": status, "reason": "R", "message": "m"}]}
 
 
@@ -123,18 +123,18 @@ def test_i1_accepts_servers_that_an_operator_created_on_two_cells(scene: Scene) 
 
 def test_i7_available_without_a_machine(scene: Scene) -> None:
     scene.run_machine("web-0", "a")
-    scene.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=says("Available"))
+    scene.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=with_condition("Available"))
     assert not scene.violation
-    scene.put(CELL, INSTANCE, "web-1", spec=instance_spec(), status=says("Available"))
+    scene.put(CELL, INSTANCE, "web-1", spec=instance_spec(), status=with_condition("Available"))
     assert scene.violation.startswith("I7")
 
 
 def test_i7_available_long_after_its_machine(scene: Scene) -> None:
     scene.run_machine("web-0", "a")
-    scene.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=says("Available"))
+    scene.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=with_condition("Available"))
     scene.provider.machines.clear()
     scene.now_s = 100.0
-    scene.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=says("Available"))
+    scene.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=with_condition("Available"))
     assert scene.violation.startswith("I7")
 
 
@@ -193,7 +193,7 @@ def _instance(scene: Scene, number: int, *, ready: str = "True", leaving: bool =
         INSTANCE,
         f"web-{number}",
         spec=instance_spec(),
-        status=says("Ready", ready),
+        status=with_condition("Ready", ready),
         metadata=metadata,
     )
 
@@ -254,7 +254,7 @@ def test_i15_a_project_deployment_is_deleted_while_a_cell_has_its_copy(
 ) -> None:
     leaving = {"deletionTimestamp": "2023-11-14T22:13:20Z"} if tombstone else {}
     scene.put(HUB, WORK, "web-work", namespace="karmada-es-dfw", metadata=leaving)
-    scene.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", answers))
+    scene.put(HUB, CLUSTER, "dfw", namespace="", status=with_condition("Ready", answers))
     _copy_on_the_cell(scene)
     target = {"annotations": {labels.FEDERATION_NAMESPACE: HOME}}
     scene.put(ALPHA, DEPLOYMENT, "web", namespace="default", metadata=target, spec={})
@@ -310,9 +310,9 @@ def test_i18_a_token_in_an_object(scene: Scene) -> None:
 
 
 def test_i23_available_without_a_ready_replica(scene: Scene) -> None:
-    scene.put(ALPHA, WORKLOAD, "web", status={**says("Available"), "readyReplicas": 1})
+    scene.put(ALPHA, WORKLOAD, "web", status={**with_condition("Available"), "readyReplicas": 1})
     assert not scene.violation
-    scene.put(ALPHA, WORKLOAD, "api", status=says("Available"))
+    scene.put(ALPHA, WORKLOAD, "api", status=with_condition("Available"))
     assert scene.violation.startswith("I23")
 
 
@@ -345,7 +345,7 @@ def settled(scene: Scene) -> Scene:
     """A settled world: one workload with one instance, consistent on all planes."""
     scene.run_machine("web-0", "uid-web-0")
     scene.put(CELL, SERVER, "web-0")
-    status = {**dict.fromkeys(COUNTS, 1), **says("Available"), "observedGeneration": 1}
+    status = {**dict.fromkeys(COUNTS, 1), **with_condition("Available"), "observedGeneration": 1}
     scene.put(ALPHA, WORKLOAD, "web", namespace="default", status=status)
     scene.put(ALPHA, NAMESPACE, "default", namespace="", metadata={"uid": "1"})
     for plane, namespace in ((CELL, HOME), (HUB, HOME), (ALPHA, "default")):
@@ -355,10 +355,10 @@ def settled(scene: Scene) -> Scene:
             "web-0",
             namespace=namespace,
             spec=instance_spec(),
-            status=says("Ready"),
+            status=with_condition("Ready"),
             metadata={"labels": {labels.CITY_CODE: "DFW", **IDENTITY}},
         )
-    scene.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready"))
+    scene.put(HUB, CLUSTER, "dfw", namespace="", status=with_condition("Ready"))
     scene.put(PLATFORM, PROJECT, "alpha", namespace="")
     assert find_missing(scene.state, expected()) == ""
     return scene
@@ -397,17 +397,17 @@ def test_i22_a_workload_that_is_not_ready_needs_a_reason(settled: Scene) -> None
     silent = {"desiredReplicas": 1}
     settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=silent)
     assert "has no reason" in find_missing(settled.state, lost)
-    settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
-    told = {**silent, **says("Available", "False")}
-    settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=told)
+    settled.put(HUB, CLUSTER, "dfw", namespace="", status=with_condition("Ready", "False"))
+    reported = {**silent, **with_condition("Available", "False")}
+    settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=reported)
     assert "has no reason" not in find_missing(settled.state, lost)
 
 
 def test_i7_an_instance_shown_as_ready_on_a_lost_cell(settled: Scene) -> None:
     lost = expected(lost=frozenset({"dfw"}))
-    settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
-    told = {"desiredReplicas": 1, **says("Available", "Unknown")}
-    settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=told)
+    settled.put(HUB, CLUSTER, "dfw", namespace="", status=with_condition("Ready", "False"))
+    reported = {"desiredReplicas": 1, **with_condition("Available", "Unknown")}
+    settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=reported)
     assert "its cell is lost" in find_missing(settled.state, lost)
     city = {"labels": {labels.CITY_CODE: "DFW"}}
     settled.put(
@@ -417,13 +417,13 @@ def test_i7_an_instance_shown_as_ready_on_a_lost_cell(settled: Scene) -> None:
         namespace="default",
         metadata=city,
         spec=instance_spec(),
-        status=says("Ready", "Unknown"),
+        status=with_condition("Ready", "Unknown"),
     )
     assert find_missing(settled.state, lost) == ""
 
 
 def test_i6_a_reachable_cell_shown_as_not_ready(settled: Scene) -> None:
-    settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready", "False"))
+    settled.put(HUB, CLUSTER, "dfw", namespace="", status=with_condition("Ready", "False"))
     assert "wrong Ready condition of dfw" in find_missing(settled.state, expected())
 
 
@@ -438,9 +438,11 @@ def test_i5_leftovers_of_a_deleted_workload(scene: Scene) -> None:
 
 def test_i21_the_summary_omits_versions_and_contains_conditions(settled: Scene) -> None:
     before = summarize_state(settled.state, expected())
-    settled.put(HUB, CLUSTER, "dfw", namespace="", status=says("Ready"))
+    settled.put(HUB, CLUSTER, "dfw", namespace="", status=with_condition("Ready"))
     assert summarize_state(settled.state, expected()) == before
-    settled.put(ALPHA, WORKLOAD, "web", namespace="default", status=says("Available", "False"))
+    settled.put(
+        ALPHA, WORKLOAD, "web", namespace="default", status=with_condition("Available", "False")
+    )
     assert summarize_state(settled.state, expected()) != before
 
 

@@ -26,7 +26,7 @@ JOINED = WorldLayout("split", ("alpha",), ("dfw",), joined=True, spares=("dfw-2"
 OURS = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
 
 
-def told(operation: Operation, *faults: f.Fault) -> Outcome:
+def run_world(operation: Operation, *faults: f.Fault) -> Outcome:
     """Run the operation and the faults. The settled workload runs only on the cell that serves its
     city."""
     chaos_s = max(s.at_s + getattr(s, "for_s", 0.0) for s in (operation, *faults)) + 15.0
@@ -36,24 +36,24 @@ def told(operation: Operation, *faults: f.Fault) -> Outcome:
 def test_a_spare_replaces_a_cell_that_leaves_and_no_claim_remains() -> None:
     """Regression: claims that the cell had not released were kept forever, and its last status made
     the workload Available before the spare had started its machine."""
-    outcome = told(LeaveCell(5.0, "dfw", "dfw-2", 1.0))
+    outcome = run_world(LeaveCell(5.0, "dfw", "dfw-2", 1.0))
     assert any("cell/dfw-2" in line and "Ready=True" in line for line in outcome.trace)
 
 
 def test_nothing_runs_twice_when_the_first_of_two_cells_of_a_city_leaves() -> None:
     """Regression: the second cell started the machine before the first had removed its own."""
-    outcome = told(SecondCell(5.0, "dfw-2", 3.0, stays=True))
+    outcome = run_world(SecondCell(5.0, "dfw-2", 3.0, stays=True))
     assert any("cell/dfw-2" in line and "Ready=True" in line for line in outcome.trace)
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["wiped", "kept"])
 def test_an_unreachable_cell_leaves_by_force_and_joins_again(kept: bool) -> None:
     silence = f.IsolateHost(3.0, 60.0, "cell-dfw")
-    told(LeaveCell(40.0, "dfw", "dfw", 1.0, forced=True, kept=kept), silence)
+    run_world(LeaveCell(40.0, "dfw", "dfw", 1.0, forced=True, kept=kept), silence)
 
 
 def test_a_city_may_move_back_while_its_first_cell_is_unreachable() -> None:
-    told(MoveCity(5.0, "dfw-2", 20.0), f.IsolateHost(4.0, 50.0, "cell-dfw"))
+    run_world(MoveCity(5.0, "dfw-2", 20.0), f.IsolateHost(4.0, 50.0, "cell-dfw"))
 
 
 def test_some_worlds_have_joined_cells_and_no_permanent_faults() -> None:

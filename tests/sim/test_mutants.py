@@ -12,7 +12,13 @@ from datum_compute.planning.rollout import instances
 from datum_compute.planning.rollout import status as deployment
 from datum_compute.runtime.cached_client import CachedClient
 from testkit.sim.mutants.mutant import Mutant, function_replaced
-from testkit.sim.mutants.search import MUTANTS, Finding, find_again, read_findings, write_findings
+from testkit.sim.mutants.search import (
+    MUTANTS,
+    MutantFinding,
+    find_again,
+    read_findings,
+    write_findings,
+)
 from testkit.sim.run.trial import Trial, run_trial
 from testkit.sim.scenario.scenario import Scenario
 
@@ -39,7 +45,7 @@ def test_every_mutant_has_a_finding() -> None:
 
 @pytest.mark.mutants
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: finding.mutant)
-def test_the_mutant_is_found(finding: Finding) -> None:
+def test_the_mutant_is_found(finding: MutantFinding) -> None:
     found = find_again(finding, without_mutants)
     assert found is not None, f"not found; run make sim-mutants MUTANTS={finding.mutant}"
 
@@ -67,8 +73,8 @@ def test_a_function_outside_the_product_cannot_be_replaced() -> None:
 
 def test_writing_a_finding_again_leaves_the_table_unchanged(tmp_path: Path) -> None:
     scenario = FINDINGS[0].scenario
-    first = Finding(MUTANTS[3].name, 7, ("I6",), scenario)
-    second = Finding(MUTANTS[1].name, 12, ("I9", "I15"), scenario)
+    first = MutantFinding(MUTANTS[3].name, 7, ("I6",), scenario)
+    second = MutantFinding(MUTANTS[1].name, 12, ("I9", "I15"), scenario)
     write_findings([first], tmp_path)
     write_findings([second], tmp_path)
     assert read_findings(tmp_path) == [second, first]

@@ -14,7 +14,7 @@ from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request, Response
 from testkit.sim.host import SimulatedHost
 from testkit.sim.loop import VirtualLoop, run_virtual
-from testkit.sim.network import TIMEOUT_S, Network, SimulatedWatch
+from testkit.sim.network import TIMEOUT_S, SimulatedNetwork, SimulatedWatch
 
 READ = Request("GET", "/planes/hub/api/v1/namespaces")
 WRITE = Request("PUT", "/planes/hub/api/v1/namespaces/one", body=b"{}")
@@ -63,14 +63,14 @@ class Net:
         self.loop = loop
         self.source = source
         self.signs: Counter[str] = Counter()
-        self.network = Network(
+        self.network = SimulatedNetwork(
             lambda _part: Random(1),
             lambda _plane, _age_s: 40,
             lambda sign: self.signs.update([sign]),
         )
         self.host = CountingHost()
         self.network.hosts["there"] = cast(SimulatedHost, self.host)
-        self.asks = self.network.link_faults(source, "there")
+        self.requests = self.network.link_faults(source, "there")
         self.answers = self.network.link_faults("there", source)
 
     async def send(self, request: Request) -> Response:
@@ -105,7 +105,7 @@ def test_a_sound_link_delivers_the_response() -> None:
 
 def test_a_cut_request_direction_drops_the_request() -> None:
     async def story(net: Net) -> None:
-        net.asks.cut += 1
+        net.requests.cut += 1
         with pytest.raises(Unreachable):
             await net.send(WRITE)
         assert net.host.asked == []
@@ -129,7 +129,7 @@ def test_a_lost_request_gets_no_response_whether_or_not_it_was_applied(
     bend: str, arrives: int
 ) -> None:
     async def story(net: Net) -> None:
-        getattr(net.asks, bend).append(always)
+        getattr(net.requests, bend).append(always)
         with pytest.raises(Unreachable):
             await net.send(WRITE)
         assert len(net.host.asked) == arrives
@@ -139,7 +139,7 @@ def test_a_lost_request_gets_no_response_whether_or_not_it_was_applied(
 
 def test_a_throttled_request_gets_429_and_is_not_applied() -> None:
     async def story(net: Net) -> None:
-        net.asks.throttled.append(always)
+        net.requests.throttled.append(always)
         response = await net.send(WRITE)
         assert (response.status, response.headers["retry-after"]) == (429, "1")
         assert net.host.asked == []
@@ -149,7 +149,7 @@ def test_a_throttled_request_gets_429_and_is_not_applied() -> None:
 
 def test_a_delayed_write_times_out_and_arrives_later() -> None:
     async def story(net: Net) -> None:
-        net.asks.delayed.append((always, 20.0))
+        net.requests.delayed.append((always, 20.0))
         with pytest.raises(Unreachable):
             await net.send(WRITE)
         assert net.host.asked == []
@@ -161,7 +161,7 @@ def test_a_delayed_write_times_out_and_arrives_later() -> None:
 
 def test_a_repeated_write_arrives_twice() -> None:
     async def story(net: Net) -> None:
-        net.asks.repeated.append((always, 3.0))
+        net.requests.repeated.append((always, 3.0))
         assert (await net.send(WRITE)).status == 200
         await asyncio.sleep(4)
         assert net.host.asked == [WRITE, WRITE]
@@ -171,7 +171,7 @@ def test_a_repeated_write_arrives_twice() -> None:
 
 def test_a_list_is_stale_but_a_single_object_is_not() -> None:
     async def story(net: Net) -> None:
-        net.asks.stale_s.append(3.0)
+        net.requests.stale_s.append(3.0)
         await net.send(READ)
         await net.send(Request("GET", "/planes/hub/api/v1/namespaces/one"))
         queries = [dict(asked.query) for asked in net.host.asked]
@@ -182,7 +182,7 @@ def test_a_list_is_stale_but_a_single_object_is_not() -> None:
 
 def test_a_broken_list_returns_only_its_first_page() -> None:
     async def story(net: Net) -> None:
-        net.asks.broken_pages += 1
+        net.requests.broken_pages += 1
         await net.send(Request("GET", READ.path, {"limit": "1"}))
         with pytest.raises(Unreachable):
             await net.send(Request("GET", READ.path, {"limit": "1", "continue": "x"}))
@@ -246,10 +246,10 @@ def test_a_closed_watch_ends_and_a_crashed_host_closes_its_watches(source: str) 
 @watched
 def test_a_slow_watch_opens_late_and_a_lagging_watch_delivers_late(source: str) -> None:
     async def story(net: Net) -> None:
-        net.asks.slow_watch_s.append(100.0)
+        net.requests.slow_watch_s.append(100.0)
         watch_stream = await net.open_watch()
         assert net.loop.time() >= 100
-        net.asks.lag_s.append(8.0)
+        net.requests.lag_s.append(8.0)
         net.host.lines.put_nowait(b"one")
         assert await anext(watch_stream) == b"one"
         assert net.loop.time() >= 108
@@ -286,11 +286,11 @@ def test_repeated_events_exclude_the_latest_state(source: str) -> None:
         watch_stream = await net.open_watch()
         net.host.lines.put_nowait(b"one")
         assert await anext(watch_stream) == b"one"
-        net.asks.replays.append(always)
+        net.requests.replays.append(always)
         net.host.lines.put_nowait(b"two")
         net.host.lines.put_nowait(b"three")
-        told = [await anext(watch_stream) for _ in range(5)]
-        assert told == [b"two", b"one", b"three", b"one", b"two"]
+        received = [await anext(watch_stream) for _ in range(5)]
+        assert received == [b"two", b"one", b"three", b"one", b"two"]
 
     run(story, source)
 
@@ -299,7 +299,7 @@ def test_repeated_events_exclude_the_latest_state(source: str) -> None:
 def test_lost_deletes_drop_only_deletions_and_expiring_sends_410(source: str) -> None:
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
-        net.asks.deletes_lost += 1
+        net.requests.deletes_lost += 1
         net.host.lines.put_nowait(b'{"type":"DELETED","object":{}}\n')
         net.host.lines.put_nowait(b'{"type":"ADDED","object":{}}\n')
         assert b"ADDED" in await anext(watch_stream)
@@ -317,7 +317,7 @@ def test_an_expired_token_is_refused_and_open_watches_continue(source: str) -> N
 
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
-        net.asks.unauthorized += 1
+        net.requests.unauthorized += 1
         assert (await net.send(READ)).status == 401
         net.host.lines.put_nowait(b"one")
         assert await anext(watch_stream) == b"one"
@@ -329,7 +329,7 @@ def test_only_lists_are_answered_from_a_cache() -> None:
     """F3: other requests are refused with 503."""
 
     async def story(net: Net) -> None:
-        net.asks.cached_s.append(10.0)
+        net.requests.cached_s.append(10.0)
         assert (await net.send(WRITE)).status == 503
         assert (await net.send(WATCH)).status == 503
         assert (await net.send(READ)).status == 200
@@ -340,7 +340,7 @@ def test_only_lists_are_answered_from_a_cache() -> None:
 
 def test_writes_that_will_still_arrive_are_counted() -> None:
     async def story(net: Net) -> None:
-        net.asks.delayed.append((always, 20.0))
+        net.requests.delayed.append((always, 20.0))
         with pytest.raises(Unreachable):
             await net.send(WRITE)
         assert net.network.on_the_way == 1
@@ -355,18 +355,18 @@ def test_an_opening_or_lagging_watch_is_reported_as_stalled_until_it_is_current(
     source: str,
 ) -> None:
     async def story(net: Net) -> None:
-        net.asks.slow_watch_s.append(100.0)
+        net.requests.slow_watch_s.append(100.0)
         opening = asyncio.create_task(net.open_watch())
         await asyncio.sleep(1)
         assert "being opened" in net.network.find_stalled_streams()
         watch_stream = await opening
-        net.asks.lag_s.append(8.0)
+        net.requests.lag_s.append(8.0)
         for line in (b"one", b"two"):
             net.host.lines.put_nowait(line)
         reading = asyncio.create_task(anext(watch_stream))
         await asyncio.sleep(1)
         assert "lags" in net.network.find_stalled_streams()
-        net.asks.lag_s.clear()
+        net.requests.lag_s.clear()
         assert await reading == b"one"
         assert await anext(watch_stream) == b"two"
         assert net.network.find_stalled_streams() == ""
@@ -377,11 +377,11 @@ def test_an_opening_or_lagging_watch_is_reported_as_stalled_until_it_is_current(
 def test_the_backlog_of_a_lagging_watch_arrives_at_a_known_time() -> None:
     async def story(net: Net) -> None:
         watch_stream = await net.open_watch()
-        net.asks.lag_s.append(8.0)
+        net.requests.lag_s.append(8.0)
         for _ in range(50):
             net.host.lines.put_nowait(b"one")
         await asyncio.sleep(1)
-        net.asks.lag_s.clear()
+        net.requests.lag_s.clear()
         arrives_s = net.network.backlog_arrives_s()
         assert arrives_s >= 400, "one line takes its way after the other"
         await asyncio.sleep(arrives_s - net.loop.time() - 2)
@@ -396,7 +396,7 @@ def test_the_backlog_of_a_lagging_watch_arrives_at_a_known_time() -> None:
 
 def test_a_crashed_host_opens_no_watch() -> None:
     async def story(net: Net) -> None:
-        net.asks.slow_watch_s.append(100.0)
+        net.requests.slow_watch_s.append(100.0)
         opening = asyncio.create_task(net.open_watch())
         await asyncio.sleep(1)
         net.network.drop_host("another")

@@ -78,7 +78,9 @@ def test_i8_the_time_of_the_first_grant_is_kept(after: str | None, fine: bool) -
 
 
 def test_some_scenarios_create_a_project_outside_of_the_layout() -> None:
-    told = [scenario_of(seed) for seed in range(1, 240)]
-    with_new_project = [s for s in told if any(isinstance(o, CreateProject) for o in s.operations)]
+    scenarios = [scenario_of(seed) for seed in range(1, 240)]
+    with_new_project = [
+        s for s in scenarios if any(isinstance(o, CreateProject) for o in s.operations)
+    ]
     assert 8 <= len(with_new_project) <= 40
-    assert all(NEW_PROJECT not in scenario.layout.projects for scenario in told)
+    assert all(NEW_PROJECT not in scenario.layout.projects for scenario in scenarios)

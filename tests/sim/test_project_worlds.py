@@ -29,7 +29,7 @@ BEGUN = (
 )
 
 
-def told(layout: WorldLayout, operations: tuple[Operation, ...], *faults: f.Fault) -> Outcome:
+def run_world(layout: WorldLayout, operations: tuple[Operation, ...], *faults: f.Fault) -> Outcome:
     chaos_s = max(s.at_s + getattr(s, "for_s", 0.0) for s in (*operations, *faults)) + 15.0
     return run_scenario(Scenario(1, layout, (OURS, *operations), faults, chaos_s))
 
@@ -37,7 +37,7 @@ def told(layout: WorldLayout, operations: tuple[Operation, ...], *faults: f.Faul
 def test_a_project_is_deleted_while_a_cell_is_down_and_leaves_nothing() -> None:
     """Regression: the deletion waited forever for a claim that only the cell could release."""
     away = f.StopHost(6.0, 100.0, "cell-dfw")
-    outcome = told(SPLIT, (*BEGUN, DeleteProject(9.0, "gamma")), away)
+    outcome = run_world(SPLIT, (*BEGUN, DeleteProject(9.0, "gamma")), away)
     (gone,) = [line for line in outcome.trace if "project gamma is gone" in line]
     assert float(gone.split()[0]) < 106.0
 
@@ -54,7 +54,7 @@ def test_access_is_granted_and_revoked_in_every_layout(layout: WorldLayout) -> N
         Decide(14.0, "gamma", "Approved"),
         DeployIn(15.0, "gamma", "db", 1, ("DFW",)),
     )
-    outcome = told(layout, operations)
+    outcome = run_world(layout, operations)
     pictured = " ".join(outcome.final)
     assert "project/gamma workloads.compute.datumapis.com default/db" in pictured
     assert "default/api" not in pictured
@@ -63,5 +63,5 @@ def test_access_is_granted_and_revoked_in_every_layout(layout: WorldLayout) -> N
 
 def test_a_revocation_continues_after_a_crash() -> None:
     crash = f.StopHost(5.05, 3.0, "centre")
-    outcome = told(SPLIT, (*BEGUN, Decide(5.0, "gamma", "Suspended")), crash)
+    outcome = run_world(SPLIT, (*BEGUN, Decide(5.0, "gamma", "Suspended")), crash)
     assert "default/api" not in " ".join(outcome.final)

@@ -18,7 +18,15 @@ from datum_compute.api.planes import HUB
 from datum_compute.controllers import registry
 from datum_compute.runtime.controller import Done, Outcome
 from testkit.sim.checks.invariants import WRITES_MAX, checked_reconcile, exclusion_checked
-from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, deployment_spec, instance_spec, says
+from tests.sim.test_invariants import (
+    ALPHA,
+    CELL,
+    HOME,
+    Scene,
+    deployment_spec,
+    instance_spec,
+    with_condition,
+)
 
 LEAVING = {"deletionTimestamp": "2023-11-14T22:13:20Z"}
 
@@ -33,7 +41,7 @@ def instance(scene: Scene, number: int, **metadata: Any) -> None:
     deployment."""
     own = {labels.DEPLOYMENT_NAME: "web", labels.INSTANCE_INDEX: str(number)}
     described = {"labels": own, **metadata}
-    spec, status = instance_spec("web:1"), says("Ready")
+    spec, status = instance_spec("web:1"), with_condition("Ready")
     scene.put(CELL, INSTANCE, f"web-{number}", spec=spec, status=status, metadata=described)
 
 
@@ -163,18 +171,18 @@ def test_controllers_are_restored_after_the_exclusion_check() -> None:
     assert controller.reconcile is original
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["told", "untold"])
+@pytest.mark.parametrize("reported", [True, False], ids=["reported", "not reported"])
 def test_i7_a_terminating_instance_stays_ready_until_it_is_deleted(
-    scene: Scene, told: bool
+    scene: Scene, reported: bool
 ) -> None:
     scene.state.only_machines_fail = True
     instance(scene, 0)
     instance(scene, 0, **LEAVING)
     scene.now_s += 1.0
-    if told:
+    if reported:
         scene.put(CELL, INSTANCE, "web-0", status={}, metadata=LEAVING)
     scene.drop(CELL, INSTANCE, "web-0")
-    assert scene.violation.startswith("I7") != told
+    assert scene.violation.startswith("I7") != reported
 
 
 def test_i1_a_second_instance_has_the_same_slot(scene: Scene) -> None:

@@ -12,7 +12,7 @@ from datum_compute.api.meta.codec import JsonObject
 from testkit.sim.actors.users import Wanted
 from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.quota import is_quota_scarce
-from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, says
+from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, with_condition
 
 TYPE = "compute.datumapis.com/instances"
 CONSUMER = {"kind": "Project", "name": "alpha"}
@@ -36,7 +36,7 @@ def claim(scene: Scene, name: str, granted: str = "True") -> None:
         f"instance-{name}",
         metadata={"labels": place},
         spec=spec,
-        status=says("Granted", granted),
+        status=with_condition("Granted", granted),
     )
 
 

@@ -47,7 +47,7 @@ def test_make_sim_draws_every_kind_of_world() -> None:
 
 def _signs(scenario: Scenario) -> Iterator[str]:
     layout = scenario.layout
-    told = (
+    present = (
         scenario.fresh,
         not scenario.faults,
         layout.has_scarce_quota,
@@ -58,7 +58,7 @@ def _signs(scenario: Scenario) -> Iterator[str]:
         len(layout.projects) > 1,
         len(layout.cells) > 2,
     )
-    return (sign for sign, is_so in zip(SIGNS, told, strict=True) if is_so)
+    return (sign for sign, is_so in zip(SIGNS, present, strict=True) if is_so)
 
 
 def test_every_layout_is_drawn() -> None:

@@ -41,7 +41,7 @@ def test_every_step_has_a_line_that_can_be_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reason"),
     [
         (("CreateWorkload", "CreateNothing"), "there is no CreateNothing"),
         (('"replicas"', '"copies"'), "replicas"),
@@ -50,7 +50,7 @@ def test_every_step_has_a_line_that_can_be_removed() -> None:
     ids=["unknown step", "unknown field", "missing part"],
 )
 def test_a_file_of_another_version_is_refused_with_the_reason(
-    changed: tuple[str, str], told: str
+    changed: tuple[str, str], reason: str
 ) -> None:
-    with pytest.raises(BadScenario, match=told):
+    with pytest.raises(BadScenario, match=reason):
         scenario_from(scenario_text(scenario_of(1)).replace(*changed))

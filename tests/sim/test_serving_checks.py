@@ -10,7 +10,14 @@ from msgspec.structs import replace
 from datum_compute.api import labels
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from testkit.sim.checks.serving import find_removal_violation
-from tests.sim.test_invariants import CELL, HOME, Scene, deployment_spec, instance_spec, says
+from tests.sim.test_invariants import (
+    CELL,
+    HOME,
+    Scene,
+    deployment_spec,
+    instance_spec,
+    with_condition,
+)
 
 LEAVING = {"deletionTimestamp": "2023-11-14T22:13:20Z"}
 CRASHING = "crash.example/web:2"
@@ -32,7 +39,7 @@ def scene() -> Scene:
 def put_instance(scene: Scene, number: int, image: str, ready: str = "True", **more: Any) -> None:
     own = {labels.DEPLOYMENT_NAME: "web", labels.INSTANCE_INDEX: str(number)}
     metadata = {"labels": own, **more}
-    status, spec = says("Ready", ready), instance_spec(image)
+    status, spec = with_condition("Ready", ready), instance_spec(image)
     scene.put(CELL, INSTANCE, f"web-{number}", spec=spec, status=status, metadata=metadata)
 
 

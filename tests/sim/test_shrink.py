@@ -12,11 +12,11 @@ from testkit.sim.run.shrink import shrink
 from testkit.sim.run.trial import Failure, Trial
 from testkit.sim.run.world import Outcome
 from testkit.sim.scenario.faults import CloseWatches, CrashAtCommit, ForgetHistory
-from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, Scale
+from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, ScaleWorkload
 from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 CREATE = CreateWorkload(0.0, "alpha", "web", "web:1", 3, ("DFW", "IAD"))
-SCALE = Scale(2.0, "alpha", "web", 4)
+SCALE = ScaleWorkload(2.0, "alpha", "web", 4)
 DELETE = DeleteWorkload(5.0, "alpha", "web")
 CRASH = CrashAtCommit(1.0, "all", 3, durable=True)
 FORGET = ForgetHistory(3.0, "all")

@@ -145,7 +145,7 @@ def test_every_commit_is_a_crash_point_before_and_after() -> None:
 
 
 def test_a_report_contains_what_was_searched_and_found(tmp_path: Path) -> None:
-    report = campaign.Report(first_seed=40)
+    report = campaign.SearchReport(first_seed=40)
     report.add(Summary(40, ("CutLink", "CutLink"), 12, 60.0, {"request lost": 3}))
     failure = Failure(replace(SMALL, seed=41), "I6", "I6: not converged")
     report.add(Summary(41, ("CrashAtCommit",), failure=failure))

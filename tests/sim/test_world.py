@@ -16,7 +16,7 @@ from datum_compute.planning.plan import Plan, drop_finalizer
 from testkit.sim.run.world import WorldBroken, run_scenario
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.generate import scenario_of
-from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, Scale
+from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, ScaleWorkload
 from testkit.sim.scenario.scenario import Scenario, WorldLayout
 
 ONE = WorldLayout("one", ("alpha",), ("dfw",))
@@ -28,7 +28,7 @@ CALM = Scenario(1, ONE, (CREATE,), (), 3.0)
 
 
 def under(layout: WorldLayout, *faults: f.Fault, chaos_s: float = 12.0) -> Scenario:
-    scale = Scale(4.0, "alpha", "web", 2)
+    scale = ScaleWorkload(4.0, "alpha", "web", 2)
     return replace(CALM, layout=layout, operations=(CREATE, scale), faults=faults, chaos_s=chaos_s)
 
 

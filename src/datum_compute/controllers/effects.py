@@ -42,15 +42,13 @@ async def carry_out(planes: Planes, plan: Plan) -> Done | Requeue:
     """Carry out the actions of a plan in order, and return when to reconcile again.
 
     The first error is raised and ends the plan; the next reconcile makes a new one. Adjacent
-    creates or deletes of one kind do not depend on each other and run concurrently. So do all
-    actions of an independent plan.
+    creates, deletes or status patches of one kind do not depend on each other and run concurrently.
     """
     active = [a for a in plan.actions if not isinstance(a, Wait) and not is_deferred(a)]
     if len(active) == 1:  # nearly all plans have one action
         await _carry_out_and_record(planes, active[0])
     else:
-        group_key = (lambda _action: ()) if plan.independent else _group
-        for _, actions in groupby(active, key=group_key):
+        for _, actions in groupby(active, key=_group):
             await _run_in_batches(
                 [partial(_carry_out_and_record, planes, action) for action in actions]
             )
@@ -85,7 +83,7 @@ async def delete_objects(view: CachedClient, objects: Sequence[StoredObject]) ->
 
 def _group(action: Action) -> tuple[object, ...]:
     """Return a key that is equal for actions that may run concurrently, and otherwise unique."""
-    if isinstance(action, Create | Delete):
+    if isinstance(action, Create | Delete | PatchStatus):
         return type(action), action.plane, action.kind.resource
     return (id(action),)
 

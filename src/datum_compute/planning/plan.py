@@ -111,13 +111,11 @@ Action = Create | Delete | Patch | PatchStatus | RemoveListItems | Wait
 class Plan:
     """Actions in order, and the delay after which the object is reconciled again without an event.
 
-    ``requeue_after_s`` also limits the delay after a missed event. In an ``independent`` plan no
-    action depends on another one, so all of them run concurrently.
+    ``requeue_after_s`` also limits the delay after a missed event.
     """
 
     actions: tuple[Action, ...] = ()
     requeue_after_s: float | None = None
-    independent: bool = False
 
     @property
     def is_settled(self) -> bool:

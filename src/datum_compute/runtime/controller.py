@@ -31,8 +31,7 @@ The functions that make edges:
 Filters skip events that need no reconcile. ``update_filter`` compares two states of an object,
 ``create_filter`` checks a new one; all objects found at the start of the process count as new.
 Deletions are never skipped. A wrong filter delays a controller; it cannot cause a wrong decision,
-because each reconcile reads the current state. ``spec_or_metadata_changed`` is an update filter for
-controllers that do not read the status.
+because each reconcile reads the current state. ``predicates.py`` contains the standard filters.
 
 A reconcile returns Done, Requeue or Terminal. If it raises, the key is retried with backoff.
 """
@@ -51,6 +50,7 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import CreateFilter, UpdateFilter
 
 C = TypeVar("C")
 T = TypeVar("T", bound=ApiObject)
@@ -90,8 +90,7 @@ class Debounce(msgspec.Struct, frozen=True):
     """Coalesce the next events of the key into one reconcile (see ``debounce.py``).
 
     For reconciles that aggregate many objects. If an event arrives within ``max_s``, the key is
-    reconciled once it has received no event for ``idle_s`` and no reconcile runs on its plane, and
-    after ``max_s`` at the latest.
+    reconciled once it has received no event for ``idle_s``, and after ``max_s`` at the latest.
     """
 
     idle_s: float
@@ -139,8 +138,6 @@ def _check_finite(seconds: float) -> None:
 
 
 MapFunction = Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]
-UpdateFilter = Callable[[Any, Any], bool]
-CreateFilter = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,19 +258,6 @@ def watches(
         must_map_to_one=must_map_to_one,
         update_filter=update_filter,
         create_filter=create_filter,
-    )
-
-
-def spec_or_metadata_changed(old: ApiObject, new: ApiObject) -> bool:
-    """Return True if a change is not only a change of the status."""
-    before, after = old.metadata, new.metadata
-    return (
-        before.generation != after.generation
-        or before.deletion_timestamp != after.deletion_timestamp
-        or before.finalizers != after.finalizers
-        or before.labels != after.labels
-        or before.annotations != after.annotations
-        or before.owner_references != after.owner_references
     )
 
 

@@ -2,54 +2,16 @@
 
 A controller that aggregates many objects returns ``Debounce(idle_s, max_s)``. Until ``max_s`` after
 that reconcile, an event does not enqueue the key. The key is enqueued when it has received no event
-for ``idle_s`` and its plane is idle, and at the latest after ``max_s``. An event is never dropped.
-
-A plane is idle when no queue of the process has keys in its lane. Waiting for that saves
-reconciles, because reconciles that run on a plane usually cause further events for the key. Queues
-report when a lane becomes active or idle (``ActiveLanes``), so no polling is needed.
+for ``idle_s``, and at the latest after ``max_s``. An event is never dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 
 from datum_compute.api.planes import PlaneName
 from datum_compute.runtime.controller import Debounce, Key
-
-# Fraction of ``idle_s`` to wait after the plane became idle, so that the events of its last writes
-# arrive. It is small because on a busy plane the next reconcile starts soon.
-_IDLE_PART_AFTER_PLANE = 0.25
-
-
-class ActiveLanes:
-    """Counts, for each lane, the queues of the process that have keys in it."""
-
-    def __init__(self) -> None:
-        self._queues: dict[str, int] = {}
-        self._callbacks: dict[str, list[Callable[[], None]]] = {}
-
-    def add(self, lane: str) -> None:
-        """Record that a queue has keys in the lane."""
-        self._queues[lane] = self._queues.get(lane, 0) + 1
-
-    def remove(self, lane: str) -> None:
-        """Record that a queue has no more keys in the lane. Run callbacks if it was the last."""
-        remaining = self._queues.pop(lane) - 1
-        if remaining:
-            self._queues[lane] = remaining
-            return
-        for callback in self._callbacks.pop(lane, ()):
-            callback()
-
-    def is_active(self, lane: str) -> bool:
-        return lane in self._queues
-
-    def call_when_idle(self, lane: str, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once, when no queue has keys in the lane any more."""
-        assert lane in self._queues, f"lane {lane} is idle already"
-        self._callbacks.setdefault(lane, []).append(callback)
 
 
 class _DebouncedKey:
@@ -65,9 +27,8 @@ class _DebouncedKey:
 
 
 class Debouncer:
-    def __init__(self, enqueue: Callable[[Key], None], active_lanes: ActiveLanes) -> None:
+    def __init__(self, enqueue: Callable[[Key], None]) -> None:
         self._enqueue = enqueue
-        self._active_lanes = active_lanes
         self._keys: dict[Key, _DebouncedKey] = {}
 
     @property
@@ -106,17 +67,8 @@ class Debouncer:
         remaining_s = state.last_event_s + state.idle_s - loop.time()
         if remaining_s > 0:
             state.idle_timer = loop.call_later(remaining_s, self._check_idle, key)
-        elif self._active_lanes.is_active(key.plane):
-            on_idle = partial(self._check_after_plane, key, state)
-            self._active_lanes.call_when_idle(key.plane, on_idle)
         else:
             self._finish(key)
-
-    def _check_after_plane(self, key: Key, state: _DebouncedKey) -> None:
-        if self._keys.get(key) is state:
-            loop = asyncio.get_running_loop()
-            delay_s = state.idle_s * _IDLE_PART_AFTER_PLANE
-            state.idle_timer = loop.call_later(delay_s, self._check_idle, key)
 
     def _finish(self, key: Key) -> None:
         has_event = self._keys[key].last_event_s is not None

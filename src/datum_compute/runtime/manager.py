@@ -28,7 +28,6 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport.retry import Backoff
 from datum_compute.runtime.cached_client import CachedClient, LabelScope, noop
 from datum_compute.runtime.controller import Controller, Key, namespace_of
-from datum_compute.runtime.debounce import ActiveLanes
 from datum_compute.runtime.event_mapping import AmbiguityReporter, EventMapper, MappingAudit
 from datum_compute.runtime.metrics import RuntimeMetrics, runtime_gauges
 from datum_compute.runtime.queue import WorkQueue
@@ -78,7 +77,6 @@ class Manager(Generic[C]):
         self._stopped = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._context = context(self)
-        self._active_lanes = ActiveLanes()
         self._queues: dict[str, WorkQueue] = {}
         self._mappers: dict[str, EventMapper[C]] = {}
         self._workers: dict[str, WorkerPool[C]] = {}
@@ -217,7 +215,6 @@ class Manager(Generic[C]):
             lane_of=controller.lane,
             flow_of=_flow_by_index(controller, clients),
             lane_max=controller.lane_max,
-            active_lanes=self._active_lanes,
         )
         if own_metrics is not None:
             queue.on_pop = own_metrics.wait_seconds.observe

@@ -29,7 +29,7 @@ from random import Random
 from datum_compute.api.planes import PlaneName
 from datum_compute.client.transport.retry import Backoff
 from datum_compute.runtime.controller import LANE_MAX, Debounce, Key, namespace_of, plane_of
-from datum_compute.runtime.debounce import ActiveLanes, Debouncer
+from datum_compute.runtime.debounce import Debouncer
 
 # Timers from SHORT_DELAY_S on are rounded up to TICK_S, and from LONG_DELAY_S on to LONG_TICK_S.
 # Shorter delays are exact.
@@ -202,7 +202,6 @@ class WorkQueue:
         lane_of: Callable[[Key], str] = plane_of,
         flow_of: Callable[[Key], str] = namespace_of,
         lane_max: int = LANE_MAX,
-        active_lanes: ActiveLanes | None = None,
     ) -> None:
         self.on_available: Callable[[], None] = _noop
         self.on_pop: Callable[[float], None] | None = None
@@ -219,8 +218,7 @@ class WorkQueue:
         self._timers = DelayTimers(self.add)
         self._failures: dict[Key, int] = {}
         self._not_synced: dict[Key, int] = {}
-        self._active_lanes = ActiveLanes() if active_lanes is None else active_lanes
-        self._debouncer = Debouncer(self._enqueue, self._active_lanes)
+        self._debouncer = Debouncer(self._enqueue)
         self._closed = False
         self._lane_error_logged = False
 
@@ -356,7 +354,7 @@ class WorkQueue:
         self._schedule(name, lane)
         if not lane.ready and not lane.in_flight:
             lane.notify_room()
-            self._remove_lane(name)
+            del self._lanes[name]
 
     def drop_plane(self, plane: PlaneName) -> None:
         """Remove all keys on a plane."""
@@ -389,7 +387,6 @@ class WorkQueue:
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = _Lane()
-            self._active_lanes.add(name)
         lane.add(key, self._flow_of(key), asyncio.get_running_loop().time())
         self._schedule(name, lane)
 
@@ -403,9 +400,5 @@ class WorkQueue:
         lane = self._lanes[name]
         lane.is_scheduled = bool(lane.ready)
         if not lane.ready and not lane.in_flight:
-            self._remove_lane(name)
+            del self._lanes[name]
         return lane.is_scheduled
-
-    def _remove_lane(self, name: str) -> None:
-        del self._lanes[name]
-        self._active_lanes.remove(name)

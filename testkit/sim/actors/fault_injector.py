@@ -21,7 +21,7 @@ from datum_compute.store.journal import Change, Entry, LoadedPlane, MemoryJourna
 from testkit.sim.disk import CrashPoint
 from testkit.sim.host import SimulatedHost
 from testkit.sim.loop import VirtualLoop, salted
-from testkit.sim.network import Chance, LinkFaults, Network
+from testkit.sim.network import Chance, LinkFaults, SimulatedNetwork
 from testkit.sim.provider import Provider
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.faults import ComposedFault
@@ -32,10 +32,10 @@ _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 
 
 @dataclass(slots=True)
-class FaultInjector:
+class SimulatedFaultInjector:
     loop: VirtualLoop
     layout: WorldLayout
-    network: Network
+    network: SimulatedNetwork
     hosts: dict[str, SimulatedHost]
     providers: dict[PlaneName, Provider]
     operator: Callable[[PlaneName], Client]
@@ -383,7 +383,7 @@ _HANG_FACTOR, _OBSERVE_S = 10_000.0, 0.5
 _ANNOTATION = {"metadata": {"annotations": {"migration.test/done": "true"}}}
 
 
-async def inject_composed(injector: FaultInjector, fault: f.ComposedFault) -> None:
+async def inject_composed(injector: SimulatedFaultInjector, fault: f.ComposedFault) -> None:
     match fault:
         case f.LoseHistory():
             await _lose_history(injector, fault)
@@ -413,7 +413,7 @@ async def inject_composed(injector: FaultInjector, fault: f.ComposedFault) -> No
             assert_never(fault)
 
 
-async def _lose_history(injector: FaultInjector, fault: f.LoseHistory) -> None:
+async def _lose_history(injector: SimulatedFaultInjector, fault: f.LoseHistory) -> None:
     link_faults = injector.network.link_faults(fault.source, fault.target)
     link_faults.watches_refused += 1
     for watch_stream in injector.network.watch_streams(fault.source, fault.target):
@@ -423,7 +423,7 @@ async def _lose_history(injector: FaultInjector, fault: f.LoseHistory) -> None:
     link_faults.watches_refused -= 1
 
 
-async def _answer_from_cache(injector: FaultInjector, fault: f.AnswerFromCache) -> None:
+async def _answer_from_cache(injector: SimulatedFaultInjector, fault: f.AnswerFromCache) -> None:
     link_faults = injector.network.link_faults(fault.source, fault.target)
     link_faults.cached_s.append(fault.age_s)
     injector.hosts[fault.source].crash(down_s=0.1)
@@ -431,7 +431,7 @@ async def _answer_from_cache(injector: FaultInjector, fault: f.AnswerFromCache) 
     link_faults.cached_s.remove(fault.age_s)
 
 
-async def _restore(injector: FaultInjector, fault: f.RestorePlane) -> None:
+async def _restore(injector: SimulatedFaultInjector, fault: f.RestorePlane) -> None:
     plane = PlaneName(fault.plane)
     host = injector.hosts[host_of_plane(injector.layout, plane)]
     backup = host.disk.journal.copy()
@@ -462,7 +462,7 @@ async def _annotate(operator: Client, kind: KindInfo[Any], metadata: dict[str, A
         return
 
 
-def _deletes_new_namespace(injector: FaultInjector, name: str) -> CrashPoint:
+def _deletes_new_namespace(injector: SimulatedFaultInjector, name: str) -> CrashPoint:
     """Delete the next namespace as soon as it is committed. This crash point never crashes the
     host."""
     host, done = injector.hosts[name], False
@@ -496,7 +496,7 @@ def _is_new_namespace(entry: Entry) -> TypeGuard[Change]:
     return entry.key.name.startswith("ns-") and b'"Terminating"' not in body
 
 
-async def _die_with_copy(injector: FaultInjector, fault: f.DieWithCopy) -> None:
+async def _die_with_copy(injector: SimulatedFaultInjector, fault: f.DieWithCopy) -> None:
     host, stored = injector.hosts[fault.host], asyncio.Event()
 
     def crash_point(batch: Sequence[Entry], durable: bool) -> bool:
@@ -524,7 +524,7 @@ def _is_new_copy(entry: Entry) -> bool:
     return entry.body is not None and b'"observedGeneration"' not in entry.body
 
 
-async def _burn_machines(injector: FaultInjector, fault: f.BurnMachines) -> None:
+async def _burn_machines(injector: SimulatedFaultInjector, fault: f.BurnMachines) -> None:
     provider = injector.providers[cell_plane(fault.cell)]
     for machine_id in list(provider.machines):
         provider.kill(machine_id)

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 _NO_CITY, _OTHER_CITY = "LIMBO", "AWAY"
 
 
-class Machines(Protocol):
+class CellHosts(Protocol):
     """The hosts of cells, and the content of their disks."""
 
     def incarnation(self, cell: str) -> int: ...

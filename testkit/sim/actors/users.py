@@ -43,7 +43,7 @@ from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, project_plane
 from datum_compute.client.client import BACKGROUND, Client
-from testkit.sim.actors.operators import Machines, perform_on_cells, perform_on_projects
+from testkit.sim.actors.operators import CellHosts, perform_on_cells, perform_on_projects
 from testkit.sim.actors.retry import RETRY_S, wait_until_deleted
 from testkit.sim.checks import data as data_checks
 from testkit.sim.host import EPOCH_S
@@ -64,8 +64,8 @@ from testkit.sim.scenario.operations import (
     EditObject,
     FleetingNamespace,
     LetSleep,
-    Move,
     MoveBack,
+    MoveWorkload,
     OnCells,
     OnProjects,
     Operation,
@@ -73,7 +73,7 @@ from testkit.sim.scenario.operations import (
     ReplaceData,
     RevokeProject,
     RollCarefully,
-    Scale,
+    ScaleWorkload,
     Visit,
 )
 from testkit.sim.scenario.scenario import city_of
@@ -103,7 +103,7 @@ class Users:
         client: Callable[[PlaneName], Client],
         log: Callable[[str], None],
         planes: Any,
-        machines: Machines | None = None,
+        machines: CellHosts | None = None,
     ) -> None:
         self.wanted: dict[tuple[str, str], Wanted] = {}
         # Objects that an operator changed, as (plane, name): some checks do not apply to them.
@@ -272,7 +272,7 @@ class Users:
                 return
 
     @property
-    def machines(self) -> Machines:
+    def machines(self) -> CellHosts:
         assert self._machines is not None, "cells join and leave only if each is a process"
         return self._machines
 
@@ -417,7 +417,13 @@ def canary(project: str) -> str:
 
 def _changed(
     wanted: Wanted,
-    operation: ChangeImage | Scale | Move | AllowFallback | ReferToData | LetSleep | RollCarefully,
+    operation: ChangeImage
+    | ScaleWorkload
+    | MoveWorkload
+    | AllowFallback
+    | ReferToData
+    | LetSleep
+    | RollCarefully,
 ) -> Wanted:
     match operation:
         case RollCarefully():
@@ -430,9 +436,9 @@ def _changed(
             return replace(wanted, image=image, data=True)
         case ChangeImage(image=image):
             return replace(wanted, image=image)
-        case Scale(replicas=replicas):
+        case ScaleWorkload(replicas=replicas):
             return replace(wanted, replicas=replicas)
-        case Move(cities=cities):
+        case MoveWorkload(cities=cities):
             return replace(wanted, cities=cities)
         case _:
             assert_never(operation)

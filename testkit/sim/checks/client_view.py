@@ -55,7 +55,7 @@ class _Metadata(ApiStruct, frozen=True):
     resource_version: str = ""
 
 
-class _Versioned(ApiStruct, frozen=True):
+class _ObjectWithVersion(ApiStruct, frozen=True):
     """The only field that is decoded of each response: this check runs for every request."""
 
     metadata: _Metadata = _Metadata()
@@ -64,7 +64,7 @@ class _Versioned(ApiStruct, frozen=True):
 def _version_in(body: bytes) -> str:
     """Return the version of an object, or the empty string if the body is not an object."""
     try:
-        return decode_as(body, _Versioned).metadata.resource_version
+        return decode_as(body, _ObjectWithVersion).metadata.resource_version
     except DecodeError:
         return ""
 

@@ -243,7 +243,7 @@ MUTANTS = (
         "work-released-before-its-copy",
         "the Work goes before its copy, which then stays on a cell that was unreachable (I15)",
         _work_released_before_its_copy,
-        triggers=("DeleteWorkload", "Move"),
+        triggers=("DeleteWorkload", "MoveWorkload"),
     ),
     Mutant(
         "unreachable-read-as-absent",
@@ -277,7 +277,7 @@ MUTANTS = (
         "available-without-deployments",
         "an empty set counts as healthy: Karmada #7455 (I23)",
         _available_without_deployments,
-        triggers=("Move",),
+        triggers=("MoveWorkload",),
     ),
     Mutant(
         "status-rewritten-when-equal",

@@ -1,6 +1,7 @@
 """A mutant, and the functions that replace parts of the product.
 
 - The target must exist: a mutant of a function that has moved fails here.
+- The replacement must accept the arguments of the original.
 - A function is replaced in every module of the product that imports it.
 - The original is restored when the context ends, also after an exception.
 """
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from inspect import isfunction, signature
 from typing import Any
 
 from datum_compute.controllers import registry
@@ -46,6 +48,7 @@ class Mutant:
 def function_replaced(original: Callable[..., Any], make: Make) -> Iterator[None]:
     """Replace a function of a module."""
     replacement = make(original)
+    _check_parameters(original, replacement)
     places = [
         (module, name)
         for module in _product_modules()
@@ -66,11 +69,26 @@ def function_replaced(original: Callable[..., Any], make: Make) -> Iterator[None
 def attribute_replaced(owner: Any, name: str, make: Make) -> Iterator[None]:
     """Replace a method of a class, a constant of a module or a field of a frozen value."""
     original = vars(owner)[name] if isinstance(owner, type) else getattr(owner, name)
-    _assign(owner, name, make(original))
+    replacement = make(original)
+    _check_parameters(original, replacement)
+    _assign(owner, name, replacement)
     try:
         yield
     finally:
         _assign(owner, name, original)
+
+
+def _check_parameters(original: Any, replacement: Any) -> None:
+    """Fail if the replacement does not accept the arguments of a function that it replaces."""
+    if not isfunction(original) or not callable(replacement):
+        return
+    parameters = signature(original).parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = {p.name: None for p in parameters if p.kind is p.KEYWORD_ONLY}
+    try:
+        signature(replacement).bind(*positional, **named)
+    except TypeError as misfit:
+        raise AssertionError(f"{replacement} does not fit {original}: {misfit}") from misfit
 
 
 def controller_named(name: str) -> Controller[Any]:

@@ -41,14 +41,14 @@ from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
 from datum_compute.store.journal import Change, Entry
 from datum_compute.telemetry.broken_pipe import quiet_when_unread
-from testkit.sim.actors.fault_injector import FaultInjector
+from testkit.sim.actors.fault_injector import SimulatedFaultInjector
 from testkit.sim.checks.client_view import LogChecker
 from testkit.sim.checks.invariants import InvariantBroken, Observer
 from testkit.sim.checks.state import ClusterState, Rows
 from testkit.sim.disk import Disk
 from testkit.sim.host import HostEnvironment, HostRoles, SimulatedHost, credentials_of
 from testkit.sim.loop import VirtualLoop, run_virtual, stream
-from testkit.sim.network import Around, Network
+from testkit.sim.network import Around, SimulatedNetwork
 from testkit.sim.run.shrink import shrink
 from testkit.sim.run.trial import Failure, run_trial
 from testkit.sim.run.world import Outcome, WorldBroken
@@ -66,7 +66,7 @@ _PLANES = (PLATFORM, HUB)
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class CustomUser:
     """A client of the plane that retries until it gets a response."""
 
     client: Client
@@ -95,9 +95,9 @@ class CustomProgram:
 
     controllers: Callable[[Ports], Sequence[Controller[Planes]]]
     prepare: Callable[[Client], Awaitable[None]]  # creates the definitions of the kinds
-    act: Callable[[User], Coroutine[Any, Any, None]]
+    act: Callable[[CustomUser], Coroutine[Any, Any, None]]
     missing: Callable[[ClusterState], str]
-    tidy_up: Callable[[User], Awaitable[None]]
+    tidy_up: Callable[[CustomUser], Awaitable[None]]
     left: Callable[[ClusterState], str]
     # Called after every commit with the cluster state, the hub's rows before it, the change and the
     # scenario.
@@ -157,13 +157,13 @@ class _CustomWorld:
         self.observer = Observer(self._state, ())
         self.observer.on_broken = self._stop
         self._seen: Counter[str] = Counter()
-        self._network = Network(
+        self._network = SimulatedNetwork(
             lambda part: stream(seed, "network", part), self._state.version_before, self._count
         )
         self._build_hosts()
         client = _client_of(self._network.transport(USER, CENTRE))
-        self._user = User(client, stream(seed, "workload"))
-        self._chaos = FaultInjector(
+        self._user = CustomUser(client, stream(seed, "workload"))
+        self._chaos = SimulatedFaultInjector(
             loop=loop,
             layout=LAYOUT,
             network=self._network,

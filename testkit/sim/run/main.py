@@ -37,7 +37,7 @@ SHRUNK_MAX = 20  # further failures are only listed: one bug breaks many seeds
 
 
 @dataclass(slots=True)
-class Report:
+class SearchReport:
     """What was searched and found so far. It is complete at any time, also after an interrupt."""
 
     first_seed: int
@@ -68,9 +68,11 @@ def prepare_seed(seed: int) -> None:
     bring_up(scenario_of(seed).layout)
 
 
-def search(first_seed: int, jobs: int, *, should_continue: Callable[[], bool]) -> Iterator[Report]:
+def search(
+    first_seed: int, jobs: int, *, should_continue: Callable[[], bool]
+) -> Iterator[SearchReport]:
     """Yield the report after every seed, while ``should_continue`` returns True."""
-    report = Report(first_seed)
+    report = SearchReport(first_seed)
 
     def seeds() -> Iterator[int]:
         seed = first_seed
@@ -83,7 +85,7 @@ def search(first_seed: int, jobs: int, *, should_continue: Callable[[], bool]) -
         yield report
 
 
-def shrink_failures(report: Report, jobs: int) -> None:
+def shrink_failures(report: SearchReport, jobs: int) -> None:
     """Shrink the first failure of each invariant, then others, up to SHRUNKEN_MAX."""
     firsts = {failure.invariant: failure for failure in reversed(report.failures)}
     others = [f for f in report.failures if f is not firsts[f.invariant]]
@@ -91,7 +93,7 @@ def shrink_failures(report: Report, jobs: int) -> None:
     report.shrink = list(run_in_workers(shrink, chosen, jobs))
 
 
-def write_report(report: Report, folder: Path) -> Path:
+def write_report(report: SearchReport, folder: Path) -> Path:
     """Write report.json, report.txt, and one scenario file for each shrunken failure."""
     folder.mkdir(parents=True, exist_ok=True)
     for found in report.shrink:
@@ -106,7 +108,7 @@ def _file_name(found: ShrunkFailure) -> str:
     return f"seed-{failure.scenario.seed}-{failure.invariant}.json"
 
 
-def _plain(report: Report) -> dict[str, object]:
+def _plain(report: SearchReport) -> dict[str, object]:
     return {
         "firstSeed": report.first_seed,
         "seeds": report.seeds,
@@ -131,7 +133,7 @@ def _plain(report: Report) -> dict[str, object]:
     }
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: SearchReport) -> Iterator[str]:
     last = report.first_seed + report.seeds - 1
     yield f"seeds {report.first_seed} to about {last}: {report.seeds} run"
     years = report.virtual_s / (365.25 * 24 * 3600)
@@ -335,7 +337,7 @@ def _campaign(options: argparse.Namespace) -> int:
     clock = time.monotonic
     ends_s = clock() + options.hours * 3600
     progress = _Progress(None, clock)
-    report = Report(options.first)
+    report = SearchReport(options.first)
     try:
         searched = search(options.first, options.jobs, should_continue=lambda: clock() < ends_s)
         for report in searched:

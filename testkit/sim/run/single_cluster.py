@@ -44,14 +44,14 @@ from datum_compute.planes.roles import MANAGER_USER, RBAC
 from datum_compute.store.journal import Change, Entry, ObjectKey
 from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from hack.account_rules import single_cluster_rules
-from testkit.sim.actors.fault_injector import FaultInjector
+from testkit.sim.actors.fault_injector import SimulatedFaultInjector
 from testkit.sim.actors.users import Users, Wanted, manifest
 from testkit.sim.checks.invariants import InvariantBroken, Observer, exclusion_checked
 from testkit.sim.checks.state import ClusterState
 from testkit.sim.disk import Disk
 from testkit.sim.host import EPOCH_S, HostEnvironment, HostRoles, SimulatedHost, credentials_of
 from testkit.sim.loop import VirtualLoop, run_virtual, stream
-from testkit.sim.network import Around, Network
+from testkit.sim.network import Around, SimulatedNetwork
 from testkit.sim.provider import Provider
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.draw import MEDIUM, draw_data, draw_operations
@@ -90,14 +90,14 @@ class SingleClusterWorld:
         self.provider = Provider(lambda: EPOCH_S + loop.time())
         self.state = ClusterState({CELL: self.provider}, loop.time)
         self.observer = Observer(self.state, (PROJECT,))
-        self.network = Network(
+        self.network = SimulatedNetwork(
             lambda part: stream(seed, "network", part),
             lambda _plane, _age_s: 0,
             lambda sign: self.sometimes.update([sign]),
         )
         self.hosts = self._build_all_hosts()
         self.users = Users(self.client, self.observer.log, (project_plane(PROJECT),))
-        self.injector = FaultInjector(
+        self.injector = SimulatedFaultInjector(
             loop=loop,
             layout=_LAYOUT,
             network=self.network,

@@ -8,7 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from testkit.sim.run.world import Outcome, WorldBroken, run_scenario
 from testkit.sim.scenario.faults import CrashAtCommit
-from testkit.sim.scenario.operations import ChangeImage, CreateWorkload, DeleteWorkload, Scale
+from testkit.sim.scenario.operations import (
+    ChangeImage,
+    CreateWorkload,
+    DeleteWorkload,
+    ScaleWorkload,
+)
 from testkit.sim.scenario.scenario import Scenario, WorldLayout, hosts_of
 
 _NUMBERED = re.compile(r"I\d+\b")
@@ -75,7 +80,7 @@ def small_scenario(layout: WorldLayout) -> Scenario:
         operations=(
             CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),
             ChangeImage(6.0, "alpha", "web", "web:2"),
-            Scale(12.0, "alpha", "web", 1),
+            ScaleWorkload(12.0, "alpha", "web", 1),
             DeleteWorkload(18.0, "alpha", "web"),
         ),
         faults=(),

@@ -35,7 +35,7 @@ from datum_compute.client.transport.retry import Backoff, RetryingTransport
 from datum_compute.drivers.simulated.driver import no_adoption_delay_s
 from datum_compute.runtime.leader_election import LeadershipLost
 from datum_compute.store.journal import JournalBroken, MemoryJournal
-from testkit.sim.actors.fault_injector import FaultInjector
+from testkit.sim.actors.fault_injector import SimulatedFaultInjector
 from testkit.sim.actors.operators import join
 from testkit.sim.actors.users import Users
 from testkit.sim.actors.visitors import Visitors
@@ -61,7 +61,7 @@ from testkit.sim.host import (
     roles_of,
 )
 from testkit.sim.loop import VirtualLoop, run_virtual, stream
-from testkit.sim.network import Around, Network
+from testkit.sim.network import Around, SimulatedNetwork
 from testkit.sim.provider import Provider, adoption_times
 from testkit.sim.scenario.faults import (
     DelayWrites,
@@ -203,7 +203,7 @@ class World:
             provider.adoption_s = adoption_times(stream(scenario.seed, "adoption", cell))
         self.observer = Observer(self.state, (*layout.projects, NEW_PROJECT))
         self.observer.on_broken = self._stop
-        self.network = Network(
+        self.network = SimulatedNetwork(
             lambda part: stream(scenario.seed, "network", part),
             self.state.version_before,
             self._count,
@@ -215,7 +215,7 @@ class World:
         machines = CellMachines(self.hosts, self.providers, self.state.drop_plane, self.client)
         self.users = Users(self.client, self.observer.log, layout.planes, machines)
         self.state.tampered = self.users.tampered
-        self.injector = FaultInjector(
+        self.injector = SimulatedFaultInjector(
             loop=loop,
             layout=layout,
             network=self.network,

@@ -36,11 +36,11 @@ from testkit.sim.scenario.operations import (
     DeleteWorkload,
     EditObject,
     FleetingNamespace,
-    Move,
+    MoveWorkload,
     Operation,
     ReferToData,
     ReplaceData,
-    Scale,
+    ScaleWorkload,
 )
 from testkit.sim.scenario.scenario import (
     MANAGERS,
@@ -206,9 +206,9 @@ def _by_user(
         case "image":
             return ChangeImage(at_s, project, name, f"{name}:{random.randint(1, 3)}")
         case "scale":
-            return Scale(at_s, project, name, weighted(random, size.replicas))
+            return ScaleWorkload(at_s, project, name, weighted(random, size.replicas))
         case "move":
-            return Move(at_s, project, name, _cities(random, layout))
+            return MoveWorkload(at_s, project, name, _cities(random, layout))
         case _:
             return DeleteWorkload(at_s, project, name)
 
@@ -247,8 +247,8 @@ def _perform_operator_operation(random: Random, layout: WorldLayout, at_s: float
         case "poison":
             return CreatePoison(at_s, plane, resource)
         case _:
-            homes = [HUB, *(cell_plane(name) for name in layout.cells)]
-            return DeleteNamespace(at_s, random.choice(homes), pick)
+            namespace_planes = [HUB, *(cell_plane(name) for name in layout.cells)]
+            return DeleteNamespace(at_s, random.choice(namespace_planes), pick)
 
 
 # --- faults

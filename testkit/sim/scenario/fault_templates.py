@@ -33,7 +33,7 @@ from testkit.sim.scenario.operations import (
     Operation,
     RevokeProject,
     RollCarefully,
-    Scale,
+    ScaleWorkload,
 )
 from testkit.sim.scenario.scenario import (
     MANAGERS,
@@ -116,7 +116,7 @@ def _trouble_with_writes(random: Random, scenario: Scenario) -> Scenario:
         CreateWorkload(0.0, project, "db", "db:1", 2, (cell.upper(),)),
         ChangeImage(change_s, project, "db", "db:2")
         if rolled
-        else Scale(change_s, project, "db", 1),
+        else ScaleWorkload(change_s, project, "db", 1),
     )
     return with_steps(replace(scenario, operations=()), steps, (fault,))
 
@@ -233,7 +233,7 @@ def _names_alike(random: Random, scenario: Scenario) -> Scenario:
             (
                 DeleteWorkload(at_s, project, "web"),
                 DeleteWorkload(at_s, project, "web-0"),
-                Scale(at_s, project, "web", 1),
+                ScaleWorkload(at_s, project, "web", 1),
                 ChangeImage(at_s, project, "web", "web:3"),
             )
         ),

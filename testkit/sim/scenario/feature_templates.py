@@ -50,7 +50,7 @@ from testkit.sim.scenario.operations import (
     Operation,
     RenewAccess,
     RequestAccess,
-    Scale,
+    ScaleWorkload,
     SecondCell,
     Visit,
 )
@@ -90,7 +90,7 @@ def _crash_with_pending_deletions(random: Random, scenario: Scenario) -> Scenari
     at_s, for_s = round(random.uniform(4, 6), 2), round(random.uniform(10, 40), 2)
     steps = (
         CreateWorkload(0.0, project, "db", "db:1", 3, (cell.upper(),)),
-        Scale(round(at_s - random.uniform(0, 0.2), 2), project, "db", 1),
+        ScaleWorkload(round(at_s - random.uniform(0, 0.2), 2), project, "db", 1),
         DeleteObject(
             round(at_s + 1, 2), cell_plane(cell), INSTANCE.resource, random.randrange(100)
         ),
@@ -163,7 +163,7 @@ def _drained(random: Random, scenario: Scenario) -> Scenario:
     steps: tuple[Operation, ...] = (
         CreateWorkload(0.0, project, "kept", "kept:1", random.randint(1, 2), (cell.upper(),)),
         DrainCell(at_s, cell, for_s),
-        Scale(during_s, project, "kept", random.randint(1, 3)),
+        ScaleWorkload(during_s, project, "kept", random.randint(1, 3)),
         ChangeImage(round(during_s + 1, 2), project, "kept", "kept:2"),
         CreateWorkload(during_s, project, "held", "held:1", 1, (cell.upper(),)),
     )
@@ -383,7 +383,7 @@ def with_quota_contention(random: Random, scenario: Scenario) -> Scenario:
     at_s = round(random.uniform(7, 12), 2)
     gives_back: Operation = DeleteWorkload(at_s, project, _HOLDER)
     if allowed > 1:
-        gives_back = Scale(at_s, project, _HOLDER, allowed - 1)
+        gives_back = ScaleWorkload(at_s, project, _HOLDER, allowed - 1)
     holder = CreateWorkload(0.0, project, _HOLDER, f"{_HOLDER}:1", allowed, cities)
     steps = (holder, *waiting, gives_back)
     return with_steps(replace(scenario, operations=()), steps, ())
@@ -435,7 +435,7 @@ def _rolled_asleep(random: Random, scenario: Scenario) -> Scenario:
     project = steps[0].project
     changes: tuple[Operation, ...] = (
         ChangeImage(round(random.uniform(6, 14), 2), project, "idle", "idle:3"),
-        Scale(round(random.uniform(6, 20), 2), project, "idle", random.randint(1, 3)),
+        ScaleWorkload(round(random.uniform(6, 20), 2), project, "idle", random.randint(1, 3)),
     )
     return with_steps(scenario, (*steps, *changes, *_visits(random, steps, 3.0, 22.0)), ())
 

@@ -101,7 +101,7 @@ def scenario_of(seed: int) -> Scenario:
         return with_restart_template(stream(seed, "workload", "restarts"), scenario)
     for name, template in _templates_of(seed):
         scenario = _apply_template(scenario, name, template)
-    return with_mislabeled_namespaces(stream(seed, "workload", "homes"), scenario)
+    return with_mislabeled_namespaces(stream(seed, "workload", "namespace-labels"), scenario)
 
 
 def _apply_template(scenario: Scenario, name: str, template: Template) -> Scenario:

@@ -220,7 +220,7 @@ class ChangeImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class ScaleWorkload:
     at_s: float
     project: str
     name: str
@@ -239,7 +239,7 @@ class RollCarefully:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class MoveWorkload:
     """Change the cities; instances in other cities must be deleted."""
 
     at_s: float
@@ -356,7 +356,14 @@ class FleetingNamespace:
 
 
 _Changes = (
-    ChangeImage | Scale | RollCarefully | Move | AllowFallback | MoveBack | ReferToData | LetSleep
+    ChangeImage
+    | ScaleWorkload
+    | RollCarefully
+    | MoveWorkload
+    | AllowFallback
+    | MoveBack
+    | ReferToData
+    | LetSleep
 )
 ByUser = CreateWorkload | _Changes | ReplaceData | DeleteWorkload
 ByOperator = DeleteObject | EditObject | DeleteNamespace | CreatePoison | ComposedOperation

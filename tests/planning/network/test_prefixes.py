@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datum_compute.api import labels
 from datum_compute.api.compute.deployment import AttachedPrefix, NetworkAttachment
 from datum_compute.api.compute.instance import Instance, InterfaceAddress, NetworkInterfaceStatus
 from datum_compute.api.karmada import Work, WorkloadTemplate, WorkSpec
@@ -18,8 +19,11 @@ from datum_compute.api.meta.objects import ObjectMeta, ref_of
 from datum_compute.api.networking.network import IPAllocation, Network, NetworkIpam, NetworkSpec
 from datum_compute.api.planes import PLATFORM, project_plane
 from datum_compute.planning.network.prefixes import (
+    HOLDER_RECHECK_S,
     IPV4_SUBNETS,
     IPV6_NETWORKS,
+    USE_RECHECK_S,
+    HolderState,
     Ledger,
     Pool,
     PrefixHolder,
@@ -30,10 +34,12 @@ from datum_compute.planning.network.prefixes import (
     find_prefix_user,
     free_prefix,
     is_indexed,
+    is_project_removed,
     plan_allocation,
     plan_allocation_release,
+    plan_orphaned_allocation,
 )
-from datum_compute.planning.plan import Create, Delete
+from datum_compute.planning.plan import Create, Delete, Plan, Wait
 from testkit.builders import a_deployment, an_instance
 
 PROJECT = project_plane("shop")
@@ -167,6 +173,36 @@ def test_a_release_deletes_the_recorded_uid() -> None:
     (delete,) = plan_allocation_release([record])
     assert isinstance(delete, Delete)
     assert (delete.uid, delete.ref) == ("record-uid", ref_of(record))
+
+
+@pytest.mark.parametrize("user", ["", "Instance default/web-0"])
+@pytest.mark.parametrize("holder", [HolderState.EXISTS, HolderState.UNKNOWN])
+def test_an_allocation_stays_until_its_holder_is_known_to_be_gone(
+    holder: HolderState, user: str
+) -> None:
+    plan = plan_orphaned_allocation(allocation_of(a_holder(), SMALL), holder, user)
+    assert plan == Plan(requeue_after_s=HOLDER_RECHECK_S)
+
+
+def test_an_orphaned_allocation_stays_while_its_prefix_is_used() -> None:
+    record = allocation_of(a_holder(), SMALL)
+    plan = plan_orphaned_allocation(record, HolderState.GONE, "Instance default/web-0")
+    wait = Wait(f"{record.spec.cidr} is used by Instance default/web-0")
+    assert plan == Plan((wait,), USE_RECHECK_S)
+
+
+def test_an_unused_orphaned_allocation_is_released() -> None:
+    record = allocation_of(a_holder(), SMALL)
+    (delete,) = plan_orphaned_allocation(record, HolderState.GONE, "").actions
+    assert isinstance(delete, Delete)
+    assert delete.ref == ref_of(record)
+
+
+def test_the_label_of_a_removed_project_is_on_its_allocations() -> None:
+    record = allocation_of(a_holder(), SMALL)
+    assert not is_project_removed(record)
+    metadata = msgspec.structs.replace(record.metadata, labels={labels.PROJECT_REMOVED: "true"})
+    assert is_project_removed(msgspec.structs.replace(record, metadata=metadata))
 
 
 PREFIX, OTHER = "10.128.16.0/20", "10.128.32.0/20"

@@ -1,8 +1,8 @@
 """Definitions (CustomResourceDefinitions) on planes of the embedded server.
 
-The objects of a terminating definition are deleted, then the definition. When a definition is gone,
-the others are reconciled, because one of them may have waited for its names. The name of a
-definition is the resource that it defines.
+The rules are in planning/cluster/definitions.py. When a definition is gone, the others are
+reconciled, because one of them may have waited for its names. The name of a definition is the
+resource that it defines.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import closing
 
-from datum_compute.api.apiextensions import CLEANUP_FINALIZER
-from datum_compute.api.errors import NotFound
-from datum_compute.api.inventory import ChangeFilter, StoredObject
+from datum_compute.api.inventory import ChangeFilter
 from datum_compute.api.kinds import DEFINITION
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import ROLES
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import delete_objects
+from datum_compute.controllers.effects import carry_out, delete_objects
+from datum_compute.planning.cluster.definitions import (
+    is_cleaning_up,
+    plan_definition,
+    select_objects_to_delete,
+)
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue
-
-RECHECK_S = 10.0
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -29,27 +30,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     definition = holdings.find(DEFINITION.storage, key.ref)
     if definition is None:
         return Done()
-    if not definition.terminating:
-        # An empty patch makes the server compute the status again.
-        await view.client.patch_status(DEFINITION, key.ref, {}, version=definition.version)
-        return Done()
-    if CLEANUP_FINALIZER not in definition.finalizers:
-        return Done()
+    if not is_cleaning_up(definition):
+        return await carry_out(context.planes, plan_definition(key.plane, definition, ()))
     objects = holdings.of_resource(key.ref.name)
-    await delete_objects(view, [held for held in objects if not held.terminating])
-    if holdings.of_resource(key.ref.name):
-        return Requeue(RECHECK_S)
-    await _release(view, definition)
-    return Done()
-
-
-async def _release(view: CachedClient, definition: StoredObject) -> None:
-    kept = [f for f in definition.finalizers if f != CLEANUP_FINALIZER]
-    metadata = {"finalizers": kept or None, "resourceVersion": definition.version}
-    try:
-        await view.client.patch(DEFINITION, definition.ref, {"metadata": metadata})
-    except NotFound:
-        return
+    await delete_objects(view, select_objects_to_delete(objects))
+    remaining = holdings.of_resource(key.ref.name)
+    return await carry_out(context.planes, plan_definition(key.plane, definition, remaining))
 
 
 async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:

@@ -1,11 +1,6 @@
 """Namespaces on planes of the embedded server: deletion of contents, and default objects.
 
-- The contents of a terminating namespace are deleted, then the namespace. Until then its status
-  lists the remaining objects and finalizers.
-- Quota claims are deleted last. Machines that use the quota may still be stopping, and their claims
-  are released after they have stopped.
-- Every namespace has the ServiceAccount ``default`` and a ConfigMap with the trusted certificates.
-  Clients and test suites wait for both before they use a namespace.
+The rules are in planning/cluster/namespaces.py.
 """
 
 from __future__ import annotations
@@ -17,52 +12,37 @@ from datum_compute.api.core import (
     DEFAULT_SERVICE_ACCOUNT,
     NAMESPACE_DEFAULT_OBJECTS,
     ROOT_CA_CONFIG_MAP,
-    ConfigMap,
-    Namespace,
-    ServiceAccount,
 )
-from datum_compute.api.inventory import ChangeFilter, Holdings, StoredObject
-from datum_compute.api.kinds import CLAIM, CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
-from datum_compute.api.meta.codec import to_json
-from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
+from datum_compute.api.inventory import ChangeFilter, Holdings
+from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
+from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import ROLES
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import delete_objects
-from datum_compute.planning.cluster.namespaces import namespace_conditions
+from datum_compute.controllers.effects import carry_out, delete_objects
+from datum_compute.planning.cluster.namespaces import (
+    CA_KEY,
+    plan_default_objects,
+    plan_namespace_removal,
+    select_contents_to_delete,
+)
+from datum_compute.planning.plan import Plan
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_
-
-RECHECK_S = 10.0
-_DELETED_LAST = (CLAIM.storage,)
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
+    view, holdings = context.planes.require(key.plane), context.holdings(key.plane)
     namespace = view.read(NAMESPACE).get(key.ref)
     if namespace is None or not namespace.is_terminating:
         return Done()
-    holdings = context.holdings(key.plane)
+    contents = holdings.in_namespace(key.ref.name)
+    await delete_objects(view, select_contents_to_delete(contents))
     remaining = holdings.in_namespace(key.ref.name)
-    first = [held for held in remaining if held.kind.storage not in _DELETED_LAST] or remaining
-    await delete_objects(view, [held for held in first if not held.terminating])
-    remaining = holdings.in_namespace(key.ref.name)
-    if remaining:
-        await _report_remaining(context, view, namespace, remaining)
-        return Requeue(RECHECK_S)
+    plan = plan_namespace_removal(key.plane, namespace, remaining, context.now())
+    if isinstance(plan, Plan):
+        return await carry_out(context.planes, plan)
     await view.client.finalize_namespace(namespace)
     return Done()
-
-
-async def _report_remaining(
-    context: Context, view: CachedClient, namespace: Namespace, remaining: list[StoredObject]
-) -> None:
-    """Write the conditions, unless they are unchanged."""
-    before = namespace.status.conditions
-    conditions = namespace_conditions(before, remaining, context.now())
-    if conditions != before:
-        status = {"conditions": [to_json(condition) for condition in conditions]}
-        version = namespace.metadata.resource_version
-        await view.patch_status(NAMESPACE, ref_of(namespace), status, version=version)
 
 
 async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:
@@ -90,39 +70,29 @@ NAMESPACE_CONTROLLERS = tuple(
 )
 
 
-CA_KEY = "ca.crt"
 _CHANGES = ChangeFilter(resources=tuple(resource for resource, _ in NAMESPACE_DEFAULT_OBJECTS))
 
 
 async def reconcile_contents(context: Context, key: Key) -> Outcome:
-    view, holdings = context.planes.require(key.plane), context.holdings(key.plane)
-    namespace = key.ref.name
-    if not _is_active(holdings, namespace):
+    holdings = context.holdings(key.plane)
+    namespace = holdings.find(NAMESPACE.storage, key.ref)
+    if namespace is None or namespace.terminating:
         return Done()
-    if holdings.find(SERVICE_ACCOUNT.storage, Ref(namespace, DEFAULT_SERVICE_ACCOUNT)) is None:
-        account = ServiceAccount(
-            metadata=ObjectMeta(name=DEFAULT_SERVICE_ACCOUNT, namespace=namespace)
-        )
-        await view.client.create(SERVICE_ACCOUNT, account)
-    if _is_active(holdings, namespace):  # the create call may have taken long
-        await _ensure_ca_config_map(context, view, namespace)
-    return Done()
+    name = key.ref.name
+    plan = plan_default_objects(
+        key.plane,
+        name,
+        has_account=holdings.find(SERVICE_ACCOUNT.storage, Ref(name, DEFAULT_SERVICE_ACCOUNT))
+        is not None,
+        ca_certificates=_read_ca_certificates(holdings, name),
+        trusted_certificates=context.authority,
+    )
+    return await carry_out(context.planes, plan)
 
 
-def _is_active(holdings: Holdings, name: str) -> bool:
-    namespace = holdings.find(NAMESPACE.storage, Ref("", name))
-    return namespace is not None and not namespace.terminating
-
-
-async def _ensure_ca_config_map(context: Context, view: CachedClient, namespace: str) -> None:
-    data = {CA_KEY: context.authority}
-    ref = Ref(namespace, ROOT_CA_CONFIG_MAP)
-    present = context.holdings(view.plane).content(CONFIG_MAP.storage, ref)
-    if present is None:
-        metadata = ObjectMeta(name=ROOT_CA_CONFIG_MAP, namespace=namespace)
-        await view.client.create(CONFIG_MAP, ConfigMap(metadata=metadata, data=data))
-    elif present.get("data", {}).get(CA_KEY) != context.authority:
-        await view.client.patch(CONFIG_MAP, ref, {"data": data})
+def _read_ca_certificates(holdings: Holdings, namespace: str) -> str | None:
+    config_map = holdings.content(CONFIG_MAP.storage, Ref(namespace, ROOT_CA_CONFIG_MAP))
+    return None if config_map is None else str(config_map.get("data", {}).get(CA_KEY, ""))
 
 
 async def changed_contents(context: Context, view: CachedClient) -> AsyncIterator[Key]:

@@ -39,10 +39,10 @@ from datum_compute.runtime.controller import (
     Outcome,
     for_,
     reads,
-    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import any_of, spec_or_metadata_changed, value_changed
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -166,15 +166,9 @@ def from_hub_binding(view: CachedClient, change: ObjectChange[Any]) -> Iterable[
     return [key] if key else []
 
 
-def placement_or_report_changed(old: ResourceBinding, new: ResourceBinding) -> bool:
-    """Return False if only the content of reports changed.
-
-    The hub deployment has the same status, and its own event starts the reconcile.
-    """
-    return placement_and_report_state(old) != placement_and_report_state(
-        new
-    ) or spec_or_metadata_changed(old, new)
-
+# If only the content of a report changed, the hub deployment has the same status, and its own event
+# starts the reconcile.
+_PLACEMENT_CHANGED = any_of(value_changed(placement_and_report_state), spec_or_metadata_changed)
 
 CONTROLLER = Controller(
     name="federator",
@@ -185,7 +179,7 @@ CONTROLLER = Controller(
         reads(NAMESPACE),
         watches(NAMESPACE, from_hub_namespace, on="hub"),
         watches(DEPLOYMENT, from_hub_deployment, on="hub"),
-        watches(BINDING, from_hub_binding, on="hub", update_filter=placement_or_report_changed),
+        watches(BINDING, from_hub_binding, on="hub", update_filter=_PLACEMENT_CHANGED),
         watches(WORK, from_hub_work, on="hub"),
         watches(CLUSTER, from_cluster, on="hub"),
     ),

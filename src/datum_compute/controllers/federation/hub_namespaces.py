@@ -46,10 +46,10 @@ from datum_compute.runtime.controller import (
     Outcome,
     for_,
     reads,
-    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import spec_or_metadata_changed
 
 _CONTENT_KINDS: tuple[KindInfo[Any], ...] = (DEPLOYMENT, INSTANCE, BINDING)
 

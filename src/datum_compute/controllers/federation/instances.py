@@ -23,7 +23,6 @@ from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, deployment_of, federation_namespace
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.instance_quarantine import quarantine, release_from_quarantine
 from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.federation.instances import (
     NO_DEPLOYMENT,
@@ -42,6 +41,8 @@ from datum_compute.planning.federation.instances import (
     plan_hub_copy_deletion,
     plan_project_copy,
     plan_project_copy_deletion,
+    plan_quarantine,
+    plan_release_from_quarantine,
     quarantine_reason,
     should_publish,
     source_cells,
@@ -52,7 +53,6 @@ from datum_compute.planning.federation.unreachable import (
     same_reachability,
 )
 from datum_compute.planning.initial_status import INITIAL_STATUS_S, age_s
-from datum_compute.planning.rollout.gates import all_gates_cleared
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
@@ -66,10 +66,13 @@ from datum_compute.runtime.controller import (
     reads,
     watches,
 )
+from datum_compute.runtime.event_recorder import EventRequest, reference_to
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.metrics import ComputedGauge, GaugeSample
+from datum_compute.runtime.predicates import spec_or_metadata_changed
 
 BY_ANNOTATED_CELL = "noted-elsewhere"
+QUARANTINED_EVENT = "Quarantined"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -98,7 +101,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         case Quarantine(instance, problem):
             return await _quarantine(context, key, instance, problem)
         case ReleaseFromQuarantine(instance):
-            return await release_from_quarantine(context, instance)
+            return await _release_from_quarantine(context, instance)
         case PublishCopy(instance, owner_deployment):
             return await _publish(context, key, instance, owner_deployment)
         case _:
@@ -128,11 +131,31 @@ async def _delete_project_copy(context: Context, key: Key) -> Outcome:
 async def _quarantine(
     context: Context, key: Key, hub_instance: Instance, problem: Problem
 ) -> Outcome:
-    outcome = await quarantine(context, hub_instance, problem)
+    outcome = await _mark_as_quarantined(context, hub_instance, problem)
     if not is_quarantined(hub_instance):
         return Requeue(OWNER_RECHECK_S)
     await _delete_project_copy(context, key)
     return outcome
+
+
+async def _mark_as_quarantined(context: Context, instance: Instance, problem: Problem) -> Outcome:
+    """Mark the copy and record an event, once the problem has lasted for the grace period."""
+    key, now_s = Key(HUB, ref_of(instance)), context.elapsed_s()
+    waited_s = now_s - context.state.unresolved_since_s.setdefault(key, now_s)
+    plan = plan_quarantine(instance, problem, waited_s, context.now())
+    outcome = await carry_out(context.planes, plan)
+    if plan.actions:
+        reason, message = problem
+        note = f"{reason}: {message}. It stays, and is checked again when its labels change"
+        about = reference_to(INSTANCE, instance)
+        context.planes.record_event(EventRequest(HUB, about, "Warning", QUARANTINED_EVENT, note))
+    return outcome
+
+
+async def _release_from_quarantine(context: Context, instance: Instance) -> Outcome:
+    """Remove the marks, if there are any. A later problem starts a new grace period."""
+    context.state.unresolved_since_s.pop(Key(HUB, ref_of(instance)), None)
+    return await carry_out(context.planes, plan_release_from_quarantine(instance))
 
 
 def _identifies(hub_instance: Instance, key: Key) -> bool:
@@ -240,11 +263,6 @@ async def _withdraw(context: Context, view: CachedClient, key: Key) -> Outcome:
     return await carry_out(context.planes, plan)
 
 
-def concerns_copy(_old: Instance, new: Instance) -> bool:
-    """Return False if all gates are recorded as clear: their removal causes another event."""
-    return not (new.spec.controller.scheduling_gates and all_gates_cleared(new))
-
-
 def from_hub_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a copy to the cells that it names or named, so that its cell restores edited fields."""
     seen = [copy for copy in (change.old, change.new) if copy is not None]
@@ -261,7 +279,7 @@ HUB_COPY_CONTROLLER = Controller(
     role="cell",
     reconcile=reconcile_hub_copy,
     edges=(
-        for_(INSTANCE, update_filter=concerns_copy),
+        for_(INSTANCE),
         reads(DEPLOYMENT, on="hub"),
         watches(INSTANCE, from_hub_copy, on="hub"),
     ),
@@ -280,10 +298,10 @@ async def reconcile_quarantine(context: Context, key: Key) -> Outcome:
     hub_namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
     problem = identity_problem(instance, hub_namespace)
     if problem is not None:
-        return await quarantine(context, instance, problem)
+        return await _mark_as_quarantined(context, instance, problem)
     if quarantine_reason(instance) == NO_DEPLOYMENT and is_quarantined(instance):
         return Done()  # the controller of project copies looks for its deployment
-    return await release_from_quarantine(context, instance)
+    return await _release_from_quarantine(context, instance)
 
 
 def from_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
@@ -293,11 +311,6 @@ def from_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Ke
         return
     for instance in view.cached(INSTANCE).in_namespace(change.latest.metadata.name):
         yield Key(view.plane, ref_of(instance))
-
-
-def identity_changed(old: Instance, new: Instance) -> bool:
-    before, after = old.metadata, new.metadata
-    return before.labels != after.labels or before.annotations != after.annotations
 
 
 def _by_reason(instance: Instance) -> Iterable[str]:
@@ -324,7 +337,10 @@ QUARANTINE_CONTROLLER = Controller(
     name="quarantine",
     role="hub",
     reconcile=reconcile_quarantine,
-    edges=(for_(INSTANCE, update_filter=identity_changed), watches(NAMESPACE, from_namespace)),
+    edges=(
+        for_(INSTANCE, update_filter=spec_or_metadata_changed),
+        watches(NAMESPACE, from_namespace),
+    ),
     indexes=(QUARANTINED,),
     modes=(FEDERATED,),
 )

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import find_condition
+from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.kinds import (
     CLUSTER,
     CLUSTER_POLICY,
@@ -45,10 +45,10 @@ from datum_compute.runtime.controller import (
     for_,
     owns,
     reads,
-    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import any_of, spec_or_metadata_changed, value_changed
 
 # Kinds that are propagated from the hub to cells. Objects of the kinds in MARKED are propagated
 # only if they have the label REFERENCED_DATA.
@@ -93,12 +93,11 @@ def _in_order_of_precedence(hub: CachedClient, namespace: str) -> list[Policy]:
 def _map_cluster_to_all(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    """Return a function that maps a Cluster to every object, unless only its status changed."""
+    """Return a function that maps a Cluster to every object."""
 
-    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-        if not _only_status_changed(change):
-            for obj in _propagated_objects(view, kind):
-                yield Key(view.plane, ref_of(obj))
+    def to_keys(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
+        for obj in _propagated_objects(view, kind):
+            yield Key(view.plane, ref_of(obj))
 
     return to_keys
 
@@ -122,8 +121,6 @@ def _selected_by_policy(
     """
 
     def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-        if _only_status_changed(change):
-            return
         policies = [policy for policy in (change.old, change.new) if policy is not None]
         namespace = change.latest.metadata.namespace
         found = (
@@ -138,24 +135,12 @@ def _selected_by_policy(
     return to_keys
 
 
-def _only_status_changed(change: ObjectChange[Any]) -> bool:
-    """Return True for an update that does not affect scheduling.
-
-    Probes update the status of a Cluster often. Scheduling depends on spec, labels and deletion.
-    """
-    if change.old is None or change.new is None:
-        return False
-    old, new = change.old.metadata, change.new.metadata
-    return bool(
-        (old.generation, old.labels, old.deletion_timestamp)
-        == (new.generation, new.labels, new.deletion_timestamp)
-    )
+def _scheduled_condition(binding: AnyBinding) -> Condition | None:
+    return find_condition(binding.status.conditions, SCHEDULED)
 
 
-def scheduling_changed(old: AnyBinding, new: AnyBinding) -> bool:
-    """Return False if only the status that cells report changed."""
-    placed = [find_condition(b.status.conditions, SCHEDULED) for b in (old, new)]
-    return placed[0] != placed[1] or spec_or_metadata_changed(old, new)
+# The reports of cells are in the status of a binding too, and do not affect its scheduling.
+_SCHEDULING_CHANGED = any_of(value_changed(_scheduled_condition), spec_or_metadata_changed)
 
 
 def _primary_edge(kind: KindInfo[Any]) -> Edge:
@@ -173,11 +158,14 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
         reconcile=_reconcile(kind),
         edges=(
             _primary_edge(kind),
-            owns(binding_kind(kind), update_filter=scheduling_changed),
-            watches(CLUSTER, _map_cluster_to_all(kind)),
+            owns(binding_kind(kind), update_filter=_SCHEDULING_CHANGED),
+            # Probes update the status of a Cluster often. It does not affect scheduling.
+            watches(CLUSTER, _map_cluster_to_all(kind), update_filter=spec_or_metadata_changed),
             # Marked objects are scheduled by a policy of their namespace.
-            reads(CLUSTER_POLICY) if kind in MARKED else watches(CLUSTER_POLICY, placed),
-            watches(POLICY, placed),
+            reads(CLUSTER_POLICY)
+            if kind in MARKED
+            else watches(CLUSTER_POLICY, placed, update_filter=spec_or_metadata_changed),
+            watches(POLICY, placed, update_filter=spec_or_metadata_changed),
         ),
     )
 

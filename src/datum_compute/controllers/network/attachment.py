@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from datum_compute.api import labels
-from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.kinds import (
     DEPLOYMENT,
     LOCATION_BINDING,
@@ -38,10 +37,10 @@ from datum_compute.runtime.controller import (
     for_,
     owns,
     reads,
-    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import any_of, spec_or_metadata_changed, value_changed
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -76,13 +75,6 @@ def _observe_context(
     )
 
 
-def affects_attachment(old: WorkloadDeployment, new: WorkloadDeployment) -> bool:
-    """Return True for updates of spec or metadata, and when a rollout starts or completes."""
-    return is_rollout_complete(old) != is_rollout_complete(new) or spec_or_metadata_changed(
-        old, new
-    )
-
-
 def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a context whose spec changed to the deployments that use it.
 
@@ -112,7 +104,10 @@ CONTROLLER = Controller(
     role="project",
     reconcile=reconcile,
     edges=(
-        for_(DEPLOYMENT, update_filter=affects_attachment),
+        for_(
+            DEPLOYMENT,
+            update_filter=any_of(value_changed(is_rollout_complete), spec_or_metadata_changed),
+        ),
         owns(NETWORK_BINDING),
         watches(NETWORK_CONTEXT, from_context),
         watches(LOCATION_BINDING, from_location),

@@ -1,8 +1,6 @@
 """Controller of IPAllocations: deletes the allocation of an unused prefix whose holder is gone.
 
-Usually the controller of the holder releases the allocation. It does not if the prefix was in use
-when the holder was deleted, if a user removed the finalizer, or if a crash interrupted it. A live
-read confirms that the holder is gone.
+The rules are in planning/network/prefixes.py. A live read confirms that the holder is gone.
 """
 
 from __future__ import annotations
@@ -20,56 +18,55 @@ from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.controllers.prefix_ledger import USER_EDGES, USER_INDEXES, observe_prefix_user
 from datum_compute.planning.network.prefixes import (
+    HolderState,
     addressed_prefixes,
     allocation_name,
     attached_prefixes,
     carried_prefixes,
-    plan_allocation_release,
+    is_project_removed,
+    plan_orphaned_allocation,
     pool_label,
 )
 from datum_compute.planning.network.subnets import prefix_of
-from datum_compute.planning.plan import Plan
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
+from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.informer import ObjectChange
 
-# Interval of checks that the holder still exists.
-HOLDER_RECHECK_S = 600.0
-USE_RECHECK_S = 60.0
 _HOLDER_KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (NETWORK, SUBNET)}
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    found = context.planes.require(key.plane).read(IP_ALLOCATION).get(key.ref)
-    if found is None:
+    allocation = context.planes.require(key.plane).read(IP_ALLOCATION).get(key.ref)
+    if allocation is None:
         return Done()
-    project = None
-    if labels.PROJECT_REMOVED not in found.metadata.labels:
-        project = context.planes.project(found.spec.project)
-        kind = _HOLDER_KINDS.get(found.spec.holder.kind)
-        if project is None or kind is None or await _holder_exists(project, kind, found):
-            return Requeue(HOLDER_RECHECK_S)
-    if _is_used(context, project, found):
-        return Requeue(USE_RECHECK_S)
-    return await carry_out(context.planes, Plan(tuple(plan_allocation_release([found]))))
+    removed = is_project_removed(allocation)
+    project = None if removed else context.planes.project(allocation.spec.project)
+    holder = HolderState.GONE if removed else await _observe_holder(project, allocation)
+    user = _find_user(context, project, allocation) if holder is HolderState.GONE else ""
+    return await carry_out(context.planes, plan_orphaned_allocation(allocation, holder, user))
 
 
-async def _holder_exists(project: CachedClient, kind: KindInfo[Any], found: IPAllocation) -> bool:
-    reference = found.spec.holder
+async def _observe_holder(project: CachedClient | None, allocation: IPAllocation) -> HolderState:
+    """Read the holder live, because absence from a cache proves nothing."""
+    reference = allocation.spec.holder
+    kind = _HOLDER_KINDS.get(reference.kind)
+    if project is None or kind is None:
+        return HolderState.UNKNOWN
     try:
         holder = await project.client.get(kind, Ref(reference.namespace, reference.name))
     except NotFound:
-        return False
-    return bool(holder.metadata.uid == found.spec.holder_uid)
+        return HolderState.GONE
+    is_same = holder.metadata.uid == allocation.spec.holder_uid
+    return HolderState.EXISTS if is_same else HolderState.GONE
 
 
-def _is_used(context: Context, project: CachedClient | None, found: IPAllocation) -> bool:
-    """Return True if an object uses the prefix, or prefixes were cut from it."""
-    cidr = found.spec.cidr
+def _find_user(context: Context, project: CachedClient | None, allocation: IPAllocation) -> str:
+    """Return an object that uses the prefix or was cut from it; the empty string if none does."""
+    cidr = allocation.spec.cidr
     recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
-    if recorded.with_label(labels.POOL, pool_label(cidr)):
-        return True
-    return bool(observe_prefix_user(context, project, cidr))
+    for inner in recorded.with_label(labels.POOL, pool_label(cidr)):
+        return f"IPAllocation {inner.metadata.name}"
+    return observe_prefix_user(context, project, cidr)
 
 
 def from_subnet(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

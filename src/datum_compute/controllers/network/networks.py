@@ -46,6 +46,7 @@ from datum_compute.planning.network.subnets import plan_context, subnet_name
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, owns, watches
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import generation_changed, never, value_changed
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -123,28 +124,19 @@ def from_binding_context(view: CachedClient, change: ObjectChange[Any]) -> Itera
     return _bindings_with_label(view, labels.NETWORK_CONTEXT, change.latest.metadata.name)
 
 
-def affects_bindings(old: NetworkContext, new: NetworkContext) -> bool:
-    """Return True unless only the holder annotation changed."""
-    before, after = old.metadata, new.metadata
-    return (
-        (old.spec, old.status) != (new.spec, new.status)
-        or before.owner_references != after.owner_references
-        or before.deletion_timestamp != after.deletion_timestamp
-    )
+def _without_annotations(context: NetworkContext) -> object:
+    """Return what bindings read. The annotation of the holder changes with every binding."""
+    metadata = context.metadata
+    return context.spec, context.status, metadata.owner_references, metadata.deletion_timestamp
 
 
 def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a network to its bindings, except for status updates."""
-    old, new = change.old, change.new
-    if old is not None and new is not None and old.metadata.generation == new.metadata.generation:
-        return []
+    """Map a network to its bindings."""
     value = binding_labels(ref_of(change.latest), "")[labels.NETWORK]
     return _bindings_with_label(view, labels.NETWORK, value)
 
 
 def from_location(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    if change.old is not None and change.new is not None:
-        return []
     value = binding_labels(Ref("", ""), change.latest.metadata.name)[labels.LOCATION]
     return _bindings_with_label(view, labels.LOCATION, value)
 
@@ -155,9 +147,11 @@ BINDING_CONTROLLER = Controller(
     reconcile=reconcile_binding,
     edges=(
         for_(NETWORK_BINDING),
-        watches(NETWORK_CONTEXT, from_binding_context, update_filter=affects_bindings),
-        watches(NETWORK, from_network),
-        watches(LOCATION_BINDING, from_location),
+        watches(
+            NETWORK_CONTEXT, from_binding_context, update_filter=value_changed(_without_annotations)
+        ),
+        watches(NETWORK, from_network, update_filter=generation_changed),
+        watches(LOCATION_BINDING, from_location, update_filter=never),
     ),
 )
 

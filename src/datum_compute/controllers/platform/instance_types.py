@@ -14,7 +14,6 @@ from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out, for_each_plane
-from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.plan import Plan
 from datum_compute.planning.platform.instance_types import (
     plan_copy,
@@ -81,7 +80,7 @@ async def reconcile_copies(context: Context, key: Key) -> Outcome:
         await carry_out(context.planes, Plan(tuple(actions)))
 
     await for_each_plane(context.planes, COPIED_TO, mirror)
-    return Done() if original is None else Requeue(with_jitter(RESYNC_S, key.ref))
+    return Done() if original is None else Requeue(RESYNC_S)
 
 
 def to_original(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

@@ -46,6 +46,7 @@ from datum_compute.runtime.controller import (
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import never
 
 # Interval of checks while a project is drained. Its last workload triggers a reconcile at once.
 DRAIN_S = 0.5
@@ -158,10 +159,6 @@ def from_project(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key
     yield Key(PLATFORM, Ref("", member_name(view.plane)))
 
 
-def _ignore_updates(_old: Any, _new: Any) -> bool:
-    return False
-
-
 PROJECT_CONTROLLER = Controller(
     name="membership",
     role="platform",
@@ -169,8 +166,8 @@ PROJECT_CONTROLLER = Controller(
     edges=(
         for_(PROJECT),
         watches(CONSUMER, from_consumer),
-        watches(WORKLOAD, from_project, on="project", update_filter=_ignore_updates),
-        watches(DEPLOYMENT, from_project, on="project", update_filter=_ignore_updates),
+        watches(WORKLOAD, from_project, on="project", update_filter=never),
+        watches(DEPLOYMENT, from_project, on="project", update_filter=never),
         reads(ENTITLEMENT, on="project"),
     ),
     finalizers=(labels.CONSUMER_FINALIZER,),

@@ -70,10 +70,16 @@ from datum_compute.runtime.controller import (
     Requeue,
     for_,
     reads,
-    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import (
+    any_of,
+    never,
+    new_state,
+    spec_or_metadata_changed,
+    value_changed,
+)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -97,17 +103,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return await carry_out(context.planes, report)
 
 
-def concerns_claim(old: Instance, new: Instance) -> bool:
-    """Return True if the update changes whether a claim is needed, or may change its size."""
-    return needs_claim(old) != needs_claim(new) or old.spec.runtime != new.spec.runtime
-
-
-def from_known_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a claim to its instance, except a new claim, which this controller created itself.
-
-    If another client created the claim, the create request of this controller fails and is retried.
-    """
-    return from_claim(view, change) if change.old is not None else ()
+def _claim_inputs(instance: Instance) -> object:
+    """Return what the claim depends on: whether it is needed, and the size of the instance."""
+    return needs_claim(instance), instance.spec.runtime
 
 
 CLAIM_CONTROLLER = Controller(
@@ -115,8 +113,16 @@ CLAIM_CONTROLLER = Controller(
     role="cell",
     reconcile=reconcile,
     edges=(
-        for_(INSTANCE, update_filter=concerns_claim),
-        watches(CLAIM, from_known_claim, on="project", update_filter=spec_or_metadata_changed),
+        for_(INSTANCE, update_filter=value_changed(_claim_inputs)),
+        # This controller creates the claims itself. If another client created one, the create
+        # request fails and is retried.
+        watches(
+            CLAIM,
+            from_claim,
+            on="project",
+            create_filter=never,
+            update_filter=spec_or_metadata_changed,
+        ),
         reads(NAMESPACE),
         reads(INSTANCE_TYPE),
     ),
@@ -173,9 +179,8 @@ async def _get_uncached(cell: CachedClient, kind: KindInfo[T], ref: Ref) -> T | 
         return None
 
 
-def concerns_release(old: ResourceClaim, new: ResourceClaim) -> bool:
-    """Return False for a status update of a claim that is not terminating."""
-    return new.is_terminating or spec_or_metadata_changed(old, new)
+def _is_terminating(claim: ResourceClaim) -> bool:
+    return claim.is_terminating
 
 
 def _from_instance(
@@ -231,7 +236,10 @@ def controller(single_project: str = "") -> Controller[Context]:
         role="project",
         reconcile=reconcile_release,
         edges=(
-            for_(CLAIM, update_filter=concerns_release),
+            for_(
+                CLAIM,
+                update_filter=any_of(new_state(_is_terminating), spec_or_metadata_changed),
+            ),
             watches(INSTANCE, partial(_from_instance, single_project), on="cell"),
             watches(DEPLOYMENT, partial(_from_deployment, single_project), on="cell"),
             reads(NAMESPACE, on="cell"),

@@ -39,6 +39,7 @@ from datum_compute.runtime.controller import (
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import generation_changed
 
 PROJECT_REF = Ref("", "quota")
 BY_STATE = "quota-state"
@@ -78,18 +79,8 @@ def _index_state(claim: ResourceClaim) -> Iterable[str]:
     return (claim_group_key(claim),)
 
 
-def to_project(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map every change to the key of the project, except status updates.
-
-    Status updates do not affect decisions.
-    """
-    old, new = change.old, change.new
-    if old is None or new is None or old.metadata.generation != new.metadata.generation:
-        yield Key(view.plane, PROJECT_REF)
-
-
-def any_change(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map every change to the key of the project, because buckets depend on the status too."""
+def to_project(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map every change to the key of the project."""
     yield Key(view.plane, PROJECT_REF)
 
 
@@ -100,8 +91,8 @@ CLAIM_DECISION_CONTROLLER = Controller(
     role="project",
     reconcile=reconcile,
     edges=(
-        watches(CLAIM, to_project),
-        watches(GRANT, to_project),
+        watches(CLAIM, to_project, update_filter=generation_changed),
+        watches(GRANT, to_project, update_filter=generation_changed),
         reads(REGISTRATION, on="platform"),
     ),
     indexes=(INDEX,),
@@ -112,9 +103,9 @@ BUCKET_CONTROLLER = Controller(
     role="project",
     reconcile=reconcile_buckets,
     edges=(
-        watches(CLAIM, any_change),
-        watches(GRANT, any_change),
-        watches(BUCKET, any_change),
+        watches(CLAIM, to_project),
+        watches(GRANT, to_project),
+        watches(BUCKET, to_project),
         reads(REGISTRATION, on="platform"),
     ),
     indexes=(INDEX,),

@@ -50,6 +50,7 @@ from datum_compute.runtime.controller import (
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import new_state
 
 # Delays of the debounce for each instance. A pass reads every instance, and every instance causes
 # several events while it starts. With delays proportional to the number of instances, passes take
@@ -194,7 +195,7 @@ CONTROLLER = Controller(
         watches(
             INSTANCE,
             from_ownerless,
-            update_filter=lambda _old, new: is_ownerless(new),
+            update_filter=new_state(is_ownerless),
             create_filter=is_ownerless,
         ),
         reads(INSTANCE_TYPE),

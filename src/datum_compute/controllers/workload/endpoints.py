@@ -11,7 +11,7 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.scale_to_zero import seconds_of
-from datum_compute.api.compute.server import Server, ServerSpec
+from datum_compute.api.compute.server import ServerSpec
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.controllers.context import Context
@@ -29,6 +29,7 @@ from datum_compute.planning.rollout.server import (
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import value_changed
 
 # How long a connection waits for its machine to wake.
 WAKE_S = 10.0
@@ -111,14 +112,6 @@ def from_server(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         yield from from_instance(view, ObjectChange(None, instance))
 
 
-def recovery_changed(old: Server, new: Server) -> bool:
-    """Return True if the machine accepts connections again, or no longer, after a crash.
-
-    Other changes of a Server that matter also change its Instance.
-    """
-    return recovers_from_crash(old) != recovers_from_crash(new)
-
-
 CONTROLLER = Controller(
     name="publishing",
     role="cell",
@@ -129,7 +122,8 @@ CONTROLLER = Controller(
         watches(
             SERVER,
             from_server,
-            update_filter=recovery_changed,
+            # Other changes of a Server that matter also change its Instance.
+            update_filter=value_changed(recovers_from_crash),
             create_filter=recovers_from_crash,
         ),
     ),

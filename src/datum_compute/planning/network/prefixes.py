@@ -16,6 +16,10 @@ A prefix in use is not given to another holder. A prefix is in use by
 - a Work that carries such a deployment to a cell, also if the Work is a tombstone, because the cell
   may still have the deployment;
 - an instance with an address of the prefix, also if its deployment now uses another network.
+
+Usually the controller of the holder releases the allocation. It does not if the prefix was in use
+when the holder was deleted, if a user removed the finalizer, or if a crash interrupted it. Then
+``plan_orphaned_allocation`` releases it.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any
@@ -37,7 +42,11 @@ from datum_compute.api.meta.fields import IpFamily, TypedObjectReference
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, ref_of
 from datum_compute.api.networking.network import IPAllocation, IPAllocationSpec
 from datum_compute.api.planes import PLATFORM, PlaneName, member_name
-from datum_compute.planning.plan import Action, Create, Delete
+from datum_compute.planning.plan import Action, Create, Delete, Plan, Wait
+
+# Interval of checks that the holder of an allocation still exists, and that its prefix is used.
+HOLDER_RECHECK_S = 600.0
+USE_RECHECK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,30 @@ def _prefix_limit_verdict(holder: PrefixHolder, pool: Pool, ledger: Ledger) -> C
 
 def plan_allocation_release(own: Sequence[IPAllocation]) -> list[Action]:
     return [_release(a, "the prefix is not used") for a in own if not a.is_terminating]
+
+
+class HolderState(Enum):
+    EXISTS = auto()
+    UNKNOWN = auto()  # its project is not engaged, or its kind cannot be read
+    GONE = auto()
+
+
+def plan_orphaned_allocation(allocation: IPAllocation, holder: HolderState, user: str) -> Plan:
+    """Release an allocation whose holder is gone and whose prefix is not used.
+
+    ``user`` names an object that uses the prefix, or a prefix that was cut from it. It only matters
+    if the holder is gone.
+    """
+    if holder is not HolderState.GONE:
+        return Plan(requeue_after_s=HOLDER_RECHECK_S)
+    if user:
+        return Plan((Wait(f"{allocation.spec.cidr} is used by {user}"),), USE_RECHECK_S)
+    return Plan(tuple(plan_allocation_release([allocation])))
+
+
+def is_project_removed(allocation: IPAllocation) -> bool:
+    """Return True if the project of the holder no longer exists, and therefore its holder."""
+    return labels.PROJECT_REMOVED in allocation.metadata.labels
 
 
 def free_prefix(pool: Pool, allocated: Collection[str], seed: str) -> str | None:

@@ -211,7 +211,8 @@ def _amounts(grant: ResourceGrant) -> dict[str, int]:
 def plan_decisions(plane: PlaneName, state: QuotaState, now: str) -> Plan:
     """Plan the status of grants and claims.
 
-    The writes are independent: if some of them fail, the others still stay within the limits.
+    The order of the writes does not matter: if some of them fail, the others still stay within the
+    limits.
     """
     actions: list[Action] = []
     has_invalid = False
@@ -231,7 +232,7 @@ def plan_decisions(plane: PlaneName, state: QuotaState, now: str) -> Plan:
             plane, CLAIM, decision.claim, status_of_claim, decision.verdict.reason
         )
     recheck_s = RECHECK_S if has_invalid else None
-    return Plan(tuple(actions), requeue_after_s=recheck_s, independent=True)
+    return Plan(tuple(actions), requeue_after_s=recheck_s)
 
 
 def _claim_status(decision: ClaimDecision, now: str) -> ResourceClaimStatus:

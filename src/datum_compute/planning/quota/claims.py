@@ -23,7 +23,6 @@ Without such a source only the number of instances is claimed.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 
@@ -151,7 +150,6 @@ _UNDECIDED = QUOTA_UNDECIDED.message
 # Delays between checks of an instance without quota: (waiting for less than, delay) in seconds.
 _TIERS = ((60.0, 1.0), (300.0, 15.0), (600.0, 60.0))
 _LAST_TIER_S = 300.0
-_JITTER = 0.2
 # Upper limit of the delay after a missed event, for a claim without an instance.
 RECHECK_S = 60.0
 # A claim in use is checked this often. The deletion of an instance cannot be mapped to its claim
@@ -311,7 +309,7 @@ def plan_claim_error(
     verdict = _claim_error(location, error)
     retry_s = FORBIDDEN_S if isinstance(error, Forbidden) else REFUSED_S
     if isinstance(error, AlreadyExists):  # usually the claim of the previous cell of the slot
-        retry_s = pending_requeue_s(instance_age_s(instance, unix_s), instance.metadata.uid)
+        retry_s = pending_requeue_s(instance_age_s(instance, unix_s))
     conditions = set_conditions(
         instance.status.conditions,
         {QUOTA_GRANTED: verdict},
@@ -355,7 +353,7 @@ def plan_release(
         return Plan((Wait(f"{ref_of(claim)} is in use"),), requeue_after_s=RECHECK_S)
     if instance is not None:
         actions = add_finalizer(plane, CLAIM, claim, labels.CLAIM_FINALIZER)
-        return Plan(tuple(actions), _add_jitter(IN_USE_RECHECK_S, claim.metadata.uid))
+        return Plan(tuple(actions), IN_USE_RECHECK_S)
     waits = Wait("the slot is wanted and will be filled again")
     return Plan((waits,), requeue_after_s=RECHECK_S)
 
@@ -465,7 +463,7 @@ def decide_quota_gate(
     if recorded is not None and observed.claim is None and recorded.reason in CLAIM_ERRORS:
         verdict = ConditionValue(recorded.status, recorded.reason, recorded.message)
     granted = verdict.status == TRUE
-    requeue_s = None if granted else pending_requeue_s(waited_s, instance.metadata.uid)
+    requeue_s = None if granted else pending_requeue_s(waited_s)
     return Decision(QUOTA, QUOTA_GRANTED, verdict, requeue_s)
 
 
@@ -504,16 +502,9 @@ def quota_verdict(
     return ConditionValue(FALSE, as_quota_granted_reason(granted.reason), granted.message)
 
 
-def pending_requeue_s(instance_age_s: float, uid: str) -> float:
+def pending_requeue_s(instance_age_s: float) -> float:
     """Return the delay until the next check of an instance that waits for quota, by its age."""
-    tier = next((delay for until, delay in _TIERS if instance_age_s < until), _LAST_TIER_S)
-    return _add_jitter(tier, uid)
-
-
-def _add_jitter(delay_s: float, uid: str) -> float:
-    """Lengthen the delay by a share that depends on the uid, so that checks spread over time."""
-    share = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4]) / 2**32
-    return delay_s * (1 + _JITTER * share)
+    return next((delay for until, delay in _TIERS if instance_age_s < until), _LAST_TIER_S)
 
 
 # --- the record of granted slots

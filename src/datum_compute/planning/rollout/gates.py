@@ -72,7 +72,6 @@ from datum_compute.api.meta.objects import ref_of
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.planes import PlaneName
 from datum_compute.planning.initial_status import should_defer
-from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.plan import Action, ListItemRef, PatchStatus, Plan, RemoveListItems
 from datum_compute.planning.rollout.stopping import stopping_value
 
@@ -210,11 +209,10 @@ def should_defer_gates(instance: Instance, decision: Decision, now: str) -> bool
 
 
 def recheck_s(instance: Instance, decisions: Sequence[Decision]) -> float | None:
-    """Return the delay until the next recheck of a gate that is not clear, with jitter."""
+    """Return the delay until the next recheck of a gate that is not clear."""
     present = gate_names(instance)
     delays = [d.recheck_s for d in decisions if d.gate in present and not d.is_clear]
-    soonest = min((seconds for seconds in delays if seconds is not None), default=None)
-    return None if soonest is None else with_jitter(soonest, ref_of(instance))
+    return min((seconds for seconds in delays if seconds is not None), default=None)
 
 
 _PENDING_REASONS = (Reason.PENDING, Reason.PENDING_PROGRAMMING)

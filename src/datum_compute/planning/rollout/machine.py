@@ -27,10 +27,8 @@ from datum_compute.api.compute.scale_to_zero import Wake
 from datum_compute.api.compute.server import Phase, Server, ServerStatus
 from datum_compute.api.conditions import TRUE, Reason, is_true
 from datum_compute.api.kinds import SERVER
-from datum_compute.api.meta.objects import ref_of
 from datum_compute.api.planes import PlaneName
 from datum_compute.planning.apply import plan_status
-from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.plan import Plan, add_finalizer, drop_finalizer
 from datum_compute.planning.rollout.referenced_data import (
     ObservedSources,
@@ -132,7 +130,7 @@ def plan_server_status(plane: PlaneName, server: Server, status: ServerStatus) -
     recheck_s = SETTLED_S if status.phase in SETTLED else UNSETTLED_S
     return Plan(
         tuple(plan_status(plane, SERVER, server, status)),
-        requeue_after_s=with_jitter(recheck_s, ref_of(server)),
+        requeue_after_s=recheck_s,
     )
 
 

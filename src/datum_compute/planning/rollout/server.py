@@ -53,7 +53,6 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.objects import ObjectMeta, Ref, owner_reference, ref_of
 from datum_compute.api.planes import PlaneName
 from datum_compute.planning.apply import plan_object, plan_status
-from datum_compute.planning.jitter import with_jitter
 from datum_compute.planning.network.addresses import assigned_interfaces, reachable_interfaces
 from datum_compute.planning.plan import Action, Delete, PatchStatus, Plan, Wait, drop_finalizer
 from datum_compute.planning.quota.claims import InstanceSize, amounts_of
@@ -235,9 +234,7 @@ def plan_provisioning(
         status = _with_ready(instance, status, now)
     return Plan(
         (*actions, *plan_status(plane, INSTANCE, instance, status)),
-        requeue_after_s=NAME_CONFLICT_RECHECK_S
-        if foreign
-        else with_jitter(RESYNC_S, ref_of(instance)),
+        requeue_after_s=NAME_CONFLICT_RECHECK_S if foreign else RESYNC_S,
     )
 
 
@@ -368,11 +365,12 @@ def _no_server_status(instance: Instance) -> MachineConditions:
 
 
 def _describe_exit(server: Server) -> str:
-    """Describe how the machine ended: exit code, restarts and its last log lines."""
+    """Describe how the machine ended: the driver's message, restarts and its last log lines.
+
+    The message of a driver contains the exit code.
+    """
     status = server.status
     parts = [status.message]
-    if status.exit_code is not None and str(status.exit_code) not in status.message:
-        parts.append(f"exit code {status.exit_code}")
     if status.reason == Reason.INSTANCE_CRASHING:
         parts.append(_describe_restarts(status.restarts))
     text = "; ".join(part for part in parts if part)

@@ -53,19 +53,19 @@ def test_a_hub_namespace_without_its_source_is_found_on_hub_and_cell() -> None:
 def test_a_hub_namespace_with_wrong_labels_is_found() -> None:
     state = a_truth()
     put(state, "project/alpha", NAMESPACE.resource, "team")
-    told = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "other"}
-    put_labelled(state, told)
-    assert i6_hub_namespaces_name_their_project(state, CORE) == "", "nobody uses it"
+    wrong = {labels.UPSTREAM_CLUSTER: "cluster-alpha", labels.UPSTREAM_NAMESPACE: "other"}
+    put_labelled(state, wrong)
+    assert i6_hub_namespaces_name_their_project(state, CORE) == "", "no deployment uses it"
     key = ObjectKey(DEPLOYMENT.resource, "ns-uid-team", "web")
     body = encode({"metadata": {"name": "web", "uid": "u", "resourceVersion": "1"}})
     list(state.apply([Change("hub", 2, key, body)]))
     assert "alpha/team" in i6_hub_namespaces_name_their_project(state, CORE)
-    put_labelled(state, {**told, labels.UPSTREAM_NAMESPACE: "team"})
+    put_labelled(state, {**wrong, labels.UPSTREAM_NAMESPACE: "team"})
     assert i6_hub_namespaces_name_their_project(state, CORE) == ""
 
 
-def put_labelled(state: ClusterState, told: dict[str, str]) -> None:
-    metadata = {"name": "ns-uid-team", "uid": "home", "resourceVersion": "1", "labels": told}
+def put_labelled(state: ClusterState, labelled: dict[str, str]) -> None:
+    metadata = {"name": "ns-uid-team", "uid": "home", "resourceVersion": "1", "labels": labelled}
     key = ObjectKey(NAMESPACE.resource, "", "ns-uid-team")
     list(state.apply([Change("hub", 1, key, encode({"metadata": metadata}))]))
 
