@@ -21,7 +21,13 @@ from datum_compute.api.planes import (
 )
 from datum_compute.api.quota import DEFAULT_LIMITS
 from datum_compute.app.environment import real_ports
-from datum_compute.app.platform import MANAGER_AGENT, PlaneLayout, Platform
+from datum_compute.app.platform import (
+    MANAGER_AGENT,
+    ControllerOptions,
+    PlaneLayout,
+    Platform,
+    PlatformOptions,
+)
 from datum_compute.app.process import settle_memory
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
@@ -87,7 +93,11 @@ async def new_world(
     layout = PlaneLayout((PROJECT,), drivers, limits=limits)
     tokens = {plane: f"user-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, *drivers)}
     world.platform = Platform(
-        layout, ports, journal, Credentials("manager", tokens), reach=world.reach
+        layout,
+        ports,
+        journal,
+        Credentials("manager", tokens),
+        PlatformOptions(control=ControllerOptions(reach=world.reach)),
     )
     world.project_user = ProjectUser(world.client(PROJECT))
     await world.platform.load()

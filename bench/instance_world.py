@@ -31,13 +31,19 @@ from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.networking.network import Network, NetworkIpam, NetworkSpec
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, project_plane
 from datum_compute.api.quota import METRICS, QUOTA_NAMESPACE
+from datum_compute.app.controllers import (
+    ManagerOptions,
+    ManagerTelemetry,
+    build_event_recorder,
+    build_manager,
+)
 from datum_compute.app.environment import Ports, real_ports
 from datum_compute.app.platform import (
     BOOTSTRAP,
+    ControllerOptions,
     PlaneLayout,
     Platform,
-    build_manager,
-    build_recorder,
+    PlatformOptions,
 )
 from datum_compute.app.process import settle_memory
 from datum_compute.app.state_credentials import Credentials
@@ -154,7 +160,8 @@ async def served(
     """An API server for one plane."""
     journal = SqliteJournal(database)
     layout = PlaneLayout((), {})
-    platform = Platform(layout, ports, journal, CREDENTIALS, controllers=controllers)
+    options = PlatformOptions(control=ControllerOptions(controllers))
+    platform = Platform(layout, ports, journal, CREDENTIALS, options)
     await platform.load()
     running = asyncio.create_task(platform.run())
     try:
@@ -172,14 +179,13 @@ async def managed(client: Client, ports: Ports) -> AsyncIterator[None]:
     numbers = CollectorRegistry()
     names = (PLATFORM, PROJECT, CELL)
     clients: dict[PlaneName, Client] = dict.fromkeys(names, client)
-    recorder = build_recorder(clients.get, ports, numbers)
+    recorder = build_event_recorder(clients.get, ports, numbers)
     manager = build_manager(
         registry.single_cluster("default"),
         {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)},
         ports,
-        single_project="default",
-        record_event=recorder.record,
-        registry=numbers,
+        telemetry=ManagerTelemetry(recorder.record, registry=numbers),
+        options=ManagerOptions(single_project="default"),
     )
     for name in names:
         manager.engage(name, client)

@@ -15,7 +15,7 @@ from datum_compute.api.schema.derive import structural_schema
 from datum_compute.api.schema.validate import Report, compile_check, whole_object
 from datum_compute.app.environment import Ports
 from datum_compute.app.metrics import process_registry
-from datum_compute.app.platform import PlaneLayout, Platform
+from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions
 from datum_compute.app.settings.options import PROGRAMS
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.controllers.events import EVENT_ONLY_REASONS, NORMAL_PROGRESS_REASONS
@@ -70,7 +70,8 @@ def test_every_command_is_documented() -> None:
 def test_every_metric_of_a_platform_is_documented() -> None:
     registry = process_registry()
     ports = Ports(lambda: 0.0, lambda: "uid", lambda: "suffix", Random(1))
-    Platform(PlaneLayout((), {}), ports, MemoryJournal(), Credentials("m", {}), registry=registry)
+    options = PlatformOptions(registry=registry)
+    Platform(PlaneLayout((), {}), ports, MemoryJournal(), Credentials("m", {}), options)
     text = METRICS_REFERENCE.read_text()
     names = {metric.name for metric in registry.collect()}
     assert names

@@ -28,15 +28,17 @@ from datum_compute.api.planes import (
     project_plane,
 )
 from datum_compute.api.quota import DEFAULT_LIMITS
+from datum_compute.app.controllers import ManagerOptions, build_manager
 from datum_compute.app.environment import Ports
 from datum_compute.app.platform import (
     BOOTSTRAP,
     EVERYTHING,
     MANAGER_AGENT,
+    ControllerOptions,
     PlaneLayout,
     Platform,
+    PlatformOptions,
     SecurityOptions,
-    build_manager,
 )
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
@@ -300,10 +302,10 @@ class SimulatedHost:
             ports,
             DiskJournal(self.disk, around.on_commit, self.crash),
             credentials,
-            controllers=roles.controllers,
-            safeguards=guarded,
-            reach=self._client,
-            traffic=self.traffic,
+            PlatformOptions(
+                control=ControllerOptions(roles.controllers, self._client, self.traffic),
+                security=guarded,
+            ),
         )
 
     def _client(self, plane: PlaneName) -> Client:
@@ -383,8 +385,7 @@ class ManagingProcess:
             roles.controllers,
             drivers,
             self.ports,
-            single_project=single,
-            reach=None if single else self._client,
+            options=ManagerOptions(single_project=single, reach=None if single else self._client),
         )
         for plane in roles.elsewhere:
             manager.engage(plane, await self._client(plane))

@@ -28,10 +28,12 @@ from datum_compute.api.membership import CellJoinSpec, cell_user_of
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, path_prefix
 from datum_compute.app.certificates import authority_of, certified_by, request_of
-from datum_compute.app.cluster_members import Members, UpstreamProjects
+from datum_compute.app.cluster_members import CellConnector, CellTarget, UpstreamProjects
+from datum_compute.app.controllers import ManagerOptions, build_manager
 from datum_compute.app.environment import Ports
 from datum_compute.app.heartbeat import Heartbeat
-from datum_compute.app.platform import MANAGER_AGENT, Platform, build_manager
+from datum_compute.app.platform import MANAGER_AGENT, Platform
+from datum_compute.app.settings.settings import HeartbeatSettings
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
@@ -118,7 +120,8 @@ def beside_centre(
         return opening()
 
     hub = platform.bootstrap_client(HUB)
-    return (Members(hub, platform, platform.offer, opened, random).run,)
+    target = CellTarget(platform, platform.register_city)
+    return (CellConnector(hub, target, opened, random).run,)
 
 
 def beside_cell(
@@ -142,10 +145,9 @@ def beside_cell(
     heartbeat = Heartbeat(
         hub,
         cell,
-        HEARTBEAT_S,
+        HeartbeatSettings(HEARTBEAT_S),
         ports.unix_s,
-        {},
-        lambda: {"instances": str(platform.count(plane, INSTANCE))},
+        lambda: {"instances": str(platform.count_objects(plane, INSTANCE))},
     )
     projects = UpstreamProjects(cell, own, platform, client_of, random)
     return (work_with_hub, projects.run, heartbeat.run)
@@ -177,7 +179,9 @@ class LeadingProcess:
         async def fenced(plane: PlaneName) -> Client:
             return self._client(plane, lambda inner: FencedTransport(inner, check))
 
-        manager = build_manager(self.controllers, {}, self.ports, fence=check, reach=fenced)
+        manager = build_manager(
+            self.controllers, {}, self.ports, options=ManagerOptions(fence=check, reach=fenced)
+        )
         for plane in self.planes:
             manager.engage(plane, await fenced(plane))
         await lead_all(elections, manager.run)

@@ -19,11 +19,17 @@ from datum_compute.api.planes import PLATFORM, PlaneName, member_name, path_pref
 from datum_compute.api.resourcemanager import Project, ProjectOwner, ProjectSpec
 from datum_compute.api.services import ServiceEntitlement, ServiceEntitlementSpec
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import BOOTSTRAP, PlaneLayout, Platform
+from datum_compute.app.platform import (
+    BOOTSTRAP,
+    PlaneLayout,
+    Platform,
+    PlatformOptions,
+)
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
+from datum_compute.server.options import AdmissionOptions
 from datum_compute.store.journal import MemoryJournal
 from testkit.sim.loop import VirtualLoop, run_virtual
 
@@ -58,7 +64,9 @@ class Running:
             ports,
             self.disk,
             credentials,
-            deprecation_grace_s=self.deprecation_grace_s,
+            PlatformOptions(
+                admission=AdmissionOptions(deprecation_grace_s=self.deprecation_grace_s)
+            ),
         )
         await self.platform.load()
         self.task = self.loop.create_task(self.platform.run())

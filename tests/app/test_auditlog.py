@@ -42,7 +42,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 async def test_a_line_says_who_did_what_and_leaves_out_what_says_nothing(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
-    log.keep(EVENT)
+    log.record(EVENT)
     await log.flush()
     assert lines(tmp_path / "audit.log") == [
         {
@@ -63,7 +63,7 @@ async def test_a_line_says_who_did_what_and_leaves_out_what_says_nothing(tmp_pat
 async def test_files_are_private_and_old_ones_go(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log", file_bytes_max=600, files=3)
     for number in range(20):
-        log.keep(replace(EVENT, request_id=f"r{number}"))
+        log.record(replace(EVENT, request_id=f"r{number}"))
         await log.flush()
     files = sorted(os.listdir(tmp_path))
     assert files == ["audit.log", "audit.log.1", "audit.log.2"]
@@ -78,7 +78,7 @@ async def test_files_are_private_and_old_ones_go(tmp_path: Path) -> None:
 async def test_a_full_buffer_loses_lines_and_says_how_many(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log", buffer_max=2)
     for number in range(5):
-        log.keep(replace(EVENT, request_id=f"r{number}"))
+        log.record(replace(EVENT, request_id=f"r{number}"))
     await log.flush()
     first, *rest = lines(tmp_path / "audit.log")
     assert first == {"lost": 3}
@@ -88,10 +88,10 @@ async def test_a_full_buffer_loses_lines_and_says_how_many(tmp_path: Path) -> No
 async def test_lines_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
     folder = tmp_path / "later"
     log = AuditLog(folder / "audit.log")
-    log.keep(EVENT)
+    log.record(EVENT)
     await log.flush()
     folder.mkdir()
-    log.keep(replace(EVENT, request_id="r2"))
+    log.record(replace(EVENT, request_id="r2"))
     await log.flush()
     first, second = lines(folder / "audit.log")
     assert (first, second["requestID"]) == ({"lost": 1}, "r2")
@@ -99,7 +99,7 @@ async def test_lines_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
 
 async def test_names_of_strangers_stay_on_their_line_and_off_the_terminal(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
-    log.keep(replace(EVENT, name='x\n{"user":"root"}\x1b[2J\u009b31m\u202e\u2028'))
+    log.record(replace(EVENT, name='x\n{"user":"root"}\x1b[2J\u009b31m\u202e\u2028'))
     await log.flush()
     raw = (tmp_path / "audit.log").read_bytes()
     assert raw.count(b"\n") == 1
@@ -119,6 +119,6 @@ async def test_only_the_thread_of_the_event_loop_encodes(
     monkeypatch.setattr(audit_log, "encode", record_thread)
     log = AuditLog(tmp_path / "audit.log", buffer_max=2)
     for _ in range(3):
-        log.keep(EVENT)
+        log.record(EVENT)
     await log.flush()
     assert threads == [threading.get_ident()] * 3  # two events and the line of lost ones

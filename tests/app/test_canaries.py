@@ -29,7 +29,7 @@ from datum_compute.api.http import JSON_PATCH, MERGE_PATCH, PROTOBUF, YAML, Requ
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, path_prefix, project_plane
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import PlaneLayout, Platform, SecurityOptions
+from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions, SecurityOptions
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.driver import NO_DATA, MachineData, PermanentError
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
@@ -92,9 +92,11 @@ class Witness:
             ports,
             MemoryJournal(),
             Credentials("canary-of-manager", {**tokens, PROJECT: TOKEN}),
-            safeguards=SecurityOptions(audit=self.audit.append),
-            registry=self.registry,
-            tracer=otel_tracer(provider),
+            PlatformOptions(
+                security=SecurityOptions(audit=self.audit.append),
+                registry=self.registry,
+                tracer=otel_tracer(provider),
+            ),
         )
 
     def spans(self) -> str:

@@ -12,7 +12,7 @@ from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CLUSTER
 from datum_compute.api.meta.objects import Ref
 from datum_compute.app.cell_membership import Membership, MembershipFiles, join
-from datum_compute.app.cell_server import bound_for_cell, tell_address
+from datum_compute.app.cell_server import bind_cell_socket, report_address
 from datum_compute.app.state_directory import StateError, remembered_port
 from datum_compute.client.client import Client
 from datum_compute.server.http.listen import bind_listener
@@ -39,13 +39,13 @@ async def test_a_cell_whose_port_was_taken_tells_the_hub_its_new_one(tmp_path: P
         state = tmp_path / "cell"
         files, port = MembershipFiles(state), remembered_port(state)
         with taken(port):
-            bound, moved = bound_for_cell(state, joined, 0, HOST)
+            bound, moved = bind_cell_socket(state, joined, 0, HOST)
         with bound:
             assert bound.getsockname()[1] != port
             assert moved.endpoint == joined.endpoint.replace(str(port), str(bound.getsockname()[1]))
         shown = files.certificate.read_text()
         cell = Client(Link(server, shown), prefix=HUB_PATH, token="", agent="cell")
-        await tell_address(cell, files, moved)
+        await report_address(cell, files, moved)
         admin = Client(Link(server), prefix=HUB_PATH, token=TOKEN, agent="test")
         assert (await admin.get(CLUSTER, Ref("", "lhr"))).spec.api_endpoint == moved.endpoint
         assert files.read() == moved
@@ -56,7 +56,7 @@ def test_a_cell_that_gets_its_port_stays_where_the_hub_knows_it(tmp_path: Path) 
         port = free.getsockname()[1]
     for host in ("127.0.0.1", "cell.example", "[::1]"):
         known = member(f"https://{host}:{port}/planes/cells/lhr")
-        bound, found = bound_for_cell(tmp_path, known, port, HOST)
+        bound, found = bind_cell_socket(tmp_path, known, port, HOST)
         bound.close()
         assert found == known
 
@@ -69,14 +69,14 @@ def test_a_cell_that_others_reach_by_a_name_refuses_to_start_elsewhere(
         port = other.getsockname()[1]
         known = member(f"https://cell.example:{port}/planes/cells/lhr")
         with pytest.raises(StateError, match=f"port {port} .*already in use.*cell.example.*join"):
-            bound_for_cell(tmp_path, known, port if wanted else 0, HOST)
+            bind_cell_socket(tmp_path, known, port if wanted else 0, HOST)
 
 
 def test_a_port_that_something_forwards_is_not_told(tmp_path: Path) -> None:
     known = member("https://cell.example:443/planes/cells/lhr")
     with bind_listener(0) as free:
         port = free.getsockname()[1]
-    bound, found = bound_for_cell(tmp_path, known, port, HOST)
+    bound, found = bind_cell_socket(tmp_path, known, port, HOST)
     with bound:
         assert (bound.getsockname()[1], found) == (port, known)
 
@@ -92,5 +92,5 @@ async def test_a_hub_that_knows_the_address_is_not_asked(tmp_path: Path) -> None
                 return await Link(server).send(request)
 
         cell = Client(Noted(), prefix=HUB_PATH, token="", agent="cell")
-        await tell_address(cell, MembershipFiles(tmp_path / "cell"), replace(joined))
+        await report_address(cell, MembershipFiles(tmp_path / "cell"), replace(joined))
         assert sent == []

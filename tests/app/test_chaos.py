@@ -9,7 +9,7 @@ import pytest
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request, Response
 from datum_compute.api.planes import HUB, cell_plane
-from datum_compute.app.fault_injection import FILE, FaultInjector
+from datum_compute.app.fault_injection import FAULTS_FILE, FaultInjection
 from datum_compute.client.transport.faults import Fault, encoded_troubles
 
 ASK = Request("GET", "/api")
@@ -22,11 +22,11 @@ class Plane:
 
 async def test_only_the_plane_that_is_named_suffers_and_only_for_its_time(tmp_path: Path) -> None:
     clock = [100.0]
-    chaos = FaultInjector(tmp_path, lambda: clock[0])
-    hub, cell = (chaos.around(p, Plane()) for p in (HUB, cell_plane("dfw")))
+    faults = FaultInjection(tmp_path, lambda: clock[0])
+    hub, cell = (faults.wrap(p, Plane()) for p in (HUB, cell_plane("dfw")))
     crash = Fault(kind="crash", until_s=110.0)
-    (tmp_path / FILE).write_bytes(encoded_troubles({"cell/dfw": crash}))
-    chaos.look()
+    (tmp_path / FAULTS_FILE).write_bytes(encoded_troubles({"cell/dfw": crash}))
+    faults.load()
     with pytest.raises(Unreachable):
         await cell.send(ASK)
     assert (await hub.send(ASK)).status == 200
@@ -35,14 +35,14 @@ async def test_only_the_plane_that_is_named_suffers_and_only_for_its_time(tmp_pa
 
 
 async def test_a_file_that_cannot_be_read_changes_nothing_and_none_heals(tmp_path: Path) -> None:
-    chaos = FaultInjector(tmp_path, lambda: 0.0)
-    hub = chaos.around(HUB, Plane())
-    (tmp_path / FILE).write_bytes(encoded_troubles({"hub": Fault(kind="crash")}))
-    chaos.look()
-    (tmp_path / FILE).write_bytes(b"{")
-    chaos.look()
+    faults = FaultInjection(tmp_path, lambda: 0.0)
+    hub = faults.wrap(HUB, Plane())
+    (tmp_path / FAULTS_FILE).write_bytes(encoded_troubles({"hub": Fault(kind="crash")}))
+    faults.load()
+    (tmp_path / FAULTS_FILE).write_bytes(b"{")
+    faults.load()
     with pytest.raises(Unreachable):
         await hub.send(ASK)
-    chaos.heal()
-    chaos.look()
+    faults.remove_all()
+    faults.load()
     assert (await hub.send(ASK)).status == 200

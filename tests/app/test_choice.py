@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from datum_compute.api.planes import cell_plane
-from datum_compute.app.driver_selection import Machines, build_machines, publishing_over
+from datum_compute.app.driver_selection import DriverSet, MachineHost, build_machines
 from datum_compute.app.environment import real_ports
 from datum_compute.app.settings.settings import local_settings
 from datum_compute.app.state_directory import StateError, remember_driver, remembered_driver
@@ -16,20 +16,22 @@ from datum_compute.app.state_directory import StateError, remember_driver, remem
 CELLS = (cell_plane("dfw"), cell_plane("iad"))
 
 
-async def machines(state: Path, *flags: str) -> Machines:
+async def machines(state: Path, *flags: str) -> DriverSet:
     """On a machine without an engine."""
     usual = (str(state / "nobody.sock"),)
     settings = local_settings(["--state-dir", str(state), *flags], {})
-    return await build_machines(
-        settings.driver, state, CELLS, real_ports(), CollectorRegistry(), usual
-    )
+    host = MachineHost(state, CELLS, real_ports(), CollectorRegistry(), usual)
+    return await build_machines(settings.driver, host)
 
 
 async def test_without_an_engine_instances_are_simulated(tmp_path: Path) -> None:
     found = await machines(tmp_path)
-    assert (found.driver, found.why) == ("simulated", "no container engine answers")
+    assert (found.choice.driver, found.choice.reason) == (
+        "simulated",
+        "no container engine answers",
+    )
     assert tuple(found.drivers) == CELLS
-    assert publishing_over(found) == ()
+    assert found.publishing_controllers == ()
 
 
 async def test_who_insists_on_containers_is_told_what_is_missing(tmp_path: Path) -> None:
@@ -46,19 +48,19 @@ async def test_instances_that_were_containers_are_never_called_running_by_preten
 ) -> None:
     remember_driver(tmp_path, "containers", str(tmp_path / "nobody.sock"))
     found = await machines(tmp_path)
-    assert found.driver == "containers"
-    assert "away" in found.told
-    assert len(found.ways) == 2
-    assert publishing_over(found) != ()
+    assert found.choice.driver == "containers"
+    assert "does not answer" in found.choice.summary
+    assert len(found.endpoints.planes()) == 2
+    assert found.publishing_controllers != ()
     await found.close()
 
 
 async def test_simulated_instances_do_not_become_real_by_themselves(tmp_path: Path) -> None:
     remember_driver(tmp_path, "simulated", "")
     found = await machines(tmp_path)
-    assert found.driver == "simulated"
-    assert found.why.startswith("as in the last run")
-    assert (await machines(tmp_path, "--driver=simulated")).why == "as --driver=simulated says"
+    assert found.choice.driver == "simulated"
+    assert found.choice.reason.startswith("as in the last run")
+    assert (await machines(tmp_path, "--driver=simulated")).choice.reason == "--driver=simulated"
 
 
 @pytest.mark.parametrize("last", ["", "simulated"])
@@ -79,6 +81,6 @@ async def test_a_damaged_note_of_the_driver_is_told_and_never_guessed(
         await machines(tmp_path)
     assert "driver.json is damaged" in str(refused.value)
     assert "--driver" in str(refused.value)
-    assert (await machines(tmp_path, "--driver=simulated")).driver == "simulated"
+    assert (await machines(tmp_path, "--driver=simulated")).choice.driver == "simulated"
     remember_driver(tmp_path, "simulated", "")
     assert remembered_driver(tmp_path) == ("simulated", "")

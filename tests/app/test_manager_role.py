@@ -12,7 +12,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import PlaneLayout, Platform, SecurityOptions
+from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions, SecurityOptions
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.planes.roles import MANAGER_USER
@@ -37,10 +37,8 @@ def a_platform(loop: VirtualLoop, events: list[AuditEvent]) -> Platform:
     )
     tokens = {plane: f"token-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, CELL)}
     layout = PlaneLayout((PROJECT,), {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)})
-    guards = SecurityOptions(audit=events.append)
-    return Platform(
-        layout, ports, MemoryJournal(), Credentials("manager", tokens), safeguards=guards
-    )
+    options = PlatformOptions(security=SecurityOptions(audit=events.append))
+    return Platform(layout, ports, MemoryJournal(), Credentials("manager", tokens), options)
 
 
 def test_a_workload_lives_and_dies_and_the_manager_is_never_refused() -> None:

@@ -20,11 +20,11 @@ from datum_compute.app.settings.settings import local_settings, manager_settings
 from datum_compute.app.state_credentials import ensure_credentials, write_kubeconfig
 from datum_compute.app.state_directory import (
     StateError,
-    demand_database,
-    disk_trouble,
+    describe_disk_problem,
+    describe_problem,
+    overwrite_private,
     private_directory,
-    trouble_of,
-    write_over,
+    require_database,
     write_private,
 )
 
@@ -136,10 +136,10 @@ def test_a_manager_without_what_it_needs_does_not_start(
 
 def test_without_room_a_file_is_written_where_it_lies(tmp_path: Path) -> None:
     told = tmp_path / "server.json"
-    write_over(told, b'{"pid":12345}')
+    overwrite_private(told, b'{"pid":12345}')
     draft = tmp_path / ".server.json.new"
     draft.symlink_to("/dev/full")
-    write_over(told, b'{"pid":0}')
+    overwrite_private(told, b'{"pid":0}')
     assert decode(told.read_bytes()) == {"pid": 0}
     assert list(tmp_path.iterdir()) == [told]
 
@@ -148,7 +148,7 @@ def test_a_new_file_without_room_is_an_error_that_leaves_nothing(tmp_path: Path)
     draft = tmp_path / ".server.json.new"
     draft.symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as caught:
-        write_over(tmp_path / "server.json", b"{}")
+        overwrite_private(tmp_path / "server.json", b"{}")
     assert caught.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
 
@@ -158,17 +158,23 @@ def test_what_is_wrong_with_a_disk_is_said_in_words(tmp_path: Path) -> None:
         return os.statvfs_result((4096, 4096, blocks, free, free, 10, 10, 10, flags, 255))
 
     state = Path("/state")
-    assert trouble_of(state, disk(free=2)) == "the disk that holds /state is full (8192 bytes free)"
-    assert trouble_of(state, disk(flags=os.ST_RDONLY)) == "the disk that holds /state is read-only"
-    assert trouble_of(state, disk()) == ""
-    assert trouble_of(state, disk(free=0, blocks=0)) == ""
-    assert disk_trouble(tmp_path / "not" / "there") == ""
+    assert (
+        describe_problem(state, disk(free=2))
+        == "the disk that holds /state is full (8192 bytes free)"
+    )
+    assert (
+        describe_problem(state, disk(flags=os.ST_RDONLY))
+        == "the disk that holds /state is read-only"
+    )
+    assert describe_problem(state, disk()) == ""
+    assert describe_problem(state, disk(free=0, blocks=0)) == ""
+    assert describe_disk_problem(tmp_path / "not" / "there") == ""
 
 
 def test_a_platform_whose_database_is_gone_does_not_begin_with_an_empty_one(tmp_path: Path) -> None:
-    demand_database(tmp_path)  # a first start
+    require_database(tmp_path)  # a first start
     (tmp_path / "kubeconfig").touch()
     with pytest.raises(StateError, match=r"store\.db is gone.*local restore"):
-        demand_database(tmp_path)
+        require_database(tmp_path)
     (tmp_path / "store.db").touch()
-    demand_database(tmp_path)
+    require_database(tmp_path)

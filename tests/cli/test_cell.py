@@ -53,7 +53,7 @@ def test_no_flag_takes_a_token() -> None:
 @pytest.mark.parametrize(
     ("arguments", "environ", "said"),
     [
-        ((), {}, "There is no join token"),
+        ((), {}, "there is no join token"),
         (("--hub", HUB), {"DATUM_JOIN_TOKEN": " "}, "holds no join token"),
         ((), {"DATUM_JOIN_TOKEN": TOKEN}, "address of the hub is missing"),
         (("--hub", "http://hub.example"), {"DATUM_JOIN_TOKEN": TOKEN}, "address of the hub"),

@@ -58,7 +58,7 @@ def test_cells_are_listed_with_the_instances_that_the_hub_knows_there(
 @pytest.mark.parametrize(
     ("reason", "state", "said"),
     [
-        ("CellDrained", "ok", "takes no new work: ZZZ"),
+        ("CellDrained", "ok", "drained: ZZZ"),
         ("CellUnreachable", "warning", "not available: ZZZ"),
     ],
 )

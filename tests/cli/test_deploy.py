@@ -191,8 +191,8 @@ def test_a_rollout_that_does_not_finish_ends_in_21_with_the_cause(
     assert "DFW: Updating, 0/1 ready, 1/1 up to date; ImageUnavailable: no such tag" in cli.err
     error, hint = cli.err.splitlines()[-2:]
     assert error == (
-        "Error: The rollout of 'web' is not done after 1s; "
-        "DFW: ImageUnavailable: no such tag: web:9."
+        "error: the rollout of 'web' is not done after 1s; "
+        "DFW: ImageUnavailable: no such tag: web:9"
     )
     assert hint == "It goes on without this command. See: datumctl compute explain web"
 
@@ -212,7 +212,7 @@ def test_a_server_that_dies_meanwhile_is_not_called_a_slow_city(
     world.before = refuse
     assert cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s") == 1
     assert "No answer, trying again: https://127.0.0.1:1 does not answer" in cli.err
-    assert "Error: The local platform at https://127.0.0.1:1 does not answer.\n" in cli.err
+    assert "error: the local platform at https://127.0.0.1:1 does not answer\n" in cli.err
     assert "Start it: datumctl compute local up" in cli.err
 
 
@@ -268,7 +268,7 @@ def test_ctrl_c_ends_in_130_and_says_how_to_resume(cli: CliRunner, world: World)
     finally:
         signal.signal(signal.SIGINT, inherited)
     assert cli.err.splitlines()[-2:] == [
-        "Error: Stopped waiting; the rollout of 'web' goes on.",
+        "error: stopped waiting; the rollout of 'web' goes on",
         "Wait for it again: datumctl compute rollout status web",
     ]
     world.player, world.before = healthy, None
@@ -361,8 +361,8 @@ def test_what_the_server_refuses_is_told_in_its_own_words(cli: CliRunner) -> Non
 def test_without_the_right_it_ends_in_5(cli: CliRunner, tmp_path: Path, token: str) -> None:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", token)
     assert cli.run(*FIRST) == 5
-    assert cli.err.startswith("Error: ")
-    assert "token" not in cli.err.replace("check the token", "")
+    assert cli.err.startswith("error: ")
+    assert "token" not in cli.err.replace("correct the token", "")
 
 
 def test_a_new_workload_without_image_says_what_is_missing(cli: CliRunner, world: World) -> None:

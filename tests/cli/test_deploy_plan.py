@@ -445,7 +445,7 @@ def test_a_cause_that_only_the_user_can_remove_ends_the_wait(cli: CliRunner, wor
     cli.timeouts = CliTimeouts(user_cause_s=0)
     assert cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y") == 20
     error, hint = cli.err.splitlines()[-2:]
-    assert "The rollout of 'web' failed: Instance web-" in error
+    assert "the rollout of 'web' failed: Instance web-" in error
     assert "ImageUnavailable: no such tag: web:9" in error
     assert hint.endswith("Next: datumctl compute deploy web --image=IMAGE")
     assert "rollout undo" not in cli.err, "there is nothing to go back to"
@@ -487,7 +487,7 @@ def test_with_nothing_named_a_terminal_is_asked(cli: CliRunner, world: World) ->
     cli.is_terminal, cli.environ = True, {"NO_COLOR": "1"}
     cli.typed = "Bad_Name\nweb\nweb:1\nXYZ\ndfw,ord\n0\n2\ny\n"
     assert cli.run("deploy") == 0
-    assert "Use up to 63 lower case letters" in cli.err
+    assert "Use up to 63 lower-case letters" in cli.err
     assert "XYZ is none of AMS, DFW, IAD, ORD." in cli.err
     placement = stored(world)["spec"]["placements"][0]
     assert (placement["cityCodes"], placement["scaleSettings"]["minReplicas"]) == (
@@ -498,4 +498,4 @@ def test_with_nothing_named_a_terminal_is_asked(cli: CliRunner, world: World) ->
 
 def test_without_a_terminal_nothing_is_asked(cli: CliRunner) -> None:
     assert cli.run("deploy") == 2
-    assert "Say which workload" in cli.err
+    assert "missing the name of a workload" in cli.err

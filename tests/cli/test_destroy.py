@@ -77,9 +77,7 @@ def test_what_is_left_holds_it_up_and_is_named(cli: CliRunner, world: World) -> 
     world.player = nobody
     assert cli.run("destroy", "web", "-y", "--timeout=0s") == 21
     error, hint = cli.err.splitlines()[-2:]
-    assert error == (
-        "Error: Workload 'web' is not gone after 0s; left: 2 deployments, 2 instances."
-    )
+    assert error == ("error: workload 'web' is not gone after 0s; left: 2 deployments, 2 instances")
     assert hint.endswith("Wait for it again: datumctl compute destroy web -y")
 
 
@@ -202,12 +200,12 @@ def test_a_local_platform_that_does_not_answer_names_the_next_command(
     world.before = silent
     assert cli.run("destroy", "web", "-y") == 1
     assert cli.err.splitlines() == [
-        "Error: The local platform at https://127.0.0.1:1 does not answer.",
+        "error: the local platform at https://127.0.0.1:1 does not answer",
         "Start it: datumctl compute local up",
     ]
     cli.environ = {"KUBECONFIG": str(write_kubeconfig(cli.home / "other"))}
     assert cli.run("destroy", "web", "-y") == 1
-    assert cli.err.startswith("Error: nobody there\n")
+    assert cli.err.startswith("error: nobody there\n")
 
 
 def test_what_runs_on_a_cell_that_is_away_is_said_to_outlive_the_workload(

@@ -10,7 +10,7 @@ from datum_compute.api.errors import ServiceUnavailable, to_status
 from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import encode
-from datum_compute.cli.commands.doctor import Driver, sentences
+from datum_compute.cli.commands.doctor import ReportedDriver, describe_drivers
 from tests.cli.runner import CliRunner
 from tests.cli.world import World
 
@@ -55,7 +55,7 @@ def test_a_doctor_names_the_package_that_an_engine_without_init_lacks(
     (finding,) = [f for f in json.loads(cli.out)["items"] if f["check"] == "driver"]
     assert finding["state"] == "warning"
     assert "3 containers" in finding["text"]
-    assert finding["text"].count("Instances") == 1, "two cells of one engine are one driver"
+    assert finding["text"].count("Runtime") == 1, "two cells of one engine are one driver"
     assert "catatonit" in finding["text"]
     assert finding["next"] == "apt-get install catatonit"
 
@@ -85,14 +85,16 @@ def test_a_plan_says_that_simulated_instances_pull_no_image(cli: CliRunner, worl
 
 
 def test_a_quoted_sentence_does_not_end_twice() -> None:
-    away = Driver("unknown", "", "", False, "it does not answer. Check the address.", ("dfw",))
-    assert sentences([away]) == ["Instances are not known: it does not answer. Check the address."]
+    away = ReportedDriver(
+        "unknown", "", "", False, "it does not answer. Check the address.", ("dfw",)
+    )
+    assert describe_drivers([away]) == ["Runtime: unknown: it does not answer. Check the address"]
 
 
 def test_cells_are_named_only_where_they_differ() -> None:
-    pretended = Driver("simulated", "as told", "", True, "", ("dfw",))
-    real = Driver("containers", "", "/run/e.sock", True, "podman 4.9", ("iad", "lhr"))
-    assert sentences([pretended]) == ["Instances are simulated, nothing really runs (as told)."]
-    assert sentences([pretended, real])[1] == (
-        "Instances of iad, lhr are containers of podman 4.9 at /run/e.sock."
+    pretended = ReportedDriver("simulated", "as told", "", True, "", ("dfw",))
+    real = ReportedDriver("containers", "", "/run/e.sock", True, "podman 4.9", ("iad", "lhr"))
+    assert describe_drivers([pretended]) == ["Runtime: simulated, no process runs (as told)"]
+    assert describe_drivers([pretended, real])[1] == (
+        "Runtime of iad, lhr: containers of podman 4.9 at /run/e.sock"
     )

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from datum_compute import __version__
-from datum_compute.cli.groups import INSIDE, VERBS, compute
+from datum_compute.cli.groups import SUBCOMMAND_GROUPS, VERBS, compute
 from datum_compute.cli.options import parse_duration
 from tests.cli.runner import CliRunner
 
@@ -24,14 +24,14 @@ def test_every_verb_is_a_command_with_the_same_summary() -> None:
         assert (command.name, command.short_help) == (verb.name, verb.summary)
 
 
-@pytest.mark.parametrize("word", INSIDE)
+@pytest.mark.parametrize("word", SUBCOMMAND_GROUPS)
 def test_a_word_that_is_another_verbs_is_found_there(cli: CliRunner, word: str) -> None:
-    verb = next(verb for verb in VERBS if verb.name == INSIDE[word])
+    verb = next(verb for verb in VERBS if verb.name == SUBCOMMAND_GROUPS[word])
     group = importlib.import_module(verb.module).COMMAND
     assert isinstance(group, click.Group)
     assert word in group.commands
     assert cli.run(word) == 2
-    assert f"Did you mean '{INSIDE[word]} {word}'?" in cli.err
+    assert f"Did you mean '{SUBCOMMAND_GROUPS[word]} {word}'?" in cli.err
 
 
 def test_help_lists_every_verb_without_importing_any() -> None:
@@ -78,15 +78,15 @@ def test_the_plugin_manifest_is_one_json_object(cli: CliRunner, arguments: list[
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        (["deplyo"], "There is no command 'deplyo'. Did you mean 'deploy'?", "compute --help"),
-        (["xyz"], "There is no command 'xyz'.", "compute --help"),
+        (["deplyo"], "there is no command 'deplyo'. Did you mean 'deploy'?", "compute --help"),
+        (["xyz"], "there is no command 'xyz'", "compute --help"),
         (["deploy", "web", "--min=none"], "--min", "compute deploy --help"),
-        (["status"], "Missing argument 'NAME'", "compute status --help"),
+        (["status"], "missing argument 'NAME'", "compute status --help"),
         (["status", "web", "-o", "xml"], "'xml' is none of table", "compute status --help"),
         (["deploy", "web", "--timeout", "soon"], "'soon' is not a duration", "deploy --help"),
         (["workloads", "--request-timeout=0s"], "at least 1 second", "workloads list --help"),
-        (["deploy"], "Say which workload", "For example: datumctl compute deploy web"),
-        (["deploy", "Web_1"], "'Web_1' cannot be the name", "lower case"),
+        (["deploy"], "missing the name", "Example: datumctl compute deploy web"),
+        (["deploy", "Web_1"], "'Web_1' is not a valid name", "lower-case"),
         (["deploy", "web", "--city=DFW,"], "empty city", "--city=DFW,ORD"),
         (["deploy", "web", "--env=1A=2"], "--env '1A=...' is not NAME=VALUE", "--env MODE=fast"),
         (["deploy", "web", "--env=A=1", "--env=A=2"], "--env sets 'A' twice", ""),
@@ -94,7 +94,7 @@ def test_the_plugin_manifest_is_one_json_object(cli: CliRunner, arguments: list[
         (["deploy", "-f", "x", "--city=DFW"], "--city cannot go with -f", "cityCodes"),
         (["deploy", "-f", "/nowhere/x"], "/nowhere/x cannot be read", ""),
         (["deploy", "web", "--min-replicas=2"], "Did you mean '--min'?", "deploy --help"),
-        (["exec", "web-0", "apt-get", "-y"], "Write -- before the command", "exec --help"),
+        (["exec", "web-0", "apt-get", "-y"], "write -- before the command", "exec --help"),
     ],
 )
 def test_a_wrong_command_line_ends_in_2_with_message_and_hint(
@@ -102,7 +102,7 @@ def test_a_wrong_command_line_ends_in_2_with_message_and_hint(
 ) -> None:
     assert cli.run(*arguments) == 2
     first, _, rest = cli.err.partition("\n")
-    assert first.startswith("Error: ")
+    assert first.startswith("error: ")
     assert message in first
     assert hint in rest
     assert cli.out == ""

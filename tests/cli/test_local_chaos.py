@@ -111,10 +111,10 @@ def test_a_cell_with_a_process_of_its_own_is_stopped_and_goes_on(
         assert chaos(cli, running, "slow", "dfw") == 2
         assert chaos(cli, running, "cut", "dfw", "--for=1m") == 2
         assert chaos(cli, running, "cut", "iad") == 3
-        assert "There is no 'iad'" in cli.err
+        assert "there is no 'iad'" in cli.err
         assert "hub, dfw" in cli.err
         process.kill()
     assert not (running / FILE).exists()
     assert chaos(cli, running, "crash", "cell/dfw") == 3
-    assert "The process of dfw does not run" in cli.err
+    assert "the process of dfw does not run" in cli.err
     assert "local up --processes --detach" in cli.err

@@ -36,7 +36,7 @@ def test_logs_that_cannot_be_read_of_any_instance_fail(cli: CliRunner, world: Wo
     assert cli.run("logs", "web") == 1
     assert cli.out == ""
     assert cli.err.count("is out of reach") == 2, "each is named"
-    assert "The log of none of the 2 instances of 'web' can be read now." in cli.err
+    assert "the log of none of the 2 instances of 'web' can be read now" in cli.err
 
 
 def test_logs_of_some_are_shown_with_a_warning_of_the_others(cli: CliRunner, world: World) -> None:
@@ -62,5 +62,5 @@ def test_logs_of_an_instance_that_never_was_are_not_empty_but_missing(
         lambda _: refused(gateway_not_found(GatewayReason.INSTANCE_NOT_RUNNING))
     )
     assert cli.run("logs", "web", "--instance=web-nobody-0") == 3
-    assert "There is no log of instance 'web-nobody-0'" in cli.err
+    assert "there is no log of instance 'web-nobody-0'" in cli.err
     assert cli.run("logs", "web") == 0, "instances that do not run yet have said nothing"

@@ -122,7 +122,7 @@ def test_the_hub_says_why_a_cell_is_silent(cli: CliRunner, world: World) -> None
     assert last["command"] == f"kubectl --kubeconfig={file} --context=hub describe cluster dfw"
     assert json.loads(cli.out)["planAsOf"] == SINCE
     assert cli.run("explain", "web") == 0
-    heading = "Plan, by what the cell said last (40s ago; what is there now nobody knows):"
+    heading = "Plan (from the report of 40s ago; current state unknown):"
     assert heading in cli.out
 
 

@@ -241,8 +241,7 @@ def test_quota_names_who_waits(cli: CliRunner, world: World) -> None:
 
     world.do(deny)
     assert cli.run("quota") == 0
-    assert "waits for quota: 11 of 10" in cli.err
-    assert cli.err.splitlines()[-1].startswith("DFW: ")
+    assert "in DFW waits for quota: 11 of 10" in cli.err
 
 
 def test_every_namespace_is_listed_and_counted(cli: CliRunner, world: World) -> None:
@@ -321,7 +320,7 @@ def test_explain_names_the_cause_whose_move_it_is_and_what_next(
     assert cli.run("explain", "web") == 0
     first, *_ = cli.out.splitlines()
     assert first.startswith("Workload web: Available is False (ImageUnavailable")
-    assert "Whose move:  your move" in cli.out
+    assert "Action:      required from you" in cli.out
     assert "Next:        datumctl compute deploy web --image=" in cli.out
     assert cli.run("explain", "web", "-o", "json") == 0
     cause = json.loads(cli.out)["cause"]
@@ -331,7 +330,7 @@ def test_explain_names_the_cause_whose_move_it_is_and_what_next(
 def test_explain_says_of_a_healthy_workload_that_all_is_well(cli: CliRunner) -> None:
     deployed(cli, "DFW")
     assert cli.run("explain", "web") == 0
-    assert "Whose move:  nobody's: all is well" in cli.out
+    assert "Healthy. No action needed." in cli.out
 
 
 def test_explain_takes_an_instance_too(cli: CliRunner, world: World) -> None:

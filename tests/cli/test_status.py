@@ -119,14 +119,14 @@ def test_health_has_a_color_on_a_terminal(cli: CliRunner) -> None:
 def test_an_unknown_name_ends_in_3_with_a_guess(cli: CliRunner) -> None:
     assert cli.run("status", "wep") == 3
     assert cli.err.splitlines() == [
-        "Error: There is no workload 'wep' in project/default.",
+        "error: there is no workload 'wep' in project/default",
         "Did you mean 'web'?",
     ]
 
 
 def test_an_unknown_name_without_a_likeness_lists_what_there_is(cli: CliRunner) -> None:
     assert cli.run("status", "database") == 3
-    assert cli.err.endswith("There are: web\n")
+    assert cli.err.endswith("Existing names: web\n")
 
 
 def test_an_empty_project_says_how_to_begin(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_json_never_draws(cli: CliRunner) -> None:
 def test_a_timeout_leaves_the_table_and_says_why_below_it(cli: CliRunner, world: World) -> None:
     world.player = nobody
     assert cli.run(*DEPLOY, "--timeout=0s") == 21
-    assert cli.err.splitlines()[-2].startswith("Error: The rollout of 'web' is not done")
+    assert cli.err.splitlines()[-2].startswith("error: the rollout of 'web' is not done")
 
 
 @pytest.mark.parametrize("typed", [b"ls", b"ls\n", b"ls\npwd"])

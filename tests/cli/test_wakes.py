@@ -54,7 +54,7 @@ def test_the_last_wake_is_told_with_its_parts() -> None:
 def test_a_wake_in_vain_says_why() -> None:
     failed = msgspec.structs.replace(WAKE, failure="it crashed")
     told = dict(wake_fields(an_instance("Available", failed), parse_timestamp(AT) + 5))
-    assert told["Last wake"] == "5s ago, in vain: it crashed"
+    assert told["Last wake"] == "5s ago, failed: it crashed"
 
 
 def test_programs_get_the_same_and_null_for_none() -> None:

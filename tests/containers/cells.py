@@ -57,7 +57,7 @@ class Cell:
     async def _has_saved(self) -> bool:
         """Return True if no save is pending, because the next driver writes the same file."""
         saves = self.driver._save
-        return not isinstance(saves, DebouncedFile) or saves._pausing is None
+        return not isinstance(saves, DebouncedFile) or saves._task is None
 
     async def clean(self, within_s: float = WAIT_S) -> None:
         if self._running is None:

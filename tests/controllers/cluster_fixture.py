@@ -11,8 +11,8 @@ from typing import Any
 from datum_compute.api.http import MERGE_PATCH, Request
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.planes import HUB, PlaneName, path_prefix
+from datum_compute.app.controllers import ManagerTelemetry, ServedPlanes, build_manager
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import build_manager
 from datum_compute.controllers import registry
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.runtime.event_recorder import EventRequest
@@ -79,9 +79,8 @@ def with_cluster_controllers(test: Callable[[ClusterFixture], Coroutine[Any, Any
             registry.CLUSTER,
             {},
             ports,
-            holdings=planes.server.inventory,
-            authority="CERTIFICATE",
-            record_event=here.events.append,
+            served=ServedPlanes(planes.server.inventory, "CERTIFICATE"),
+            telemetry=ManagerTelemetry(here.events.append),
         )
         manager.engage(HUB, client)
         running = loop.create_task(manager.run())

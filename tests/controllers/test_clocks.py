@@ -17,8 +17,8 @@ from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER, INSTANCE, NAMESPACE
 from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, path_prefix
+from datum_compute.app.controllers import build_manager
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import build_manager
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.federation import instances as quarantine
 from datum_compute.controllers.karmada import clusters as cluster

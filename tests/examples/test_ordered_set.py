@@ -18,8 +18,8 @@ from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import decode
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import HUB
+from datum_compute.app.controllers import ServedPlanes, build_manager
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import build_manager
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import is_watch
 from datum_compute.controllers import registry
@@ -178,7 +178,7 @@ class Story:
         await define(client)
         ports = Ports(self.loop.time, lambda: "uid", lambda: "suffix", Random(1))
         neighbours = build_manager(
-            registry.CLUSTER, {}, ports, holdings=self.planes.server.inventory
+            registry.CLUSTER, {}, ports, served=ServedPlanes(self.planes.server.inventory)
         )
         neighbours.engage(HUB, client)
         self.loop.create_task(neighbours.run())

@@ -21,7 +21,7 @@ from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta.codec import decode, decode_as, from_json
 from datum_compute.api.planes import cell_plane, project_plane
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import PlaneLayout, Platform, SecurityOptions
+from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions, SecurityOptions
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
@@ -186,5 +186,5 @@ def _platform(
         Ports(now, new_id, new_id, Random(1)),
         journal,
         Credentials("token", {}),
-        safeguards=SecurityOptions(authority=recorded.authority),
+        PlatformOptions(security=SecurityOptions(authority=recorded.authority)),
     )

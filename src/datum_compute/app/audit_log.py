@@ -48,25 +48,25 @@ class AuditLog:
         self._buffer: list[bytes] = []  # lines
         self._lost = 0
         self._failing = False
-        self._news = asyncio.Event()
+        self._has_lines = asyncio.Event()
 
-    def keep(self, event: AuditEvent) -> None:
-        """Never waits; the event is dropped when too many are waiting already."""
+    def record(self, event: AuditEvent) -> None:
+        """Add the event to the buffer, or drop it if the buffer is full. Never waits."""
         if len(self._buffer) >= self._buffer_max:
             self._lost += 1
         else:
             self._buffer.append(_line(_entry(event)))
-        self._news.set()
+        self._has_lines.set()
 
     async def run(self) -> None:
-        """Write until cancelled; what is left then is for ``flush``."""
+        """Write until cancelled. ``flush`` writes the rest."""
         while True:
-            await self._news.wait()
+            await self._has_lines.wait()
             await asyncio.sleep(FLUSH_S)  # many events, one write
             await self.flush()
 
     async def flush(self) -> None:
-        self._news.clear()
+        self._has_lines.clear()
         lines, self._buffer = self._buffer, []
         lost, self._lost = self._lost, 0
         if not lines and not lost:
@@ -78,7 +78,7 @@ class AuditLog:
         except OSError as error:
             self._lost += lost + len(lines) - bool(lost)
             if not self._failing:
-                _log.error("the audit log cannot be written (%s); lines are being lost", error)
+                _log.error("cannot write the audit log (%s); lines are lost", error)
             self._failing = True
             return
         if lost:
@@ -103,12 +103,12 @@ class AuditLog:
 
 
 def audit_line(event: AuditEvent) -> str:
-    """The event as JSON, for those who keep no file."""
+    """Return the event as one line of JSON."""
     return _line(_entry(event)).decode().rstrip()
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An event as it is written; fields that say nothing are left out."""
+    """An event as written; empty fields are omitted."""
 
     time: str
     request_id: str = msgspec.field(name="requestID")
@@ -148,6 +148,6 @@ def _entry(event: AuditEvent) -> _Entry:
 
 
 def _line(entry: Any) -> bytes:
-    # Plain ASCII: what a stranger put into a name must do nothing to a terminal that shows it.
+    # ASCII only: names come from users, and a terminal could interpret other characters in them.
     line = encode(entry)
     return (line if line.isascii() else json.dumps(to_json(entry)).encode()) + b"\n"

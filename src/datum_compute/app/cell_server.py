@@ -1,8 +1,8 @@
-"""``compute-cell``: the plane of one cell in a process of its own, with the controllers beside it.
+"""``compute-cell``: the plane of one cell in a process of its own, with its controllers.
 
-The cell has joined a hub before (``joining.py``); this process serves its plane, works on it, and
-reaches the hub and the projects over TLS with the cell's own certificate, which it renews. With the
-hub away it goes on with what it knows. Its state directory is its own: store, machines, keys.
+The cell has joined a hub before (``cell_membership.py``). It reaches the hub and the projects over
+TLS with its own certificate, which it renews. While the hub is unreachable, the cell continues with
+the objects of its own plane. Its state directory holds its store, its machines and its keys.
 """
 
 from __future__ import annotations
@@ -35,13 +35,28 @@ from datum_compute.app.cell_membership import (
 )
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.cluster_members import UpstreamProjects
-from datum_compute.app.driver_selection import build_machines, publishing_over
+from datum_compute.app.driver_selection import MachineHost, build_machines
 from datum_compute.app.environment import Ports, real_ports
 from datum_compute.app.heartbeat import Heartbeat
 from datum_compute.app.manager_connections import transport_opener
 from datum_compute.app.metrics import process_registry
-from datum_compute.app.platform import MANAGER_AGENT, PlaneLayout, Platform, SecurityOptions
-from datum_compute.app.process import Beside, ServerProcess, bound_socket, run_process, serve_until
+from datum_compute.app.platform import (
+    MANAGER_AGENT,
+    ControllerOptions,
+    PlaneLayout,
+    Platform,
+    PlatformOptions,
+    SecurityOptions,
+)
+from datum_compute.app.process import (
+    ApiPort,
+    BackgroundTask,
+    ServerProcess,
+    ServerStorage,
+    bind_api_socket,
+    run_process,
+    serve_until,
+)
 from datum_compute.app.settings.settings import CellSettings, cell_settings
 from datum_compute.app.state_credentials import (
     Credentials,
@@ -51,81 +66,22 @@ from datum_compute.app.state_credentials import (
 )
 from datum_compute.app.state_directory import (
     StateError,
-    demand_database,
     private_directory,
     remembered_port,
+    require_database,
 )
 from datum_compute.client.client import Client
 from datum_compute.controllers import registry
 from datum_compute.planes.planes import hub_label_scope
 from datum_compute.server.http.listen import bind_listener
+from datum_compute.server.options import AdmissionOptions
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from datum_compute.telemetry.context import Tracer
 
-# --- Where the hub reaches a cell, and what happens when that port is taken
-# A cell on the loopback address takes another port and tells the hub, with its own credential. One
-# that was given a name for others does not: whatever leads to its port, a firewall or a forwarding,
-# knows that port only, so it refuses to start until the port is free or it joins with another one.
-
-
-AGAIN_S = 10.0
-
 _log = logging.getLogger(__name__)
 
-
-def bound_for_cell(
-    state: Path, membership: Membership, wanted: int, listen: str
-) -> tuple[socket.socket, Membership]:
-    """The socket of the cell, and the membership with the address that it has there."""
-    if not _is_on_loopback(membership):
-        return _bound_as_joined(state, membership, wanted, listen), membership
-    bound = bound_socket(state, wanted, listen)
-    parts = urlsplit(membership.endpoint)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    there = parts._replace(netloc=f"{host}:{bound.getsockname()[1]}").geturl()
-    return bound, msgspec.structs.replace(membership, endpoint=there)
-
-
-def _bound_as_joined(
-    state: Path, membership: Membership, wanted: int, listen: str
-) -> socket.socket:
-    port = wanted or remembered_port(state) or urlsplit(membership.endpoint).port or 443
-    try:
-        return bind_listener(port, listen)
-    except OSError as error:
-        why = error.__cause__ if isinstance(error.__cause__, OSError) else error
-        raise StateError(
-            f"port {port} of {listen} cannot be used ({why.strerror or why}), and the hub reaches "
-            f"this cell at {membership.endpoint}; free the port, or join again with a new token "
-            "and another --port"
-        ) from error
-
-
-def _is_on_loopback(membership: Membership) -> bool:
-    host = urlsplit(membership.endpoint).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-async def tell_address(hub: Client, files: MembershipFiles, membership: Membership) -> None:
-    """Until the hub knows the address. The file says the old one until then, so that a cell that
-    ends before is told apart from one that is known."""
-    while files.read() != membership:
-        try:
-            await renew(hub, files, membership, endpoint=membership.endpoint)
-            _log.info("the hub was told that this cell is at %s now", membership.endpoint)
-        except (ApiError, Unreachable) as error:
-            _log.warning("the hub cannot be told that this cell has another port: %s", error)
-            await asyncio.sleep(AGAIN_S)
-
-
-# --- cell server
-
-
-TOKENS = "tokens.json"
+TOKENS_FILE = "tokens.json"
 
 
 @quiet_when_unread
@@ -141,20 +97,22 @@ async def serve(settings: CellSettings, stop: asyncio.Event, tracer: Tracer | No
     files, ports = MembershipFiles(state), real_ports()
     membership = files.read()
     if membership is None:
-        raise StateError(f"{state} is not that of a cell that has joined: run `cell join` first")
+        raise StateError(
+            f"{state} does not belong to a cell that has joined: run `cell join` first"
+        )
     connection = files.connection(membership, HUB)
     async with transport_opener(ports)(connection) as transport:
 
         def client_of(plane: PlaneName) -> Client:
             return Client(transport, prefix=path_prefix(plane), token="", agent=MANAGER_AGENT)
 
-        upwards = _Upwards(membership, files, client_of)
-        await _serve(settings, upwards, ports, stop, tracer)
+        hub = _HubConnection(membership, files, client_of)
+        await _serve(settings, hub, ports, stop, tracer)
 
 
 @dataclass(frozen=True, slots=True)
-class _Upwards:
-    """The way to the planes of the hub's process, as this cell."""
+class _HubConnection:
+    """How this cell reaches the planes of the hub's process."""
 
     membership: Membership
     files: MembershipFiles
@@ -163,84 +121,137 @@ class _Upwards:
 
 async def _serve(
     settings: CellSettings,
-    upwards: _Upwards,
+    hub: _HubConnection,
     ports: Ports,
     stop: asyncio.Event,
     tracer: Tracer | None,
 ) -> None:
-    state, membership = settings.state_dir, upwards.membership
-    demand_database(state)
-    plane = membership.plane
-    counted = process_registry()
-    machines = await build_machines(settings.driver, state, (plane,), ports, counted)
-    credentials = ensure_credentials(state / TOKENS, (plane,), of_cell=True)
-    certificate = ensure_certificate(state, datetime.now(UTC), names=settings.listener.server_names)
+    state, membership, listener = settings.state_dir, hub.membership, settings.listener
+    require_database(state)
+    metrics = process_registry()
+    host = MachineHost(state, (membership.plane,), ports, metrics)
+    machines = await build_machines(settings.driver, host)
+    credentials = ensure_credentials(state / TOKENS_FILE, (membership.plane,), of_cell=True)
+    certificate = ensure_certificate(state, datetime.now(UTC), names=listener.server_names)
     journal, audit = SqliteJournal(state / "store.db"), AuditLog(state / "audit.log")
-    platform = Platform(
-        PlaneLayout((), machines.drivers, centre=False),
-        ports,
-        journal,
-        credentials,
-        controllers=(*registry.CELL_PROCESS, *publishing_over(machines)),
-        traffic=machines.traffic,
-        safeguards=SecurityOptions(
+    options = PlatformOptions(
+        control=ControllerOptions(
+            (*registry.CELL_PROCESS, *machines.publishing_controllers), traffic=machines.traffic
+        ),
+        security=SecurityOptions(
             authority=certificate.authority.read_text(),
             signer=ensure_signer(state / "service-accounts.key"),
-            audit=audit.keep,
+            audit=audit.record,
         ),
-        registry=counted,
+        admission=AdmissionOptions(flow_limits=listener.flow_limits),
+        registry=metrics,
         tracer=tracer,
-        flow_limits=settings.listener.flow_limits,
     )
-    bound, membership = bound_for_cell(
-        state, membership, settings.listener.port, settings.listener.address
-    )
-    serving = ServerProcess(
-        state,
+    layout = PlaneLayout((), machines.drivers, centre=False)
+    platform = Platform(layout, ports, journal, credentials, options)
+    bound, membership = bind_cell_socket(state, membership, listener.port, listener.address)
+    authority = certificate.authority.read_bytes()
+    process = ServerProcess(
         platform,
-        journal,
-        certificate,
-        audit,
-        ports.unix_s,
-        when_ready=partial(_tell_of, settings, credentials, certificate.authority.read_bytes()),
-        machines=machines,
-        ways=machines.cell_ways(),
-        beside=_beside(settings, replace(upwards, membership=membership), platform, ports),
-        port_limits=settings.listener.port_limits,
+        ServerStorage(state, journal, audit),
+        machines,
+        ApiPort(certificate, listener.port_limits),
+        on_ready=partial(_write_kubeconfigs, settings, credentials, authority),
+        background_tasks=_background_tasks(
+            settings, replace(hub, membership=membership), platform, ports
+        ),
     )
-    await serve_until(serving, bound, stop)
+    await serve_until(process, bound, stop)
 
 
-def _tell_of(settings: CellSettings, credentials: Credentials, authority: bytes, port: int) -> None:
+def _write_kubeconfigs(
+    settings: CellSettings, credentials: Credentials, authority: bytes, port: int
+) -> None:
     (plane,) = credentials.planes
     write_kubeconfigs(settings.state_dir, credentials, authority, port, plane)
 
 
-def _beside(
-    settings: CellSettings, upwards: _Upwards, platform: Platform, ports: Ports
-) -> list[Beside]:
-    """What runs besides the plane and its controllers; the hub is engaged at once."""
-    membership, hub = upwards.membership, upwards.client_of(HUB)
+def _background_tasks(
+    settings: CellSettings, connection: _HubConnection, platform: Platform, ports: Ports
+) -> list[BackgroundTask]:
+    """Engage the hub, and return the tasks that maintain the membership."""
+    membership, hub = connection.membership, connection.client_of(HUB)
     random = Random(ports.random.getrandbits(64))  # noqa: S311 - jitter, not secrets
     own = platform.bootstrap_client(membership.plane)
     platform.engage(HUB, hub, hub_label_scope(membership.cell, membership.city))
-    projects = UpstreamProjects(membership.cell, own, platform, upwards.client_of, random)
+    projects = UpstreamProjects(membership.cell, own, platform, connection.client_of, random)
     heartbeat = Heartbeat(
         hub,
         membership.cell,
-        settings.heartbeat.every_s,
+        settings.heartbeat,
         ports.unix_s,
-        settings.heartbeat.capacity,
-        lambda: {"instances": str(platform.count(membership.plane, INSTANCE))},
+        lambda: {"instances": str(platform.count_objects(membership.plane, INSTANCE))},
     )
-    tokens = settings.state_dir / TOKENS
+    tokens = settings.state_dir / TOKENS_FILE
     token = HubToken(tokens, membership.plane, platform.authenticator)
 
-    async def keep_known() -> None:
-        await tell_address(hub, upwards.files, membership)
-        await keep_renewed(hub, upwards.files, membership, token, ports.unix_s)
+    async def keep_membership() -> None:
+        await report_address(hub, connection.files, membership)
+        await keep_renewed(hub, connection.files, membership, token, ports.unix_s)
 
-    return [projects.run, heartbeat.run, keep_known]
+    return [projects.run, heartbeat.run, keep_membership]
+
+
+# --- The address at which the hub reaches the cell, and a port that is in use
+# A cell on the loopback address selects another port and reports it to the hub with its own
+# credential. A cell with another address does not: its port may be part of firewall rules or port
+# forwarding, so the process does not start until the port is free or the cell joins again.
+
+
+RETRY_S = 10.0
+
+
+def bind_cell_socket(
+    state: Path, membership: Membership, port: int, host: str
+) -> tuple[socket.socket, Membership]:
+    """Return the socket, and the membership with the address of the socket."""
+    if not _is_on_loopback(membership):
+        return _bind_joined_port(state, membership, port, host), membership
+    bound = bind_api_socket(state, port, host)
+    parts = urlsplit(membership.endpoint)
+    name = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    endpoint = parts._replace(netloc=f"{name}:{bound.getsockname()[1]}").geturl()
+    return bound, msgspec.structs.replace(membership, endpoint=endpoint)
+
+
+def _bind_joined_port(state: Path, membership: Membership, port: int, host: str) -> socket.socket:
+    port = port or remembered_port(state) or urlsplit(membership.endpoint).port or 443
+    try:
+        return bind_listener(port, host)
+    except OSError as error:
+        why = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        raise StateError(
+            f"port {port} of {host} cannot be used ({why.strerror or why}), and the "
+            f"hub reaches this cell at {membership.endpoint}; free the port, or join again with a "
+            "new token and another --port"
+        ) from error
+
+
+def _is_on_loopback(membership: Membership) -> bool:
+    host = urlsplit(membership.endpoint).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def report_address(hub: Client, files: MembershipFiles, membership: Membership) -> None:
+    """Report the address to the hub, and retry until it is recorded.
+
+    The membership file contains the previous address until then, so a restart reports it again.
+    """
+    while files.read() != membership:
+        try:
+            await renew(hub, files, membership, endpoint=membership.endpoint)
+            _log.info("reported the new address of this cell to the hub: %s", membership.endpoint)
+        except (ApiError, Unreachable) as error:
+            _log.warning("cannot report the new port of this cell to the hub: %s", error)
+            await asyncio.sleep(RETRY_S)
 
 
 if __name__ == "__main__":

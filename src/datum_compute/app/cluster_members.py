@@ -1,7 +1,7 @@
-"""The cells that have joined: the hub's controllers work with each as long as its Cluster is there.
+"""Cells of other processes: the process connects to each cell while its Cluster exists.
 
-A Cluster with an https endpoint is a cell of another process. What the hub needs to reach it lies
-in the Secret that the Cluster names, as with Karmada. When either changes the cell is reached anew.
+A Cluster with an https endpoint is a cell of another process. As with Karmada, the Cluster names
+the Secret with the credentials of the cell. When either changes, the connection is opened again.
 """
 
 from __future__ import annotations
@@ -44,182 +44,112 @@ from datum_compute.gateway.cells import CellEndpoints, RemoteCell
 from datum_compute.planes.planes import project_label_scope
 from datum_compute.runtime.cached_client import LabelScope
 
-# --- What a plane holds of one kind, followed for as long as the process runs
-
-
 T = TypeVar("T", bound=ApiObject)
 
+RETRY_S = 5.0
 
-class Followed(Generic[T]):
-    """``changed`` is set with every change; who waits for it clears it."""
+_log = logging.getLogger(__name__)
+
+TransportOpener = Callable[[Connection], AbstractAsyncContextManager[Transport]]
+
+
+class ObservedObjects(Generic[T]):
+    """The objects of one kind on a plane. ``changed`` is set after every change."""
 
     def __init__(
         self, client: Client, watched: Watched[T], random: Random, changed: asyncio.Event
     ) -> None:
         self.objects: dict[Ref, T] = {}
-        self.complete = False  # whether all of them have been seen
+        self.is_synced = False  # True after the first complete list
         self._client = client
         self._watched = watched
         self._random = random
         self._changed = changed
 
     async def run(self) -> None:
-        async with aclosing(follow(self._client, self._watched, self._random)) as news:
-            async for item in news:
-                if isinstance(item, ListResult):
-                    self.objects = {ref_of(obj): obj for obj in item.items}
-                    self.complete = True
-                elif item.object is None:
+        async with aclosing(follow(self._client, self._watched, self._random)) as events:
+            async for event in events:
+                if isinstance(event, ListResult):
+                    self.objects = {ref_of(obj): obj for obj in event.items}
+                    self.is_synced = True
+                elif event.object is None:
                     continue
-                elif item.type == "DELETED":
-                    self.objects.pop(ref_of(item.object), None)
+                elif event.type == "DELETED":
+                    self.objects.pop(ref_of(event.object), None)
                 else:
-                    self.objects[ref_of(item.object)] = item.object
+                    self.objects[ref_of(event.object)] = event.object
                 self._changed.set()
 
 
-# --- members
+# --- Connections to cells
 
 
-AGAIN_S = 5.0
-
-_log = logging.getLogger(__name__)
-
-OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]
-
-
-class Host(Protocol):
-    """Whoever works with the cells."""
+class CellHost(Protocol):
+    """Runs controllers on cells."""
 
     def engage(self, plane: PlaneName, client: Client) -> None: ...
 
     def disengage(self, plane: PlaneName) -> None: ...
 
 
-async def unoffered(_city: str) -> None:
-    """Somebody else tells the platform of new cities."""
-
-
-class Unengaged:
-    """The host of a process without controllers: it only hears of the cities."""
+class NoControllers:
+    """The host of a process that runs no controllers on cells."""
 
     def engage(self, plane: PlaneName, client: Client) -> None:
-        """Others work with it."""
+        """No-op."""
 
     def disengage(self, plane: PlaneName) -> None:
-        """Nobody here did."""
+        """No-op."""
+
+
+async def ignore_city(_city: str) -> None:
+    """Ignore the city: another process registers it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Relay:
-    """Lets the gateway of this process ask the members about their instances."""
+class GatewayConnector:
+    """Adds connected cells to the gateway of this process."""
 
-    ways: CellEndpoints
-    open_transport: OpenTransport
+    endpoints: CellEndpoints
+    open_transport: TransportOpener
 
-    async def meet(self, plane: PlaneName, connection: Connection, opened: AsyncExitStack) -> None:
+    async def connect(
+        self, plane: PlaneName, connection: Connection, opened: AsyncExitStack
+    ) -> None:
+        """Connect the gateway to the cell until ``opened`` is closed."""
         transport = await opened.enter_async_context(self.open_transport(connection))
-        self.ways.add(plane, RemoteCell(member_name(plane), build_client(connection, transport)))
-        opened.callback(self.ways.remove, plane)
+        cell = RemoteCell(member_name(plane), build_client(connection, transport))
+        self.endpoints.add(plane, cell)
+        opened.callback(self.endpoints.remove, plane)
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
+class CellTarget:
+    """Where cells connect: the host of their controllers, and the gateway."""
+
+    host: CellHost
+    # Called with the city of a cell before its controllers start.
+    register_city: Callable[[str], Awaitable[None]] = ignore_city
+    gateway: GatewayConnector | None = None
+    local_cells: Collection[PlaneName] = ()  # of this process; they need no connection
+
+
+@dataclass(frozen=True, slots=True)
+class _CellConnection:
     connection: Connection
     opened: AsyncExitStack
 
 
-class Members:
-    """``offer`` hears of the city of every cell before its controllers do. Planes that are
-    ``inside`` of this process are worked with anyway. ``connected_to`` is for those who reach them
-    in another way than the hub's controllers do."""
-
-    def __init__(
-        self,
-        hub: Client,
-        host: Host,
-        offer: Callable[[str], Awaitable[None]],
-        open_transport: OpenTransport,
-        random: Random,
-        inside: Collection[PlaneName] = (),
-        relay: Relay | None = None,
-        connected_to: Callable[[Cluster, Secret | None], Connection | None] | None = None,
-    ) -> None:
-        self._connected_to = connected_to or connection_to
-        self._relay = relay
-        self._host = host
-        self._inside = inside
-        self._offer = offer
-        self._open_transport = open_transport
-        self._changed = asyncio.Event()
-        self._clusters = Followed(hub, Watched(CLUSTER), random, self._changed)
-        secrets = Watched(SECRET, namespace=CREDENTIALS_NAMESPACE)
-        self._secrets = Followed(hub, secrets, random, self._changed)
-        self._members: dict[PlaneName, _Member] = {}
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._clusters.run())
-            group.create_task(self._secrets.run())
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
-                if self._clusters.complete and self._secrets.complete:
-                    await self._settle()
-
-    async def _settle(self) -> None:
-        wanted = {}
-        for ref, cluster in sorted(self._clusters.objects.items()):
-            secret = self._secrets.objects.get(Ref(CREDENTIALS_NAMESPACE, ref.name))
-            connection, plane = self._connected_to(cluster, secret), _plane_of(ref.name)
-            if connection is not None and plane is not None and plane not in self._inside:
-                wanted[plane] = (cluster, connection)
-        for plane in [plane for plane in self._members if plane not in wanted]:
-            await self._leave(plane)
-        for plane, (cluster, connection) in wanted.items():
-            known = self._members.get(plane)
-            if known is not None and known.connection == connection:
-                continue
-            try:
-                await self._meet(plane, cluster, connection)
-            except (ApiError, Unreachable, ValueError) as error:
-                _log.warning("%s cannot be worked with: %s", plane, error)
-                asyncio.get_running_loop().call_later(AGAIN_S, self._changed.set)
-
-    async def _meet(self, plane: PlaneName, cluster: Cluster, connection: Connection) -> None:
-        await self._leave(plane)
-        await self._offer(cluster.metadata.labels.get(TOPOLOGY_CITY, cluster.metadata.name))
-        opened = AsyncExitStack()
-        transport = await opened.enter_async_context(self._open_transport(connection))
-        if self._relay is not None:
-            await self._relay.meet(plane, connection, opened)
-        self._members[plane] = _Member(connection, opened)
-        self._host.engage(plane, build_client(connection, transport))
-        _log.info("%s is a member, at %s", plane, connection.server)
-
-    async def _leave(self, plane: PlaneName) -> None:
-        member = self._members.pop(plane, None)
-        if member is not None:
-            self._host.disengage(plane)
-            await member.opened.aclose()
-            _log.info("%s is no longer reached as it was", plane)
-
-
-def _plane_of(cell: str) -> PlaneName | None:
-    try:
-        return cell_plane(cell)
-    except ValueError:  # a Cluster that somebody made by hand
-        return None
-
-
 def connection_to(cluster: Cluster, secret: Secret | None) -> Connection | None:
-    """How the hub reaches a cell of another process; None for one of this process, or without what
-    it takes."""
+    """Return the connection to the API of a cell of another process.
+
+    Return None for a cell of this process, and if the credentials are missing or invalid.
+    """
     endpoint = urlsplit(cluster.spec.api_endpoint)
     if endpoint.scheme != "https" or not endpoint.netloc or secret is None:
         return None
     try:
-        token, authority = (_text(secret, name) for name in ("token", "caBundle"))
+        token, authority = (_decode_field(secret, name) for name in ("token", "caBundle"))
     except (binascii.Error, UnicodeDecodeError):
         return None
     return Connection(
@@ -231,29 +161,113 @@ def connection_to(cluster: Cluster, secret: Secret | None) -> Connection | None:
     )
 
 
-def gateway_of(cluster: Cluster, secret: Secret | None) -> Connection | None:
-    """How the gateway of a cell is reached: where its Cluster says that it has one of its own, else
-    as its API. The token is the same; who signed its certificate may be somebody else."""
-    own = cluster.metadata.annotations.get(GATEWAY, "")
-    if not own:
+def gateway_connection_to(cluster: Cluster, secret: Secret | None) -> Connection | None:
+    """Return the connection to the gateway of a cell.
+
+    Without an annotation with its address, the API of the cell is the gateway. The token is that
+    of the API; another authority may have signed the certificate.
+    """
+    address = cluster.metadata.annotations.get(GATEWAY, "")
+    if not address:
         return connection_to(cluster, secret)
-    there = replace(cluster.spec, api_endpoint=own)
-    found = connection_to(replace(cluster, spec=there), secret)
+    spec = replace(cluster.spec, api_endpoint=address)
+    found = connection_to(replace(cluster, spec=spec), secret)
     if found is None or secret is None or not secret.data.get(GATEWAY_AUTHORITY):
         return found
     try:
-        return dataclasses.replace(found, ca_pem=_text(secret, GATEWAY_AUTHORITY).encode())
+        return dataclasses.replace(found, ca_pem=_decode_field(secret, GATEWAY_AUTHORITY).encode())
     except (binascii.Error, UnicodeDecodeError):
         return None
 
 
-def _text(secret: Secret, name: str) -> str:
+def _decode_field(secret: Secret, name: str) -> str:
     return base64.b64decode(secret.data.get(name, "")).decode()
 
 
-# --- The projects that a cell works for: each that a namespace of the cell says it is from
-# The controllers of the cell keep the quota claims of its instances there. A project is left when
-# the last of its namespaces has gone from the cell.
+class CellConnector:
+    """Connects the process to the cells of the hub. ``connection_of`` selects API or gateway."""
+
+    def __init__(
+        self,
+        hub: Client,
+        target: CellTarget,
+        open_transport: TransportOpener,
+        random: Random,
+        connection_of: Callable[[Cluster, Secret | None], Connection | None] = connection_to,
+    ) -> None:
+        self._target = target
+        self._open_transport = open_transport
+        self._connection_of = connection_of
+        self._changed = asyncio.Event()
+        self._clusters = ObservedObjects(hub, Watched(CLUSTER), random, self._changed)
+        secrets = Watched(SECRET, namespace=CREDENTIALS_NAMESPACE)
+        self._secrets = ObservedObjects(hub, secrets, random, self._changed)
+        self._connected: dict[PlaneName, _CellConnection] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._clusters.run())
+            group.create_task(self._secrets.run())
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                if self._clusters.is_synced and self._secrets.is_synced:
+                    await self._reconcile()
+
+    async def _reconcile(self) -> None:
+        desired = self._desired_connections()
+        for plane in [plane for plane in self._connected if plane not in desired]:
+            await self._disconnect(plane)
+        for plane, (cluster, connection) in desired.items():
+            current = self._connected.get(plane)
+            if current is not None and current.connection == connection:
+                continue
+            try:
+                await self._connect(plane, cluster, connection)
+            except (ApiError, Unreachable, ValueError) as error:
+                _log.warning("cannot connect to %s: %s", plane, error)
+                asyncio.get_running_loop().call_later(RETRY_S, self._changed.set)
+
+    def _desired_connections(self) -> dict[PlaneName, tuple[Cluster, Connection]]:
+        desired = {}
+        for ref, cluster in sorted(self._clusters.objects.items()):
+            secret = self._secrets.objects.get(Ref(CREDENTIALS_NAMESPACE, ref.name))
+            connection, plane = self._connection_of(cluster, secret), _plane_of_cluster(ref.name)
+            is_local = plane in self._target.local_cells
+            if connection is not None and plane is not None and not is_local:
+                desired[plane] = (cluster, connection)
+        return desired
+
+    async def _connect(self, plane: PlaneName, cluster: Cluster, connection: Connection) -> None:
+        await self._disconnect(plane)
+        city = cluster.metadata.labels.get(TOPOLOGY_CITY, cluster.metadata.name)
+        await self._target.register_city(city)
+        opened = AsyncExitStack()
+        transport = await opened.enter_async_context(self._open_transport(connection))
+        if self._target.gateway is not None:
+            await self._target.gateway.connect(plane, connection, opened)
+        self._connected[plane] = _CellConnection(connection, opened)
+        self._target.host.engage(plane, build_client(connection, transport))
+        _log.info("connected to %s at %s", plane, connection.server)
+
+    async def _disconnect(self, plane: PlaneName) -> None:
+        current = self._connected.pop(plane, None)
+        if current is not None:
+            self._target.host.disengage(plane)
+            await current.opened.aclose()
+            _log.info("disconnected from %s", plane)
+
+
+def _plane_of_cluster(name: str) -> PlaneName | None:
+    try:
+        return cell_plane(name)
+    except ValueError:  # a Cluster with a name that no cell can have
+        return None
+
+
+# --- Projects of a cell: those that a namespace of the cell names as its origin
+# The controllers of the cell maintain the quota claims of its instances in these projects. A
+# project is disengaged after its last namespace was deleted from the cell.
 
 
 class ProjectHost(Protocol):
@@ -263,6 +277,8 @@ class ProjectHost(Protocol):
 
 
 class UpstreamProjects:
+    """Engages the projects of a cell."""
+
     def __init__(
         self,
         cell: str,
@@ -275,7 +291,7 @@ class UpstreamProjects:
         self._host = host
         self._client_of = client_of
         self._changed = asyncio.Event()
-        self._namespaces = Followed(own_plane, Watched(NAMESPACE), random, self._changed)
+        self._namespaces = ObservedObjects(own_plane, Watched(NAMESPACE), random, self._changed)
         self._engaged: dict[PlaneName, None] = {}
 
     async def run(self) -> None:
@@ -284,14 +300,14 @@ class UpstreamProjects:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                self._settle()
+                self._reconcile()
 
-    def _settle(self) -> None:
-        wanted = dict.fromkeys(self._projects())
-        for plane in [plane for plane in self._engaged if plane not in wanted]:
+    def _reconcile(self) -> None:
+        desired = dict.fromkeys(self._projects())
+        for plane in [plane for plane in self._engaged if plane not in desired]:
             del self._engaged[plane]
             self._host.disengage(plane)
-        for plane in wanted:
+        for plane in desired:
             if plane not in self._engaged:
                 self._engaged[plane] = None
                 self._host.engage(plane, self._client_of(plane), project_label_scope(self._cell))
@@ -303,5 +319,5 @@ class UpstreamProjects:
             try:
                 found += [project_plane(project)] if project else []
             except ValueError:
-                continue  # a label that somebody edited
+                continue  # a label that was edited by hand
         return found

@@ -337,7 +337,7 @@ def containers_driver(
         unix_s=ports.unix_s,
         elapsed_s=ports.elapsed_s,
         save=save,
-        save_now=save.now,
+        save_now=save.write_now,
         log_archive=archive,
         crash_reports=CrashReportFiles(state / "crashes" / name, ports.unix_s),
         ran_out_of_memory=ran_out_of_memory,

@@ -1,96 +1,75 @@
-"""A file that many changes ask to be written, and that is written now and then.
+"""A file that is written at most once per interval, however often its content changes.
 
-The first change after a quiet time is in the file when the call returns, those that follow are
-written together a moment later. The disk is not waited for before it is quiet again, and then on
-another thread: to wait takes longer than all else that a process does in that time, and with many
-processes on one disk it is what all of them would wait for.
+The first change after a quiet interval is written before the call returns. Later changes are
+written together at the end of the interval. These writes do not wait for the disk: with many
+processes on one disk, waiting would take longer than all other work.
 
-What a crash takes away in that moment is made good by the controllers: a machine that is not in the
-file is started again, one that should have gone is removed again.
+A process that is killed loses the changes of one interval, and a machine that crashes may lose
+more. Controllers repair that: a machine that is missing in the file is started again, and one that
+should be gone is removed again. A process that ends normally writes the last state to the disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
 
-from datum_compute.app.state_directory import write_passing, write_private
+from datum_compute.app.state_directory import write_private, write_without_sync
 
-SAVE_EVERY_S = 0.25
+INTERVAL_S = 0.25
 
 _log = logging.getLogger(__name__)
 
 Write = Callable[[Path, bytes], None]
-Apart = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 class DebouncedFile:
-    """``content`` is asked for where the changes are made; writes also run elsewhere."""
+    """Call the object after each change. ``content`` returns the content to write."""
 
     def __init__(
         self,
         path: Path,
         content: Callable[[], bytes],
-        pause_s: float = SAVE_EVERY_S,
+        interval_s: float = INTERVAL_S,
         *,
-        passing: Write = write_passing,
-        lasting: Write = write_private,
-        apart: Apart = asyncio.to_thread,
+        write: Write = write_without_sync,
+        write_synced: Write = write_private,
     ) -> None:
         self._path = path
         self._content = content
-        self._pause_s = pause_s
-        self._passing = passing
-        self._lasting = lasting
-        self._apart = apart
-        self._pausing: asyncio.Task[None] | None = None
-        self._wanted = False
-        self._lock = Lock()
-        self._asked = 0
-        self._written = 0
+        self._interval_s = interval_s
+        self._write = write
+        self._write_synced = write_synced
+        self._task: asyncio.Task[None] | None = None
+        self._is_changed = False
 
     def __call__(self) -> None:
-        if self._pausing is not None:
-            self._wanted = True
+        if self._task is not None:
+            self._is_changed = True
             return
-        self._next(self._passing)()
-        self._pausing = asyncio.get_running_loop().create_task(self._go_on())
+        self._write(self._path, self._content())
+        self._task = asyncio.get_running_loop().create_task(self._write_changes())
 
-    def now(self) -> None:
-        """For what must not be lost: done when this returns."""
-        self._wanted = False
-        self._next(self._lasting)()
+    def write_now(self) -> None:
+        """Write to the disk before returning, for changes that must not be lost."""
+        self._is_changed = False
+        self._write_synced(self._path, self._content())
 
-    async def _go_on(self) -> None:
-        """Until nobody has asked for a whole pause, and what is so then is on disk."""
-        lasts = False
+    async def _write_changes(self) -> None:
+        """Write the changes of each interval, until an interval has none."""
         try:
-            while not lasts:
-                await asyncio.sleep(self._pause_s)
-                lasts, self._wanted = not self._wanted, False
+            await asyncio.sleep(self._interval_s)
+            while self._is_changed:
+                self._is_changed = False
                 try:
-                    await self._apart(self._next(self._lasting if lasts else self._passing))
+                    self._write(self._path, self._content())
                 except OSError as error:
-                    _log.warning("what runs cannot be noted, trying again: %s", error)
-                    lasts, self._wanted = False, True
-                lasts = lasts and not self._wanted
+                    _log.warning("cannot write %s, retrying: %s", self._path, error)
+                    self._is_changed = True
+                await asyncio.sleep(self._interval_s)
         finally:
-            self._pausing = None
-            if not lasts:  # the process ends
-                self.now()
-
-    def _next(self, write: Write) -> Callable[[], None]:
-        """The write of what is so now."""
-        self._asked += 1
-        return partial(self._write_unless_older, write, self._asked, self._content())
-
-    def _write_unless_older(self, write: Write, number: int, content: bytes) -> None:
-        """One that was on its way does not undo what was written since."""
-        with self._lock:
-            if number > self._written:
-                write(self._path, content)
-                self._written = number
+            self._task = None
+            if self._is_changed:  # cancelled, because the process ends
+                self.write_now()

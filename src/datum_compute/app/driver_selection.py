@@ -1,15 +1,16 @@
-"""Which driver runs the instances of this host: as told, else as in the last run, else real
-containers if an engine answers. Who names an engine has asked for containers.
+"""Selection of the driver that runs the instances of this machine.
 
-The choice of a state directory stays: instances that were containers are not called running by a
-driver that only pretends, and pretended ones do not become real by themselves.
+The driver of ``--driver`` (or containers, with ``--engine``), else the driver of the last run, else
+containers if a container engine answers, else simulated. A state directory keeps its driver:
+otherwise the simulated driver would report instances as running that were containers, or simulated
+instances would become containers.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,44 +31,131 @@ from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.drivers.traffic import Traffic
-from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
+from datum_compute.gateway.cells import CellEndpoints
 from datum_compute.ingress.activations import PrometheusWakes, WakeBook
 from datum_compute.ingress.drivers import with_traffic
 from datum_compute.ingress.idle_scaler import IdleScaler
 from datum_compute.ingress.proxy import Proxy
 from datum_compute.runtime.controller import Controller
 
-# --- The simulated driver's table of machines, kept in a file so that machines outlive a restart
+CONTAINERS, SIMULATED, AUTO = "containers", "simulated", "auto"
+# Reasons for a choice, for users.
+SAME_AS_LAST_RUN = "as in the last run; local up --driver changes it"
+ENGINE_ANSWERS = "an engine answers"
+NO_ENGINE = "no container engine answers"
 
-
-async def nothing_to_close() -> None:
-    """No connection was opened."""
+_log = logging.getLogger("datum_compute.local")
 
 
 @dataclass(frozen=True, slots=True)
-class Machines:
-    """What realises the Servers of each cell, and what must run for it beside the controllers."""
+class DriverChoice:
+    """The selected driver, and its engine, which the next run uses again."""
 
-    driver: str  # its name, for the next run
-    told: str  # for people
-    why: str  # it was chosen
+    driver: str
+    reason: str  # of the choice, for users
+    summary: str  # for log lines
+    engine: str = ""  # its socket
+
+
+async def _close_nothing() -> None:
+    """Close nothing: simulated machines have no connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSet:
+    """The drivers of the cells of this process, and what they need besides controllers."""
+
+    choice: DriverChoice
     drivers: Mapping[PlaneName, Driver]
-    engine: str = ""  # its socket, for the next run
-    runs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
-    close: Callable[[], Awaitable[None]] = nothing_to_close
+    endpoints: CellEndpoints  # for the gateway; cells of other processes are added later
+    background_tasks: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
+    close: Callable[[], Awaitable[None]] = _close_nothing
     traffic: Traffic | None = None
-    ways: Mapping[PlaneName, CellEndpoint] = field(default_factory=dict)  # to what runs in them
 
-    def cell_ways(self) -> CellEndpoints:
-        """For the gateway: cells of other processes may be added."""
-        return CellEndpoints(
-            self.ways, [cell for cell in self.drivers if cell not in self.ways], self.why
+    @property
+    def publishing_controllers(self) -> tuple[Controller[Context], ...]:
+        """The controllers that publish the ports of machines; simulated machines have none."""
+        return PUBLISHING if self.traffic is not None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class MachineHost:
+    """Where the machines of this process run."""
+
+    state: Path
+    cells: Sequence[PlaneName]
+    ports: Ports
+    registry: CollectorRegistry
+    usual_sockets: Sequence[str] = SOCKETS  # where container engines listen
+
+
+async def build_machines(settings: DriverSettings, host: MachineHost) -> DriverSet:
+    last_driver, last_engine = _last_choice(settings, host.state)
+    driver, reason = _requested_driver(settings, last_driver)
+    if driver == SIMULATED:
+        return _simulated_machines(settings, host, reason)
+    engine = settings.engine or last_engine
+    sockets = (engine,) if engine else host.usual_sockets
+    try:
+        found = await find_engine(sockets)
+    except StateError as error:
+        if driver == AUTO:
+            _log.info("instances are simulated: %s", error)
+            return _simulated_machines(settings, host, NO_ENGINE)
+        if last_driver != CONTAINERS:
+            raise
+        _log.warning("%s; running instances continue, new ones do not start", error)
+        summary = "instances are containers, and their engine does not answer"
+        return _container_machines(DriverChoice(CONTAINERS, reason, summary, sockets[0]), host)
+    summary = f"instances are containers of {found.facts.name} {found.facts.version}"
+    reason = ENGINE_ANSWERS if driver == AUTO else reason
+    return _container_machines(DriverChoice(CONTAINERS, reason, summary, found.socket), host)
+
+
+def _last_choice(settings: DriverSettings, state: Path) -> tuple[str, str]:
+    """Return driver and engine of the last run. A damaged record only matters without --driver."""
+    try:
+        return remembered_driver(state)
+    except StateError:
+        if settings.name == AUTO:
+            raise
+        return "", ""
+
+
+def _requested_driver(settings: DriverSettings, last_driver: str) -> tuple[str, str]:
+    """Return the driver, or auto, and the reason."""
+    if settings.name != AUTO:
+        return settings.name, f"--driver={settings.name}"
+    if settings.engine:
+        return CONTAINERS, "--engine is set"
+    return last_driver or AUTO, SAME_AS_LAST_RUN
+
+
+# --- Simulated machines: their table is a file, so that they survive a restart
+
+
+def _simulated_machines(settings: DriverSettings, host: MachineHost, reason: str) -> DriverSet:
+    drivers = {
+        cell: simulated_driver(
+            machine_table_file(host.state, cell), host.ports.unix_s, boot_s=settings.boot_s
         )
+        for cell in host.cells
+    }
+    return DriverSet(
+        DriverChoice(SIMULATED, reason, "instances are simulated"),
+        drivers,
+        CellEndpoints({}, tuple(drivers), reason),
+    )
+
+
+def machine_table_file(state: Path, cell: PlaneName) -> Path:
+    return state / f"machines-{cell.replace('/', '-')}.json"
 
 
 def simulated_driver(
     path: Path, unix_s: Callable[[], float], *, boot_s: float = 0.0
 ) -> SimulatedDriver:
+    """Return a driver that saves its machines in the file."""
     try:
         content = path.read_bytes() if path.exists() else b""
         found = decode_as(content, dict[str, SimulatedMachine]) if content else {}
@@ -84,118 +172,27 @@ def encode_table(table: Mapping[str, SimulatedMachine]) -> bytes:
     return encode(to_json(dict(table)))
 
 
-# --- choice
+# --- Containers
 
 
-# How a driver was chosen, for people.
-AS_LAST_TIME = "as in the last run; local up --driver changes it"
-ENGINE_ANSWERS = "an engine answers"
-NO_ENGINE = "no container engine answers"
-
-_log = logging.getLogger("datum_compute.local")
-
-
-async def build_machines(
-    settings: DriverSettings,
-    state: Path,
-    cells: Sequence[PlaneName],
-    ports: Ports,
-    registry: CollectorRegistry,
-    usual: Sequence[str] = SOCKETS,
-) -> Machines:
-    """``registry`` takes what is counted of them; ``usual`` is where engines listen."""
-    last, engine = _last(settings, state)
-    wanted, why = _wanted(settings, last)
-    if wanted == "simulated":
-        return _simulated(settings, state, cells, ports, why)
-    engine = settings.engine or engine
-    sockets = (engine,) if engine else usual
-    try:
-        found = await find_engine(sockets)
-    except StateError as error:
-        if wanted == "auto":
-            _log.info("instances are simulated: %s", error)
-            return _simulated(settings, state, cells, ports, NO_ENGINE)
-        if last != "containers":
-            raise
-        _log.warning("%s; instances that run go on, nothing new is started", error)
-        told = "containers of an engine that is away"
-        return _containers(sockets[0], told, why, state, cells, ports, registry)
-    told = f"instances are containers of {found.facts.name} {found.facts.version}"
-    why = ENGINE_ANSWERS if wanted == "auto" else why
-    return _containers(found.socket, told, why, state, cells, ports, registry)
-
-
-def _last(settings: DriverSettings, state: Path) -> tuple[str, str]:
-    """What the last run had. Who says what it is to be need not know."""
-    try:
-        return remembered_driver(state)
-    except StateError:
-        if settings.name == "auto":
-            raise
-        return "", ""
-
-
-def _wanted(settings: DriverSettings, last: str) -> tuple[str, str]:
-    """The driver, and why it is that one."""
-    if settings.name != "auto":
-        return settings.name, f"as --driver={settings.name} says"
-    if settings.engine:
-        return "containers", "as --engine says"
-    return last or "auto", AS_LAST_TIME
-
-
-def publishing_over(machines: Machines) -> tuple[Controller[Context], ...]:
-    """What publishes the ports of machines that have any."""
-    return PUBLISHING if machines.traffic is not None else ()
-
-
-def _simulated(
-    settings: DriverSettings,
-    state: Path,
-    cells: Sequence[PlaneName],
-    ports: Ports,
-    why: str,
-) -> Machines:
-    drivers = {
-        cell: simulated_driver(
-            state / f"machines-{cell.replace('/', '-')}.json", ports.unix_s, boot_s=settings.boot_s
-        )
-        for cell in cells
-    }
-    return Machines("simulated", "instances are simulated", why, drivers)
-
-
-def _containers(
-    socket: str,
-    told: str,
-    why: str,
-    state: Path,
-    cells: Sequence[PlaneName],
-    ports: Ports,
-    registry: CollectorRegistry,
-) -> Machines:
-    engine = Engine(socket)
-    real = {cell: containers_driver(state, cell, engine, ports) for cell in cells}
-    book = WakeBook(ports.unix_s, ports.elapsed_s, PrometheusWakes(registry))
-    proxy = Proxy(IdleScaler(real, ports.elapsed_s, book), book, ports.elapsed_s)
-    inside = {cell: driver.queries for cell, driver in real.items()}
-    readings = {cell: machines.measure_usage for cell, machines in inside.items()}
-    usage = UsageMetrics(readings, ports.elapsed_s)
-    registry.register(usage)
+def _container_machines(choice: DriverChoice, host: MachineHost) -> DriverSet:
+    engine, elapsed_s = Engine(choice.engine), host.ports.elapsed_s
+    drivers = {cell: containers_driver(host.state, cell, engine, host.ports) for cell in host.cells}
+    activations = WakeBook(host.ports.unix_s, elapsed_s, PrometheusWakes(host.registry))
+    proxy = Proxy(IdleScaler(drivers, elapsed_s, activations), activations, elapsed_s)
+    queries = {cell: driver.queries for cell, driver in drivers.items()}
+    usage = UsageMetrics({cell: q.measure_usage for cell, q in queries.items()}, elapsed_s)
+    host.registry.register(usage)
 
     async def close() -> None:
         await proxy.close()
         await engine.aclose()
 
-    return Machines(
-        driver="containers",
-        told=told,
-        why=why,
-        engine=socket,
-        drivers=with_traffic(real, proxy.take_out, book, ports.elapsed_s),
-        runs=[*(driver.run for driver in real.values()), usage.run],
+    return DriverSet(
+        choice,
+        with_traffic(drivers, proxy.take_out, activations, elapsed_s),
+        CellEndpoints(queries, why=choice.reason),
+        background_tasks=[*(driver.run for driver in drivers.values()), usage.run],
         close=close,
         traffic=proxy,
-        ways=inside,
     )

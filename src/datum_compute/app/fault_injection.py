@@ -1,11 +1,10 @@
-"""Faults on purpose between the planes of the local platform: ``datumctl compute local chaos``.
+"""Injected faults between planes of the local platform: ``datumctl compute local chaos``.
 
-The command writes what is wrong into the state directory (``client/transport/faults.py`` has the
-words); the server looks there a few times a second. Only the controllers suffer: whoever looks at a
-plane
-from outside sees it as it is. In one process the controllers of a cell reach it the same way as
-everybody else, so a cell that is cut off stands still while its machines run on; a hub that is cut
-off leaves every cell to itself. A new start heals everything.
+The command writes faults (``client/transport/faults.py``) to a file in the state directory, and the
+server polls the file. Only controllers are affected: clients from outside reach every plane. In one
+process, the controllers of a cell also reach it through these transports, so a disconnected cell
+does no work while its machines run, and a disconnected hub leaves each cell to its own controllers.
+A restart removes all faults.
 """
 
 from __future__ import annotations
@@ -25,53 +24,51 @@ from datum_compute.client.transport.faults import (
 )
 from datum_compute.client.transport.interface import Transport
 
-FILE = "chaos.json"
-LOOK_S = 0.2
+FAULTS_FILE = "chaos.json"
+POLL_S = 0.2
 
 _log = logging.getLogger("datum_compute.chaos")
 
 
-class FaultInjector:
-    """Applies the faults in a file to the transports of the controllers."""
+class FaultInjection:
+    """Applies the faults in a file to the transports of controllers."""
 
     def __init__(self, state: Path, unix_s: Callable[[], float]) -> None:
-        self._file = state / FILE
+        self._file = state / FAULTS_FILE
         self._unix_s = unix_s
-        self._troubles: Troubles = {}
-        self._seen: tuple[int, int] | None = None
+        self._faults: Troubles = {}
+        self._loaded: tuple[int, int] | None = None
 
-    def around(self, plane: PlaneName, inner: Transport) -> Transport:
-        return FaultyTransport(inner, lambda: self._of(plane))
+    def wrap(self, plane: PlaneName, inner: Transport) -> Transport:
+        return FaultyTransport(inner, lambda: self._current_fault(plane))
 
-    def heal(self) -> None:
+    def remove_all(self) -> None:
         self._file.unlink(missing_ok=True)
 
     async def run(self) -> None:
-        self.heal()
+        self.remove_all()
         while True:
-            self.look()
-            await asyncio.sleep(LOOK_S)
+            self.load()
+            await asyncio.sleep(POLL_S)
 
-    def look(self) -> None:
-        """Take over what the file says; one that cannot be read changes nothing."""
+    def load(self) -> None:
+        """Load the file if it has changed. An unreadable file changes nothing."""
         try:
-            found = self._file.stat()
-            seen = (found.st_mtime_ns, found.st_ino)
-            if seen == self._seen:
+            status = self._file.stat()
+            found = (status.st_mtime_ns, status.st_ino)
+            if found == self._loaded:
                 return
-            troubles = decoded_troubles(self._file.read_bytes())
+            faults = decoded_troubles(self._file.read_bytes())
         except FileNotFoundError:
-            seen, troubles = None, {}
+            found, faults = None, {}
         except (OSError, DecodeError) as error:
-            _log.warning("%s cannot be read: %s", self._file, error)
+            _log.warning("cannot read %s: %s", self._file, error)
             return
-        self._seen = seen
-        if troubles != self._troubles:
-            _log.warning("faults on purpose: %s", troubles or "none any more")
-        self._troubles = troubles
+        self._loaded = found
+        if faults != self._faults:
+            _log.warning("injected faults: %s", faults or "none")
+        self._faults = faults
 
-    def _of(self, plane: PlaneName) -> Fault | None:
-        if not self._troubles:
-            return None
-        trouble = self._troubles.get(plane)
-        return trouble if trouble is not None and trouble.lasts(self._unix_s()) else None
+    def _current_fault(self, plane: PlaneName) -> Fault | None:
+        fault = self._faults.get(plane)
+        return fault if fault is not None and fault.lasts(self._unix_s()) else None

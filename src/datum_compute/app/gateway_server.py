@@ -1,10 +1,10 @@
-"""The gateway of a manager: the same as that of the embedded server, before API servers of others.
+"""The gateway of a manager: serves logs, usage and commands of instances for foreign API servers.
 
-Beside the projects it knows callers by their token for the project's plane, and relays to the cells
-that the hub knows. Beside a cell it answers the hub, which shows the token that it has for the
-cell's plane, with what the cell's driver knows. Every replica answers, whoever leads: with clients
-of its own, which write nothing. The addresses: ``members.py`` for those of cells, the ConfigMap of
-``api/gateway.py`` for whoever asks from outside.
+A manager with projects authenticates users by their token for the plane of the project, and relays
+requests to the cells of the hub. A manager with cells serves the hub, which authenticates with its
+token for the plane of the cell. Every replica serves the gateway, also while another one leads; its
+clients write nothing. The annotation of a Cluster contains the address of the gateway of a cell
+(``cluster_members.py``), and a ConfigMap that of a project (``api/gateway.py``).
 """
 
 from __future__ import annotations
@@ -22,10 +22,17 @@ from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import encode
 from datum_compute.api.planes import HUB, PlaneName, plane_role, split_path
 from datum_compute.app.audit_log import audit_line
-from datum_compute.app.cluster_members import Members, Relay, Unengaged, gateway_of, unoffered
+from datum_compute.app.cluster_members import (
+    CellConnector,
+    CellTarget,
+    GatewayConnector,
+    NoControllers,
+    TransportOpener,
+    gateway_connection_to,
+)
 from datum_compute.app.environment import Ports
 from datum_compute.app.listener import PortHandler, open_tls_port
-from datum_compute.app.pod_client import ClientInsides
+from datum_compute.app.pod_client import PodAccessClient
 from datum_compute.app.settings.settings import ManagerSettings
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.auth.kubeconfig import build_client
@@ -37,13 +44,11 @@ from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
 from datum_compute.gateway.gateway import Gateway, federated_space
 from datum_compute.server.access.audit import AuditEvent
 
-OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]
-
 _log = logging.getLogger(__name__)
-_trail = logging.getLogger("datum_compute.audit")
+_audit_log = logging.getLogger("datum_compute.audit")
 
 
-class OnDemand:
+class LazyTransport:
     """A transport that its first request opens."""
 
     def __init__(
@@ -52,10 +57,10 @@ class OnDemand:
         self._opened = opened
         self._stack = stack
         self._transport: Transport | None = None
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def send(self, request: Request) -> Response:
-        async with self._turn:
+        async with self._lock:
             if self._transport is None:
                 self._transport = await self._stack.enter_async_context(self._opened)
         return await self._transport.send(request)
@@ -63,120 +68,130 @@ class OnDemand:
 
 @dataclass(frozen=True, slots=True)
 class GatewayDependencies:
-    """How the manager reaches planes; ``connection_of`` also those that came later. Transports of
-    ``open_transport`` can leave HTTP."""
+    """How the manager reaches planes.
+
+    ``connection_of`` also returns connections to projects that were created later. Transports of
+    ``open_transport`` support upgraded connections.
+    """
 
     planes: Collection[PlaneName]
     connection_of: Callable[[PlaneName], Connection]
-    open_transport: OpenTransport
+    open_transport: TransportOpener
     stack: AsyncExitStack
     ports: Ports
-    single: bool
 
 
 class PlaneClients:
-    """One connection for each plane that is known from the start, one for all that come later:
-    whatever somebody asks for, no more are opened."""
+    """One connection for each plane known at the start, and one for all projects created later.
 
-    def __init__(self, around: GatewayDependencies) -> None:
-        self._around = around
-        self._transports: dict[PlaneName | None, OnDemand] = {}
+    Requests for unknown planes therefore cannot open an unlimited number of connections.
+    """
+
+    def __init__(self, dependencies: GatewayDependencies) -> None:
+        self._dependencies = dependencies
+        self._transports: dict[PlaneName | None, LazyTransport] = {}
 
     def __call__(self, plane: PlaneName) -> Client:
-        around = self._around
-        connection = around.connection_of(plane)
-        key = plane if plane in around.planes else None
+        dependencies = self._dependencies
+        connection = dependencies.connection_of(plane)
+        key = plane if plane in dependencies.planes else None
         if key not in self._transports:
-            self._transports[key] = OnDemand(around.open_transport(connection), around.stack)
+            opened = dependencies.open_transport(connection)
+            self._transports[key] = LazyTransport(opened, dependencies.stack)
         return build_client(connection, self._transports[key])
 
 
-async def open_gateway(settings: ManagerSettings, around: GatewayDependencies) -> None:
-    """Serve until the stack is closed, if that was asked for."""
+async def open_gateway(settings: ManagerSettings, dependencies: GatewayDependencies) -> None:
+    """Serve the gateway until the stack is closed, if the settings contain its address."""
     if settings.ports.gateway is None:
         return
-    clients, ports = PlaneClients(around), around.ports
-    ways = _ways(settings, around, clients)
+    clients, ports = PlaneClients(dependencies), dependencies.ports
+    is_single_cluster = settings.planes.is_single_cluster
+    endpoints = _cell_endpoints(settings, dependencies, clients)
     gateway = Gateway(
-        _nothing_else,
+        _refuse_plane,
         clients,
-        ways,
-        RemoteGatewayAuthorizer(clients, ports.unix_s, ports.elapsed_s, _note),
+        endpoints,
+        RemoteGatewayAuthorizer(clients, ports.unix_s, ports.elapsed_s, _log_audit_event),
         ports.unix_s,
-        _same_space if around.single else federated_space,
+        _namespace_name if is_single_cluster else federated_space,
     )
-    if settings.controllers.management and not around.single:
-        _meet_members(around, clients(HUB), ways)
-    dispatch = _only(_own(settings, around), gateway.dispatch)
+    if settings.controllers.management and not is_single_cluster:
+        _connect_cells(dependencies, clients(HUB), endpoints)
+    dispatch = _limit_planes(_served_planes(settings, dependencies), gateway.dispatch)
     handler = PortHandler("gateway", dispatch, ports.unix_s)
     opened = open_tls_port(settings.ports.gateway, handler, settings.state_dir)
-    await around.stack.enter_async_context(opened)
+    await dependencies.stack.enter_async_context(opened)
 
 
-def _ways(
-    settings: ManagerSettings, around: GatewayDependencies, clients: PlaneClients
+def _cell_endpoints(
+    settings: ManagerSettings, dependencies: GatewayDependencies, clients: PlaneClients
 ) -> CellEndpoints:
-    """To the cells of this manager; its simulated machines say nothing."""
-    cells = (
-        [p for p in around.planes if plane_role(p) == "cell"] if settings.controllers.cell else []
-    )
+    """Return the cells of this manager; simulated machines have no logs or commands."""
+    cells = []
+    if settings.controllers.cell:
+        cells = [plane for plane in dependencies.planes if plane_role(plane) == "cell"]
     if settings.driver.name != "pods":
         return CellEndpoints({}, cells)
-    inside: dict[PlaneName, CellEndpoint] = {
-        cell: PodQueries(ClientInsides(clients(cell))) for cell in cells
+    endpoints: dict[PlaneName, CellEndpoint] = {
+        cell: PodQueries(PodAccessClient(clients(cell))) for cell in cells
     }
-    return CellEndpoints(inside)
+    return CellEndpoints(endpoints)
 
 
-def _meet_members(around: GatewayDependencies, hub: Client, ways: CellEndpoints) -> None:
-    """Cells of the hub, for as long as the gateway is served."""
-    members = Members(
+def _connect_cells(
+    dependencies: GatewayDependencies, hub: Client, endpoints: CellEndpoints
+) -> None:
+    """Connect to the cells of the hub until the stack is closed."""
+    open_transport = dependencies.open_transport
+    connector = CellConnector(
         hub,
-        Unengaged(),
-        unoffered,
-        around.open_transport,
-        Random(around.ports.random.getrandbits(64)),  # noqa: S311 - jitter, not secrets
-        relay=Relay(ways, around.open_transport),
-        connected_to=gateway_of,
+        CellTarget(NoControllers(), gateway=GatewayConnector(endpoints, open_transport)),
+        open_transport,
+        Random(dependencies.ports.random.getrandbits(64)),  # noqa: S311 - jitter, not secrets
+        gateway_connection_to,
     )
-    meeting = asyncio.create_task(members.run())
-    meeting.add_done_callback(_tell_of_end)
-    around.stack.callback(meeting.cancel)
+    connecting = asyncio.create_task(connector.run())
+    connecting.add_done_callback(_log_end)
+    dependencies.stack.callback(connecting.cancel)
 
 
-def _tell_of_end(meeting: asyncio.Task[None]) -> None:
-    if not meeting.cancelled() and meeting.exception() is not None:
-        _log.error("cells are no longer followed; start again", exc_info=meeting.exception())
+def _log_end(connecting: asyncio.Task[None]) -> None:
+    if not connecting.cancelled() and connecting.exception() is not None:
+        error = connecting.exception()
+        _log.error("the gateway lost track of cells; restart the process", exc_info=error)
 
 
-def _own(settings: ManagerSettings, around: GatewayDependencies) -> Callable[[PlaneName], bool]:
-    """Whose planes this manager answers for."""
+def _served_planes(
+    settings: ManagerSettings, dependencies: GatewayDependencies
+) -> Callable[[PlaneName], bool]:
+    """Return a check for the planes of this manager."""
     groups = settings.controllers
     roles = {role for role, on in (("project", groups.management), ("cell", groups.cell)) if on}
 
-    def is_own(plane: PlaneName) -> bool:
+    def is_served(plane: PlaneName) -> bool:
         role = plane_role(plane)
-        return role in roles and (plane in around.planes or role == "project")
+        return role in roles and (plane in dependencies.planes or role == "project")
 
-    return is_own
+    return is_served
 
 
-def _only(is_own: Callable[[PlaneName], bool], dispatch: Dispatch) -> Dispatch:
-    async def answer(request: Request) -> Response:
+def _limit_planes(is_served: Callable[[PlaneName], bool], dispatch: Dispatch) -> Dispatch:
+    async def limited(request: Request) -> Response:
         plane, _ = split_path(request.path)
-        return await (dispatch if is_own(plane) else _nothing_else)(request)
+        return await (dispatch if is_served(plane) else _refuse_plane)(request)
 
-    return answer
+    return limited
 
 
-async def _nothing_else(request: Request) -> Response:
-    error = NotFound("this address serves a gateway for other planes")
+async def _refuse_plane(request: Request) -> Response:
+    error = NotFound("this gateway does not serve the plane of the request")
     return Response(error.code, encode(to_status(error)))
 
 
-def _same_space(namespace: Namespace) -> str:
+def _namespace_name(namespace: Namespace) -> str:
     return namespace.metadata.name
 
 
-def _note(event: AuditEvent) -> None:
-    _trail.info("%s", audit_line(event))
+def _log_audit_event(event: AuditEvent) -> None:
+    _audit_log.info("%s", audit_line(event))

@@ -1,7 +1,8 @@
-"""A cell tells the hub that it lives: a Lease that it renews, and in the status of its Cluster its
-version and what it has. The Lease is written again and again, the status only when it differs.
+"""Heartbeat of a cell: it renews a Lease on the hub, and reports version and capacity.
 
-A real Karmada asks its members itself and writes the same: there nothing is told (``is_karmada``).
+The Lease is renewed at every heartbeat. The status of the Cluster is written only if it differs.
+A Karmada hub probes its members and writes the same status, so nothing is reported to it
+(``is_karmada``).
 """
 
 from __future__ import annotations
@@ -19,26 +20,27 @@ from datum_compute.api.kinds import CLUSTER, LEASE
 from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import PlaneName, member_name
+from datum_compute.app.settings.settings import HeartbeatSettings
 from datum_compute.client.client import Client
 from datum_compute.server.discovery.discovery import version_info
 
 KUBERNETES_VERSION: str = version_info()["gitVersion"]
-# A Lease that was not renewed for so many heartbeats is of a cell that nobody has heard of since.
-LASTS = 4
+# The Lease expires after this many missed heartbeats.
+LEASE_HEARTBEATS = 4
 
 _log = logging.getLogger(__name__)
 
 
-async def tell_of_own_cells(hub: Client, cells: Iterable[PlaneName]) -> None:
-    """Cells of the hub's own process are of its version."""
+async def report_local_cells(hub: Client, cells: Iterable[PlaneName]) -> None:
+    """Report the version of the cells of the hub's own process."""
     for cell in cells:
-        with suppress(NotFound):  # somebody has removed it; the next start makes it again
-            while not await _told_version(hub, Ref("", member_name(cell))):
+        with suppress(NotFound):  # the Cluster was deleted; the next start creates it again
+            while not await _report_version(hub, Ref("", member_name(cell))):
                 pass
 
 
-async def _told_version(hub: Client, ref: Ref) -> bool:
-    """Whether it says so now; False if somebody wrote at the same moment."""
+async def _report_version(hub: Client, ref: Ref) -> bool:
+    """Return False if a concurrent write prevented the report."""
     cluster = await hub.get(CLUSTER, ref)
     if cluster.status.kubernetes_version == KUBERNETES_VERSION:
         return True
@@ -50,57 +52,59 @@ async def _told_version(hub: Client, ref: Ref) -> bool:
     return True
 
 
-async def version_of(cell: Client) -> str:
-    """Of the API server of a cell; none comes from one that does not answer."""
+async def read_version(cell: Client) -> str:
+    """Return the version of the API server of a cell."""
     return str((await cell.ask("/version")).get("gitVersion", ""))
 
 
 def is_karmada(cluster: JsonObject) -> bool:
-    """Whether Karmada has told of the cluster: only it says what a member serves."""
+    """Return True if Karmada has written the status: only Karmada reports served API groups."""
     return bool((cluster.get("status") or {}).get("apiEnablements"))
 
 
 class Heartbeat:
-    """``allocated`` is what the cell uses at the moment, by resource; ``version`` is that of its
-    API server, where that is not ours: then the hub may be Karmada's, too."""
+    """Sends the heartbeats of a cell to its hub.
+
+    ``allocated`` returns the current usage of the cell by resource. ``read_api_version`` returns
+    the version of an API server that is not ours; the hub may then be Karmada.
+    """
 
     def __init__(
         self,
         hub: Client,
         cell: str,
-        every_s: float,
+        settings: HeartbeatSettings,
         unix_s: Callable[[], float],
-        allocatable: Mapping[str, str],
         allocated: Callable[[], Mapping[str, str]],
-        version: Callable[[], Awaitable[str]] | None = None,
+        read_api_version: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
-        self._version = version
+        self._read_api_version = read_api_version
         self._hub = hub
         self._cell = cell
-        self._every_s = every_s
+        self._every_s = settings.every_s
         self._unix_s = unix_s
-        self._allocatable = dict(allocatable)
+        self._allocatable = dict(settings.capacity)
         self._allocated = allocated
-        self._told = False  # of a hub that does not answer
+        self._is_failing = False
 
     async def run(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(max(1.0, self._every_s)):
                     await self._beat()
-                if self._told:
-                    _log.info("the hub hears this cell again")
-                self._told = False
+                if self._is_failing:
+                    _log.info("heartbeats reach the hub again")
+                self._is_failing = False
             except (ApiError, Unreachable, TimeoutError) as error:
-                if not self._told:
-                    _log.warning("the hub does not hear this cell: %s", str(error) or "no answer")
-                self._told = True
+                if not self._is_failing:
+                    _log.warning("heartbeats do not reach the hub: %s", str(error) or "no answer")
+                self._is_failing = True
             await asyncio.sleep(self._every_s)
 
     async def _beat(self) -> None:
         version = KUBERNETES_VERSION
-        if self._version is not None:
-            version = await self._version()
+        if self._read_api_version is not None:
+            version = await self._read_api_version()
             if is_karmada(await self._hub.get_plain(CLUSTER, self._cluster)):
                 return
         await self._renew()
@@ -116,7 +120,7 @@ class Heartbeat:
         try:
             await self._hub.patch(LEASE, ref, {"spec": {"renewTime": renewed}})
         except NotFound:
-            duration_s = max(1, round(self._every_s * LASTS))
+            duration_s = max(1, round(self._every_s * LEASE_HEARTBEATS))
             spec = LeaseSpec(
                 holder_identity=self._cell, lease_duration_seconds=duration_s, renew_time=renewed
             )
@@ -125,10 +129,10 @@ class Heartbeat:
 
     async def _report(self, version: str) -> None:
         cluster = await self._hub.get(CLUSTER, self._cluster)
-        has = ResourceSummary(allocatable=self._allocatable, allocated=dict(self._allocated()))
-        said = (cluster.status.kubernetes_version, cluster.status.resource_summary)
-        if said == (version, has):
+        current = ResourceSummary(allocatable=self._allocatable, allocated=dict(self._allocated()))
+        reported = (cluster.status.kubernetes_version, cluster.status.resource_summary)
+        if reported == (version, current):
             return
-        status = {"kubernetesVersion": version, "resourceSummary": to_json(has)}
-        seen = cluster.metadata.resource_version
-        await self._hub.patch_status(CLUSTER, self._cluster, status, version=seen)
+        status = {"kubernetesVersion": version, "resourceSummary": to_json(current)}
+        observed = cluster.metadata.resource_version
+        await self._hub.patch_status(CLUSTER, self._cluster, status, version=observed)

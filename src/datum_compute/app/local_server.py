@@ -1,9 +1,8 @@
-"""``compute-server``: platform, projects and hub in one process, and the cells too unless told
-otherwise. This is the process behind ``datumctl compute local up``.
+"""``compute-server``: platform, projects and hub in one process, and by default the cells too.
 
-Its state directory holds everything: the database, the certificates, the tokens, the kubeconfig.
-Started again on the same directory it goes on where it was. Cells of other processes join it with a
-token (``cell_server.py``).
+``datumctl compute local up`` starts this process. All of its data is in the state directory:
+database, certificates, tokens, kubeconfig. A restart on the same directory continues where the last
+run ended. Cells of other processes join with a token (``cell_server.py``).
 """
 
 from __future__ import annotations
@@ -28,21 +27,35 @@ from datum_compute.api.planes import (
 from datum_compute.app.audit_log import AuditLog
 from datum_compute.app.backup.restore import finish_restore
 from datum_compute.app.certificates import certify, ensure_certificate
-from datum_compute.app.cluster_members import Members, Relay, Unengaged
-from datum_compute.app.driver_selection import Machines, build_machines, publishing_over
+from datum_compute.app.cluster_members import (
+    CellConnector,
+    CellTarget,
+    GatewayConnector,
+    NoControllers,
+)
+from datum_compute.app.driver_selection import DriverSet, MachineHost, build_machines
 from datum_compute.app.environment import Ports, real_ports
-from datum_compute.app.fault_injection import FaultInjector
-from datum_compute.app.heartbeat import tell_of_own_cells
+from datum_compute.app.fault_injection import FaultInjection
+from datum_compute.app.heartbeat import report_local_cells
 from datum_compute.app.manager_connections import transport_opener
 from datum_compute.app.metrics import process_registry
 from datum_compute.app.platform import (
     EVERYTHING,
     MANAGER_AGENT,
+    ControllerOptions,
     PlaneLayout,
     Platform,
+    PlatformOptions,
     SecurityOptions,
 )
-from datum_compute.app.process import ServerProcess, bound_socket, run_process, serve_until
+from datum_compute.app.process import (
+    ApiPort,
+    ServerProcess,
+    ServerStorage,
+    bind_api_socket,
+    run_process,
+    serve_until,
+)
 from datum_compute.app.settings.settings import LocalSettings, local_settings
 from datum_compute.app.state_credentials import (
     Credentials,
@@ -52,10 +65,10 @@ from datum_compute.app.state_credentials import (
     write_kubeconfigs,
 )
 from datum_compute.app.state_directory import (
-    demand_database,
     private_directory,
     remember_cells,
     remembered_cells,
+    require_database,
 )
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
@@ -64,12 +77,13 @@ from datum_compute.controllers.context import Context
 from datum_compute.gateway.cells import CellEndpoints
 from datum_compute.runtime.controller import Controller
 from datum_compute.server.access.client_certificates import IssuedCertificate, SigningRequest
+from datum_compute.server.options import AdmissionOptions
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from datum_compute.telemetry.context import Tracer
 
-PROJECT = project_plane("default")
-CELLS = tuple(cell_plane(city) for city in ("dfw", "iad", "lhr", "syd"))
+DEFAULT_PROJECT = project_plane("default")
+DEFAULT_CELLS = tuple(cell_plane(city) for city in ("dfw", "iad", "lhr", "syd"))
 
 
 @quiet_when_unread
@@ -82,90 +96,84 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | None = None) -> None:
     state = private_directory(settings.state_dir)
-    journal = _claimed_journal(state)
-    ports, counted = real_ports(), process_registry()
-    machines = await build_machines(settings.driver, state, _cells(settings, state), ports, counted)
-    layout = PlaneLayout((PROJECT,), machines.drivers)
+    journal = _claim_journal(state)
+    ports, metrics = real_ports(), process_registry()
+    host = MachineHost(state, _cells(settings, state), ports, metrics)
+    machines = await build_machines(settings.driver, host)
+    layout = PlaneLayout((DEFAULT_PROJECT,), machines.drivers)
     credentials = ensure_credentials(state / "tokens.json", layout.planes)
-    certificate = ensure_certificate(state, datetime.now(UTC), names=settings.listener.server_names)
+    names = settings.listener.server_names
+    certificate = ensure_certificate(state, datetime.now(UTC), names=names)
     audit = AuditLog(state / "audit.log")
-    changed = asyncio.Event()
-    chaos = FaultInjector(state, ports.unix_s)
+    projects_changed = asyncio.Event()
+    faults = FaultInjection(state, ports.unix_s)
 
     def reach(plane: PlaneName) -> Client:
-        transport = chaos.around(plane, InProcessTransport(platform.dispatch))
+        transport = faults.wrap(plane, InProcessTransport(platform.dispatch))
         token = credentials.manager
         return Client(transport, prefix=path_prefix(plane), token=token, agent=MANAGER_AGENT)
 
-    platform = Platform(
-        layout,
-        ports,
-        journal,
-        credentials,
-        controllers=_controllers(settings, machines),
-        safeguards=SecurityOptions(
+    options = PlatformOptions(
+        control=ControllerOptions(
+            _controllers(settings, machines), reach, machines.traffic, settings.cells.probing
+        ),
+        security=SecurityOptions(
             authority=certificate.authority.read_text(),
             signer=ensure_signer(state / "service-accounts.key"),
-            audit=audit.keep,
-            certify=partial(_certified, state, settings.cells.credential_s),
+            audit=audit.record,
+            certify=partial(_certify_cell, state, settings.cells.credential_s),
         ),
-        registry=counted,
+        admission=AdmissionOptions(
+            flow_limits=settings.listener.flow_limits,
+            deprecation_grace_s=settings.deprecation_grace_s,
+        ),
+        registry=metrics,
         tracer=tracer,
-        deprecation_grace_s=settings.deprecation_grace_s,
-        traffic=machines.traffic,
-        cell_probing=settings.cells.probing,
-        flow_limits=settings.listener.flow_limits,
-        projects_changed=changed.set,
-        reach=reach,
+        on_projects_changed=projects_changed.set,
     )
-    chaos.heal()
-    ways = machines.cell_ways()
-    contexts = _Contexts(state, credentials, certificate.authority, layout.cells, platform)
-    serving = ServerProcess(
-        state,
+    platform = Platform(layout, ports, journal, credentials, options)
+    faults.remove_all()
+    kubeconfigs = _Kubeconfigs(state, credentials, certificate.authority, layout.cells, platform)
+    process = ServerProcess(
         platform,
-        journal,
-        certificate,
-        audit,
-        ports.unix_s,
-        when_ready=contexts.write,
-        machines=machines,
-        ways=ways,
-        beside=(
-            chaos.run,
-            partial(contexts.follow, changed),
-            partial(_work_with_members, settings, platform, ports, ways),
+        ServerStorage(state, journal, audit),
+        machines,
+        ApiPort(certificate, settings.listener.port_limits),
+        on_ready=kubeconfigs.write,
+        background_tasks=(
+            faults.run,
+            partial(kubeconfigs.follow, projects_changed),
+            partial(_connect_cells, settings, platform, ports, machines.endpoints),
         ),
-        port_limits=settings.listener.port_limits,
     )
-    bound = bound_socket(settings.state_dir, settings.listener.port, settings.listener.address)
-    await serve_until(serving, bound, stop)
+    bound = bind_api_socket(state, settings.listener.port, settings.listener.address)
+    await serve_until(process, bound, stop)
 
 
-def _claimed_journal(state: Path) -> SqliteJournal:
-    """Before anything of the directory is read."""
+def _claim_journal(state: Path) -> SqliteJournal:
+    """Lock the state directory before anything in it is read."""
     journal = SqliteJournal(state / "store.db")
     journal.claim()
     finish_restore(state)
-    demand_database(state)
+    require_database(state)
     return journal
 
 
 def _cells(settings: LocalSettings, state: Path) -> tuple[PlaneName, ...]:
-    """Those of this process."""
+    """Return the cells of this process."""
     if not settings.cells.inside:
         return ()
-    return settings.cells.names or remembered_cells(state) or CELLS
+    return settings.cells.names or remembered_cells(state) or DEFAULT_CELLS
 
 
-def _controllers(settings: LocalSettings, machines: Machines) -> tuple[Controller[Context], ...]:
+def _controllers(settings: LocalSettings, machines: DriverSet) -> tuple[Controller[Context], ...]:
     if not settings.controllers:
         return (*registry.CLUSTER, *registry.PROJECT_MEMBERSHIP)
     group = EVERYTHING if settings.cells.inside else registry.HUB_PROCESS
-    return (*group, *publishing_over(machines))
+    return (*group, *machines.publishing_controllers)
 
 
-def _certified(
+def _certify_cell(
     state: Path, lifetime_s: float, requested: SigningRequest, user: str, groups: tuple[str, ...]
 ) -> IssuedCertificate:
     now = datetime.now(UTC)
@@ -173,8 +181,8 @@ def _certified(
 
 
 @dataclass(slots=True)
-class _Contexts:
-    """Keeps the kubeconfigs: every project has a context while it is there."""
+class _Kubeconfigs:
+    """Writes the kubeconfigs of the state directory: a context for every plane that exists."""
 
     state: Path
     credentials: Credentials
@@ -186,35 +194,33 @@ class _Contexts:
     def write(self, port: int) -> None:
         self.port = port
         known = with_projects(self.credentials, self.platform.projects.stored())
-        current = PROJECT if PROJECT in known.planes else PLATFORM
+        current = DEFAULT_PROJECT if DEFAULT_PROJECT in known.planes else PLATFORM
         write_kubeconfigs(self.state, known, self.authority.read_bytes(), port, current)
         if self.cells:
             remember_cells(self.state, self.cells)
 
     async def follow(self, changed: asyncio.Event) -> None:
+        """Write the kubeconfigs after each change of the projects, until cancelled."""
         while True:
             await changed.wait()
             changed.clear()
             self.write(self.port)
 
 
-async def _work_with_members(
-    settings: LocalSettings, platform: Platform, ports: Ports, ways: CellEndpoints
+async def _connect_cells(
+    settings: LocalSettings, platform: Platform, ports: Ports, endpoints: CellEndpoints
 ) -> None:
+    """Connect to cells of other processes, until cancelled."""
     random = Random(ports.random.getrandbits(64))  # noqa: S311 - jitter, not secrets
     hub = platform.bootstrap_client(HUB)
-    await tell_of_own_cells(hub, platform.cells)
-    host = platform if settings.controllers else Unengaged()
-    members = Members(
-        hub,
-        host,
-        platform.offer,
-        transport_opener(ports),
-        random,
-        platform.cells,
-        relay=Relay(ways, transport_opener(ports, is_bounded=False)),
+    await report_local_cells(hub, platform.cells)
+    target = CellTarget(
+        platform if settings.controllers else NoControllers(),
+        platform.register_city,
+        GatewayConnector(endpoints, transport_opener(ports, is_bounded=False)),
+        local_cells=platform.cells,
     )
-    await members.run()
+    await CellConnector(hub, target, transport_opener(ports), random).run()
 
 
 if __name__ == "__main__":

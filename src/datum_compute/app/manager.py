@@ -14,10 +14,11 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -25,11 +26,17 @@ from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB, PlaneName, member_name, path_prefix, plane_role
-from datum_compute.app.cluster_members import Members, unoffered
-from datum_compute.app.driver_selection import simulated_driver
+from datum_compute.app.cluster_members import CellConnector, CellTarget
+from datum_compute.app.controllers import (
+    ManagerOptions,
+    ManagerTelemetry,
+    build_event_recorder,
+    build_manager,
+)
+from datum_compute.app.driver_selection import machine_table_file, simulated_driver
 from datum_compute.app.environment import Ports, real_ports
 from datum_compute.app.gateway_server import GatewayDependencies, open_gateway
-from datum_compute.app.heartbeat import Heartbeat, version_of
+from datum_compute.app.heartbeat import Heartbeat, read_version
 from datum_compute.app.listener import PortHandler, open_port
 from datum_compute.app.manager_connections import (
     Connections,
@@ -38,7 +45,6 @@ from datum_compute.app.manager_connections import (
     project_api,
 )
 from datum_compute.app.metrics import health_dispatch, metrics_dispatch, process_registry
-from datum_compute.app.platform import build_manager, build_recorder
 from datum_compute.app.pod_client import ClientPods
 from datum_compute.app.process import run_until_stopped
 from datum_compute.app.settings.feature_gates import enabled_controllers
@@ -58,7 +64,6 @@ from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import Driver, FencedDriver
 from datum_compute.drivers.pods.driver import PodsDriver
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.event_recorder import EventRecorder
 from datum_compute.runtime.leader_election import (
     Election,
     FencedTransport,
@@ -72,8 +77,8 @@ from datum_compute.telemetry.broken_pipe import quiet_when_unread
 from datum_compute.telemetry.context import Tracer
 from datum_compute.telemetry.logs import configure_logging
 
-# Together less than the five seconds that a stop may take.
-FINISH_S, STOP_S = 2.0, 2.5
+# Together shorter than the 5 s that a stop may take.
+FINISH_RECONCILES_S, END_TASKS_S = 2.0, 2.5
 
 _log = logging.getLogger("datum_compute.manager")
 
@@ -92,23 +97,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PlaneConnections:
-    """How this process reaches the planes it works on."""
+    """Connections of this process to its planes, opened until ``stack`` is closed."""
 
     settings: ManagerSettings
     planes: Connections
-    connections: AsyncExitStack
-    outside: AuthEnvironment
+    stack: AsyncExitStack
+    auth: AuthEnvironment
     ports: Ports
 
     async def client(
-        self, plane: PlaneName, around: Callable[[Transport], Transport] | None = None
+        self, plane: PlaneName, wrap: Callable[[Transport], Transport] | None = None
     ) -> Client:
         connection = self.connection(plane)
-        opened = open_transport(connection, self.outside, around)
-        return build_client(connection, await self.connections.enter_async_context(opened))
+        opened = open_transport(connection, self.auth, wrap)
+        return build_client(connection, await self.stack.enter_async_context(opened))
 
     def connection(self, plane: PlaneName) -> Connection:
-        """As it was told; for a project that came later as the platform, under its own path."""
+        """Return the connection to a plane.
+
+        A project without a context is a path of the API server of the platform.
+        """
         if plane in self.planes:
             return self.planes[plane]
         api = project_api(self.settings.planes, self.planes)
@@ -116,287 +124,308 @@ class PlaneConnections:
             raise NotFound(f"{plane} is not one of the projects of this manager")
         return replace(api, path_prefix=path_prefix(plane), context=plane)
 
+    @property
+    def is_single_cluster(self) -> bool:
+        return self.settings.planes.is_single_cluster
+
+    @property
+    def cells(self) -> list[PlaneName]:
+        return [plane for plane in self.planes if plane_role(plane) == "cell"]
+
 
 async def manage(
     settings: ManagerSettings, stop: asyncio.Event, tracer: Tracer | None = None
 ) -> None:
-    async with AsyncExitStack() as connections:
+    async with AsyncExitStack() as stack:
         ports = real_ports()
-        outside = AuthEnvironment(
+        auth = AuthEnvironment(
             environ=settings.planes.environment,
             is_terminal=False,
             unix_s=ports.unix_s,
             random=ports.random,
         )
-        planes = plane_connections(settings)
-        world = PlaneConnections(settings, planes, connections, outside, ports)
-        await _open_webhook(world)
-        await _open_gateway(world)
-        elections = await _elections(world)
-        work = await _build_work(world, elections, tracer)
-        _log.info("running on %s", _told(world))
-        whole = lead_all(elections, work.run) if elections else work.run()
-        await _until(asyncio.create_task(whole), stop, work)
+        connections = PlaneConnections(settings, plane_connections(settings), stack, auth, ports)
+        await _open_webhook(connections)
+        await _open_gateway(connections)
+        elections = await _build_elections(connections)
+        run = await _build_controller_run(connections, elections, tracer)
+        _log.info("running on %s", _describe_planes(connections))
+        running = lead_all(elections, run.run) if elections else run.run()
+        await _run_until_stopped(asyncio.create_task(running), stop, run)
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerRun:
-    """What to do while leading."""
+    """The tasks that run while this process leads."""
 
     manager: Manager[Context]
-    recorder: EventRecorder
-    members: Members | None = None
-    pods: Sequence[PodsDriver] = ()
-    heartbeats: Sequence[Heartbeat] = ()
+    tasks: Sequence[Callable[[], Coroutine[Any, Any, None]]]
     elections: Sequence[Election] = ()
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
     synced: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        self.begun.set()
+        self.started.set()
         async with asyncio.TaskGroup() as group:
-            besides = [group.create_task(self.recorder.run()), group.create_task(self._sync())]
-            if self.members is not None:
-                besides.append(group.create_task(self.members.run()))
-            besides += [group.create_task(driver.run()) for driver in self.pods]
-            besides += [group.create_task(heartbeat.run()) for heartbeat in self.heartbeats]
+            tasks = [group.create_task(self._wait_for_sync())]
+            tasks += [group.create_task(run()) for run in self.tasks]
             await self.manager.run()
-            for task in besides:
+            for task in tasks:
                 task.cancel()
 
-    async def _sync(self) -> None:
+    async def _wait_for_sync(self) -> None:
         await self.manager.wait_for_sync()
         self.synced.set()
 
     def not_ready_reason(self) -> str:
-        """One that stands by knows the lease that it waits for; one that leads has seen every
-        plane. Once known is enough: the webhook answers while the plane of the lease is away."""
-        if not self.begun.is_set():
+        """Return why the process is not ready, or an empty string.
+
+        A standby is ready after it has read the Lease that it waits for, and a leader after the
+        first sync of all planes. Both stay ready when a plane becomes unreachable later, because
+        the webhook must continue to answer.
+        """
+        if not self.started.is_set():
             awaited = next((e for e in self.elections if not e.fence.is_up), None)
             return awaited.not_ready_reason if awaited is not None else ""
-        if self.begun.is_set() and not self.synced.is_set():
-            return "the planes have not been read yet"
-        return ""
+        return "" if self.synced.is_set() else "the planes have not been read yet"
 
 
-async def _until(running: asyncio.Task[None], stop: asyncio.Event, work: ControllerRun) -> None:
-    """Until told to stop, or until the work fails.
+async def _run_until_stopped(
+    running: asyncio.Task[None], stop: asyncio.Event, run: ControllerRun
+) -> None:
+    """Run until ``stop`` is set or the task ends.
 
-    Reconciles that run may come to their end for a while, then they are given up. Work that ends
-    gives the leases back; it is cut short only if that takes too long.
+    Running reconciles get ``FINISH_RECONCILES_S`` to finish. Then the task ends and releases its
+    Leases; it is cancelled if that takes longer than ``END_TASKS_S``.
     """
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    finishing = asyncio.create_task(work.manager.stop())
-    await asyncio.wait([finishing], timeout=FINISH_S)
-    if finishing.done() and work.begun.is_set():
-        await asyncio.wait([running], timeout=STOP_S)
+    finishing = asyncio.create_task(run.manager.stop())
+    await asyncio.wait([finishing], timeout=FINISH_RECONCILES_S)
+    if finishing.done() and run.started.is_set():
+        await asyncio.wait([running], timeout=END_TASKS_S)
     finishing.cancel()
     running.cancel()
-    await asyncio.wait([running], timeout=STOP_S)
+    await asyncio.wait([running], timeout=END_TASKS_S)
     if running.done() and not running.cancelled():
         running.result()
 
 
-async def _build_work(
-    world: PlaneConnections, elections: Sequence[Election], tracer: Tracer | None
+async def _build_controller_run(
+    connections: PlaneConnections, elections: Sequence[Election], tracer: Tracer | None
 ) -> ControllerRun:
-    """Every write, to a plane or a machine, is checked first."""
-    settings, ports = world.settings, world.ports
-    check = check_all(election.fence for election in elections)
-    numbers = process_registry()
-    clients = {
-        plane: await world.client(plane, lambda inner: FencedTransport(inner, check))
-        for plane in world.planes
-    }
+    """Build the controllers and what runs with them.
+
+    Every write to a plane or a machine first checks that this process leads.
+    """
+    settings, ports = connections.settings, connections.ports
+    check_leading = check_all(election.fence for election in elections)
+
+    def fenced(inner: Transport) -> Transport:
+        return FencedTransport(inner, check_leading)
+
+    clients = {plane: await connections.client(plane, fenced) for plane in connections.planes}
 
     async def reach(plane: PlaneName) -> Client:
         if plane not in clients:
-            clients[plane] = await world.client(plane, lambda inner: FencedTransport(inner, check))
+            clients[plane] = await connections.client(plane, fenced)
         return clients[plane]
 
-    recorder = build_recorder(clients.get, ports, numbers)
-    pods = _pods(world, clients)
+    metrics = process_registry()
+    recorder = build_event_recorder(clients.get, ports, metrics)
+    pods = _build_pod_drivers(connections, clients)
+    drivers: Mapping[PlaneName, Driver] = pods or _build_simulated_drivers(connections)
+    is_single_cluster = connections.is_single_cluster
     manager = build_manager(
-        _controllers(settings, single=world.settings.planes.is_single_cluster),
-        {p: FencedDriver(d, check) for p, d in (pods or _simulated(world)).items()},
+        _select_controllers(settings),
+        {plane: FencedDriver(driver, check_leading) for plane, driver in drivers.items()},
         ports,
-        single_project=settings.planes.single.project
-        if world.settings.planes.is_single_cluster
-        else "",
-        record_event=recorder.record,
-        tracer=tracer,
-        registry=numbers,
-        fence=check,
-        reach=None if world.settings.planes.is_single_cluster else reach,
-        cell_probing=settings.controllers.cell_probing,
+        telemetry=ManagerTelemetry(recorder.record, tracer, metrics),
+        options=ManagerOptions(
+            single_project=settings.planes.single.project if is_single_cluster else "",
+            reach=None if is_single_cluster else reach,
+            fence=check_leading,
+            cell_probing=settings.controllers.cell_probing,
+        ),
     )
     for plane, client in clients.items():
         manager.engage(plane, client)
-    members = _members(world, manager, clients, check)
-    heartbeats = _heartbeats(world, manager, clients)
-    work = ControllerRun(manager, recorder, members, tuple(pods.values()), heartbeats, elections)
-    await _open_ports(world, numbers, work)
-    return work
+    tasks = [recorder.run, *(driver.run for driver in pods.values())]
+    tasks += [heartbeat.run for heartbeat in _build_heartbeats(connections, manager, clients)]
+    if settings.controllers.propagator:
+        tasks.append(_build_cell_connector(connections, manager, clients[HUB], fenced).run)
+    run = ControllerRun(manager, tasks, elections)
+    await _open_status_ports(connections, metrics, run)
+    return run
 
 
-def _members(
-    world: PlaneConnections,
+def _build_cell_connector(
+    connections: PlaneConnections,
     manager: Manager[Context],
-    clients: Mapping[PlaneName, Client],
-    check: Callable[[], None],
-) -> Members | None:
-    """The propagator also works with cells that have joined; the hub says how they are reached."""
-    if not world.settings.controllers.propagator:
-        return None
+    hub: Client,
+    fenced: Callable[[Transport], Transport],
+) -> CellConnector:
+    """Connect the propagator to cells that have joined the hub."""
 
-    def opened(connection: Connection) -> AbstractAsyncContextManager[Transport]:
-        return open_transport(connection, world.outside, lambda t: FencedTransport(t, check))
+    def open_cell(connection: Connection) -> AbstractAsyncContextManager[Transport]:
+        return open_transport(connection, connections.auth, fenced)
 
-    return Members(clients[HUB], manager, unoffered, opened, world.ports.random, world.planes)
+    target = CellTarget(manager, local_cells=connections.planes)
+    return CellConnector(hub, target, open_cell, connections.ports.random)
 
 
-def _heartbeats(
-    world: PlaneConnections, manager: Manager[Context], clients: Mapping[PlaneName, Client]
+def _build_heartbeats(
+    connections: PlaneConnections, manager: Manager[Context], clients: Mapping[PlaneName, Client]
 ) -> list[Heartbeat]:
-    """Of the cells that this manager works on, to their hub."""
-    if world.settings.planes.is_single_cluster or not world.settings.controllers.cell:
+    """Return the heartbeats of the cells of this manager."""
+    settings = connections.settings
+    if connections.is_single_cluster or not settings.controllers.cell:
         return []
 
-    def instances(cell: PlaneName) -> dict[str, str]:
-        view = manager.cached_client(cell)
-        return {"instances": str(len(view.cached(INSTANCE).refs()))} if view is not None else {}
+    def count_instances(cell: PlaneName) -> dict[str, str]:
+        cached = manager.cached_client(cell)
+        return {"instances": str(len(cached.cached(INSTANCE).refs()))} if cached is not None else {}
 
     return [
         Heartbeat(
             clients[HUB],
             member_name(cell),
-            world.settings.heartbeat.every_s,
-            world.ports.unix_s,
-            world.settings.heartbeat.capacity,
-            partial(instances, cell),
-            partial(version_of, client),
+            settings.heartbeat,
+            connections.ports.unix_s,
+            partial(count_instances, cell),
+            partial(read_version, clients[cell]),
         )
-        for cell, client in clients.items()
-        if plane_role(cell) == "cell"
+        for cell in connections.cells
     ]
 
 
-async def _open_ports(
-    world: PlaneConnections, numbers: CollectorRegistry, work: ControllerRun
+# --- Ports
+
+
+async def _open_status_ports(
+    connections: PlaneConnections, metrics: CollectorRegistry, run: ControllerRun
 ) -> None:
-    ports, unix_s = world.settings.ports, world.ports.unix_s
+    ports, unix_s = connections.settings.ports, connections.ports.unix_s
     for address, name, dispatch in (
-        (ports.metrics, "metrics", metrics_dispatch(numbers, ports.metrics_token)),
-        (ports.health, "health", health_dispatch(work.not_ready_reason)),
+        (ports.metrics, "metrics", metrics_dispatch(metrics, ports.metrics_token)),
+        (ports.health, "health", health_dispatch(run.not_ready_reason)),
     ):
         if address is not None:
             handler = PortHandler(name, dispatch, unix_s)
-            await world.connections.enter_async_context(open_port(address, handler))
+            await connections.stack.enter_async_context(open_port(address, handler))
 
 
-async def _open_webhook(world: PlaneConnections) -> None:
-    """With clients of its own: who answers questions need not lead."""
-    settings = world.settings
+async def _open_webhook(connections: PlaneConnections) -> None:
+    """Serve the webhook, also while another replica leads, so its clients have no fence."""
+    settings = connections.settings
     if settings.ports.webhook is None:
         return
-    asked = [plane for plane in world.planes if plane_role(plane) in ("platform", "project")]
+    planes = [p for p in connections.planes if plane_role(p) in ("platform", "project")]
     dispatcher = WebhookDispatcher(
-        {plane: await world.client(plane) for plane in asked},
-        world.ports.unix_s,
+        {plane: await connections.client(plane) for plane in planes},
+        connections.ports.unix_s,
         settings.deprecation_grace_s,
     )
     opened = open_webhook_port(settings.ports.webhook, dispatcher, settings.state_dir)
-    await world.connections.enter_async_context(opened)
+    await connections.stack.enter_async_context(opened)
 
 
-async def _open_gateway(world: PlaneConnections) -> None:
-    surroundings = GatewayDependencies(
-        planes=world.planes,
-        connection_of=world.connection,
-        open_transport=partial(open_transport, outside=world.outside),
-        stack=world.connections,
-        ports=world.ports,
-        single=world.settings.planes.is_single_cluster,
+async def _open_gateway(connections: PlaneConnections) -> None:
+    dependencies = GatewayDependencies(
+        planes=connections.planes,
+        connection_of=connections.connection,
+        open_transport=partial(open_transport, outside=connections.auth),
+        stack=connections.stack,
+        ports=connections.ports,
     )
-    await open_gateway(world.settings, surroundings)
+    await open_gateway(connections.settings, dependencies)
 
 
-def _pods(
-    world: PlaneConnections, clients: Mapping[PlaneName, Client]
+# --- Drivers
+
+
+def _build_pod_drivers(
+    connections: PlaneConnections, clients: Mapping[PlaneName, Client]
 ) -> dict[PlaneName, PodsDriver]:
-    """Of cells whose instances are pods of their own cluster."""
-    if world.settings.driver.name != "pods":
+    """Return the drivers of cells whose instances are pods of their own cluster."""
+    if connections.settings.driver.name != "pods":
         return {}
+    unix_s, elapsed_s = connections.ports.unix_s, connections.ports.elapsed_s
     return {
-        plane: PodsDriver(
-            ClientPods(client), unix_s=world.ports.unix_s, elapsed_s=world.ports.elapsed_s
+        cell: PodsDriver(ClientPods(clients[cell]), unix_s=unix_s, elapsed_s=elapsed_s)
+        for cell in connections.cells
+    }
+
+
+def _build_simulated_drivers(connections: PlaneConnections) -> dict[PlaneName, Driver]:
+    settings, unix_s = connections.settings, connections.ports.unix_s
+    state = private_directory(settings.state_dir)
+    return {
+        cell: simulated_driver(
+            machine_table_file(state, cell), unix_s, boot_s=settings.driver.boot_s
         )
-        for plane, client in clients.items()
-        if plane_role(plane) == "cell"
+        for cell in connections.cells
     }
 
 
-def _simulated(world: PlaneConnections) -> dict[PlaneName, Driver]:
-    state, settings = private_directory(world.settings.state_dir), world.settings
-    tables = {
-        plane: state / f"machines-{plane.replace('/', '-')}.json"
-        for plane in world.planes
-        if plane_role(plane) == "cell"
-    }
-    return {
-        plane: simulated_driver(table, world.ports.unix_s, boot_s=settings.driver.boot_s)
-        for plane, table in tables.items()
-    }
+# --- Selection of controllers and Leases
 
 
-def _told(world: PlaneConnections) -> str:
-    names = ", ".join(sorted(world.planes))
-    if not world.settings.planes.is_single_cluster:
+def _describe_planes(connections: PlaneConnections) -> str:
+    names = ", ".join(sorted(connections.planes))
+    if not connections.is_single_cluster:
         return names
-    one = next(iter(world.planes.values()))
-    return f"{one.server}{one.path_prefix} alone (single-cluster mode, as {names})"
+    api = next(iter(connections.planes.values()))
+    return f"{api.server}{api.path_prefix} in single-cluster mode, as {names}"
 
 
-def _controllers(settings: ManagerSettings, *, single: bool) -> tuple[Controller[Context], ...]:
-    if single:
-        return enabled_controllers(
-            registry.single_cluster(settings.planes.single.project), settings.controllers.gates
-        )
-    chosen = (
-        *(registry.MANAGEMENT if settings.controllers.management else ()),
-        *(registry.HUB if settings.controllers.propagator else ()),
-        *(registry.CELL if settings.controllers.cell else ()),
+def _select_controllers(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
+    groups = settings.controllers
+    if settings.planes.is_single_cluster:
+        controllers = registry.single_cluster(settings.planes.single.project)
+        return enabled_controllers(controllers, groups.gates)
+    controllers = (
+        *(registry.MANAGEMENT if groups.management else ()),
+        *(registry.HUB if groups.propagator else ()),
+        *(registry.CELL if groups.cell else ()),
     )
-    return (*enabled_controllers(chosen, settings.controllers.gates), *_following(settings))
+    return (*enabled_controllers(controllers, groups.gates), *_membership_controllers(settings))
 
 
-def _following(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
-    """Projects come and go only where Milo keeps them; else nobody but us tells of their cities."""
-    if not (settings.controllers.management or settings.controllers.cell):
+def _membership_controllers(settings: ManagerSettings) -> tuple[Controller[Context], ...]:
+    """Return the controllers that select projects and their cities.
+
+    Only Milo creates and deletes projects at run time. Elsewhere this manager publishes the cities
+    of projects.
+    """
+    groups = settings.controllers
+    if not (groups.management or groups.cell):
         return ()
     if settings.planes.discovery.mode != MILO:
-        return registry.LOCATION_BINDINGS if settings.controllers.management else ()
-    return (
-        registry.PROJECT_MEMBERSHIP
-        if settings.controllers.management
-        else registry.HUB_NAMESPACE_MEMBERSHIP
-    )
+        return registry.LOCATION_BINDINGS if groups.management else ()
+    if groups.management:
+        return registry.PROJECT_MEMBERSHIP
+    return registry.HUB_NAMESPACE_MEMBERSHIP
 
 
-async def _elections(world: PlaneConnections) -> list[Election]:
-    """One for each lease."""
-    if not world.settings.leader.enabled:
+async def _build_elections(connections: PlaneConnections) -> list[Election]:
+    """Return an election for each Lease."""
+    leader, ports = connections.settings.leader, connections.ports
+    if not leader.enabled:
         return []
-    identity = f"{socket.gethostname()}_{world.ports.new_uid()}"
+    identity = f"{socket.gethostname()}_{ports.new_uid()}"
     return [
         Election(
-            await world.client(plane),
-            LeaseConfig(Ref(world.settings.leader.namespace, name), identity),
-            clock=world.ports.elapsed_s,
-            unix_s=world.ports.unix_s,
-            random=world.ports.random,
+            await connections.client(plane),
+            LeaseConfig(Ref(leader.namespace, name), identity),
+            clock=ports.elapsed_s,
+            unix_s=ports.unix_s,
+            random=ports.random,
         )
-        for plane, name in leases_of(world.settings, world.planes)
+        for plane, name in leases_of(connections.settings, connections.planes)
     ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

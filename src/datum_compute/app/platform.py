@@ -1,6 +1,6 @@
-"""The platform, constructed top to bottom: store, server, clients, controllers, planes.
+"""The platform: store, server, clients, controllers and planes of one process.
 
-A production process and the simulator build the same thing; they differ only in the ports.
+Production processes and the simulator build the same platform; only their ``Ports`` differ.
 """
 
 from __future__ import annotations
@@ -15,12 +15,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from datum_compute import __version__
-from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
 from datum_compute.api.errors import ApiError
 from datum_compute.api.http import Request, Response
-from datum_compute.api.inventory import Holdings
 from datum_compute.api.kinds import CONSUMER, PROJECT
-from datum_compute.api.labels import FEDERATION_FINALIZERS
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import (
@@ -34,36 +31,34 @@ from datum_compute.api.planes import (
 )
 from datum_compute.api.quota import DEFAULT_LIMITS, SERVICE
 from datum_compute.api.services import is_open
+from datum_compute.app.controllers import (
+    COMPONENT,
+    ManagerOptions,
+    ManagerTelemetry,
+    ServedPlanes,
+    build_event_recorder,
+    build_manager,
+)
 from datum_compute.app.default_projects import DefaultProjects
 from datum_compute.app.environment import Ports
-from datum_compute.app.project_planes import ProjectPlanes, holds_of
-from datum_compute.app.project_planes import untold as untold_projects
+from datum_compute.app.project_planes import ProjectPlanes, existence_check
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.controllers import registry
-from datum_compute.controllers.context import CellProbing, Context, ignore_mapping
-from datum_compute.controllers.events import ambiguous_mapping_event
-from datum_compute.controllers.federation.instances import quarantine_gauge
+from datum_compute.controllers.context import CellProbing, Context
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane, expire_join_tokens
 from datum_compute.planes.catalogue import ensure_platform
-from datum_compute.planes.lifecycle import PlaneLifecycle, finalized_kinds_on
-from datum_compute.planes.membership import ProjectMembership, Reach
-from datum_compute.planes.planes import Planes, discard_event
+from datum_compute.planes.lifecycle import finalized_kinds_on
 from datum_compute.runtime.cached_client import LabelScope, noop
 from datum_compute.runtime.controller import Controller
-from datum_compute.runtime.event_recorder import EventRecorder, EventRequest
-from datum_compute.runtime.manager import Manager
-from datum_compute.runtime.metrics import RuntimeMetrics
-from datum_compute.runtime.worker import instrument
 from datum_compute.server.access.audit import AuditSink, discard
 from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User
 from datum_compute.server.access.client_certificates import Certify
 from datum_compute.server.access.service_accounts import TokenSigner
 from datum_compute.server.api_server import ApiServer
-from datum_compute.server.flowcontrol.control import FlowLimits
 from datum_compute.server.metrics import ServerMetrics
 from datum_compute.server.options import (
     AdmissionOptions,
@@ -76,13 +71,10 @@ from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
 from datum_compute.telemetry.context import Tracer
 
-SWEEP_S = 60.0
-COMPONENT = "compute-manager"  # what events say they are from
+EXPIRY_INTERVAL_S = 60.0
 MANAGER_AGENT = f"{COMPONENT}/{__version__}"
-# Brings up planes from inside the process; no token or certificate gives this identity.
+# Prepares planes from inside the process. No token or certificate gives this identity.
 BOOTSTRAP = User("system:bootstrap", (MASTERS,), frozenset({EVERY_PLANE}))
-
-_log = logging.getLogger(__name__)
 
 EVERYTHING = (
     *registry.MANAGEMENT,
@@ -91,16 +83,19 @@ EVERYTHING = (
     *registry.CLUSTER,
     *registry.PROJECT_MEMBERSHIP,
 )
-_HELD_BACK = finalized_kinds_on("project", EVERYTHING)
+_FINALIZED_KINDS = finalized_kinds_on("project", EVERYTHING)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PlaneLayout:
-    """Which planes the process serves, and what realises the servers of each of its cells.
+    """The planes that the process serves, and the driver of each of its cells.
 
-    ``projects`` are there from the first moment; others come and go as objects of the platform. A
-    process without the centre serves cells only. ``elsewhere`` are planes of other processes that
-    controllers of this one work on. ``limits`` are what every project gets, by resource type.
+    ``projects`` exist from the start; others are created and deleted as Projects of the platform. A
+    process with ``centre=False`` serves only cells. ``elsewhere`` are planes of other processes on
+    which controllers of this process work. ``limits`` are the quota of every project, by resource
+    type.
     """
 
     projects: tuple[PlaneName, ...]
@@ -118,105 +113,52 @@ class PlaneLayout:
         return (PLATFORM, *self.projects, HUB, *self.cells) if self.centre else self.cells
 
     @property
-    def lasting(self) -> tuple[PlaneName, ...]:
-        """Those that are there as long as the process."""
+    def permanent_planes(self) -> tuple[PlaneName, ...]:
+        """The planes that exist as long as the process."""
         return tuple(plane for plane in self.planes if plane not in self.projects)
 
     @property
     def members(self) -> tuple[PlaneName, ...]:
-        """The cells that the hub of this process works with, wherever they are."""
-        away = (plane for plane in self.elsewhere if plane_role(plane) == "cell")
-        return (*self.cells, *away) if self.centre else ()
-
-
-def _nothing_held(plane: PlaneName) -> Holdings:
-    raise AssertionError(f"{plane} is served elsewhere; what it holds is not known here")
-
-
-def build_manager(
-    controllers: Sequence[Controller[Context]],
-    drivers: Mapping[PlaneName, Driver],
-    ports: Ports,
-    *,
-    holdings: Callable[[PlaneName], Holdings] = _nothing_held,
-    authority: str = "",
-    record_event: Callable[[EventRequest], None] = discard_event,
-    tracer: Tracer | None = None,
-    registry: CollectorRegistry | None = None,
-    fence: Callable[[], None] = noop,
-    single_project: str = "",
-    reach: Reach | None = None,
-    plane_lifecycle: PlaneLifecycle | None = None,
-    traffic: Traffic | None = None,
-    cell_probing: CellProbing | None = None,
-) -> Manager[Context]:
-    """``single_project`` is the only one there is, where one API server is everything; elsewhere
-    ``reach`` gives the clients for projects that come later."""
-
-    def context(manager: Manager[Context]) -> Context:
-        unmanaged_finalizers = FEDERATION_FINALIZERS if single_project else frozenset[str]()
-        planes = Planes(manager.cached_client, manager.engaged, record_event, unmanaged_finalizers)
-        count_mapping = metrics.count_mapping if metrics is not None else ignore_mapping
-        return Context(
-            planes,
-            drivers,
-            ports.unix_s,
-            ports.elapsed_s,
-            holdings,
-            authority,
-            single_project,
-            membership=ProjectMembership(manager, reach) if reach is not None else None,
-            plane_lifecycle=plane_lifecycle,
-            count_mapping=count_mapping,
-            traffic=traffic,
-            cell_probing=cell_probing or CellProbing(),
-        )
-
-    metrics = RuntimeMetrics(registry) if registry is not None else None
-    manager = Manager(
-        [instrument(controller, tracer) for controller in controllers],
-        context,
-        ports.random,
-        metrics=metrics,
-        report=lambda misled: record_event(ambiguous_mapping_event(misled)),
-        fence=fence,
-    )
-    if metrics is not None:
-        metrics.register_gauges((quarantine_gauge(manager.cached_client),))
-    return manager
-
-
-def build_recorder(
-    client_of: Callable[[PlaneName], Client | None], ports: Ports, registry: CollectorRegistry
-) -> EventRecorder:
-    return EventRecorder(
-        client_of,
-        component=COMPONENT,
-        unix_s=ports.unix_s,
-        elapsed_s=ports.elapsed_s,
-        registry=registry,
-    )
+        """The cells of the hub of this process, including those of other processes."""
+        remote = (plane for plane in self.elsewhere if plane_role(plane) == "cell")
+        return (*self.cells, *remote) if self.centre else ()
 
 
 @dataclass(frozen=True, slots=True)
 class SecurityOptions:
-    """What the server needs besides tokens: ``authority`` is what clients trust, ``signer`` signs
-    the tokens of accounts, ``certify`` the certificates of cells that join."""
+    """What the server needs in addition to tokens."""
 
-    authority: str = ""
-    signer: TokenSigner | None = None
+    authority: str = ""  # the certificates that clients trust, as PEM
+    signer: TokenSigner | None = None  # of the tokens of service accounts
     audit: AuditSink = discard
-    certify: Certify | None = None
+    certify: Certify | None = None  # issues the certificates of cells that join
 
 
-_UNGUARDED = SecurityOptions()
+@dataclass(frozen=True, slots=True)
+class ControllerOptions:
+    """The controllers of the process, and how they reach planes and machines."""
+
+    controllers: Sequence[Controller[Context]] = EVERYTHING
+    # Returns the client of a plane. None: all planes are in this process.
+    reach: Callable[[PlaneName], Client] | None = None
+    traffic: Traffic | None = None
+    cell_probing: CellProbing = field(default_factory=CellProbing)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformOptions:
+    """What differs between processes."""
+
+    control: ControllerOptions = field(default_factory=ControllerOptions)
+    security: SecurityOptions = field(default_factory=SecurityOptions)
+    admission: AdmissionOptions = field(default_factory=AdmissionOptions)
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    tracer: Tracer | None = None
+    on_projects_changed: Callable[[], None] = noop
 
 
 class Platform:
-    """All planes of one process, and its controllers.
-
-    ``reach`` says how controllers get to a plane; without it all planes are in this process.
-    """
+    """All planes of one process, and its controllers."""
 
     def __init__(
         self,
@@ -224,24 +166,17 @@ class Platform:
         ports: Ports,
         journal: Journal,
         credentials: Credentials,
-        *,
-        controllers: Sequence[Controller[Context]] = EVERYTHING,
-        safeguards: SecurityOptions = _UNGUARDED,
-        registry: CollectorRegistry | None = None,
-        tracer: Tracer | None = None,
-        reach: Callable[[PlaneName], Client] | None = None,
-        deprecation_grace_s: float = DEPRECATION_GRACE_S,
-        projects_changed: Callable[[], None] = untold_projects,
-        traffic: Traffic | None = None,
-        cell_probing: CellProbing | None = None,
-        flow_limits: FlowLimits | None = None,
+        options: PlatformOptions | None = None,
     ) -> None:
-        assert reach is not None or not layout.elsewhere, "nothing leads to the other planes"
-        self._reach, self.ready = reach, asyncio.Event()
+        options = options or PlatformOptions()
+        control, security = options.control, options.security
+        assert control.reach is not None or not layout.elsewhere, "other planes are unreachable"
+        self._reach, self.ready = control.reach, asyncio.Event()
         self._layout, self._credentials = layout, credentials
-        self._offered: dict[PlaneName, None] = {}
-        self.registry = registry = registry or CollectorRegistry()
-        metrics = ServerMetrics(registry)
+        self._registered_cities: dict[PlaneName, None] = {}
+        self.unix_s, self._random = ports.unix_s, ports.random
+        self.registry = options.registry
+        metrics = ServerMetrics(self.registry)
         self.store = Store(journal, on_commit=metrics.observe_commit)
         self.authenticator = credentials.authenticator()
         environment = ServerEnvironment(
@@ -255,31 +190,33 @@ class Platform:
         self.server = ApiServer(
             self.store,
             environment,
-            AuthenticationOptions(self.authenticator, safeguards.signer, safeguards.certify),
-            telemetry=ServerTelemetry(metrics, tracer, safeguards.audit),
-            admission=AdmissionOptions(
-                flow_limits=flow_limits, deprecation_grace_s=deprecation_grace_s
-            ),
+            AuthenticationOptions(self.authenticator, security.signer, security.certify),
+            telemetry=ServerTelemetry(metrics, options.tracer, security.audit),
+            admission=options.admission,
         )
-        self._unix_s, self._random = ports.unix_s, ports.random
-        opened, nobody = self.bootstrap_client, BOOTSTRAP.name
         self.projects = ProjectPlanes(
-            self.store, opened, _HELD_BACK, nobody=nobody, changed=projects_changed
+            self.store,
+            self.bootstrap_client,
+            _FINALIZED_KINDS,
+            bootstrap_user=BOOTSTRAP.name,
+            on_changed=options.on_projects_changed,
         )
-        self._events = build_recorder(self._engaged_client, ports, registry)
+        self._events = build_event_recorder(self._engaged_client, ports, self.registry)
         self._manager = build_manager(
-            controllers,
+            control.controllers,
             layout.drivers,
             ports,
-            holdings=self.server.inventory,
-            authority=safeguards.authority,
-            record_event=self._events.record,
-            tracer=tracer,
-            registry=registry,
-            reach=self._reached,
-            plane_lifecycle=self.projects if layout.centre else None,
-            traffic=traffic,
-            cell_probing=cell_probing,
+            served=ServedPlanes(
+                self.server.inventory,
+                security.authority,
+                self.projects if layout.centre else None,
+            ),
+            telemetry=ManagerTelemetry(self._events.record, options.tracer, self.registry),
+            options=ManagerOptions(
+                reach=self._project_client,
+                traffic=control.traffic,
+                cell_probing=control.cell_probing,
+            ),
         )
 
     @property
@@ -289,6 +226,8 @@ class Platform:
     def dispatch(self, request: Request) -> Coroutine[Any, Any, Response]:
         return self.server.dispatch(request)
 
+    # --- Clients
+
     def client(self, plane: PlaneName, token: str) -> Client:
         return Client(
             InProcessTransport(self.dispatch),
@@ -297,14 +236,33 @@ class Platform:
             agent=MANAGER_AGENT,
         )
 
+    def bootstrap_client(self, plane: PlaneName) -> Client:
+        """Return a client without access control, for writes of the process itself."""
+        transport = InProcessTransport(partial(self.server.dispatch_as, BOOTSTRAP))
+        return Client(transport, prefix=path_prefix(plane), token="", agent="bootstrap")
+
+    def _controller_client(self, plane: PlaneName) -> Client:
+        if self._reach is None:
+            return self.client(plane, self._credentials.manager)
+        return self._reach(plane)
+
+    async def _project_client(self, plane: PlaneName) -> Client:
+        return self._controller_client(plane)
+
+    def _engaged_client(self, plane: PlaneName) -> Client | None:
+        cached = self._manager.cached_client(plane)
+        return cached.client if cached is not None else None
+
+    # --- Start and run
+
     async def load(self) -> None:
-        """Take over what the journal holds; before run()."""
+        """Load the journal. Call it before ``run``."""
         await self.store.load()
 
     async def run(self) -> None:
-        """Bring up every plane, then run controllers until cancelled.
+        """Prepare every plane, then run controllers until cancelled.
 
-        The store ends last: whoever was in the middle of a write has gone by then.
+        The store ends last, so that no controller waits for a write that the store never answers.
         """
         async with asyncio.TaskGroup() as storing:
             storing.create_task(self.store.run())
@@ -312,31 +270,40 @@ class Platform:
                 await self._run(group)
 
     async def _run(self, group: asyncio.TaskGroup) -> None:
-        for plane in self._layout.lasting:
+        for plane in self._layout.permanent_planes:
             await self.store.create_plane(plane)
-            await self._bring_up(plane)
+            await self._prepare_plane(plane)
         projects = await self._open_projects() if self._layout.centre else {}
-        for plane in (*self._layout.lasting, *self._layout.elsewhere):
-            self._manager.engage(plane, self._own_client(plane))
+        for plane in (*self._layout.permanent_planes, *self._layout.elsewhere):
+            self._manager.engage(plane, self._controller_client(plane))
         for plane, entitled in projects.items():
-            self._manager.engage(plane, self._own_client(plane), entitled=entitled)
+            self._manager.engage(plane, self._controller_client(plane), entitled=entitled)
         group.create_task(self._events.run())
         group.create_task(self._manager.run())
-        group.create_task(self._sweep())
-        # Others may be away for long; what is served here does not wait for them.
-        await self._manager.wait_for_sync((*self._layout.lasting, *projects))
+        group.create_task(self._expire_objects())
+        # Planes of other processes may be unreachable for long; the start does not wait for them.
+        await self._manager.wait_for_sync((*self._layout.permanent_planes, *projects))
         self.ready.set()
 
+    async def _prepare_plane(self, plane: PlaneName) -> None:
+        """Create the initial objects of the plane."""
+        client, exists = self.bootstrap_client(plane), existence_check(self.store, plane)
+        cells = (*self._layout.members, *self._registered_cities)
+        await ensure_plane(client, plane, exists)
+        if plane_role(plane) == "platform":
+            now = timestamp(self.unix_s())
+            await ensure_platform(client, cells, now, self._layout.limits, exists)
+
     async def _open_projects(self) -> dict[PlaneName, bool]:
-        """The planes of all projects there are, and whether each may use compute."""
+        """Return the planes of all projects, and whether each is entitled to compute."""
         hub = self.bootstrap_client(HUB)
-        await ensure_cells(hub, self._layout.members, holds_of(self.store, HUB))
-        platform, now = self.bootstrap_client(PLATFORM), timestamp(self._unix_s())
-        founding = DefaultProjects(self.bootstrap_client, self.projects, now, self._random)
+        await ensure_cells(hub, self._layout.members, existence_check(self.store, HUB))
+        platform, now = self.bootstrap_client(PLATFORM), timestamp(self.unix_s())
+        default_projects = DefaultProjects(self.bootstrap_client, self.projects, now, self._random)
         older = [p for p in self.projects.stored() if p not in self._layout.projects]
         known = {project.metadata.name for project in (await platform.list(PROJECT)).items}
         strays = [plane for plane in older if member_name(plane) not in known]
-        await founding.found((*self._layout.projects, *strays))
+        await default_projects.found((*self._layout.projects, *strays))
         entitled = {
             consumer.spec.consumer_project_ref.name
             for consumer in (await platform.list(CONSUMER)).items
@@ -345,67 +312,42 @@ class Platform:
         stored = self.projects.stored()
         return {plane: member_name(plane) in entitled for plane in stored}
 
-    # --- planes of other processes, which come and go
+    # --- Planes of other processes, which come and go
 
     def engage(self, plane: PlaneName, client: Client, part: LabelScope | None = None) -> None:
-        """Work with a plane that is served elsewhere, from now on; with ``part`` with the objects
-        that bear its labels only."""
+        """Run controllers on a plane of another process, limited to the objects of ``part``."""
         self._manager.engage(plane, client, part)
 
     def disengage(self, plane: PlaneName) -> None:
         self._manager.disengage(plane)
 
-    def count(self, plane: PlaneName, kind: KindInfo[Any]) -> int:
-        """How many objects of a kind a plane of this process holds."""
+    def count_objects(self, plane: PlaneName, kind: KindInfo[Any]) -> int:
+        """Return the number of objects of a kind on a plane of this process."""
         return len(self.store.snapshot(plane, kind.storage, None).records)
 
-    async def offer(self, city: str) -> None:
-        """A cell that has joined serves the city: projects that are entitled may use it."""
-        place = cell_plane(city.lower())  # what a plane starts with is told by cells
-        if place in self._offered or place in self._layout.members:
+    async def register_city(self, city: str) -> None:
+        """Add the city of a cell that has joined, for all projects that are entitled."""
+        place = cell_plane(city.lower())  # the catalogue derives cities from the names of cells
+        if place in self._registered_cities or place in self._layout.members:
             return
-        now, limits = timestamp(self._unix_s()), self._layout.limits
-        platform, holds = self.bootstrap_client(PLATFORM), holds_of(self.store, PLATFORM)
-        await ensure_platform(platform, (place,), now, limits, holds)
-        self._offered[place] = None
+        now, limits = timestamp(self.unix_s()), self._layout.limits
+        platform, exists = self.bootstrap_client(PLATFORM), existence_check(self.store, PLATFORM)
+        await ensure_platform(platform, (place,), now, limits, exists)
+        self._registered_cities[place] = None
 
-    async def _bring_up(self, plane: PlaneName) -> None:
-        """What the plane holds from its first moment."""
-        client, holds = self.bootstrap_client(plane), holds_of(self.store, plane)
-        cells = (*self._layout.members, *self._offered)
-        await ensure_plane(client, plane, holds)
-        if plane_role(plane) == "platform":
-            now = timestamp(self._unix_s())
-            await ensure_platform(client, cells, now, self._layout.limits, holds)
+    # --- Expiry
 
-    async def _sweep(self) -> None:
-        """Remove what has had its time, on every plane, again and again."""
+    async def _expire_objects(self) -> None:
+        """Delete expired events and join tokens until cancelled."""
         while True:
-            await asyncio.sleep(SWEEP_S)
+            await asyncio.sleep(EXPIRY_INTERVAL_S)
             for plane in self.store.planes():
                 try:
-                    await expire_events(self.store, plane, self._unix_s())
-                except ApiError as error:  # a full disk, a plane that has just gone
-                    _log.warning("events of %s are not swept: %s", plane, error)
+                    await expire_events(self.store, plane, self.unix_s())
+                except ApiError as error:  # a full disk, or a plane that was just deleted
+                    _log.warning("cannot delete expired events of %s: %s", plane, error)
             if self._layout.centre:
                 try:
-                    await expire_join_tokens(self.bootstrap_client(HUB), self._unix_s())
+                    await expire_join_tokens(self.bootstrap_client(HUB), self.unix_s())
                 except ApiError as error:
-                    _log.warning("join tokens are not swept: %s", error)
-
-    def _engaged_client(self, plane: PlaneName) -> Client | None:
-        view = self._manager.cached_client(plane)
-        return view.client if view is not None else None
-
-    def bootstrap_client(self, plane: PlaneName) -> Client:
-        """As somebody who may do everything, for what this process does on its own account."""
-        transport = InProcessTransport(partial(self.server.dispatch_as, BOOTSTRAP))
-        return Client(transport, prefix=path_prefix(plane), token="", agent="bootstrap")
-
-    async def _reached(self, plane: PlaneName) -> Client:
-        return self._own_client(plane)
-
-    def _own_client(self, plane: PlaneName) -> Client:
-        if self._reach is None:
-            return self.client(plane, self._credentials.manager)
-        return self._reach(plane)
+                    _log.warning("cannot delete expired join tokens: %s", error)

@@ -1,4 +1,7 @@
-"""A process that serves planes on its TLS port until it is told to stop: what all of them share."""
+"""A process that serves planes on a TLS port until it receives SIGTERM or SIGINT.
+
+``compute-server`` and ``compute-cell`` build a ``ServerProcess``; everything else is shared here.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +12,27 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from datum_compute.api.meta.codec import encode
 from datum_compute.app.audit_log import AuditLog
-from datum_compute.app.driver_selection import Machines
+from datum_compute.app.driver_selection import DriverSet
 from datum_compute.app.platform import Platform
 from datum_compute.app.settings.settings import TelemetrySettings
 from datum_compute.app.state_directory import (
     StateError,
-    disk_trouble,
+    describe_disk_problem,
+    overwrite_private,
     remember_driver,
     remember_port,
     remembered_port,
-    write_over,
 )
 from datum_compute.app.tracing import tracing
 from datum_compute.gateway.authorizer import Dispatch, LocalGatewayAuthorizer
-from datum_compute.gateway.cells import CellEndpoints
 from datum_compute.gateway.gateway import Gateway
 from datum_compute.server.http.listen import ServerCertificate, api_tls_context, bind_listener
 from datum_compute.server.http.send_budget import PortLimits, fit_to_file_limit, raise_file_limit
@@ -39,25 +41,29 @@ from datum_compute.store.journal import Journal, JournalBroken, JournalError
 from datum_compute.telemetry.context import Tracer
 from datum_compute.telemetry.logs import configure_logging
 
-# --- Runs a process until SIGTERM or SIGINT, on uvloop where it is installed
-
-
 try:
     from uvloop import new_event_loop
 except ImportError:  # an optional extra
     from asyncio import new_event_loop  # type: ignore[assignment]
 
 R = TypeVar("R")
+Serve = Callable[[asyncio.Event, Tracer | None], Awaitable[None]]
+BackgroundTask = Callable[[], Awaitable[None]]
+
+_log = logging.getLogger(__name__)
+
+
+# --- The event loop of a process
 
 
 def run_until_stopped(serve: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> int:
-    """``serve`` is given the event that says it is time to stop; returns the exit code."""
+    """Run ``serve`` with an event that is set on SIGTERM and SIGINT. Return the exit code."""
     run_loop(_with_signals(serve))
     return 0
 
 
 def run_loop(coroutine: Coroutine[Any, Any, R]) -> R:
-    """Run to the end, on the loop the processes run on."""
+    """Run the coroutine to its end, on uvloop if it is installed."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(coroutine)
 
@@ -70,44 +76,13 @@ async def _with_signals(serve: Callable[[asyncio.Event], Awaitable[None]]) -> No
     await serve(stop)
 
 
-# --- serving
-
-
-_log = logging.getLogger(__name__)
-
-Serve = Callable[[asyncio.Event, Tracer | None], Awaitable[None]]
-Beside = Callable[[], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class ServerProcess:
-    """The parts of the process that run together. ``when_ready`` is told the port before anybody is
-    told that the process is ready; ``beside`` runs from then on."""
-
-    state: Path
-    platform: Platform
-    journal: Journal
-    certificate: ServerCertificate
-    audit: AuditLog
-    unix_s: Callable[[], float]
-    when_ready: Callable[[int], None]
-    machines: Machines
-    ways: CellEndpoints
-    beside: Sequence[Beside] = ()
-    port_limits: PortLimits = field(default_factory=PortLimits)
-
-
 def run_process(telemetry: TelemetrySettings, name: str, state: Path, serve: Serve) -> int:
-    """The exit code; what stands in the way of starting is said in one line."""
+    """Run ``serve`` until stopped. Return the exit code; a failed start is one line on stderr."""
     configure_logging(telemetry.log_level, telemetry.log_format)
     os.umask(0o077)
     try:
         with tracing(telemetry.otlp_endpoint, name) as tracer:
-
-            async def served(stop: asyncio.Event) -> None:
-                await serve(stop, tracer)
-
-            return run_until_stopped(served)
+            return run_until_stopped(lambda stop: _serve_traced(serve, stop, tracer))
     except (JournalError, StateError, OSError) as error:
         problem: BaseException = error
     except BaseExceptionGroup as group:
@@ -115,92 +90,153 @@ def run_process(telemetry: TelemetrySettings, name: str, state: Path, serve: Ser
         if broken is None:
             raise
         problem = broken.exceptions[0]
-    trouble = disk_trouble(state)
-    said = f"{trouble}: {problem}" if trouble else problem
-    print(f"Error: {said}", file=sys.stderr)  # noqa: T201
+    disk_problem = describe_disk_problem(state)
+    message = f"{disk_problem}: {problem}" if disk_problem else problem
+    print(f"Error: {message}", file=sys.stderr)  # noqa: T201
     return 1
 
 
-async def serve_until(serving: ServerProcess, bound: socket.socket, stop: asyncio.Event) -> None:
-    """Serve on the bound socket, which is closed in the end."""
-    announcement = serving.state / "server.json"
+async def _serve_traced(serve: Serve, stop: asyncio.Event, tracer: Tracer | None) -> None:
+    await serve(stop, tracer)
+
+
+# --- Garbage collection
+# Objects that the store loads at the start are never garbage, so collection is off during the
+# start. ``settle_memory`` excludes them from all later collections.
+
+
+@contextmanager
+def paused_garbage_collection() -> Iterator[None]:
+    """Turn collection off, and on again however the block ends."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def settle_memory() -> None:
+    """Exclude all current objects from garbage collection, and collect less often."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    gc.enable()
+
+
+# --- Serving planes
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStorage:
+    """The files of a process that are closed when it stops."""
+
+    directory: Path
+    journal: Journal
+    audit: AuditLog
+
+
+@dataclass(frozen=True, slots=True)
+class ApiPort:
+    """The TLS port of the API."""
+
+    certificate: ServerCertificate
+    limits: PortLimits
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProcess:
+    """The parts of a process that run together.
+
+    ``on_ready`` is called with the port number before the process is reported as ready.
+    ``background_tasks`` run from then on.
+    """
+
+    platform: Platform
+    storage: ServerStorage
+    machines: DriverSet
+    port: ApiPort
+    on_ready: Callable[[int], None]
+    background_tasks: Sequence[BackgroundTask] = ()
+
+
+async def serve_until(process: ServerProcess, bound: socket.socket, stop: asyncio.Event) -> None:
+    """Serve on the bound socket until ``stop`` is set, then close the socket."""
+    storage = process.storage
+    announcement = storage.directory / "server.json"
     with bound:
         try:
-            gc.disable()  # what is read now stays: looking for garbage in it is lost time
-            await serving.platform.load()
-            # From here on the directory is ours: whoever looks for its server finds this one.
-            port = bound.getsockname()[1]
-            write_over(announcement, encode({"pid": os.getpid(), "port": port}))
-            try:
-                await _run(serving, bound, stop)
-            finally:
-                # The file stays, so that the next start has room for it on a full disk.
-                with suppress(OSError):
-                    write_over(announcement, encode({"pid": 0, "port": port}))
+            with paused_garbage_collection():
+                await process.platform.load()
+                # From here on this process owns the directory, and clients find it there.
+                port = bound.getsockname()[1]
+                overwrite_private(announcement, encode({"pid": os.getpid(), "port": port}))
+                try:
+                    await _run(process, bound, stop)
+                finally:
+                    # The file stays, so that the next start can write it on a full disk.
+                    with suppress(OSError):
+                        overwrite_private(announcement, encode({"pid": 0, "port": port}))
         finally:
-            await serving.machines.close()
-            await serving.audit.flush()
-            await serving.journal.close()
+            await process.machines.close()
+            await storage.audit.flush()
+            await storage.journal.close()
 
 
-async def _run(serving: ServerProcess, bound: socket.socket, stop: asyncio.Event) -> None:
+async def _run(process: ServerProcess, bound: socket.socket, stop: asyncio.Event) -> None:
     port = bound.getsockname()[1]
-    platform = serving.platform
+    platform, machines = process.platform, process.machines
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(serving.audit.run())]
-        tasks += [group.create_task(run()) for run in serving.machines.runs]
+        tasks = [group.create_task(process.storage.audit.run())]
+        tasks += [group.create_task(run()) for run in machines.background_tasks]
         running = group.create_task(platform.run())
         tasks.append(running)
-        if not await _is_ready(running, platform.ready, stop):
+        if not await _wait_until_ready(running, platform.ready, stop):
             for task in tasks:
                 task.cancel()
             return
         settle_memory()
-        limits = fit_to_file_limit(serving.port_limits, raise_file_limit())
-        front = HttpServer(_dispatch(serving), serving.unix_s, limits, platform.registry)
-        await front.start(bound, api_tls_context(serving.certificate))
-        serving.when_ready(port)
-        remember_port(serving.state, port)
-        if serving.machines.drivers:
-            remember_driver(serving.state, serving.machines.driver, serving.machines.engine)
-        tasks += [group.create_task(_coroutine(beside)) for beside in serving.beside]
-        host, told = bound.getsockname()[0], serving.machines.told
-        _log.info("ready on https://%s:%d, state in %s, %s", host, port, serving.state, told)
+        limits = fit_to_file_limit(process.port.limits, raise_file_limit())
+        server = HttpServer(_dispatch(process), platform.unix_s, limits, platform.registry)
+        await server.start(bound, api_tls_context(process.port.certificate))
+        process.on_ready(port)
+        _remember_choices(process, port)
+        tasks += [group.create_task(_as_coroutine(task)) for task in process.background_tasks]
+        host, summary = bound.getsockname()[0], machines.choice.summary
+        state = process.storage.directory
+        _log.info("ready on https://%s:%d, state in %s, %s", host, port, state, summary)
         try:
             await stop.wait()
         finally:
             platform.server.close_streams()
-            await front.stop()
+            await server.stop()
         for task in tasks:
             task.cancel()
 
 
-def _dispatch(serving: ServerProcess) -> Dispatch:
-    """The API server, behind the gateway."""
-    platform, unix_s = serving.platform, serving.unix_s
-    inner = platform.server.dispatch
-    doorkeeper = LocalGatewayAuthorizer(inner, unix_s, serving.audit.keep)
-    client_of = platform.bootstrap_client
-    return Gateway(inner, client_of, serving.ways, doorkeeper, unix_s).dispatch
+def _remember_choices(process: ServerProcess, port: int) -> None:
+    """Record port and driver for the next run."""
+    state, choice = process.storage.directory, process.machines.choice
+    remember_port(state, port)
+    if process.machines.drivers:
+        remember_driver(state, choice.driver, choice.engine)
 
 
-async def _coroutine(run: Beside) -> None:
-    await run()
+def _dispatch(process: ServerProcess) -> Dispatch:
+    """Return the dispatch of the gateway, which forwards other requests to the API server."""
+    platform, unix_s = process.platform, process.platform.unix_s
+    api = platform.server.dispatch
+    authorizer = LocalGatewayAuthorizer(api, unix_s, process.storage.audit.record)
+    endpoints = process.machines.endpoints
+    return Gateway(api, platform.bootstrap_client, endpoints, authorizer, unix_s).dispatch
 
 
-def settle_memory() -> None:
-    """Exclude all present objects from garbage collection, and collect new ones less often.
-
-    A collection of the youngest generation takes about 0.25 ms for 1,000 objects, in which the
-    loop serves no request.
-    """
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
-    gc.enable()
+async def _as_coroutine(task: BackgroundTask) -> None:
+    await task()
 
 
-async def _is_ready(running: asyncio.Task[None], ready: asyncio.Event, stop: asyncio.Event) -> bool:
-    """Wait until the platform is ready, has failed trying, or is told to stop before that."""
+async def _wait_until_ready(
+    running: asyncio.Task[None], ready: asyncio.Event, stop: asyncio.Event
+) -> bool:
+    """Return False if stopped before ready. Raises if the platform failed."""
     waits = [asyncio.create_task(event.wait()) for event in (ready, stop)]
     await asyncio.wait((running, *waits), return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
@@ -210,14 +246,14 @@ async def _is_ready(running: asyncio.Task[None], ready: asyncio.Event, stop: asy
     return ready.is_set()
 
 
-def bound_socket(state_dir: Path, wanted: int, host: str) -> socket.socket:
-    """The port that was asked for; without a wish that of the last run if it is free."""
-    if wanted:
-        return bind_listener(wanted, host)
+def bind_api_socket(state_dir: Path, port: int, host: str) -> socket.socket:
+    """Bind the port; for port 0, the port of the last run if it is free, else any free port."""
+    if port:
+        return bind_listener(port, host)
     last = remembered_port(state_dir)
     if last:
         try:
             return bind_listener(last, host)
         except OSError:
-            _log.warning("port %d of the last run is taken; choosing another", last)
+            _log.warning("port %d of the last run is in use; selecting another", last)
     return bind_listener(0, host)

@@ -1,7 +1,7 @@
-"""Planes of projects in the store of this process: made, emptied and removed while it runs.
+"""Planes of projects in the store of this process: created, drained and deleted at run time.
 
-What a plane is made of is written step by step; one of which a step is missing is made anew from
-the first step on, and what is done stays.
+A plane is created in several writes. If one fails, the next attempt starts with the first write
+again and keeps what exists.
 """
 
 from __future__ import annotations
@@ -25,109 +25,116 @@ from datum_compute.api.planes import HUB, PLATFORM, PlaneName, member_name, plan
 from datum_compute.client.client import Client
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.planes.catalogue import ensure_network, release_project
-from datum_compute.planes.lifecycle import FinalizedKinds, delete_held_objects, mark_revoked
+from datum_compute.planes.lifecycle import (
+    FinalizedKinds,
+    HeldObject,
+    delete_held_objects,
+    mark_revoked,
+)
 from datum_compute.planes.planes import ExistenceCheck
 from datum_compute.planes.roles import RBAC
+from datum_compute.runtime.cached_client import noop
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.store import Store
 
 OWNER_BINDING = "project-owner"
-# How long a project waits for what only cells can give back.
-REST_S = 60.0
-# What it waits for, however long that takes: workloads go without cells that do not answer.
-AWAITED: tuple[KindInfo[Any], ...] = (WORKLOAD, DEPLOYMENT, ENTITLEMENT)
-_AWAITED = tuple(f"{kind.kind} " for kind in AWAITED)
+# A project waits this long for objects that only cells can release.
+RELEASE_TIMEOUT_S = 60.0
+# A project waits for these however long it takes; workloads are deleted without unreachable cells.
+AWAITED_KINDS: tuple[KindInfo[Any], ...] = (WORKLOAD, DEPLOYMENT, ENTITLEMENT)
 _OWNER_ROLE = "project-admin"
 
 _log = logging.getLogger(__name__)
 
 
-def holds_of(store: Store, plane: PlaneName) -> ExistenceCheck:
-    """What a plane of this process holds."""
+def existence_check(store: Store, plane: PlaneName) -> ExistenceCheck:
+    """Return a check for objects on a plane of this process."""
 
-    def holds(kind: KindInfo[Any], ref: Ref) -> bool:
+    def exists(kind: KindInfo[Any], ref: Ref) -> bool:
         return store.get(plane, ObjectKey(kind.storage, ref.namespace, ref.name)) is not None
 
-    return holds
-
-
-def untold() -> None:
-    """Nobody wants to know which projects there are."""
+    return exists
 
 
 class ProjectPlanes:
-    """``client`` may do everything on every plane; its user, ``nobody``, owns no project.
-    ``held_back`` is what controllers hold back on planes of projects; ``changed`` is called when a
-    plane has come or gone."""
+    """Creates, drains and deletes planes of projects (``PlaneLifecycle``).
+
+    ``client`` has full access to every plane; its user, ``bootstrap_user``, owns no project.
+    ``finalized_kinds`` are the kinds with finalizers on planes of projects. ``on_changed`` is
+    called after a plane was created or deleted.
+    """
 
     def __init__(
         self,
         store: Store,
         client: Callable[[PlaneName], Client],
-        held_back: FinalizedKinds,
+        finalized_kinds: FinalizedKinds,
         *,
-        nobody: str,
-        changed: Callable[[], None] = untold,
+        bootstrap_user: str,
+        on_changed: Callable[[], None] = noop,
     ) -> None:
         self._store = store
         self._client = client
-        self._held_back = held_back
-        self._nobody = nobody
-        self._changed = changed
-        self._whole: dict[PlaneName, None] = {}
-        # Since when nothing is left in planes but what a cell has to give back.
-        self._rest_since_s: dict[PlaneName, float] = {}
+        self._finalized_kinds = finalized_kinds
+        self._bootstrap_user = bootstrap_user
+        self._on_changed = on_changed
+        self._complete: dict[PlaneName, None] = {}
+        # Time since which a plane has only objects that cells must release.
+        self._releasing_since_s: dict[PlaneName, float] = {}
 
     def stored(self) -> list[PlaneName]:
         found = (PlaneName(name) for name in self._store.planes())
         return [plane for plane in found if plane_role(plane) == "project"]
 
     async def create(self, plane: PlaneName, owner: str) -> None:
-        if plane in self._whole:
+        if plane in self._complete:
             return
         await self._store.create_plane(plane)
-        client, holds = self._client(plane), holds_of(self._store, plane)
-        await ensure_plane(client, plane, holds)
-        await ensure_network(client, holds)
-        if owner and owner != self._nobody:
+        client, exists = self._client(plane), existence_check(self._store, plane)
+        await ensure_plane(client, plane, exists)
+        await ensure_network(client, exists)
+        if owner and owner != self._bootstrap_user:
             await _bind_owner(client, owner)
-        self._whole[plane] = None
-        self._changed()
+        self._complete[plane] = None
+        self._on_changed()
 
     async def drain(self, plane: PlaneName) -> Sequence[str]:
-        """First all that stands for something elsewhere, then what the platform knows of it."""
+        """Delete the objects with finalizers, then the consumers of the project."""
         if plane in self._store.planes():
             client = self._client(plane)
             await mark_revoked(client, revoked=True)
-            held = await delete_held_objects(client, self._held_back)
+            held = await delete_held_objects(client, self._finalized_kinds)
             if held and not self._is_given_up(plane, held):
-                return held
+                return [str(obj) for obj in held]
         return await self._end_access(member_name(plane))
 
     async def delete(self, plane: PlaneName) -> None:
-        self._whole.pop(plane, None)
-        self._rest_since_s.pop(plane, None)
+        self._complete.pop(plane, None)
+        self._releasing_since_s.pop(plane, None)
         if plane in self._store.planes():
-            _log.info("%s is removed", plane)
+            _log.info("deleting %s", plane)
             await self._store.delete_plane(plane)
         await release_project(self._client(PLATFORM), self._client(HUB), plane)
-        self._changed()
+        self._on_changed()
 
-    def _is_given_up(self, plane: PlaneName, held: Sequence[str]) -> bool:
-        """Claims, subnets and networks wait for cells to give back what they stand for; one that is
-        away for long would hold the project for ever. They may go with it: nobody asks for its
-        quota any more, and its prefixes stay on record until nothing uses them."""
+    def _is_given_up(self, plane: PlaneName, held: Sequence[HeldObject]) -> bool:
+        """Return True if the plane may be deleted although objects with finalizers are left.
+
+        Claims, subnets and networks wait until cells release what they stand for. A cell that is
+        unreachable for long must not keep the project forever. It is safe to delete them: no new
+        object uses the quota of the project, and its prefixes stay recorded until they are unused.
+        """
         now_s = asyncio.get_running_loop().time()
-        if any(name.startswith(_AWAITED) for name in held):
-            self._rest_since_s.pop(plane, None)
+        if any(obj.kind in AWAITED_KINDS for obj in held):
+            self._releasing_since_s.pop(plane, None)
             return False
-        if now_s - self._rest_since_s.setdefault(plane, now_s) < REST_S:
+        if now_s - self._releasing_since_s.setdefault(plane, now_s) < RELEASE_TIMEOUT_S:
             return False
-        _log.warning("%s goes with %d objects, such as %s", plane, len(held), held[0])
+        _log.warning("deleting %s with %d objects left, such as %s", plane, len(held), held[0])
         return True
 
     async def _end_access(self, project: str) -> list[str]:
-        """What a provider has said of the project ends with it."""
+        """Delete the consumers of the project. Return descriptions of those that exist."""
         platform, found = self._client(PLATFORM), []
         for consumer in (await platform.list(CONSUMER)).items:
             if consumer.spec.consumer_project_ref.name == project:
@@ -138,7 +145,7 @@ class ProjectPlanes:
 
 
 async def _bind_owner(client: Client, owner: str) -> None:
-    """Whoever made the project administers it, and can let others in."""
+    """Make the creator of the project its administrator."""
     binding = {
         "apiVersion": CLUSTER_ROLE_BINDING.api_version,
         "kind": CLUSTER_ROLE_BINDING.kind,

@@ -36,7 +36,7 @@ def write_private(path: Path, content: bytes) -> None:
         os.close(directory)
 
 
-def write_passing(path: Path, content: bytes) -> None:
+def write_without_sync(path: Path, content: bytes) -> None:
     """As ``write_private``, without waiting for the disk: the end of this process does no harm to
     it, that of the machine may take it back, or leave an empty file."""
     _replace(path, content, is_lasting=False)
@@ -58,7 +58,7 @@ def _replace(path: Path, content: bytes, *, is_lasting: bool) -> None:
         raise
 
 
-def write_over(path: Path, content: bytes) -> None:
+def overwrite_private(path: Path, content: bytes) -> None:
     """As ``write_private``; on a full disk the file is written where it lies, which needs no room.
     Only for what readers can tell from half of it: a crash may leave that."""
     try:
@@ -71,13 +71,13 @@ def write_over(path: Path, content: bytes) -> None:
             file.write(content.ljust(path.stat().st_size))
 
 
-def disk_trouble(directory: Path) -> str:
+def describe_disk_problem(directory: Path) -> str:
     """What keeps anything from being written to a directory, in words; empty if nothing does."""
     there = next(path for path in (directory, *directory.parents) if path.exists())
-    return trouble_of(directory, os.statvfs(there))
+    return describe_problem(directory, os.statvfs(there))
 
 
-def trouble_of(directory: Path, disk: os.statvfs_result) -> str:
+def describe_problem(directory: Path, disk: os.statvfs_result) -> str:
     if disk.f_flag & os.ST_RDONLY:
         return f"the disk that holds {directory} is read-only"
     free = disk.f_bavail * disk.f_frsize
@@ -161,7 +161,7 @@ KEPT = (
 REPLACED = (*KEPT, "store.db", "store.db-*", "kubeconfig", "manager.kubeconfig", "chaos.json")
 
 
-def demand_database(state: Path) -> None:
+def require_database(state: Path) -> None:
     """Who was ready once, and told so in its kubeconfig, had a database. With an empty one in its
     place every machine that runs would be nobody's, and be removed."""
     database = state / "store.db"

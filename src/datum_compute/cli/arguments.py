@@ -19,7 +19,7 @@ from datum_compute.cli.errors import UsageError
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-NAME_RULE = "Use up to 63 lower case letters, digits and dashes, with no dash first or last."
+NAME_RULE = "Use up to 63 lower-case letters, digits and dashes, and no dash at either end."
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,31 +31,31 @@ def is_workload_name(name: str) -> bool:
 def check_workload_name(name: str, environment: CliEnvironment) -> None:
     if not name:
         example = environment.command("deploy", "web", "--image=IMAGE", "--city=DFW")
-        raise UsageError("Say which workload, or give a file with -f.", f"For example: {example}")
+        raise UsageError("Missing the name of a workload, or -f FILE.", f"Example: {example}")
     if not is_workload_name(name):
         raise UsageError(
-            f"{name!r} cannot be the name of a workload.", NAME_RULE, field="metadata.name"
+            f"{name!r} is not a valid name of a workload.", NAME_RULE, field="metadata.name"
         )
 
 
 def parse_cities(values: Sequence[str]) -> tuple[str, ...]:
     cities = [normalized_city(city) for value in values for city in value.split(",")]
     if not all(cities):
-        raise UsageError("--city has an empty city in it.", "Write for example --city=DFW,ORD.")
+        raise UsageError("--city contains an empty city.", "Example: --city=DFW,ORD")
     return tuple(dict.fromkeys(cities))
 
 
 def parse_env(values: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
-    """``NAME=VALUE`` sets, ``NAME-`` takes away."""
+    """Parse ``NAME=VALUE``, which sets a variable, and ``NAME-``, which removes it (None)."""
     parsed: dict[str, str | None] = {}
     for pair in values:
         name, equals, value = pair.partition("=")
         is_removal = not equals and name.endswith("-")
         name = name[:-1] if is_removal else name
         if not (equals or is_removal) or not _ENV_NAME.fullmatch(name):
-            # The value is not repeated: it may be a secret.
+            # The message does not contain the value, which may be a secret.
             shown = f"{name}=..." if equals else name
-            raise UsageError(f"--env {shown!r} is not NAME=VALUE.", "For example --env MODE=fast")
+            raise UsageError(f"--env {shown!r} is not NAME=VALUE.", "Example: --env MODE=fast")
         if name in parsed:
             raise UsageError(f"--env sets {name!r} twice.")
         parsed[name] = None if is_removal else value
@@ -63,12 +63,12 @@ def parse_env(values: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
 
 
 def workload_argument(command: F) -> F:
-    """NAME of a workload; where it is left out, the one that ``datum.toml`` names."""
+    """Add the argument NAME of a workload. Default: the workload in ``datum.toml``."""
     return _argument(command, "workload")
 
 
 def workload_or_instance_argument(command: F) -> F:
-    """As ``workload_argument``; an instance will do as well."""
+    """Add the argument NAME of a workload or an instance."""
     return _argument(command, "workload", "instance")
 
 
@@ -88,12 +88,12 @@ def instance_argument(command: F) -> F:
 
 
 def named(*types: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """A callback for arguments that are names."""
+    """Return a callback that removes the type of a name such as ``workload/web``."""
     return lambda _ctx, _param, value: bare_name(value, *types)
 
 
 def bare_name(text: str | None, *types: str) -> str | None:
-    """The name of ``TYPE/NAME``, whose type has to be one of these; other text as it is."""
+    """Return NAME of ``TYPE/NAME``, whose type must be one of ``types``; other text unchanged."""
     before, slash, name = (text or "").partition("/")
     if not slash:
         return text
@@ -101,7 +101,7 @@ def bare_name(text: str | None, *types: str) -> str | None:
     if given not in (*types, *(f"{one}s" for one in types)) or not name:
         article = "an" if types[0][0] in "aeiou" else "a"
         meant = " or ".join(types)
-        raise click.BadParameter(f"{text!r} does not name {article} {meant}; write NAME alone.")
+        raise click.BadParameter(f"{text!r} is not the name of {article} {meant}.")
     return name
 
 
@@ -109,7 +109,7 @@ def container_option(command: F) -> F:
     return click.option(
         *("-c", "--container"),
         metavar="NAME",
-        help="Container of the instance; the first without it.",
+        help="Container of the instance. Default: the first one.",
         shell_complete=container_names,
     )(command)
 
@@ -120,6 +120,6 @@ def _given_or_known(ctx: click.Context, value: str | None) -> str:
     environment: CliEnvironment = ctx.obj
     known = find_project_file(environment).workload
     if not known:
-        message = f"Missing argument 'NAME', and no {FILE_NAME} here names a workload."
+        message = f"Missing argument 'NAME', and no {FILE_NAME} with a workload was found."
         raise click.UsageError(message, ctx)
     return known

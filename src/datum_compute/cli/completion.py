@@ -1,7 +1,7 @@
-"""Names that exist, for a shell that completes a command: read live, quickly, or not at all.
+"""Shell completion of existing names, read from the API.
 
-Whatever goes wrong (no platform, no right, too slow) ends in no names: a press of TAB must never
-print an error.
+Every error (no platform, no permission, a timeout) results in an empty list, because the TAB key
+must never print an error.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 def workload_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return _matching(_live(ctx, _workloads), incomplete)
+    return _matching(_read(ctx, _workloads), incomplete)
 
 
 def instance_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return _matching(_live(ctx, _instances), incomplete)
+    return _matching(_read(ctx, _instances), incomplete)
 
 
 def container_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return _matching(_live(ctx, _containers), incomplete)
+    return _matching(_read(ctx, _containers), incomplete)
 
 
 def city_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """The last of a comma list is completed, those chosen before it are left out."""
+    """Complete the last city of a comma-separated list, without the cities before it."""
     before, comma, last = incomplete.rpartition(",")
-    chosen = before.upper().split(",") if before else []
-    left = [city for city in _live(ctx, _cities) if city not in chosen]
-    return [f"{before}{comma}{city}" for city in _matching(left, last.upper())]
+    present = before.upper().split(",") if before else []
+    others = [city for city in _read(ctx, _cities) if city not in present]
+    return [f"{before}{comma}{city}" for city in _matching(others, last.upper())]
 
 
 def instance_type_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return _matching(_live(ctx, _instance_types), incomplete)
+    return _matching(_read(ctx, _instance_types), incomplete)
 
 
 def _matching(names: list[str], incomplete: str) -> list[str]:
@@ -87,7 +87,7 @@ async def _instance_types(session: Session) -> list[str]:
     return [item.metadata.name for item in listed.items]
 
 
-def _live(ctx: click.Context, read: Callable[[Session], Awaitable[list[str]]]) -> list[str]:
+def _read(ctx: click.Context, read: Callable[[Session], Awaitable[list[str]]]) -> list[str]:
     import asyncio
 
     from datum_compute.cli.connect.session import run_in_session

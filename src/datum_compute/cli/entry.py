@@ -1,4 +1,4 @@
-"""From arguments to an exit code: parses, runs the verb, prints what went wrong."""
+"""Run a command: parse the arguments, run the verb, print errors, return the exit code."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def run(arguments: Sequence[str], environment: CliEnvironment) -> int:
     except click.ClickException as error:
         return _report(UsageError(error.format_message()), environment, arguments)
     except (KeyboardInterrupt, click.Abort):
-        stopped = StoppedError("Interrupted.", "It is safe to run the same command again.")
+        stopped = StoppedError("Interrupted.", "Run the same command again to continue.")
         return _report(stopped, environment, arguments)
 
 
 def _unknown_option(
     error: click.NoSuchOption, environment: CliEnvironment, arguments: Sequence[str]
 ) -> UsageError:
-    from datum_compute.cli.groups import meant_option
+    from datum_compute.cli.groups import suggest_option
 
     path = error.ctx.command_path if error.ctx else environment.program
     parameters = error.ctx.command.params if error.ctx else []
     shown = [p for p in parameters if not (isinstance(p, click.Option) and p.hidden)]
     known = [name for p in shown for name in p.opts]
-    written, meant = meant_option(error.option_name, known, arguments)
+    written, meant = suggest_option(error.option_name, known, arguments)
     guess = f" Did you mean '{meant}'?" if meant else ""
     return UsageError(f"No such option '{written}'.{guess}", f"See: {path} --help")
 
@@ -65,18 +65,18 @@ def _invoke(arguments: list[str], environment: CliEnvironment) -> int:
     except SystemExit:
         if sys.stdout is stdout:
             raise
-        sys.stdout = stdout  # click put another there: whoever read this one has gone
+        sys.stdout = stdout  # click replaces it when the reader has closed the pipe
         raise BrokenPipeError from None
     return result if isinstance(result, int) else 0
 
 
 def executable_name(program: str) -> str:
-    """``datumctl compute`` is the executable ``datumctl-compute``."""
+    """Return ``datumctl-compute`` for ``datumctl compute``."""
     return program.replace(" ", "-")
 
 
 def complete_variable(program: str) -> str:
-    """The variable by which a shell asks for completions."""
+    """Return the variable with which a shell requests completions."""
     return f"_{executable_name(program)}_COMPLETE".replace("-", "_").upper()
 
 
@@ -90,7 +90,7 @@ def _report(error: UsageError, environment: CliEnvironment, arguments: Sequence[
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether machines are reading; asked of the raw words, as they may not even parse."""
+    """Return True with ``-o json``. Reads the raw arguments, because they may be invalid."""
     pairs = zip(arguments, [*arguments[1:], ""], strict=True)
     return any(
         word in ("-ojson", "--output=json") or (word in ("-o", "--output") and after == "json")

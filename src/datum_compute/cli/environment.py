@@ -1,7 +1,6 @@
-"""What a command knows of the world around it. The only place that reads the environment.
+"""The environment of a command: variables, streams, clock, transport. Only this module reads it.
 
-Everything a command needs from outside (variables, streams, the wall clock, the way to a server)
-is a field of CliEnvironment, so that tests hand in their own.
+Each is a field of ``CliEnvironment``, so that tests can replace it.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class CliTimeouts:
     final_status_s: float = 3.0  # for the last status of an object that was deleted
 
 
-# --- context
+# --- Variables that commands read
 
 
 STATE_DIR = "DATUM_STATE_DIR"
@@ -59,7 +58,7 @@ SERVICE_PORT = "KUBERNETES_SERVICE_PORT"
 
 @dataclass(frozen=True, slots=True)
 class CliEnvironment:
-    """``program`` is how the user calls us, and how hints spell the next command."""
+    """``program`` is the name by which the user runs the command line, such as kubectl compute."""
 
     program: str
     environ: Mapping[str, str]
@@ -76,7 +75,7 @@ class CliEnvironment:
 
     @property
     def may_ask(self) -> bool:
-        """Whether somebody is there to answer a prompt."""
+        """Return True if a user can answer prompts on the terminal."""
         return self.stdin.isatty() and self.stderr.isatty()
 
     def may_color(self, stream: TextIO) -> bool:
@@ -87,7 +86,7 @@ class CliEnvironment:
         )
 
     def may_redraw(self, stream: TextIO) -> bool:
-        """Whether the cursor can be moved back over what was printed."""
+        """Return True if printed lines can be overwritten."""
         return stream.isatty() and self.environ.get("TERM") != "dumb"
 
     def command(self, *words: str) -> str:
@@ -99,7 +98,7 @@ class CliEnvironment:
 
 
 def read_process_environment() -> tuple[CliEnvironment, list[str]]:
-    """The environment of this process, and its arguments."""
+    """Return the environment and the arguments of this process."""
     called = Path(sys.argv[0]).name
     return CliEnvironment(
         program="kubectl compute" if called.startswith("kubectl-compute") else "datumctl compute",
@@ -117,7 +116,7 @@ def read_process_environment() -> tuple[CliEnvironment, list[str]]:
 
 
 def _columns() -> int:
-    """Of the terminal itself, as it is now: a variable would not follow a window."""
+    """Return the width of the terminal. $COLUMNS does not change when a window is resized."""
     for descriptor in (2, 1, 0):
         try:
             return os.get_terminal_size(descriptor).columns or 80
@@ -146,17 +145,17 @@ def open_http_transport(connection: Connection) -> AbstractAsyncContextManager[T
 
 
 def default_state_dir(environment: CliEnvironment) -> Path:
-    """Where the local platform lives, unless a command is told otherwise."""
+    """Return the default state directory of the local platform."""
     named = environment.environ.get(STATE_DIR)
     if named:
         return Path(named).expanduser().absolute()
     state_home = environment.environ.get("XDG_STATE_HOME", "")
-    # A relative XDG_STATE_HOME is to be ignored, says its specification.
+    # The XDG specification requires a relative XDG_STATE_HOME to be ignored.
     base = Path(state_home) if state_home.startswith("/") else environment.home / ".local/state"
     return base / "datum-compute"
 
 
-# --- Reads files and standard input that a user names, up to a limit on their size
+# --- Files and stdin, up to a size limit
 # The limit applies before the content is in memory. It also applies to pipes and devices.
 
 
@@ -196,5 +195,5 @@ def read_stdin(stdin: TextIO, bytes_max: int = FILE_BYTES_MAX) -> str:
 def _too_large(shown: str, bytes_max: int) -> UsageError:
     return UsageError(
         f"{shown} is larger than {bytes_max} bytes.",
-        "Split it into several files, each with some of the objects.",
+        "Split the objects into several files.",
     )

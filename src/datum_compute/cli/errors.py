@@ -1,22 +1,22 @@
-"""What a command can fail with: a message, a hint (what to do next) and an exit code.
+"""Errors of commands: a message, a hint with the next command, and an exit code.
 
-UsageError                 2   the command line, or what it asks for, is wrong
-|- OtherError              1   anything else
+UsageError                 2   the command line or a manifest is invalid
+|- OtherError              1   any other error
 |- MissingError            3   the object or revision does not exist
-|- ConflictError           4   somebody else changed it
+|- ConflictError           4   the object was changed in the meantime
 |- ForbiddenError          5   not signed in, or not allowed
-|- QuotaError              6   the quota of the project does not allow it
-|- DeclinedError           9   the answer to a prompt was no
-|- NotEnabledError        10   the project may not use compute yet
-|- DeniedError            11   its request was denied, or its access revoked
-|- PendingError           12   its request waits for approval
+|- QuotaError              6   the quota of the project is too small
+|- DeclinedError           9   a prompt was answered with no
+|- NotEnabledError        10   compute is not enabled for the project
+|- DeniedError            11   access to compute was denied or revoked
+|- PendingError           12   the request for access waits for approval
 |- UnavailableError       13   this platform does not offer compute
-|- FailedError            20   what was asked for cannot come about any more
-|- TimedOutError          21   not done in the time given
-`- StoppedError          130   Ctrl-C
+|- FailedError            20   the rollout failed, or a check of ``doctor`` failed
+|- TimedOutError          21   the timeout expired
+`- StoppedError          130   interrupted by Ctrl-C
 
-The server says why (its message is shown as it came), the command line says what next. ``diff``
-alone answers 0 for no difference and 1 for some, and moves what would be 1 to 2.
+``diff`` is different: it exits with 0 if there is no difference, with 1 if there is one, and with 2
+for what would otherwise be 1.
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ BuildCommand = Callable[..., str]
 
 
 class UsageError(Exception):
-    """``field`` is the path of what is wrong, ``request_id`` finds the request in the server's
-    trail, ``retryable`` says whether the same command may succeed later as it stands."""
+    """An error of a command.
+
+    ``field`` is the path of the invalid field. ``request_id`` identifies the request in the audit
+    log of the server. ``retryable`` is true if the same command may succeed later.
+    """
 
     exit_code: ClassVar[int] = 2
     reason: ClassVar[str] = "Usage"
-    meaning: ClassVar[str] = "The command line, or what it asks for, is wrong."
+    meaning: ClassVar[str] = "The command line or a manifest is invalid."
     retryable: ClassVar[bool] = False
 
     def __init__(
         self, message: str, hint: str = "", *, field: str = "", request_id: str = ""
     ) -> None:
         super().__init__(message)
-        # Others end their sentences too, and are quoted at the end of ours.
+        # A message of the server that ends with a period may be quoted at the end of a sentence.
         doubled = message.endswith("..") and not message.endswith("...")
         self.message = message[:-1] if doubled else message
         self.hint = hint
@@ -54,7 +57,7 @@ class UsageError(Exception):
 
 class OtherError(UsageError):
     exit_code, reason = 1, "Error"
-    meaning = "Anything else."
+    meaning = "Any other error."
 
 
 class BusyError(OtherError):
@@ -68,7 +71,7 @@ class MissingError(UsageError):
 
 class ConflictError(UsageError):
     exit_code, reason, retryable = 4, "Conflict", True
-    meaning = "Somebody else changed it meanwhile."
+    meaning = "The object was changed in the meantime."
 
 
 class ForbiddenError(UsageError):
@@ -78,27 +81,27 @@ class ForbiddenError(UsageError):
 
 class QuotaError(UsageError):
     exit_code, reason, retryable = 6, "QuotaExceeded", True
-    meaning = "The quota of the project does not allow it."
+    meaning = "The quota of the project is too small."
 
 
 class DeclinedError(UsageError):
     exit_code, reason = 9, "Declined"
-    meaning = "The answer to a prompt was no."
+    meaning = "A prompt was answered with no."
 
 
 class NotEnabledError(UsageError):
     exit_code, reason = 10, "NotEnabled"
-    meaning = "The project may not use compute yet; nobody has asked for it."
+    meaning = "Compute is not enabled for the project, and no access was requested."
 
 
 class DeniedError(UsageError):
     exit_code, reason = 11, "AccessDenied"
-    meaning = "The request to use compute was denied, or the access was revoked."
+    meaning = "Access to compute was denied or revoked."
 
 
 class PendingError(UsageError):
     exit_code, reason, retryable = 12, "AccessPending", True
-    meaning = "The request to use compute waits for approval."
+    meaning = "The request for access waits for approval."
 
 
 class UnavailableError(UsageError):
@@ -108,17 +111,17 @@ class UnavailableError(UsageError):
 
 class FailedError(UsageError):
     exit_code, reason = 20, "Failed"
-    meaning = "The rollout failed, or something is unhealthy (doctor)."
+    meaning = "The rollout failed, or a check of doctor failed."
 
 
 class TimedOutError(UsageError):
     exit_code, reason, retryable = 21, "Timeout", True
-    meaning = "Not done in the time given; it goes on without the command."
+    meaning = "The timeout expired. The operation continues on the platform."
 
 
 class StoppedError(UsageError):
     exit_code, reason, retryable = 130, "Interrupted", True
-    meaning = "Ctrl-C; what was begun on the platform goes on."
+    meaning = "Interrupted by Ctrl-C. The operation continues on the platform."
 
 
 ERRORS: tuple[type[UsageError], ...] = (
@@ -129,7 +132,7 @@ ERRORS: tuple[type[UsageError], ...] = (
 
 
 def error_document(error: UsageError) -> dict[str, Any]:
-    """The error for machines, printed on stderr under ``-o json``."""
+    """Return the error as JSON, which is printed on stderr with ``-o json``."""
     return {
         "error": {
             "code": error.exit_code,
@@ -144,7 +147,7 @@ def error_document(error: UsageError) -> dict[str, Any]:
 
 
 def from_api_error(error: ApiError, command: BuildCommand) -> UsageError:
-    """An answer of the API as a failure of the command: its own words, then the next step."""
+    """Return an error with the message of the API and the next command."""
     failure, hint = _classify(error, command)
     return failure(
         "\n".join((error.message, *_further_causes(error))),
@@ -161,23 +164,23 @@ def _classify(error: ApiError, command: BuildCommand) -> tuple[type[UsageError],
         case api.NotFound():
             return MissingError, ""
         case api.Conflict() | api.AlreadyExists():
-            return ConflictError, "Somebody else changed it meanwhile; run this again."
+            return ConflictError, "Run the command again: the object was changed in the meantime."
         case api.Unauthorized():
-            return ForbiddenError, "Sign in again, or check the token of the context."
+            return ForbiddenError, "Sign in again, or correct the token of the context."
         case api.Forbidden() if "quota" in error.message.lower():
             return QuotaError, f"See what is used: {command('quota')}"
         case api.Forbidden():
-            return ForbiddenError, "Ask for access, or choose another --project."
+            return ForbiddenError, "Request access, or select another project with --project."
         case api.Invalid() | api.BadRequest():
-            return UsageError, f"Correct it and run this again. See: {command(_listing(error))}"
+            return UsageError, f"See: {command(_listing(error))}"
         case api.TooManyRequests() | api.ServiceUnavailable() | api.Timeout():
-            return BusyError, "The server is busy; run this again in a moment."
+            return BusyError, "Run the command again in a few seconds."
         case _:
             return OtherError, ""
 
 
 def _listing(error: ApiError) -> str:
-    """The command that shows what there is instead of what was asked for."""
+    """Return the command that lists the valid values."""
     field = error.causes[0].field if error.causes else ""
     if "ityCodes" in field:
         return "cities"
@@ -185,7 +188,7 @@ def _listing(error: ApiError) -> str:
 
 
 def _further_causes(error: ApiError) -> list[str]:
-    """Causes by field that the message does not already tell."""
+    """Return the causes that the message does not contain."""
     return [
         f"  {cause.field}: {cause.message}"
         for cause in error.causes

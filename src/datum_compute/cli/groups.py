@@ -1,4 +1,4 @@
-"""The command group: knows the verbs by name and imports one only when it is called."""
+"""The command groups. The main group lists the verbs and imports the one that is used."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import click
 
 from datum_compute.cli.options import accept_yes, connection_options
 
-# --- Every verb, by hand: its name, the module that ends in ``COMMAND = ...``, and one line of help
-# The line stands here, and not only in the module, so that ``--help`` imports nothing.
+# --- The verbs: name, the module that ends in ``COMMAND = ...``, and a line of help
+# The line is repeated here, so that ``--help`` imports no module of a verb.
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,40 +51,38 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb("workloads", "datum_compute.cli.commands.workloads", "List or describe workloads."),
     Verb("instances", "datum_compute.cli.commands.instances", "List or describe instances."),
-    Verb("logs", "datum_compute.cli.commands.logs", "Show what a workload prints."),
+    Verb("logs", "datum_compute.cli.commands.logs", "Show the logs of a workload."),
     Verb("exec", "datum_compute.cli.commands.exec", "Run a command in an instance."),
     Verb(
         "open",
         "datum_compute.cli.commands.open",
-        "Open a workload in a browser, or print its address.",
+        "Open a workload in the browser, or print its address.",
     ),
     Verb(
         "explain",
         "datum_compute.cli.commands.explain",
-        "Say why a workload or instance is as it is.",
+        "Explain why a workload or instance is not ready.",
     ),
     Verb("doctor", "datum_compute.cli.commands.doctor", "Check everything a workload needs."),
-    Verb("events", "datum_compute.cli.commands.events", "Show what happened to a workload lately."),
+    Verb("events", "datum_compute.cli.commands.events", "Show the events of a workload."),
     Verb(
         "quota",
         "datum_compute.cli.commands.quota",
-        "Show what the project uses and what it may use.",
+        "Show the usage and limits of the project.",
     ),
-    Verb("access", "datum_compute.cli.commands.access", "See or ask for access to compute."),
+    Verb("access", "datum_compute.cli.commands.access", "Show or request access to compute."),
     Verb(
         "cities", "datum_compute.cli.commands.cities", "List the cities that workloads can run in."
     ),
     Verb(
         "instance-types",
         "datum_compute.cli.commands.instance_types",
-        "List the sizes that instances can have.",
+        "List the instance types.",
     ),
-    Verb("export", "datum_compute.cli.commands.export", "Print a workload as a file to deploy."),
-    Verb(
-        "init", "datum_compute.cli.commands.init", "Write datum.toml, so that verbs need no name."
-    ),
-    Verb("cell", "datum_compute.cli.commands.cell", "Let cells join, drain them, let them leave."),
-    Verb("local", "datum_compute.cli.local.up", "Run the whole platform on this machine."),
+    Verb("export", "datum_compute.cli.commands.export", "Print a workload as a manifest."),
+    Verb("init", "datum_compute.cli.commands.init", "Write datum.toml with the default workload."),
+    Verb("cell", "datum_compute.cli.commands.cell", "Join, drain and remove cells."),
+    Verb("local", "datum_compute.cli.local.up", "Run the platform on this machine."),
     Verb("version", "datum_compute.cli.commands.version", "Show the version."),
     Verb(
         "completion",
@@ -93,8 +91,8 @@ VERBS: tuple[Verb, ...] = (
     ),
 )
 
-# Words that people try as verbs, and the verb that has them.
-INSIDE = {
+# Names of subcommands that users may try as verbs, and their group.
+SUBCOMMAND_GROUPS = {
     **dict.fromkeys(("history", "undo", "pause", "resume"), "rollout"),
     **dict.fromkeys(("up", "down", "backup", "restore", "reset"), "local"),
     **dict.fromkeys(("join", "drain", "undrain"), "cell"),
@@ -103,14 +101,14 @@ INSIDE = {
 }
 
 
-# --- group
+# --- The main group
 
 
 _BY_NAME = {verb.name: verb for verb in VERBS}
 
 
 class LazyGroup(click.Group):
-    """click asks a subclass for its commands; that is the one way to load them late."""
+    """Import the module of a verb when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [verb.name for verb in VERBS]
@@ -128,7 +126,9 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in _BY_NAME and not args[0].startswith("-"):
             close = get_close_matches(args[0], _BY_NAME, n=1)
-            meant = f"{INSIDE[args[0]]} {args[0]}" if args[0] in INSIDE else ""
+            meant = (
+                f"{SUBCOMMAND_GROUPS[args[0]]} {args[0]}" if args[0] in SUBCOMMAND_GROUPS else ""
+            )
             meant = meant or (close[0] if close else "")
             guess = f" Did you mean {meant!r}?" if meant else ""
             raise click.UsageError(f"There is no command {args[0]!r}.{guess}", ctx)
@@ -148,9 +148,9 @@ def compute() -> None:
     """
 
 
-# --- Groups of commands: what a first word means, and what somebody may have meant by one
-# A group may have a default: ``workloads`` is ``workloads list``. Where ``name_means`` is set, a
-# first word that is no verb is a name: ``rollout web`` is ``rollout status web``.
+# --- Groups of a verb, such as ``workloads`` and ``rollout``
+# ``default`` is the subcommand without a word: ``workloads`` is ``workloads list``. With
+# ``name_means``, a word that is no subcommand is a name: ``rollout web`` is ``rollout status web``.
 
 
 class NounGroup(click.Group):
@@ -170,17 +170,16 @@ class NounGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
         if word not in self.commands and not word.startswith("-"):
-            if self.name_means and not self._is_slip(word):
+            if self.name_means and not self._is_typo(word):
                 return super().resolve_command(ctx, [self.name_means, *args])
-            raise click.UsageError(self._unknown(ctx, args), ctx)
+            raise click.UsageError(self._unknown_command_message(ctx, args), ctx)
         return super().resolve_command(ctx, args)
 
-    def _is_slip(self, word: str) -> bool:
-        """Whether a word is one of ours with a letter wrong, rather than a name."""
+    def _is_typo(self, word: str) -> bool:
+        """Return True if a word is a misspelled subcommand rather than a name."""
         return bool(get_close_matches(word, self.commands, n=1, cutoff=0.8))
 
-    def _unknown(self, ctx: click.Context, args: list[str]) -> str:
-        """What to say of a word that is no command of the group."""
+    def _unknown_command_message(self, ctx: click.Context, args: list[str]) -> str:
         word, text = args[0], f"There is no command {args[0]!r} in {ctx.info_name!r}."
         close = get_close_matches(word, self.commands, n=1)
         if close:
@@ -191,13 +190,13 @@ class NounGroup(click.Group):
         return f"{text} Did you mean '{root} {' '.join(args)}'?" if elsewhere else text
 
 
-# --- What somebody may have meant who wrote a name or a flag that there is not
+# --- Suggestions for unknown names and flags
 
 
 _NAMES_MAX = 10
 _ALIKE = 0.7
-# What other tools call it.
-_ELSEWHERE = {
+# Flags of other tools, and ours with the same meaning.
+_FOREIGN_FLAGS = {
     **dict.fromkeys(("--replicas", "--min-replicas", "--scale", "--count", "--instances"), "--min"),
     **dict.fromkeys(("--cities", "--region", "--location", "--zone"), "--city"),
     **dict.fromkeys(("--background", "--daemon", "-d"), "--detach"),
@@ -210,28 +209,28 @@ _ELSEWHERE = {
 }
 
 
-def named_hint(asked: str, names: Iterable[str]) -> str:
-    """The nearest name, else what there is; empty if there is nothing."""
+def named_hint(given: str, names: Iterable[str]) -> str:
+    """Return a hint with the closest name, otherwise the existing names; empty without any."""
     known = sorted(names)
-    close = get_close_matches(asked, known, n=1)
+    close = get_close_matches(given, known, n=1)
     if close:
         return f"Did you mean {close[0]!r}?"
     more = ", ..." if len(known) > _NAMES_MAX else ""
-    return f"There are: {', '.join(known[:_NAMES_MAX])}{more}" if known else ""
+    return f"Existing names: {', '.join(known[:_NAMES_MAX])}{more}" if known else ""
 
 
-def meant_option(asked: str, known: Sequence[str], arguments: Sequence[str]) -> tuple[str, str]:
-    """The flag as it was written, and the one that was meant; empty if nobody can tell.
+def suggest_option(given: str, known: Sequence[str], arguments: Sequence[str]) -> tuple[str, str]:
+    """Return the flag as it was written, and the suggested flag or an empty text.
 
-    ``-image=x`` is read as ``-i ...``, so the words of the command line are looked at too.
+    click reads ``-image=x`` as ``-i ...``, so the words of the command line are checked as well.
     """
-    if len(asked) == 2:
+    if len(given) == 2:
         for word in arguments:
             name = f"-{word.partition('=')[0]}"
-            if word.startswith(asked) and name in known:
+            if word.startswith(given) and name in known:
                 return name[1:], name
-    other = _ELSEWHERE.get(asked, "")
+    other = _FOREIGN_FLAGS.get(given, "")
     if other in known:
-        return asked, other
-    close = get_close_matches(asked, known, n=1, cutoff=_ALIKE)
-    return asked, close[0] if close else ""
+        return given, other
+    close = get_close_matches(given, known, n=1, cutoff=_ALIKE)
+    return given, close[0] if close else ""

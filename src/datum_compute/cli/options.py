@@ -38,11 +38,15 @@ class TargetOptions:
 
 def connection_options(command: F) -> F:
     for names, metavar, text in (
-        (("-n", "--namespace"), "NAME", "Namespace of the project to work in."),
-        (("--project",), "NAME", "Project to work in."),
+        (("-n", "--namespace"), "NAME", "Namespace of the project."),
+        (("--project",), "NAME", "Project."),
         (("--context",), "NAME", "Context of the kubeconfig."),
-        (("--kubeconfig",), "FILE", "Kubeconfig to use."),
-        (("--request-timeout",), "DURATION", "Longest silence of the server, such as 10s."),
+        (("--kubeconfig",), "FILE", "Kubeconfig file."),
+        (
+            ("--request-timeout",),
+            "DURATION",
+            "Time limit for each response of the server, such as 10s.",
+        ),
     ):
         command = click.option(
             *names, metavar=metavar, help=text, expose_value=False, callback=_remember
@@ -93,12 +97,12 @@ def output_option(*formats: str) -> Callable[[F], F]:
         type=click.Choice(formats),
         default=formats[0],
         show_default=True,
-        help="Format of what goes to stdout.",
+        help="Output format.",
     )
 
 
 def yes_option(command: F) -> F:
-    return click.option("-y", YES, is_flag=True, help="Do not ask.")(command)
+    return click.option("-y", YES, is_flag=True, help="Do not ask for confirmation.")(command)
 
 
 def accept_yes(command: click.Command) -> None:
@@ -115,9 +119,8 @@ def accept_yes(command: click.Command) -> None:
 
 
 def all_namespaces_option(command: F) -> F:
-    """Of lists: those of the whole project."""
     return click.option(
-        *("-A", "--all-namespaces"), is_flag=True, help="In every namespace of the project."
+        *("-A", "--all-namespaces"), is_flag=True, help="Include all namespaces of the project."
     )(command)
 
 
@@ -130,7 +133,7 @@ def wait_options(default: str) -> Callable[[F], F]:
             show_default=True,
             metavar="DURATION",
             callback=lambda _ctx, _param, value: parse_duration(value),
-            help="How long to wait, such as 90s, 10m or 1h30m.",
+            help="Maximum time to wait, such as 90s, 10m or 1h30m.",
         )(command)
         return click.option(
             "--wait/--no-wait", default=True, help="Wait for the result.", show_default=True
@@ -140,10 +143,10 @@ def wait_options(default: str) -> Callable[[F], F]:
 
 
 def parse_duration(text: str) -> int:
-    """Seconds of ``90``, ``90s``, ``10m`` or ``1h30m``."""
+    """Return the seconds of ``90``, ``90s``, ``10m`` or ``1h30m``."""
     found = _DURATION.fullmatch(text.strip())
     if not found or not any(found.groups()):
-        raise click.BadParameter(f"{text!r} is not a duration; write for example 90s, 10m or 1h.")
+        raise click.BadParameter(f"{text!r} is not a duration, such as 90s, 10m or 1h.")
     hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return hours * 3600 + minutes * 60 + seconds
 

@@ -122,6 +122,9 @@ FEATURES: dict[str, tuple[Controller[Context], ...]] = {
     "WorkloadRevisions": (workload.REVISION_CONTROLLER,),
 }
 
+# Metrics that controllers compute from cached objects.
+GAUGES = (instances.quarantine_gauge,)
+
 
 def runs_in(controller: Controller[Context], mode: str) -> bool:
     return not controller.modes or mode in controller.modes

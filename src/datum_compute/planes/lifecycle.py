@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from datum_compute.api import labels
 from datum_compute.api.errors import Conflict, NotFound
@@ -35,6 +35,16 @@ class PlaneLifecycle(Protocol):
 
     async def delete(self, plane: PlaneName) -> None:
         """Delete the plane with its data, and mark what other planes hold for it as removed."""
+
+
+class HeldObject(NamedTuple):
+    """An object whose finalizers keep it on its plane."""
+
+    kind: KindInfo[Any]
+    ref: Ref
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.ref}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +90,13 @@ async def delete_objects(
         await _delete(client, kind, obj)
 
 
-async def delete_held_objects(client: Client, finalized: FinalizedKinds) -> list[str]:
-    """Delete the objects with finalizers. Return descriptions of those that existed."""
+async def delete_held_objects(client: Client, finalized: FinalizedKinds) -> list[HeldObject]:
+    """Delete the objects with finalizers. Return those that existed."""
     found = []
     for kind in finalized.kinds:
         for obj in (await client.list(kind)).items:
             if finalized.has_finalizer(obj):
-                found.append(f"{kind.kind} {ref_of(obj)}")
+                found.append(HeldObject(kind, ref_of(obj)))
                 await _delete(client, kind, obj)
     return found
 

@@ -11,7 +11,7 @@ from datum_compute.api.kinds import BINDING, DEPLOYMENT, INSTANCE, NAMESPACE, WO
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, member_name
 from datum_compute.app.platform import EVERYTHING
-from datum_compute.app.project_planes import AWAITED
+from datum_compute.app.project_planes import AWAITED_KINDS
 from datum_compute.planes.lifecycle import finalized_kinds_on
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
@@ -271,7 +271,7 @@ def i14_desired_deployments_stay(state: ClusterState, change: RowChange) -> str:
 def i15_plane_goes_drained(state: ClusterState, plane: str) -> str:
     """I15: the plane of a project is removed only after its workloads and its access. Other objects
     with finalizers may wait for an unreachable cell."""
-    blocking_kinds = {kind.resource for kind in AWAITED}
+    blocking_kinds = {kind.resource for kind in AWAITED_KINDS}
     finalized = finalized_kinds_on(plane.partition("/")[0], EVERYTHING)
     for key, row in state.rows.get(plane, {}).items():
         held = not finalized.finalizers.isdisjoint(row["metadata"].get("finalizers", ()))

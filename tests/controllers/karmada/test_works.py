@@ -14,8 +14,8 @@ from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import HUB, cell_plane, execution_namespace, work_name
+from datum_compute.app.controllers import build_manager
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import build_manager
 from datum_compute.controllers.karmada import works as execution
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop

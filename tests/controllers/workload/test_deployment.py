@@ -15,8 +15,8 @@ from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.workload import ScaleSettings
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.objects import Ref, owner_reference
+from datum_compute.app.controllers import build_manager
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import build_manager
 from datum_compute.client.client import Client
 from datum_compute.controllers.workload.deployment import CONTROLLER
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState, Observation, unknown_state

@@ -17,8 +17,8 @@ from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import SERVER
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import cell_plane
+from datum_compute.app.controllers import build_manager
 from datum_compute.app.environment import Ports
-from datum_compute.app.platform import build_manager
 from datum_compute.client.client import Client
 from datum_compute.controllers.workload.machine import CONTROLLER
 from datum_compute.drivers.driver import (

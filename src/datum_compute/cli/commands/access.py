@@ -33,7 +33,7 @@ from datum_compute.cli.workload.access import (
 _DRAIN_S = 30.0
 
 
-@click.group(cls=NounGroup, default="status", short_help="See or ask for access to compute.")
+@click.group(cls=NounGroup, default="status", short_help="Show or request access to compute.")
 def access() -> None:
     """See whether this project may use compute, and ask for it.
 

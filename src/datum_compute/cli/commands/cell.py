@@ -90,7 +90,7 @@ def _document(text: str, source: str) -> dict[str, str]:
 # --- cell
 
 
-@click.group(short_help="Let cells join, drain them, let them leave.", invoke_without_command=True)
+@click.group(short_help="Join, drain and remove cells.", invoke_without_command=True)
 @click.pass_context
 def cell(ctx: click.Context) -> None:
     """Let cells join a platform, drain them, and let them leave. For who runs the platform.

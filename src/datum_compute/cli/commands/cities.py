@@ -1,4 +1,4 @@
-"""``cities``: where this project may run instances."""
+"""``cities``: the cities that are available to the project."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def cities(ctx: click.Context, output_format: str, no_headers: bool) -> None:
         rows = (await session.client.list(LOCATION_BINDING)).items
         if not rows:
             session.output.note(
-                f"{session.target_name} may use no city; ask who runs the platform."
+                f"No cities are available to {session.target_name} yet. "
+                "Ask an operator to add a LocationBinding."
             )
         rows = sorted(rows, key=city_of)
         print_listing(session.output, LISTING, rows, output_format, headers=not no_headers)
@@ -44,36 +45,37 @@ def city_of(binding: LocationBinding) -> str:
     return binding.spec.topology.get(CITY_CODE_KEY, "")
 
 
-def _said(binding: LocationBinding) -> Condition | None:
+def _available_condition(binding: LocationBinding) -> Condition | None:
     return find_condition(binding.status.conditions, "Available")
 
 
 def _status(binding: LocationBinding) -> str:
-    said = _said(binding)
-    if said is None:
+    condition = _available_condition(binding)
+    if condition is None:
         return "Unknown"
-    return "Available" if said.status == TRUE else f"Unavailable ({humanized(said.reason)})"
+    return (
+        "Available" if condition.status == TRUE else f"Unavailable ({humanized(condition.reason)})"
+    )
 
 
 def _message(binding: LocationBinding) -> str:
-    said = _said(binding)
-    return said.message if said else ""
+    condition = _available_condition(binding)
+    return condition.message if condition else ""
 
 
-def _trouble(binding: LocationBinding) -> str:
-    """Only what keeps people from using it."""
-    said = _said(binding)
-    return said.message or "-" if said is not None and said.status != TRUE else "-"
+def _problem(binding: LocationBinding) -> str:
+    condition = _available_condition(binding)
+    return "-" if condition is None or condition.status == TRUE else condition.message or "-"
 
 
 def _document(binding: LocationBinding) -> JsonObject:
-    said = _said(binding)
+    condition = _available_condition(binding)
     return {
         "city": city_of(binding),
         "name": binding.metadata.name,
         "displayName": binding.spec.display_name,
-        "available": said.status if said else "Unknown",
-        "reason": said.reason if said else "",
+        "available": condition.status if condition else "Unknown",
+        "reason": condition.reason if condition else "",
         "message": _message(binding),
     }
 
@@ -83,7 +85,7 @@ LISTING: Listing[LocationBinding] = Listing(
     columns=(
         Column("CITY", city_of),
         Column("STATUS", _status),
-        Column("MESSAGE", _trouble),
+        Column("MESSAGE", _problem),
         Column("LOCATION", lambda b: b.spec.location_ref.name, wide=True),
     ),
     document=_document,

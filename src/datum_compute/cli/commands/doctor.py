@@ -1,4 +1,4 @@
-"""``doctor``: checks what a workload needs to run, then explains every one that is not well."""
+"""``doctor``: check what workloads need, and explain each workload that is not available."""
 
 from __future__ import annotations
 
@@ -42,15 +42,14 @@ from datum_compute.client.client import Client
 from datum_compute.planning.explain.advice import window_s
 from datum_compute.planning.explain.explain import Link, explain_workload
 
-# --- What runs the instances of the cells, as the platform tells it: the driver, whose engine, and
-# whether that answers.
+# --- The drivers of the cells: what runs their instances
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
-    """A driver that some cells have in common.
+class ReportedDriver:
+    """A driver, and the cells that use it with the same settings.
 
-    ``words`` name the engine, or the reason why it does not answer. ``without_init`` counts the
+    ``words`` name the engine, or the reason why it does not respond. ``without_init`` counts the
     containers of these cells for which the engine had no init process.
     """
 
@@ -64,19 +63,18 @@ class Driver:
 
     @property
     def sentence(self) -> str:
+        words = self.words.rstrip(".")
         if self.driver == "simulated":
-            told = "simulated, nothing really runs"
+            text = "simulated, no process runs"
         elif self.driver == "pods":
-            told = "pods of the cluster that their cell is"
+            text = "pods of the cell's cluster"
         elif self.driver != "containers":
-            told = f"not known: {self.words.rstrip('.')}"
+            text = f"unknown: {words}"
         elif self.answers:
-            told = f"containers of {self.words} at {self.engine}"
+            text = f"containers of {self.words} at {self.engine}"
         else:
-            told = (
-                f"containers, but {self.words.rstrip('.')}; what runs goes on, nothing new starts"
-            )
-        return f"{told} ({self.why})" if self.why else told
+            text = f"containers, but {words}; running instances are not affected, none can start"
+        return f"{text} ({self.why})" if self.why else text
 
     @property
     def document(self) -> JsonObject:
@@ -91,15 +89,15 @@ class Driver:
         }
 
 
-async def read_drivers(client: Client | PlaneGateway, namespace: str) -> list[Driver]:
-    """None of a platform that does not tell."""
+async def read_drivers(client: Client | PlaneGateway, namespace: str) -> list[ReportedDriver]:
+    """Return the drivers; an empty list if the platform does not report them."""
     try:
         items = (await client.ask(drivers_path(namespace)))["items"]
     except (ApiError, KeyError):
         return []
-    merged: dict[Driver, Driver] = {}
+    merged: dict[ReportedDriver, ReportedDriver] = {}
     for item in items:
-        found = _describe_driver(item)
+        found = _read_driver(item)
         known = merged.get(found, found)
         cells = (*known.cells, str(item.get("cell", "")))
         without_init = known.without_init + int(item.get("withoutInit", 0))
@@ -107,15 +105,15 @@ async def read_drivers(client: Client | PlaneGateway, namespace: str) -> list[Dr
     return list(merged.values())
 
 
-def sentences(drivers: Sequence[Driver]) -> list[str]:
-    """One for each driver; cells are named where they differ."""
+def describe_drivers(drivers: Sequence[ReportedDriver]) -> list[str]:
+    """Return one line for each driver, with the names of the cells if they differ."""
     if len(drivers) == 1:
-        return [f"Instances are {drivers[0].sentence}."]
-    return [f"Instances of {', '.join(d.cells)} are {d.sentence}." for d in drivers]
+        return [f"Runtime: {drivers[0].sentence}"]
+    return [f"Runtime of {', '.join(d.cells)}: {d.sentence}" for d in drivers]
 
 
-def _describe_driver(item: JsonObject) -> Driver:
-    return Driver(
+def _read_driver(item: JsonObject) -> ReportedDriver:
+    return ReportedDriver(
         driver=str(item.get("driver", "")),
         why=one_line(str(item.get("why", ""))),
         engine=str(item.get("engine", "")),
@@ -129,15 +127,15 @@ def _describe_driver(item: JsonObject) -> Driver:
 
 _SKEW_MAX_S = 30
 
-State = Literal["ok", "warning", "failed", "skipped"]
+CheckState = Literal["ok", "warning", "failed", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """``next`` is the one command to go on with; empty where nothing is wrong."""
+class CheckResult:
+    """The result of one check; ``next`` is a command, empty if there is no problem."""
 
     check: str
-    state: State
+    state: CheckState
     text: str
     next: str = ""
     cause: JsonObject | None = None
@@ -149,8 +147,8 @@ class Finding:
 @connection_options
 @click.pass_context
 def doctor(ctx: click.Context, name: str | None, output_format: str, no_headers: bool) -> None:
-    """Check sign-in, clock, access, quota, cities, network and driver, then explain every workload
-    that is not well, or the workload NAME only. Exit code 20 if something is broken.
+    """Check sign-in, clock, access, quota, cities, network and driver, then each workload, or
+    only the workload NAME. The exit code is 20 if a check fails.
 
     \b
     Examples:
@@ -159,24 +157,36 @@ def doctor(ctx: click.Context, name: str | None, output_format: str, no_headers:
     """
 
     async def body(session: Session) -> None:
-        findings = await examined(session, name)
-        print_listing(session.output, LISTING, findings, output_format, headers=not no_headers)
-        failed = [f for f in findings if f.state == "failed"]
+        results = await run_checks(session, name)
+        print_listing(session.output, LISTING, results, output_format, headers=not no_headers)
+        if output_format == "table":
+            _print_next_commands(session, results)
+        failed = [result for result in results if result.state == "failed"]
         if failed:
+            # The table is followed by the commands of all checks.
+            hint = "" if output_format == "table" else failed[0].next
             raise FailedError(
-                f"{render_count(len(failed), 'check')} failed in {session.target_name}.",
-                failed[0].next,
+                f"{render_count(len(failed), 'check')} failed in {session.target_name}.", hint
             )
 
     run_in_session(ctx, body)
 
 
-async def examined(session: Session, name: str | None) -> list[Finding]:
-    """Every check, in order; where nobody answers, or nobody may ask, the rest is left out."""
+def _print_next_commands(session: Session, results: Sequence[CheckResult]) -> None:
+    commands = [(result.check, result.next) for result in results if result.next]
+    if commands:
+        session.output.data("")
+        session.output.data("Next:")
+    for check, command in commands:
+        session.output.data(f"  {check}: {command}")
+
+
+async def run_checks(session: Session, name: str | None) -> list[CheckResult]:
+    """Run the checks in order; without a connection or permission, the remaining are left out."""
     first = await _sign_in(session)
     if first.state == "failed":
         return [first]
-    checks: tuple[tuple[str, Callable[[Session], Awaitable[Finding]]], ...] = (
+    checks: tuple[tuple[str, Callable[[Session], Awaitable[CheckResult]]], ...] = (
         ("clock", _clock),
         ("access", _access),
         ("quota", _quota),
@@ -184,148 +194,149 @@ async def examined(session: Session, name: str | None) -> list[Finding]:
         ("network", _network),
         ("driver", _driver),
     )
-    findings = [first]
+    results = [first]
     for title, check in checks:
         try:
-            findings.append(await check(session))
+            results.append(await check(session))
         except ApiError as error:
             text = f"cannot be checked: {one_line(error.message)}"
-            findings.append(Finding(title, "skipped", text))
-    return [*findings, *await _workloads(session, name)]
+            results.append(CheckResult(title, "skipped", text))
+    return [*results, *await _workloads(session, name)]
 
 
-async def _sign_in(session: Session) -> Finding:
+async def _sign_in(session: Session) -> CheckResult:
     try:
         await session.client.version(WORKLOAD)
     except (Unauthorized, Forbidden) as error:
         hint = session.complete_command("kubectl auth whoami")
-        return Finding("sign-in", "failed", one_line(error.message), hint)
+        return CheckResult("sign-in", "failed", one_line(error.message), hint)
     except (Unreachable, ApiError) as error:
         hint = session.command("local", "status")
-        return Finding("sign-in", "failed", f"no answer: {one_line(str(error))}", hint)
-    return Finding("sign-in", "ok", f"{session.target_name} answers")
+        return CheckResult("sign-in", "failed", f"no response: {one_line(str(error))}", hint)
+    return CheckResult("sign-in", "ok", session.target_name)
 
 
-async def _clock(session: Session) -> Finding:
-    """The server stamps what it creates, also in a dry run."""
+async def _clock(session: Session) -> CheckResult:
+    # The server sets the creation time also in a dry run.
     probe = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"generateName": "doctor-", "namespace": session.namespace},
     }
-    made = await session.client.create_plain(CONFIG_MAP, probe, dry_run=True)
+    created = await session.client.create_plain(CONFIG_MAP, probe, dry_run=True)
     here = session.environment.now()
-    skew_s = here - parse_timestamp(made["metadata"]["creationTimestamp"])
-    text = f"{abs(skew_s):.0f} s apart from the platform's"
+    skew_s = here - parse_timestamp(created["metadata"]["creationTimestamp"])
+    text = f"{abs(skew_s):.0f} s apart from the clock of the platform"
     if abs(skew_s) > _SKEW_MAX_S:
-        return Finding("clock", "warning", f"{text}; ages are wrong by that", "timedatectl status")
-    return Finding("clock", "ok", text)
+        return CheckResult(
+            "clock", "warning", f"{text}; ages are wrong by that amount", "timedatectl status"
+        )
+    return CheckResult("clock", "ok", text)
 
 
-async def _access(session: Session) -> Finding:
+async def _access(session: Session) -> CheckResult:
     found = await read_access(session)
     text = STATE_TEXTS[found.state] + (f": {one_line(found.message)}" if found.message else "")
     if found.state in (AccessState.ACTIVE, AccessState.UNKNOWN):
-        return Finding("access", "ok", text)
+        return CheckResult("access", "ok", text)
     passing = found.state in (AccessState.PROCESSING, AccessState.PENDING)
-    state: State = "warning" if passing else "failed"
-    return Finding("access", state, text, next_step(found, session.command))
+    state: CheckState = "warning" if passing else "failed"
+    return CheckResult("access", state, text, next_step(found, session.command))
 
 
-async def _quota(session: Session) -> Finding:
+async def _quota(session: Session) -> CheckResult:
     buckets = (await session.client.list(BUCKET, QUOTA_NAMESPACE)).items
     full = [bucket_name(b) for b in buckets if b.status.limit and not b.status.available]
     if full:
         text = f"used up: {', '.join(sorted(full))}"
-        return Finding("quota", "warning", text, session.command("quota"))
-    return Finding("quota", "ok", f"{render_count(len(buckets), 'resource')} with room left")
+        return CheckResult("quota", "warning", text, session.command("quota"))
+    return CheckResult("quota", "ok", f"{render_count(len(buckets), 'resource')} below the limit")
 
 
-async def _cities(session: Session) -> Finding:
+async def _cities(session: Session) -> CheckResult:
     bindings = (await session.client.list(LOCATION_BINDING)).items
     closed: list[str] = []
     drained: list[str] = []
     for binding in bindings:
-        said = find_condition(binding.status.conditions, "Available")
-        if said is not None and said.status != TRUE:
-            meant = said.reason == Reason.CELL_DRAINED  # somebody did that on purpose
-            (drained if meant else closed).append(city_of(binding))
+        available = find_condition(binding.status.conditions, "Available")
+        if available is not None and available.status != TRUE:
+            is_drained = available.reason == Reason.CELL_DRAINED
+            (drained if is_drained else closed).append(city_of(binding))
     hint = session.command("cities", "-o", "wide")
     if not bindings:
-        return Finding("cities", "failed", "the project may use none", hint)
+        return CheckResult("cities", "failed", "no cities are available to this project", hint)
     if closed:
-        return Finding("cities", "warning", f"not available: {', '.join(sorted(closed))}", hint)
+        return CheckResult("cities", "warning", f"not available: {', '.join(sorted(closed))}", hint)
     text = f"{render_count(len(bindings) - len(drained), 'city')} available"
-    text += f"; takes no new work: {', '.join(sorted(drained))}" if drained else ""
-    return Finding("cities", "ok", text, hint if drained else "")
+    text += f"; drained: {', '.join(sorted(drained))}" if drained else ""
+    return CheckResult("cities", "ok", text, hint if drained else "")
 
 
-async def _network(session: Session) -> Finding:
+async def _network(session: Session) -> CheckResult:
     networks = (await session.client.list(NETWORK, session.namespace)).items
     names = ", ".join(sorted(network.metadata.name for network in networks))
     if not networks:
         hint = session.complete_command(f"kubectl get networks --namespace={session.namespace}")
-        return Finding("network", "warning", f"{session.target_name} has none", hint)
-    return Finding("network", "ok", names)
+        return CheckResult("network", "warning", f"no network in {session.target_name}", hint)
+    return CheckResult("network", "ok", names)
 
 
-async def _driver(session: Session) -> Finding:
-    """What runs the instances; an engine that is silent starts none."""
+async def _driver(session: Session) -> CheckResult:
     drivers = await read_drivers(session.gateway, session.namespace)
     if not drivers:
-        return Finding("driver", "skipped", "the platform does not tell what runs its instances")
-    silent = [driver for driver in drivers if not driver.answers]
-    text = " ".join(sentences(silent or drivers))
-    if silent:
-        return Finding("driver", "failed", text, session.command("local", "status"))
+        return CheckResult("driver", "skipped", "the platform does not report its drivers")
+    unresponsive = [driver for driver in drivers if not driver.answers]
+    text = "; ".join(describe_drivers(unresponsive or drivers))
+    if unresponsive:
+        return CheckResult("driver", "failed", text, session.command("local", "status"))
     without_init = sum(driver.without_init for driver in drivers)
     if without_init:
         text += (
-            f" {render_count(without_init, 'container')} run without an init process, because the "
-            "engine has none: programs that do not handle SIGTERM stop only after their grace "
-            "period. Install the package catatonit (for Docker tini), then restart the workloads."
+            f"; {render_count(without_init, 'container')} without an init process: programs that "
+            "do not handle SIGTERM stop only after their grace period. Install catatonit (for "
+            "Docker: tini) and restart the workloads"
         )
-        return Finding("driver", "warning", text, "apt-get install catatonit")
-    return Finding("driver", "ok", text)
+        return CheckResult("driver", "warning", text, "apt-get install catatonit")
+    return CheckResult("driver", "ok", text)
 
 
-async def _workloads(session: Session, name: str | None) -> list[Finding]:
-    chosen: list[Workload]
+async def _workloads(session: Session, name: str | None) -> list[CheckResult]:
+    selected: list[Workload]
     if name is not None:
-        chosen = [await find_workload(session, name)]
+        selected = [await find_workload(session, name)]
     else:
         listed = (await session.client.list(WORKLOAD, session.namespace)).items
-        chosen = sorted(listed, key=lambda workload: workload.metadata.name)
+        selected = sorted(listed, key=lambda workload: workload.metadata.name)
     deployments = (await session.client.list(DEPLOYMENT, session.namespace)).items
     instances = (await session.client.list(INSTANCE, session.namespace)).items
-    findings = []
-    for workload in chosen:
+    results = []
+    for workload in selected:
         health = workload_health(workload)
         title = f"workload {workload.metadata.name}"
         if health.word == "Available":
-            findings.append(Finding(title, "ok", "Available"))
+            results.append(CheckResult(title, "ok", "Available"))
             continue
         cause = explain_workload(workload, deployments, instances).cause
-        if cause.status == TRUE:  # the counts know more than any condition
+        if cause.status == TRUE:  # only the counts show the problem
             hint = session.command("status", workload.metadata.name)
-            findings.append(Finding(title, "warning", f"{health.word}: {health.message}", hint))
+            results.append(CheckResult(title, "warning", f"{health.word}: {health.message}", hint))
             continue
         cause = replace(cause, command=session.complete_command(cause.command))
-        findings.append(_unwell(title, health.word, cause, session.environment.now()))
-    return findings
+        results.append(_explain_problem(title, health.word, cause, session.environment.now()))
+    return results
 
 
-def _unwell(title: str, word: str, cause: Link, now: float) -> Finding:
-    """Broken, unless it is on its way and not yet late."""
+def _explain_problem(title: str, word: str, cause: Link, now: float) -> CheckResult:
+    """Return a failed check, or a warning while a temporary cause lasts no longer than usual."""
     limit_s = window_s(cause.reason)
     stalled = _is_older(cause.since, now, limit_s) if limit_s is not None else False
-    passing = limit_s is not None and not stalled
-    whose = "stalled" if stalled else OWNER[cause.actor]
+    temporary = limit_s is not None and not stalled
+    actor = "stalled" if stalled else OWNER[cause.actor]
     age = age_since(cause.since, now)
     usual = f", usually done in {render_age(limit_s)}" if limit_s is not None else ""
-    text = f"{word}: {cause_text(cause)} (for {age}{usual}; {whose})"
-    state: State = "warning" if passing else "failed"
-    return Finding(title, state, text, cause.command, cause_document(cause))
+    text = f"{word}: {cause_text(cause)} (for {age}{usual}; {actor})"
+    state: CheckState = "warning" if temporary else "failed"
+    return CheckResult(title, state, text, cause.command, cause_document(cause))
 
 
 def _is_older(since: str, now: float, limit_s: int) -> bool:
@@ -334,7 +345,7 @@ def _is_older(since: str, now: float, limit_s: int) -> bool:
     return now - parse_timestamp(since) > limit_s
 
 
-def _document(finding: Finding) -> JsonObject:
+def _document(finding: CheckResult) -> JsonObject:
     return {
         "check": finding.check,
         "state": finding.state,
@@ -344,13 +355,13 @@ def _document(finding: Finding) -> JsonObject:
     }
 
 
-LISTING: Listing[Finding] = Listing(
+LISTING: Listing[CheckResult] = Listing(
     noun="check",
     columns=(
         Column("CHECK", lambda f: f.check),
         Column("STATE", lambda f: f.state),
-        Column("FOUND", lambda f: f.text),
-        Column("NEXT", lambda f: f.next or "-"),
+        Column("DETAIL", lambda f: f.text),
+        Column("NEXT", lambda f: f.next or "-", wide=True),
     ),
     document=_document,
     name=lambda f: f.check.replace(" ", "/"),

@@ -15,7 +15,7 @@ from datum_compute.cli.render.listing import Column, Listing, age_since, list_op
 from datum_compute.cli.workload.observe import find_workload, observe_parts
 
 
-@click.command(short_help="Show what happened to a workload lately.")
+@click.command(short_help="Show the events of a workload.")
 @click.argument("name", required=False, callback=named("workload"), shell_complete=workload_names)
 @click.option("--warnings", is_flag=True, help="Only what went wrong.")
 @list_options

@@ -1,12 +1,12 @@
-"""``explain``: the chain of causes from what was asked for to what holds it back.
+"""``explain``: the chain of causes from a workload or an instance to its root cause.
 
-The chain itself is the platform's own (``planning/explain/explain.py``); this file only reads the
-objects
-and prints: what the project sees, and behind that what hub and cell say (``otherplanes.py``).
+``planning/explain`` computes the chain. This module reads the objects of the project, adds what
+the hub and the cell report (``connect/other_planes.py``), and prints the chain.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import click
@@ -19,7 +19,7 @@ from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.cli.arguments import workload_or_instance_argument
-from datum_compute.cli.commands.instances import located
+from datum_compute.cli.commands.instances import resolve_owners
 from datum_compute.cli.connect.other_planes import find_deployment, links_elsewhere
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError
@@ -35,6 +35,7 @@ from datum_compute.cli.workload.crashes import (
     split_by_template,
 )
 from datum_compute.cli.workload.observe import find_workload, observe_parts
+from datum_compute.planning.explain.advice import Actor
 from datum_compute.planning.explain.explain import (
     Explanation,
     Link,
@@ -44,22 +45,21 @@ from datum_compute.planning.explain.explain import (
 )
 from datum_compute.planning.workload.templates import template_hash
 
-_WHOSE = {
-    "you": "your move",
-    "platform": "the platform's move",
-    "wait": "nothing to do but wait",
-    "nobody": "nobody's: all is well",
+_ACTIONS = {
+    Actor.USER: "required from you",
+    Actor.PLATFORM: "required from the platform operator",
+    Actor.WAIT: "none, wait",
 }
 
 
-@click.command(short_help="Say why a workload or instance is as it is.")
+@click.command(short_help="Explain why a workload or instance is not ready.")
 @workload_or_instance_argument
 @read_options
 @connection_options
 @click.pass_context
 def explain(ctx: click.Context, name: str, output_format: str) -> None:
-    """Say why the workload or instance NAME is as it is: each cause, since when, whose move it is,
-    and one command to go on with.
+    """Explain why the workload or instance NAME is not ready: the chain of causes, since when
+    each holds, who has to act, and the next command.
 
     \b
     Examples:
@@ -69,7 +69,7 @@ def explain(ctx: click.Context, name: str, output_format: str) -> None:
 
     async def body(session: Session) -> None:
         try:
-            chain = await _explained(session, name)
+            chain = await _read_chain(session, name)
         except MissingError:
             if not (ends := await ends_of(session, name)):
                 raise
@@ -88,8 +88,10 @@ def explain(ctx: click.Context, name: str, output_format: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Links with the plane of each, the next steps of the platform, and the ends of the instance
-    that is the cause: with its current template, and with earlier ones."""
+    """The links of an explanation with the plane of each, and how the instance ended before.
+
+    ``ends`` are crashes with the current template, ``earlier_ends`` those with earlier templates.
+    """
 
     links: tuple[tuple[str, Link], ...]
     steps: tuple[str, ...]
@@ -102,15 +104,16 @@ class Chain:
 
     @property
     def as_of(self) -> str:
-        """When what the plan rests on was last known; empty where it is known now."""
-        said = (silent_since(link.reason, link.message) for _, link in self.links)
-        return next(filter(None, said), "")
+        """The time of the last report that the plan is based on; empty if it is current."""
+        times = (silent_since(link.reason, link.message) for _, link in self.links)
+        return next(filter(None, times), "")
 
 
-async def _explained(session: Session, name: str) -> Chain:
-    instance = await _instance(session, name)
+async def _read_chain(session: Session, name: str) -> Chain:
+    # An instance has an ordinal at the end of its name, so a workload rarely has the same name.
+    instance = await _find_instance(session, name)
     if instance is not None:
-        (found,) = await located(session, [instance])
+        (found,) = await resolve_owners(session, [instance])
         deployment = await find_deployment(session.client, instance)
         explanation = explain_instance(
             instance, workload=found.place.workload, deployment=deployment
@@ -134,7 +137,7 @@ async def _chain(
     ends: list[JsonObject] = []
     if cause.status != TRUE:
         links += await links_elsewhere(session, cause, instances)
-        # A silent cell would be waited for, and it is the one that remembers.
+        # Only the cell has the crash reports; do not wait for a cell that is unreachable.
         if cause.kind == INSTANCE.kind and cause.reason != Reason.CELL_UNREACHABLE:
             ends = await ends_of(session, cause.ref.name)
     links = [
@@ -161,9 +164,7 @@ def _current_template(
     return instance.spec.controller.template_hash
 
 
-async def _instance(session: Session, name: str) -> Instance | None:
-    """An instance of that name; workloads are far more often meant, but never end in an ordinal
-    that an instance has too."""
+async def _find_instance(session: Session, name: str) -> Instance | None:
     try:
         return await session.client.get(INSTANCE, Ref(session.namespace, name))
     except NotFound:
@@ -172,34 +173,49 @@ async def _instance(session: Session, name: str) -> Instance | None:
 
 def _print(session: Session, chain: Chain) -> None:
     now, data = session.environment.now(), session.output.data
-    told: set[str] = set()
-    for depth, (plane, link) in enumerate(chain.links):
+    printed: set[str] = set()
+    for depth, (plane, link) in enumerate(_without_repeated_links(chain.links)):
         where = "" if plane == session.target_name else f" [{plane}]"
-        data("  " * depth + _sentence(link, now, message=link.message not in told) + where)
-        told.add(link.message)
+        text = _sentence(link, now, with_message=link.message not in printed)
+        data("  " * depth + text + where)
+        printed.add(link.message)
     cause = chain.cause
     data("")
-    data(f"Whose move:  {_WHOSE[cause.actor]}")
-    data(f"Waiting for: {cause.waiting_for}")
-    data(f"Next:        {cause.command}")
+    if cause.actor is Actor.NONE:
+        data("Healthy. No action needed.")
+    else:
+        data(f"Action:      {_ACTIONS[cause.actor]}")
+        data(f"Waiting for: {cause.waiting_for}")
+        data(f"Next:        {cause.command}")
     if chain.steps:
-        data(f"Plan, by what the cell said last ({_then(chain, now)}):" if chain.as_of else "Plan:")
+        data(f"Plan ({_basis_of_plan(chain, now)}):" if chain.as_of else "Plan:")
     for step in chain.steps:
         data(f"  {one_line(step)}")
     print_ends(session, list(chain.ends))
     print_earlier_versions(session, list(chain.earlier_ends))
 
 
-def _then(chain: Chain, now: float) -> str:
-    return f"{age_since(chain.as_of, now)} ago; what is there now nobody knows"
+def _without_repeated_links(links: Sequence[tuple[str, Link]]) -> list[tuple[str, Link]]:
+    """Return the links without those of the cell that repeat a link of the project."""
+    seen: set[tuple[str, ...]] = set()
+    kept = []
+    for plane, link in links:
+        content = (link.kind, link.ref.name, link.condition, link.status, link.reason, link.message)
+        if content not in seen:
+            kept.append((plane, link))
+        seen.add(content)
+    return kept
 
 
-def _sentence(link: Link, now: float, *, message: bool) -> str:
-    """With its message, unless a link above says the same."""
+def _basis_of_plan(chain: Chain, now: float) -> str:
+    return f"from the report of {age_since(chain.as_of, now)} ago; current state unknown"
+
+
+def _sentence(link: Link, now: float, *, with_message: bool) -> str:
     age = age_since(link.since, now)
     since = "" if age == "-" else f", for {age}"
     text = f"{link.kind} {link.ref.name}: {link.condition} is {link.status} ({link.reason}{since})"
-    return f"{text}: {one_line(link.message)}" if link.message and message else text
+    return f"{text}: {one_line(link.message)}" if link.message and with_message else text
 
 
 def chain_document(chain: Chain) -> JsonObject:

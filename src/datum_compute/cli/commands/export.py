@@ -16,7 +16,7 @@ from datum_compute.cli.workload.observe import find_workload
 _LEFT_OUT = (CHANGED_BY, DEPLOY, "kubectl.kubernetes.io/last-applied-configuration")
 
 
-@click.command(short_help="Print a workload as a file to deploy.")
+@click.command(short_help="Print a workload as a manifest.")
 @workload_argument
 @output_option("yaml", "json")
 @connection_options

@@ -14,7 +14,7 @@ from datum_compute.cli.render.output import build_output
 from datum_compute.cli.render.prompt import ask
 
 
-@click.command(short_help="Write datum.toml, so that verbs need no name.")
+@click.command(short_help="Write datum.toml with the default workload.")
 @click.argument("name", required=False, callback=named("workload"), shell_complete=workload_names)
 @click.option(
     *("--city", "cities"),

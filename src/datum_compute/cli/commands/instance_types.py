@@ -13,7 +13,7 @@ from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
 
 
-@click.command("instance-types", short_help="List the sizes that instances can have.")
+@click.command("instance-types", short_help="List the instance types.")
 @list_options
 @connection_options
 @click.pass_context

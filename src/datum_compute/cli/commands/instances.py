@@ -1,4 +1,4 @@
-"""``instances list|describe``: the instances of the project; ``instances`` is the list."""
+"""``instances list|describe|top``: the instances of the project."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from datum_compute.cli.workload.observe import (
     whereabouts,
 )
 
-# --- How an instance was woken the last time, and where that time went
+# --- Scale to zero: the last wake of an instance and its duration
 
 
 def wake_document(instance: Instance) -> JsonObject | None:
@@ -66,18 +66,20 @@ def wake_document(instance: Instance) -> JsonObject | None:
 
 
 def wake_fields(instance: Instance, now: float) -> list[tuple[str, str]]:
-    wake, wish = instance.status.last_wake, instance.spec.scale_to_zero
+    wake, settings = instance.status.last_wake, instance.spec.scale_to_zero
     found = []
-    if wish is not None:
-        found.append(("Sleeps", f"after {wish.idle_after} without a connection ({wish.mode})"))
+    if settings is not None:
+        found.append(
+            ("Sleeps", f"after {settings.idle_after} without a connection ({settings.mode})")
+        )
     if wake is not None:
-        found.append(("Last wake", f"{age_since(wake.at, now)} ago, {_told(wake)}"))
+        found.append(("Last wake", f"{age_since(wake.at, now)} ago, {_describe_wake(wake)}"))
     return found
 
 
-def _told(wake: Wake) -> str:
+def _describe_wake(wake: Wake) -> str:
     if wake.failure:
-        return f"in vain: {one_line(wake.failure)}"
+        return f"failed: {one_line(wake.failure)}"
     parts = ", ".join(f"{name} {took}" for name, took in _parts(wake).items())
     return f"in {sum(_parts(wake).values())} ms from {wake.mode} ({parts})"
 
@@ -91,14 +93,14 @@ def _parts(wake: Wake) -> dict[str, int]:
     }
 
 
-# --- The containers of a workload or an instance, shown; values of variables only when asked for
+# --- Containers of a workload or an instance; values of variables are masked by default
 
 
 MASKED = "***"
 
 
 def check_container(spec: TemplateSpec, name: str | None) -> None:
-    """Refuse a container that there is not, with a guess."""
+    """Raise MissingError if no container has this name."""
     names = [container.name for container in spec.runtime.sandbox.containers]
     if name is not None and name not in names:
         raise MissingError(f"There is no container {name!r}.", named_hint(name, names))
@@ -154,8 +156,8 @@ def _value(variable: EnvVar, show_values: bool) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An instance, and whose it is and where."""
+class InstanceRow:
+    """An instance with its workload, placement and city."""
 
     instance: Instance
     place: Whereabouts
@@ -181,10 +183,12 @@ def instances() -> None:
 @click.option(
     "--workload",
     metavar="NAME",
-    help="Only those of this workload.",
+    help="Show only instances of this workload.",
     shell_complete=workload_names,
 )
-@click.option("--city", metavar="CODE", help="Only those in this city.", shell_complete=city_names)
+@click.option(
+    "--city", metavar="CODE", help="Show only instances in this city.", shell_complete=city_names
+)
 @all_namespaces_option
 @list_options
 @connection_options
@@ -197,7 +201,7 @@ def list_instances(
     output_format: str,
     no_headers: bool,
 ) -> None:
-    """List the instances of the project: where they are, their address, how they are.
+    """List the instances of the project with city, address and status.
 
     \b
     Examples:
@@ -207,13 +211,13 @@ def list_instances(
     """
 
     if workload is not None and all_namespaces:
-        raise UsageError("--workload names one of one namespace; leave -A out.")
+        raise UsageError("--workload cannot be used with -A: a workload belongs to one namespace.")
 
     async def body(session: Session) -> None:
         where = replace(session, namespace="") if all_namespaces else session
         rows = [row for row in await _read(where, workload) if _is_in(row, city)]
         if not rows:
-            session.output.note(f"There are no such instances in {session.target_name}.")
+            session.output.note(f"No instances match in {session.target_name}.")
         words = [instance_health(row.instance).word for row in rows]
         listing = listing_at(session.environment.now())
         if all_namespaces:
@@ -230,11 +234,14 @@ def list_instances(
     run_in_session(ctx, body)
 
 
-async def _read(session: Session, workload: str | None) -> list[Found]:
-    """Of one workload: that very one, because its name may have been used before."""
+async def _read(session: Session, workload: str | None) -> list[InstanceRow]:
+    """Read the instances of the project or of one workload.
+
+    A workload is matched by uid, because a deleted workload may have had the same name.
+    """
     uid = (await find_workload(session, workload)).metadata.uid if workload is not None else ""
     listed = (await session.client.list(INSTANCE, session.namespace)).items
-    found = await located(session, listed)
+    found = await resolve_owners(session, listed)
     if workload is None:
         return found
     return [
@@ -245,19 +252,22 @@ async def _read(session: Session, workload: str | None) -> list[Found]:
     ]
 
 
-async def located(session: Session, listed: list[Instance]) -> list[Found]:
-    """Deployments are asked only where an instance does not say itself whose it is."""
+async def resolve_owners(session: Session, listed: list[Instance]) -> list[InstanceRow]:
+    """Return rows with the owner of each instance.
+
+    Deployments are read only if the labels of an instance do not contain its owner.
+    """
     deployments = {}
     if not all(is_labelled(instance) for instance in listed):
         deployments = by_name((await session.client.list(DEPLOYMENT, session.namespace)).items)
-    return [Found(instance, whereabouts(instance, deployments)) for instance in listed]
+    return [InstanceRow(instance, whereabouts(instance, deployments)) for instance in listed]
 
 
-def _is_in(row: Found, city: str | None) -> bool:
+def _is_in(row: InstanceRow, city: str | None) -> bool:
     return city is None or row.place.city == normalized_city(city)
 
 
-def listing_at(now: float) -> Listing[Found]:
+def listing_at(now: float) -> Listing[InstanceRow]:
     return Listing(
         noun="instance",
         columns=(
@@ -276,7 +286,7 @@ def listing_at(now: float) -> Listing[Found]:
     )
 
 
-def instance_document(row: Found) -> JsonObject:
+def instance_document(row: InstanceRow) -> JsonObject:
     instance, health = row.instance, instance_health(row.instance)
     return {
         "name": row.name,
@@ -300,7 +310,7 @@ def _instance_type(instance: Instance) -> str:
 
 
 def address_of(instance: Instance) -> str:
-    """The address the world can use, else the one inside the network."""
+    """Return the external address, otherwise the address inside the network."""
     for interface in instance.status.network_interfaces:
         assigned = interface.assignments
         if assigned.external_ip or assigned.network_ip:
@@ -318,7 +328,7 @@ def address_of(instance: Instance) -> str:
 @connection_options
 @click.pass_context
 def describe(ctx: click.Context, name: str, show_values: bool, output_format: str) -> None:
-    """Show all that is known of the instance NAME; of one that is gone, how it ended.
+    """Show the details of the instance NAME. For a deleted instance, show how it ended.
 
     \b
     Example:
@@ -334,7 +344,7 @@ def describe(ctx: click.Context, name: str, show_values: bool, output_format: st
                 raise
             print_gone(session, name, output_format, ends)
             return
-        (row,) = await located(session, [instance])
+        (row,) = await resolve_owners(session, [instance])
 
         def lines() -> None:
             _print(session, row, show_values)
@@ -361,7 +371,7 @@ async def find_instance(session: Session, name: str) -> Instance:
     raise MissingError(f"There is no instance {name!r} in {session.target_name}.", hint)
 
 
-def _description(row: Found, show_values: bool) -> JsonObject:
+def _description(row: InstanceRow, show_values: bool) -> JsonObject:
     instance = row.instance
     return {
         **instance_document(row),
@@ -387,7 +397,7 @@ def _gates(instance: Instance) -> list[SchedulingGate]:
     return control.scheduling_gates if control else []
 
 
-def _print(session: Session, row: Found, show_values: bool) -> None:
+def _print(session: Session, row: InstanceRow, show_values: bool) -> None:
     instance, now = row.instance, session.environment.now()
     health = instance_health(instance)
     print_fields(

@@ -149,7 +149,7 @@ class LogReader:
 _LOOK_EVERY_S = 1.0
 
 
-@click.command(short_help="Show what a workload prints.")
+@click.command(short_help="Show the logs of a workload.")
 @workload_argument
 @container_option
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")

@@ -19,7 +19,7 @@ from datum_compute.cli.workload.observe import find_workload, observe_parts
 _WEB_NAMES = ("http", "https", "web")
 
 
-@click.command("open", short_help="Open a workload in a browser, or print its address.")
+@click.command("open", short_help="Open a workload in the browser, or print its address.")
 @workload_argument
 @click.option("--print", "only_print", is_flag=True, help="Print the address, open nothing.")
 @read_options

@@ -1,4 +1,4 @@
-"""``quota``: what the project uses of each resource, what it may use, and who waits for more."""
+"""``quota``: usage and limit of each resource of the project, and instances that wait for quota."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datum_compute.api.errors import Forbidden
 from datum_compute.api.kinds import BUCKET, INSTANCE
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.quota import METRICS, QUOTA_NAMESPACE, AllowanceBucket, QuotaMetric
-from datum_compute.cli.commands.instances import Found, located
+from datum_compute.cli.commands.instances import InstanceRow, resolve_owners
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
@@ -23,15 +23,14 @@ _BAR = 20
 _BY_TYPE = {metric.resource_type: metric for metric in METRICS}
 
 
-@click.command(short_help="Show what the project uses and what it may use.")
-@click.option("--constrained", is_flag=True, help="Only what is used up.")
+@click.command(short_help="Show the usage and limits of the project.")
+@click.option("--constrained", is_flag=True, help="Show only resources at their limit.")
 @list_options
 @connection_options
 @click.pass_context
 def quota(ctx: click.Context, constrained: bool, output_format: str, no_headers: bool) -> None:
-    """Show what the project uses of each resource and what it may use at most; below that, city by
-    city and in all its namespaces, how many instances have their quota and how many wait for it,
-    with the message they have.
+    """Show the usage and limit of each resource of the project. Below that, show for each city
+    how many instances have their quota and how many wait for it, over all namespaces.
 
     \b
     Examples:
@@ -43,9 +42,9 @@ def quota(ctx: click.Context, constrained: bool, output_format: str, no_headers:
         buckets = (await session.client.list(BUCKET, QUOTA_NAMESPACE)).items
         rows = [b for b in buckets if not (constrained and b.status.available > 0)]
         if not rows:
-            what = "Nothing is used up" if buckets else "Nothing is counted yet"
+            what = "No resource is at its limit" if buckets else "No usage is recorded yet"
             session.output.note(f"{what} in {session.target_name}.")
-        cities = _by_city(await _everywhere(session))
+        cities = _by_city(await _read_instances(session))
         print_listing(
             session.output,
             LISTING,
@@ -60,34 +59,34 @@ def quota(ctx: click.Context, constrained: bool, output_format: str, no_headers:
     run_in_session(ctx, body)
 
 
-async def _everywhere(session: Session) -> list[Found]:
-    """Of every namespace, because the quota is that of the whole project; of ours where nobody may
-    see the others."""
-    whole = replace(session, namespace="")
+async def _read_instances(session: Session) -> list[InstanceRow]:
+    """Read all namespaces, because quota applies to the project; otherwise only the current one."""
+    all_namespaces = replace(session, namespace="")
     try:
-        return await located(whole, (await whole.client.list(INSTANCE)).items)
+        listed = (await all_namespaces.client.list(INSTANCE)).items
     except Forbidden:
+        session.output.note(f"Cities show only the instances in namespace {session.namespace}.")
         listed = (await session.client.list(INSTANCE, session.namespace)).items
-        session.output.note(f"By city only what is in namespace {session.namespace}.")
-        return await located(session, listed)
+        return await resolve_owners(session, listed)
+    return await resolve_owners(all_namespaces, listed)
 
 
 @dataclass(frozen=True, slots=True)
 class CityUse:
-    """What a city uses: instances that have their quota, and those that wait for it."""
+    """The number of instances of a city that have quota, and those that wait for it."""
 
     city: str
     granted: int
     waiting: list[tuple[str, Condition]]
 
 
-def _by_city(found: Sequence[Found]) -> list[CityUse]:
+def _by_city(found: Sequence[InstanceRow]) -> list[CityUse]:
     cities: dict[str, CityUse] = {}
     for row in sorted(found, key=lambda row: (row.place.city, row.name)):
         use = cities.setdefault(row.place.city, CityUse(row.place.city, 0, []))
-        said = find_condition(row.instance.status.conditions, QUOTA_GRANTED)
-        if said is not None and said.status == FALSE:
-            use.waiting.append((row.name, said))
+        condition = find_condition(row.instance.status.conditions, QUOTA_GRANTED)
+        if condition is not None and condition.status == FALSE:
+            use.waiting.append((row.name, condition))
         else:
             cities[use.city] = replace(use, granted=use.granted + 1)
     return [*cities.values()]
@@ -95,27 +94,24 @@ def _by_city(found: Sequence[Found]) -> list[CityUse]:
 
 def _city_document(use: CityUse) -> JsonObject:
     waiting = [
-        {"instance": name, "reason": said.reason, "message": said.message}
-        for name, said in use.waiting
+        {"instance": name, "reason": condition.reason, "message": condition.message}
+        for name, condition in use.waiting
     ]
     return {"city": use.city, "granted": use.granted, "waiting": waiting}
 
 
 def _print_cities(session: Session, cities: Sequence[CityUse]) -> None:
-    rows = [
-        (use.city, use.granted, len(use.waiting), use.waiting[0][1].message if use.waiting else "-")
-        for use in cities
-    ]
+    rows = [(use.city, use.granted, len(use.waiting)) for use in cities]
     session.output.data("")
-    session.output.data(session.output.table(("CITY", "INSTANCES", "WAITING", "MESSAGE"), rows))
+    session.output.data(session.output.table(("CITY", "INSTANCES", "WAITING"), rows))
     for use in cities:
-        for name, said in use.waiting:
-            text = f"{use.city}: {name} waits for quota: {one_line(said.message)}"
+        for name, condition in use.waiting:
+            text = f"{name} in {use.city} waits for quota: {one_line(condition.message)}"
             session.output.note(text)
 
 
 def bucket_order(bucket: AllowanceBucket) -> tuple[int, str]:
-    """As the service lists its metrics; what others count comes after, by name."""
+    """Sort by the order of the service's metrics, then other resources by name."""
     types = list(_BY_TYPE)
     resource_type = bucket.spec.resource_type
     known = resource_type in _BY_TYPE
@@ -127,7 +123,7 @@ def _metric(bucket: AllowanceBucket) -> QuotaMetric | None:
 
 
 def shown_amount(bucket: AllowanceBucket, base_units: int) -> str:
-    """In the unit people know: exact, so that a sliver that is left does not look like none."""
+    """Return an amount in the display unit, exact to three decimals, so that a rest is visible."""
     metric = _metric(bucket)
     return f"{base_units / (metric.factor if metric else 1):.3f}".rstrip("0").rstrip(".")
 
@@ -138,10 +134,10 @@ def _unit(bucket: AllowanceBucket) -> str:
 
 
 def shown_unit(bucket: AllowanceBucket) -> str:
-    """After an amount, where the name of the resource does not say it: memory, not vcpus."""
+    """Return the unit after an amount; empty if the name of the resource implies it (vcpus)."""
     unit = _unit(bucket)
-    said = unit == "-" or bucket_name(bucket).lower().startswith(unit.lower())
-    return "" if said else f" {unit}"
+    implied = unit == "-" or bucket_name(bucket).lower().startswith(unit.lower())
+    return "" if implied else f" {unit}"
 
 
 def bucket_name(bucket: AllowanceBucket) -> str:

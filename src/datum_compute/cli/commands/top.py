@@ -1,4 +1,4 @@
-"""``instances top``: what instances use now, asked of the gateway."""
+"""``instances top``: the current CPU and memory usage of instances, read from the gateway."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from datum_compute.cli.render.output import render_table
 from datum_compute.cli.workload.rollout import place_of
 
 
-@click.command("top", short_help="Show what instances use now.")
+@click.command("top", short_help="Show the CPU and memory usage of instances.")
 @output_option("table", "json")
 @connection_options
 @click.pass_context
 def top(ctx: click.Context, output_format: str) -> None:
-    """Show processor and memory of every instance, the busiest first.
+    """Show the CPU and memory usage of each instance, highest CPU usage first.
 
     \b
     Example:

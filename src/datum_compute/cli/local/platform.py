@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request
-from datum_compute.app.state_directory import disk_trouble
+from datum_compute.app.state_directory import describe_disk_problem
 from datum_compute.cli.errors import OtherError, TimedOutError
 from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.client.transport.interface import Timeouts
@@ -61,7 +61,7 @@ def prepare_state_dir(state_dir: Path) -> None:
 
 
 def _unusable(state_dir: Path, error: OSError) -> OtherError:
-    why = disk_trouble(state_dir) or error.strerror
+    why = describe_disk_problem(state_dir) or error.strerror
     return OtherError(
         f"The state directory {state_dir} cannot be used: {why}.",
         "Choose another with --state-dir.",
@@ -194,9 +194,9 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _log_tail(state_dir: Path) -> str:
     log = state_dir / _LOG
     lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-    if trouble := disk_trouble(state_dir):
+    if problem := describe_disk_problem(state_dir):
         # What it had to say may not have found room.
-        return "\n".join((f"{trouble[0].upper()}{trouble[1:]}.", *lines))
+        return "\n".join((f"{problem[0].upper()}{problem[1:]}.", *lines))
     return "\n".join((f"Last lines of {log}:", *(f"  {line}" for line in lines)))
 
 

@@ -17,7 +17,7 @@ from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER
 from datum_compute.api.meta.codec import decode
 from datum_compute.api.planes import HUB, cell_plane, plane_role
-from datum_compute.cli.commands.doctor import Driver, read_drivers, sentences
+from datum_compute.cli.commands.doctor import ReportedDriver, describe_drivers, read_drivers
 from datum_compute.cli.connect.session import run_loop
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import MissingError
@@ -52,7 +52,7 @@ class PlatformHealth:
     ready: bool
     version: str = ""
     planes: tuple[PlaneHealth, ...] = ()
-    drivers: tuple[Driver, ...] = ()
+    drivers: tuple[ReportedDriver, ...] = ()
 
 
 @click.command("status", short_help="Show what runs, and how it is.")
@@ -101,7 +101,9 @@ async def observe(state_dir: Path, running: Running, now_s: float) -> PlatformHe
     return PlatformHealth(True, str(told.get("gitVersion", "")), planes, drivers)
 
 
-async def _drivers(state_dir: Path, running: Running, authority: bytes) -> tuple[Driver, ...]:
+async def _drivers(
+    state_dir: Path, running: Running, authority: bytes
+) -> tuple[ReportedDriver, ...]:
     """As they are told in the project that is the current one; an engine is given some time."""
     connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]))
     timeouts = Timeouts(connect_s=2, read_s=_ENGINE_S)
@@ -174,7 +176,7 @@ def _show(output: Output, state_dir: Path, running: Running, health: PlatformHea
         return
     python = ".".join(map(str, sys.version_info[:3]))
     output.data(f"Server {health.version}, command line {__version__}, Python {python}.")
-    for sentence in sentences(health.drivers):
+    for sentence in describe_drivers(health.drivers):
         output.data(sentence)
     rows = [(p.name, p.health, p.detail) for p in health.planes]
     output.data(output.table(("PLANE", "HEALTH", "DETAIL"), rows))

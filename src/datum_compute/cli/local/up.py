@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from datum_compute.cli.commands.doctor import sentences
+from datum_compute.cli.commands.doctor import describe_drivers
 from datum_compute.cli.connect.session import run_loop
 from datum_compute.cli.environment import (
     API_HOST,
@@ -56,7 +56,7 @@ _LOOK_EVERY_S = 0.2
 _CELL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-@click.group(short_help="Run the whole platform on this machine.", invoke_without_command=True)
+@click.group(short_help="Run the platform on this machine.", invoke_without_command=True)
 @click.pass_context
 def local(ctx: click.Context) -> None:
     """Run the whole platform on this machine: every plane and every cell, in one process.
@@ -278,7 +278,9 @@ def _say_running(environment: CliEnvironment, state_dir: Path, running: Running,
         deploy = environment.command(*words)
     else:
         deploy = environment.command(*words, f"--kubeconfig={kubeconfig}")
-    for sentence in sentences(run_loop(observe(state_dir, running, environment.now())).drivers):
+    for sentence in describe_drivers(
+        run_loop(observe(state_dir, running, environment.now())).drivers
+    ):
         output.data(sentence)
     output.note(f"Deploy to it:  {deploy}")
     output.note(f"Look inside:   kubectl --kubeconfig={shlex.quote(kubeconfig)} get workloads")

@@ -9,6 +9,7 @@ encode is replaced, never a crash.
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,8 +39,8 @@ class Output:
         _print(self.stderr, _styled(cleaned(text), color if self.color_stderr else ""))
 
     def error(self, message: str, hint: str = "") -> None:
-        prefix = _styled("Error:", "red" if self.color_stderr else "")
-        _print(self.stderr, f"{prefix} {cleaned(message)}")
+        prefix = _styled("error:", "red" if self.color_stderr else "")
+        _print(self.stderr, f"{prefix} {after_prefix(cleaned(message))}")
         if hint:
             _print(self.stderr, cleaned(hint))
 
@@ -77,6 +78,18 @@ def cleaned(text: str) -> str:
         for c in text.replace("\t", " ")
         if c == "\n" or unicodedata.category(c) not in ("Cc", "Cf", "Cs")
     )
+
+
+def after_prefix(message: str) -> str:
+    """Return a message in the form that follows ``error:``, as in kubectl.
+
+    It starts in lower case, unless the first word is a name such as Ctrl-C or Secret/db. A single
+    sentence has no period at the end.
+    """
+    first, space, rest = message.partition(" ")
+    text = f"{first.lower()}{space}{rest}" if re.fullmatch(r"[A-Z]?[a-z']+", first) else message
+    is_single = text.endswith(".") and ". " not in text and "\n" not in text
+    return text[:-1] if is_single and not text.endswith("..") else text
 
 
 def one_line(text: str) -> str:
