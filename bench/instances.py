@@ -2,8 +2,8 @@
 
 Single-cluster mode with a durable store, with network and quota gates: in one process, and with the
 API server in a separate process. Both are compared with a client that sends the same writes over
-TLS to a platform without controllers (time), the first also with the same writes as calls within the
-process (CPU time; ``bench/replay.py``).
+TLS to a platform without controllers (time). The first is also compared with the same writes as
+calls within the process (CPU time; ``bench/replay.py``).
 
 Costs of an instance are compared between 100 instances and the second half of 20,000.
 """
