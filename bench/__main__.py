@@ -19,10 +19,9 @@ from bench import (
     simulator,
     store,
     wake,
-    watch,
 )
-from bench.ending import end_on_sigterm
 from bench.measurement import Measurement, keep, table
+from bench.processes import end_on_sigterm
 from datum_compute.telemetry.broken_pipe import quiet_when_unread
 
 BENCHES: dict[str, Callable[[], list[Measurement]]] = {
@@ -39,7 +38,7 @@ BENCHES: dict[str, Callable[[], list[Measurement]]] = {
     "simulator": simulator.measure,
     "store": store.measure,
     "wake": wake.measure,
-    "watch": watch.measure,
+    "watch": store.measure_watch_log,
 }
 
 
@@ -51,7 +50,7 @@ def main() -> int:
     chosen = sys.argv[1:] or [name for name in BENCHES if name not in _BUILT_FIRST]
     unknown = [name for name in chosen if name not in BENCHES]
     if unknown:
-        print(f"no such bench: {', '.join(unknown)}; there are {', '.join(BENCHES)}")
+        print(f"unknown bench: {', '.join(unknown)}. Benches: {', '.join(BENCHES)}")
         return 2
     end_on_sigterm()
     for name in chosen:

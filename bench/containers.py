@@ -1,7 +1,7 @@
-"""Real containers: from a Workload to a process that runs, and the engine alone beside it.
+"""Real containers: time from a Workload to a running process, and of the engine alone.
 
-Demands what ``make test-containers`` demands. The engine's own time is its create and start of the
-same image on a bridge, in turns with the platform's, so that a busy machine spoils both alike.
+Requires the same programs as ``make test-containers``. The engine creates and starts the same image
+on a bridge, in alternation with the platform, so that a busy machine slows down both.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _platform_ms(real: Real, engine: TestEngine, name: str) -> float:
     given = real.kubectl(
         "project/default", "create", "-o", "json", "-f", "-", stdin=json.dumps(manifest)
     )
-    created = time.time()  # the server stamps whole seconds only, and has answered just now
+    created = time.time()  # the timestamps of the server are whole seconds
     assert json.loads(given)["metadata"]["name"] == name
     found = _started(engine)
     real.run("destroy", name, "--yes")
@@ -97,7 +97,7 @@ def _platform_ms(real: Real, engine: TestEngine, name: str) -> float:
 
 
 def _started(engine: TestEngine) -> float:
-    """When the only container started, as the engine says."""
+    """Return the time at which the only container started, from the engine."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         running = engine.podman("ps", "--quiet").split()
@@ -109,7 +109,7 @@ def _started(engine: TestEngine) -> float:
 
 
 async def _engine_ms(engine: TestEngine) -> float:
-    """Its own create and start, over the same socket."""
+    """Create and start a container over the same socket."""
     client = Engine(engine.socket)
     limits = [
         {"Name": name, "Soft": most, "Hard": most}

@@ -27,9 +27,9 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from bench.load import Plug, Target, plugged
+from bench.load import LoadConnection, Target, load_connections
 from bench.measurement import RESULTS, Measurement, p50_ms, p99_ms
-from bench.processes import Running, ended, platform
+from bench.processes import Running, platform, terminate
 from datum_compute.api.meta.codec import encode
 from datum_compute.app.process import run_loop
 from datum_compute.client.auth.kubeconfig import connection_of, load_kubeconfig
@@ -54,10 +54,10 @@ def measure() -> list[Measurement]:
 
 async def _measure(running: Running, state: Path) -> list[Measurement]:
     target = running.target
-    async with plugged(target, 1) as (plug,):
+    async with load_connections(target, 1) as (connection,):
         get = target.request("GET", "/api/v1/namespaces/default")
         await _fill(state, target)
-        idle = await _probe(plug, get)
+        idle = await _probe(connection, get)
         measured = [
             Measurement("load of the machine", os.getloadavg()[0], "processes"),
             Measurement("GET, idle, p50", p50_ms(idle), "ms"),
@@ -67,7 +67,7 @@ async def _measure(running: Running, state: Path) -> list[Measurement]:
             with _flood(state, name) as process:
                 cpu_before_s = running.cpu_s()
                 await asyncio.sleep(2.0)  # until all connections are open
-                taken = await _probe(plug, get)
+                taken = await _probe(connection, get)
                 answers = await asyncio.to_thread(_stop, process)
                 cpu_s = running.cpu_s() - cpu_before_s
             limit = RATIO_MAX * p99_ms(idle)
@@ -85,11 +85,11 @@ async def _measure(running: Running, state: Path) -> list[Measurement]:
     return measured
 
 
-async def _probe(plug: Plug, request: bytes) -> list[float]:
+async def _probe(connection: LoadConnection, request: bytes) -> list[float]:
     taken_s = []
     until_s = time.perf_counter() + SECONDS
     while (start_s := time.perf_counter()) < until_s:
-        answer = await plug.ask(request)
+        answer = await connection.send(request)
         taken_s.append(time.perf_counter() - start_s)
         assert answer[9:12] == b"200", answer[:300]
         await asyncio.sleep(PAUSE_S)
@@ -100,19 +100,19 @@ async def _fill(state: Path, target: Target) -> None:
     """Create the objects for the floods of lists."""
     flooding, prefix = _target(state)
     numbers = count()
-    async with plugged(flooding, 32) as plugs:
+    async with load_connections(flooding, 32) as opened:
 
-        async def work(plug: Plug) -> None:
+        async def work(connection: LoadConnection) -> None:
             while (number := next(numbers)) < LISTED:
                 body = encode(_config_map(_LISTED, f"listed-{number}"))
                 request = flooding.request("POST", prefix + _config_maps(_LISTED), body)
-                answer = await plug.ask(request)
+                answer = await connection.send(request)
                 assert answer[9:12] == b"201", answer[:300]
 
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _CREATED}}
         request = flooding.request("POST", f"{prefix}/api/v1/namespaces", encode(namespace))
-        assert (await plugs[0].ask(request))[9:12] == b"201"
-        await asyncio.gather(*map(work, plugs))
+        assert (await opened[0].send(request))[9:12] == b"201"
+        await asyncio.gather(*map(work, opened))
 
 
 def _config_maps(namespace: str) -> str:
@@ -147,7 +147,7 @@ def _flood(state: Path, name: str) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        ended(process)
+        terminate(process)
 
 
 def _lower_priority() -> list[str]:
@@ -209,14 +209,14 @@ async def _send_flood(state: Path, name: str) -> None:
     target, prefix = _target(state)
     next_request = FLOODS[name](target, prefix)
     answers: Counter[str] = Counter({"ok": 0, "429": 0})
-    async with plugged(target, CONNECTIONS) as plugs:
+    async with load_connections(target, CONNECTIONS) as opened:
 
-        async def work(plug: Plug) -> None:
+        async def work(connection: LoadConnection) -> None:
             while True:
-                answer = await plug.ask(next_request())
+                answer = await connection.send(next_request())
                 answers["429" if answer[9:12] == b"429" else "ok"] += 1
 
-        tasks = [asyncio.create_task(work(plug)) for plug in plugs]
+        tasks = [asyncio.create_task(work(connection)) for connection in opened]
         await asyncio.to_thread(sys.stdin.readline)
         for task in tasks:
             task.cancel()

@@ -1,9 +1,9 @@
-"""The federation as ``local up --processes`` starts it: the hub's process, and one for each cell.
+"""The federation as ``local up --processes`` starts it: one process for the hub, one for each cell.
 
-Everything between them goes over TLS, every process has a durable store of its own. Two cores then
-work at once, which one process cannot do; each further core is used as well.
+They communicate over TLS, and each has a separate durable store. Unlike one process, they use all
+cores.
 
-    python -m bench.federation_processes           # alone, as large as the goals say
+    python -m bench.federation_processes           # the size of the goals
     python -m bench.federation_processes quick     # ten cells
 """
 
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.ending import end_on_sigterm
 from bench.measurement import Measurement, keep, p50_ms, p99_ms, table
-from bench.onlooker import Onlooker
+from bench.processes import end_on_sigterm
+from bench.project_user import ProjectUser
 from datum_compute.api.kinds import GRANT
 from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import ref_of
@@ -45,13 +45,13 @@ async def latencies(idle: int, burst_s: int) -> list[Measurement]:
     with TemporaryDirectory() as directory:
         async with started(Path(directory) / "state", 4) as running:
             await asyncio.sleep(SETTLED_S)
-            alone = await running.onlooker.one_after_the_other(running.cells, idle)
-            busy = await running.onlooker.burst(running.cells, burst_s)
-    told = f"{_HOW}, created to ready in the project"
+            alone = await running.project_user.create_one_by_one(running.cells, idle)
+            busy = await running.project_user.create_burst(running.cells, burst_s)
+    prefix = f"{_HOW}, created to ready in the project"
     return [
-        Measurement(f"{told}, p50", p50_ms(alone), "ms"),
-        Measurement(f"{told}, p99", p99_ms(alone), "ms", at_most=250),
-        Measurement(f"{told}, at 100 instances/s, p99", p99_ms(busy), "ms", at_most=1_000),
+        Measurement(f"{prefix}, p50", p50_ms(alone), "ms"),
+        Measurement(f"{prefix}, p99", p99_ms(alone), "ms", at_most=250),
+        Measurement(f"{prefix}, at 100 instances/s, p99", p99_ms(busy), "ms", at_most=1_000),
     ]
 
 
@@ -61,14 +61,14 @@ async def cold_start(cells: int, workloads: int, replicas: int) -> list[Measurem
         async with started(Path(directory) / "state", cells) as running:
             await asyncio.sleep(SETTLED_S)
             before = running.cpu_s()
-            settled_s, shown_s = await running.onlooker.all_at_once(
+            settled_s, shown_s = await running.project_user.create_all(
                 running.cells, workloads, replicas
             )
             hub_s, cells_s = (b - a for a, b in zip(before, running.cpu_s(), strict=True))
     instances, cores = workloads * replicas, len(os.sched_getaffinity(0))
-    told = f"{_HOW}, {cells} cells, {workloads} workloads, {instances} instances"
+    prefix = f"{_HOW}, {cells} cells, {workloads} workloads, {instances} instances"
     return [
-        Measurement(f"{told}: settled on {cores} cores", settled_s, "s", at_most=90),
+        Measurement(f"{prefix}: settled on {cores} cores", settled_s, "s", at_most=90),
         Measurement(f"{_HOW}, every instance is shown in the project", shown_s, "s"),
         Measurement(f"{_HOW}, processor time of the hub's process", hub_s, "cpu s"),
         Measurement(f"{_HOW}, processor time of those of the cells", cells_s, "cpu s"),
@@ -80,7 +80,7 @@ class Started:
     """``hub`` is the number of its process, ``others`` those of the cells."""
 
     cells: tuple[str, ...]
-    onlooker: Onlooker
+    project_user: ProjectUser
     hub: int
     others: tuple[int, ...]
 
@@ -99,10 +99,10 @@ async def started(state: Path, cells: int) -> AsyncIterator[Started]:
         async with _client(state, "operator/default") as operator:
             await _raise_quota(operator)
         async with _client(state, _PROJECT) as project:
-            onlooker = Onlooker(project)
-            watching = asyncio.create_task(onlooker.watch())
+            project_user = ProjectUser(project)
+            watching = asyncio.create_task(project_user.watch())
             try:
-                yield Started(names, onlooker, pids[0], tuple(pids[1:]))
+                yield Started(names, project_user, pids[0], tuple(pids[1:]))
             finally:
                 watching.cancel()
                 await asyncio.wait([watching])

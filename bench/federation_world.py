@@ -1,5 +1,5 @@
-"""The whole federation in this process: one project, a hub and many cells, durable, every
-controller at work; and a user who watches the project."""
+"""The whole federation in this process: one project, a hub, many cells, all controllers, and a user
+who watches the project."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from bench.onlooker import Onlooker
+from bench.project_user import ProjectUser
 from datum_compute.api.http import Request, Response
 from datum_compute.api.planes import (
     HUB,
@@ -36,14 +35,14 @@ from datum_compute.client.transport.faults import Fault, FaultyTransport
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.client.transport.interface import Transport
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
-from datum_compute.store.sqlite import SqliteJournal
+from datum_compute.store.journal import Journal
 
 PROJECT = project_plane("default")
 _PLENTY = 10**6
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
-class _Counting:
+class _CountingTransport:
     """Counts the writes that pass and succeed."""
 
     def __init__(self, inner: Transport, world: World) -> None:
@@ -62,18 +61,18 @@ class World:
     cells: tuple[str, ...]
     platform: Platform = field(init=False)
     writes: int = 0
-    troubles: dict[str, Fault] = field(default_factory=dict)
-    onlooker: Onlooker = field(init=False)
+    faults: dict[str, Fault] = field(default_factory=dict)
+    project_user: ProjectUser = field(init=False)
 
     def client(self, plane: PlaneName) -> Client:
         return self.platform.client(plane, f"user-of-{plane}")
 
     def reach(self, plane: PlaneName) -> Client:
         inner = InProcessTransport(self.platform.dispatch)
-        counted = _Counting(FaultyTransport(inner, lambda: self.troubles.get(plane)), self)
+        counted = _CountingTransport(FaultyTransport(inner, lambda: self.faults.get(plane)), self)
         return Client(counted, prefix=path_prefix(plane), token="manager", agent=MANAGER_AGENT)
 
-    async def quiet(self, seconds: float = 2.0) -> None:
+    async def wait_until_quiet(self, seconds: float = 2.0) -> None:
         before = -1
         while before != self.writes:
             before = self.writes
@@ -82,8 +81,9 @@ class World:
 
 @asynccontextmanager
 async def new_world(
-    state: Path, cells: int, unix_s: Callable[[], float] = time.time
+    journal: Journal, cells: int, unix_s: Callable[[], float] = time.time
 ) -> AsyncIterator[World]:
+    """Run a federation until the end of the block. It closes the journal."""
     names = tuple(f"c{number}" for number in range(cells))
     world, ports = World(names), replace(real_ports(), unix_s=unix_s)
     drivers = {
@@ -92,7 +92,6 @@ async def new_world(
     limits = {name: limit * _PLENTY for name, limit in DEFAULT_LIMITS.items()}
     layout = PlaneLayout((PROJECT,), drivers, limits=limits)
     tokens = {plane: f"user-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, *drivers)}
-    journal = SqliteJournal(state / "bench.db")
     world.platform = Platform(
         layout,
         ports,
@@ -100,15 +99,15 @@ async def new_world(
         Credentials("manager", tokens),
         PlatformOptions(control=ControllerOptions(reach=world.reach)),
     )
-    world.onlooker = Onlooker(world.client(PROJECT))
+    world.project_user = ProjectUser(world.client(PROJECT))
     await world.platform.load()
     running = asyncio.create_task(world.platform.run())
     watching: asyncio.Task[None] | None = None
     try:
         await world.platform.ready.wait()
-        await world.quiet()
+        await world.wait_until_quiet()
         settle_memory()
-        watching = asyncio.create_task(world.onlooker.watch())
+        watching = asyncio.create_task(world.project_user.watch())
         yield world
     finally:
         for task in filter(None, (running, watching)):

@@ -1,8 +1,7 @@
-"""Single-cluster mode in this process: one API server, durable, and every controller that makes
-instances of a Workload on it.
+"""Single-cluster mode in this process: one durable API server with all controllers.
 
-Users write Workloads; quota, networks and both gates are part of the way. Every write, by whom ever
-it is, can be recorded, for the floor that replays it.
+Workloads pass quota, networks and both gates. All writes can be recorded, so that ``replay.py``
+sends them again as the lower bound.
 """
 
 from __future__ import annotations
@@ -71,16 +70,16 @@ _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
-    """A write that was made: what was sent, and what was answered. Quick to make and nothing to
-    walk over: what it costs is counted among the costs of the controllers."""
+    """A write and its response. It is cheap to create and not traversed by the garbage collector,
+    because its cost is counted as a cost of the controllers."""
 
     request: Request
     answer: Response
-    number: int  # of those that were sent: a watch may tell of a write before its answer comes
+    number: int  # order in which requests were sent; responses may arrive in another order
 
 
 class RecordingTransport:
-    """Hands requests on, and keeps the writes among them that succeeded."""
+    """Passes requests on, and records successful writes."""
 
     def __init__(self, inner: Transport, kept: list[Recorded]) -> None:
         self._inner = inner
@@ -100,11 +99,11 @@ class RecordingTransport:
 class World:
     user: Client
     written: list[Recorded]
-    versions: Callable[[], int]  # how many writes there have been
+    versions: Callable[[], int]  # number of writes
     names: list[str] = field(default_factory=list)  # of the Workloads
 
     async def deploy(self, replicas: int) -> list[str]:
-        """So many instances more, in Workloads as large as they may be; names of the latter."""
+        """Create instances in Workloads of the largest size; return the Workload names."""
         known = len(self.names)
         while replicas > 0:
             self.names.append(f"web{len(self.names)}")
@@ -113,7 +112,7 @@ class World:
         return self.names[known:]
 
     async def _deploy(self, name: str, replicas: int) -> None:
-        """With a network of its own: one has 4,093 addresses in a city."""
+        """Create a Workload and a network: one network has 4,093 addresses in a city."""
         spec = NetworkSpec(ipam=NetworkIpam(mode="Auto"), ip_families=["IPv4"])
         metadata = ObjectMeta(name=name, namespace=SPACE)
         await self.user.create(NETWORK, Network(metadata=metadata, spec=spec))
@@ -126,12 +125,12 @@ class World:
             await self.user.patch(WORKLOAD, Ref(SPACE, name), {"spec": {"template": template}})
 
     async def ready(self, names: Iterable[str]) -> None:
-        """Every Workload says of its newest generation that all of it is ready."""
+        """Wait until the newest generation of every Workload is ready."""
         for name in names:
             await self.user.wait(WORKLOAD, Ref(SPACE, name), _is_rolled_out, timeout_s=1800)
 
-    async def quiet(self, seconds: float = 1.5) -> None:
-        """Return when nothing has been written for so long."""
+    async def wait_until_quiet(self, seconds: float = 1.5) -> None:
+        """Return when nothing has been written for this time."""
         before = -1
         while before != self.versions():
             before = self.versions()
@@ -149,7 +148,7 @@ async def new_world(state: Path) -> AsyncIterator[World]:
         user = client_of(transport, "user")
         async with managed(client_of(transport, "manager"), ports):
             world = World(user, written, lambda: platform.store.version(PLATFORM))
-            await world.quiet()
+            await world.wait_until_quiet()
             settle_memory()
             yield world
 
@@ -205,7 +204,7 @@ def client_of(transport: RecordingTransport, token: str) -> Client:
 
 
 async def bring_up(platform: Platform, written: list[Recorded]) -> None:
-    """As the files in deploy/single-cluster do it, with quota for everybody."""
+    """Create what the files in deploy/single-cluster create, with a high quota."""
     answering = InProcessTransport(partial(platform.server.dispatch_as, BOOTSTRAP))
     operator = client_of(RecordingTransport(answering, written), "")
     metadata = {"metadata": {"name": "compute-manager"}, "apiVersion": f"{_RBAC}/v1"}

@@ -1,10 +1,9 @@
-"""Instances from a Workload to Ready: how many writes, how long, and what it costs when it is done.
+"""Instances from a Workload to Ready: how many writes, time, and the cost of settled instances.
 
-Single-cluster mode with a durable store, network and quota gates included: all of it in one
-process, and with the API server in a process of its own. Beside both stands a bare client that
-makes the very same writes over TLS on a platform without controllers, by the clock, and beside the
-first what the writes cost as bare calls within the process, in processor time
-(``bench/replay.py``).
+Single-cluster mode with a durable store, with network and quota gates: in one process, and with the
+API server in a separate process. Both are compared with a client that sends the same writes over
+TLS to a platform without controllers (time). The first is also compared with the same writes as
+calls within the process (CPU time; ``bench/replay.py``).
 
 Costs of an instance are compared between 100 instances and the second half of 20,000.
 """
@@ -18,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.api_server_process import new_world_over_tls
 from bench.instance_world import Recorded, World, new_world
 from bench.measurement import Measurement
-from bench.plainserver import new_world_over_tls
-from bench.replay import Spent, object_path, replayed, replayed_over_tls
+from bench.replay import Spent, object_path, replay_in_process, replay_over_tls
 from datum_compute.app.process import run_loop
 
 FEW, MANY, CROWD = 100, 1_000, 10_000
@@ -33,7 +32,7 @@ EVENTS = "/events/"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that was asked for: what it took until it was so, and the writes on the way."""
+    """A change by a user: its cost until it is complete, and all writes."""
 
     spent: Spent
     writes: list[Recorded]
@@ -46,15 +45,15 @@ def measure() -> list[Measurement]:
 
 
 async def _thousand() -> list[Measurement]:
-    """A Workload of a thousand comes up and is rolled; then the same writes without controllers."""
+    """Create and update a Workload of 1,000 instances; send the writes without controllers."""
     with TemporaryDirectory() as state:
         async with new_world(Path(state)) as world:
             before = list(world.written)
             made = await _deployed(world, MANY)
             between = await _rest(world)
             rolled = await _rolled(world)
-        floors = await replayed(Path(state), before, made.writes, between, rolled.writes)
-        bare = await replayed_over_tls(Path(state), before, made.writes)
+        floors = await replay_in_process(Path(state), before, made.writes, between, rolled.writes)
+        bare = await replay_over_tls(Path(state), before, made.writes)
     return [
         *_writes(made.writes),
         *_by_the_clock(made.spent, bare),
@@ -71,12 +70,12 @@ def _by_the_clock(made: Spent, bare: Spent) -> list[Measurement]:
 
 
 async def _in_two_processes() -> list[Measurement]:
-    """The API server in one, the manager in the other; then a bare client in its place."""
+    """Run API server and manager in separate processes; then a client as the manager."""
     with TemporaryDirectory() as state:
         async with new_world_over_tls(Path(state)) as world:
             before = list(world.written)
             made = await _deployed(world, MANY)
-        bare = await replayed_over_tls(Path(state), before, made.writes)
+        bare = await replay_over_tls(Path(state), before, made.writes)
     name = "bare client over TLS, the same writes"
     goal = 1.5 * bare.wall_s
     return [
@@ -109,7 +108,7 @@ def _times(made: Spent, made_floor: Spent, rolled: Spent, rolled_floor: Spent) -
 
 
 async def _crowd(few_ms: float) -> list[Measurement]:
-    """Ten thousand settle, and then there are ten thousand more."""
+    """Create 10,000 instances, measure while they are settled, and create 10,000 more."""
     with TemporaryDirectory() as state:
         async with new_world(Path(state)) as world:
             await _deployed(world, CROWD)
@@ -152,9 +151,9 @@ async def _rolled(world: World) -> Step:
 
 
 async def _rest(world: World) -> list[Recorded]:
-    """What is still written after everything is ready: events, and what buckets show."""
+    """Return what is written after everything is ready: events and usage of buckets."""
     world.written.clear()
-    await world.quiet()
+    await world.wait_until_quiet()
     return list(world.written)
 
 

@@ -96,7 +96,7 @@ def _made(plane: RealPlane, folder: Path) -> tuple[float, list[Write]]:
             "--enable-cell-controllers",
             f"--kubeconfig={account_kubeconfig(plane.admin, folder / 'one.kubeconfig')}",
             f"--state-dir={folder / 'manager'}",
-            "--no-leader-elect",  # nobody would start it again
+            "--no-leader-elect",  # a manager that loses its lease exits
         ],
         folder / "manager.log",
     )

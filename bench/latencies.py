@@ -1,4 +1,4 @@
-"""How long a change takes to reach those who watch."""
+"""Time from a change to its watch events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from bench.load import Plug, Target, Watcher, plugged
+from bench.load import LoadConnection, Target, Watcher, load_connections
 from bench.objects import instance, instances_path
 from bench.processes import Running
 from datum_compute.api.meta.codec import encode
@@ -34,7 +34,7 @@ def latencies_of(taken_s: list[float]) -> Latencies:
 
 
 class Arrivals:
-    """Notes how long after its sending each object arrives; a name tells the sending."""
+    """Records the time from sending each object to its arrival. The name identifies the request."""
 
     def __init__(self) -> None:
         self.sent_s: dict[bytes, float] = {}
@@ -47,14 +47,14 @@ class Arrivals:
 
 
 async def create_to_event_ms(running: Running) -> Latencies:
-    """One watcher, one writer with pauses: from the sending of the create to the event."""
+    """Return the time from a create to its event, with one watcher and one writer that pauses."""
     arrivals = Arrivals()
     async with (
         _watching(running, 1, arrivals.note),
-        plugged(running.target, 1) as (plug,),
+        load_connections(running.target, 1) as (connection,),
     ):
         for number in range(300):
-            await _create(running, plug, arrivals, f"sent-1-{number}")
+            await _create(running, connection, arrivals, f"sent-1-{number}")
             await asyncio.sleep(PAUSE_S)
     return latencies_of(arrivals.taken_s)
 
@@ -62,27 +62,29 @@ async def create_to_event_ms(running: Running) -> Latencies:
 async def fan_out_ms(
     running: Running, *, watchers: int, events_a_second: int, seconds: int
 ) -> Latencies:
-    """Many watchers of the same objects, so that each gets every event."""
+    """Return the same with many watchers of all objects."""
     arrivals = Arrivals()
     async with (
         _watching(running, watchers, arrivals.note),
-        plugged(running.target, 1) as (plug,),
+        load_connections(running.target, 1) as (connection,),
     ):
         start = time.perf_counter()
         for number in range(events_a_second * seconds):
             await asyncio.sleep(max(0.0, start + number / events_a_second - time.perf_counter()))
-            await _create(running, plug, arrivals, f"sent-{watchers}-{number}")
+            await _create(running, connection, arrivals, f"sent-{watchers}-{number}")
         await asyncio.sleep(1)
     expected = watchers * events_a_second * seconds
     assert len(arrivals.taken_s) == expected, f"{len(arrivals.taken_s)} of {expected} arrived"
     return latencies_of(arrivals.taken_s)
 
 
-async def _create(running: Running, plug: Plug, arrivals: Arrivals, name: str) -> None:
+async def _create(
+    running: Running, connection: LoadConnection, arrivals: Arrivals, name: str
+) -> None:
     body = encode(instance(name))
     request = running.target.request("POST", instances_path(running.prefix), body)
     arrivals.sent_s[name.encode()] = time.perf_counter()
-    answer = await plug.ask(request)
+    answer = await connection.send(request)
     assert answer[9:12] == b"201", answer[:300]
 
 
@@ -91,8 +93,10 @@ async def _watching(
     running: Running, watchers: int, on_lines: Callable[[bytes], None]
 ) -> AsyncIterator[None]:
     target = running.target
-    async with plugged(target, 1) as (plug,):
-        listed = await plug.ask(target.request("GET", f"{instances_path(running.prefix)}?limit=1"))
+    async with load_connections(target, 1) as (connection,):
+        listed = await connection.send(
+            target.request("GET", f"{instances_path(running.prefix)}?limit=1")
+        )
     found = re.search(rb'"resourceVersion":"(\d+)"', listed.partition(b"\r\n\r\n")[2])
     assert found is not None
     version = found[1].decode()

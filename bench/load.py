@@ -1,7 +1,7 @@
-"""A load generator that costs little: requests as ready bytes, answers cut by their length.
+"""A load generator that needs little CPU: prepared requests, responses split by their length.
 
-The machine has few cores, and what the generator burns is missing from the server; so there is no
-HTTP library here, and only as much HTTP as our own servers speak.
+The machine has few cores, and the server cannot use what the generator uses. So it has no HTTP
+library, and only the part of HTTP that our servers use.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Target:
         return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
-class Plug(asyncio.Protocol):
+class LoadConnection(asyncio.Protocol):
     """One connection, one request at a time."""
 
     def __init__(self) -> None:
@@ -45,14 +45,14 @@ class Plug(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by birth
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is no subclass
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(exc or ConnectionError("the server hung up"))
+            self._answer.set_exception(exc or ConnectionError("the server closed the connection"))
 
-    async def ask(self, request: bytes) -> bytes:
-        """The whole answer, head and body."""
+    async def send(self, request: bytes) -> bytes:
+        """Send the request and return the response, head and body."""
         assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
@@ -83,7 +83,7 @@ class Plug(asyncio.Protocol):
 
 
 class Watcher(asyncio.Protocol):
-    """A watch: every chunk is handed on at the moment it arrives."""
+    """A watch that passes on every chunk when it arrives."""
 
     def __init__(self, request: bytes, on_lines: Callable[[bytes], None]) -> None:
         self._request = request
@@ -108,26 +108,26 @@ class Watcher(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def plugged(target: Target, count: int) -> AsyncIterator[list[Plug]]:
+async def load_connections(target: Target, count: int) -> AsyncIterator[list[LoadConnection]]:
     loop = asyncio.get_running_loop()
-    plugs = []
+    opened = []
     for _ in range(count):
-        _, plug = await loop.create_connection(
-            Plug, "127.0.0.1", target.port, ssl=target.tls, server_hostname="127.0.0.1"
+        _, connection = await loop.create_connection(
+            LoadConnection, "127.0.0.1", target.port, ssl=target.tls, server_hostname="127.0.0.1"
         )
-        plugs.append(plug)
+        opened.append(connection)
     try:
-        yield plugs
+        yield opened
     finally:
-        for plug in plugs:
-            plug.close()
+        for connection in opened:
+            connection.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """``cpu_us`` is what one answer cost the server: it does not depend on who else is busy."""
+    """``cpu_us`` is the CPU time of the server for one response, also on a busy machine."""
 
-    a_second: float
+    per_second: float
     cpu_us: float
 
 
@@ -139,18 +139,18 @@ async def throughput(
     connections: int,
     seconds: float,
 ) -> Throughput:
-    """Successful answers a second, each connection asking without pause."""
-    async with plugged(target, connections) as plugs:
+    """Return successful responses per second. Each connection sends without pause."""
+    async with load_connections(target, connections) as opened:
         start, cpu_before = time.perf_counter(), cpu_s()
 
-        async def work(plug: Plug) -> int:
+        async def work(connection: LoadConnection) -> int:
             done = 0
             while time.perf_counter() - start < seconds:
-                answer = await plug.ask(next_request())
+                answer = await connection.send(next_request())
                 assert answer[9:11] == b"20", answer[:500]
                 done += 1
             return done
 
-        done = sum(await asyncio.gather(*(work(plug) for plug in plugs)))
+        done = sum(await asyncio.gather(*(work(connection) for connection in opened)))
         cpu_us = (cpu_s() - cpu_before) / done * 1e6
         return Throughput(done / (time.perf_counter() - start), cpu_us)

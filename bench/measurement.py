@@ -1,4 +1,4 @@
-"""One number, and how numbers are taken, shown and kept."""
+"""A measured value, and functions to measure, print and save values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Measurement:
     name: str
     value: float
     unit: str
-    floor: str = ""  # name of the measurement in the same bench that this one is held against
+    floor: str = ""  # name of the measurement of the same bench to compare with
     at_least: float | None = None  # goals
     at_most: float | None = None
 
     @property
     def verdict(self) -> str:
-        """Whether the goal is met; empty without one."""
+        """Return whether the goal is met; empty without a goal."""
         if self.at_least is not None:
             met = self.value >= self.at_least
             return f"{'met' if met else 'MISSED'}: at least {self.at_least:,.0f}"
@@ -34,7 +34,7 @@ class Measurement:
 
 
 def rate(step: Callable[[], int], *, seconds: float = 1.0) -> float:
-    """Units a second of a step that returns how many units it did."""
+    """Return units per second. ``step`` returns how many units it has done."""
     start = time.perf_counter()
     done = 0
     while (spent := time.perf_counter() - start) < seconds:
@@ -45,7 +45,7 @@ def rate(step: Callable[[], int], *, seconds: float = 1.0) -> float:
 async def rate_async(
     step: Callable[[int], Awaitable[object]], *, workers: int, seconds: float = 2.0
 ) -> float:
-    """Calls a second of ``workers`` that each repeat their step without pause."""
+    """Return calls per second of ``workers`` that call ``step`` without pause."""
     start = time.perf_counter()
 
     async def work(worker: int) -> int:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
-from bench.load import plugged
+from bench.load import load_connections
 from bench.processes import Running
 from datum_compute.api.compute.instance import INSTANCE
 from datum_compute.api.core import Namespace
@@ -76,18 +76,18 @@ async def fill(running: Running, namespace: str, objects: int) -> None:
     """Put objects into a namespace of their own, over the socket."""
     target, path = running.target, instances_path(running.prefix, namespace)
     numbers = count()
-    async with plugged(target, 32) as plugs:
+    async with load_connections(target, 32) as opened:
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         namespaces = f"{running.prefix}/api/v1/namespaces"
-        await plugs[0].ask(target.request("POST", namespaces, encode(manifest)))
+        await opened[0].send(target.request("POST", namespaces, encode(manifest)))
 
         async def work(worker: int) -> None:
             while (number := next(numbers)) < objects:
                 body = encode(instance(f"{namespace}-{number}", namespace))
-                answer = await plugs[worker].ask(target.request("POST", path, body))
+                answer = await opened[worker].send(target.request("POST", path, body))
                 assert answer[9:12] == b"201", answer[:300]
 
-        await asyncio.gather(*(work(worker) for worker in range(len(plugs))))
+        await asyncio.gather(*(work(worker) for worker in range(len(opened))))
 
 
 @asynccontextmanager

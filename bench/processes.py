@@ -1,4 +1,4 @@
-"""The processes that are measured, each alone: the product, and the floor beside it."""
+"""The processes that are measured: the product, and a server that only answers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from bench.load import Target
 from datum_compute.client.auth.kubeconfig import connection_of, load_kubeconfig
@@ -25,7 +26,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A process with its address; ``started_s`` is how long it took to be ready."""
+    """A process with its address. ``started_s`` is the time until it was ready."""
 
     pid: int
     target: Target
@@ -41,7 +42,7 @@ class Running:
         return pages * _PAGE_BYTES / 1e6
 
     def busy_share(self, seconds: float) -> float:
-        """The share of one core that the process takes, over some seconds."""
+        """Return the share of one core that the process uses."""
         before = self.cpu_s()
         time.sleep(seconds)
         return (self.cpu_s() - before) / seconds
@@ -49,14 +50,14 @@ class Running:
 
 @contextmanager
 def platform(state: Path, plane: str, *flags: str) -> Iterator[Running]:
-    """The local platform on a state directory; asked as the administrator of one plane."""
+    """Run the local platform. The target has the token of the administrator of the plane."""
     command = [sys.executable, "-m", "datum_compute.app.local_server", "--log-level", "error"]
     start = time.perf_counter()
     process = subprocess.Popen([*command, "--state-dir", str(state), *flags])
     try:
         kubeconfig = state / "kubeconfig"
         while not (kubeconfig.exists() and _listens(state)):
-            assert process.poll() is None, "the platform ended before it was ready"
+            assert process.poll() is None, "the platform terminate before it was ready"
             assert time.perf_counter() - start < START_S, "the platform does not get ready"
             time.sleep(0.005)
         started_s = time.perf_counter() - start
@@ -67,7 +68,7 @@ def platform(state: Path, plane: str, *flags: str) -> Iterator[Running]:
         target = Target(port, tls, connection.token)
         yield Running(process.pid, target, connection.path_prefix, started_s)
     finally:
-        ended(process)
+        terminate(process)
 
 
 def _listens(state: Path) -> bool:
@@ -81,7 +82,7 @@ def _listens(state: Path) -> bool:
 
 @contextmanager
 def echo(state: Path, body: bytes, peer: str = "uvicorn") -> Iterator[Running]:
-    """A server that does nothing but answer, with the certificate of a platform."""
+    """Run a server that only answers, with the certificate of a platform."""
     file = state / f"echo-{len(body)}"
     file.write_bytes(body)
     start = time.perf_counter()
@@ -96,10 +97,10 @@ def echo(state: Path, body: bytes, peer: str = "uvicorn") -> Iterator[Running]:
         tls = ssl.create_default_context(cafile=str(state / "ca.crt"))
         yield Running(process.pid, Target(port, tls), "", time.perf_counter() - start)
     finally:
-        ended(process)
+        terminate(process)
 
 
-def ended(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+def terminate(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(timeout=20)
@@ -108,3 +109,13 @@ def ended(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
         process.wait()
     if process.stdout is not None:
         process.stdout.close()
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM end this program as Ctrl-C does, so that it stops the processes it started."""
+    signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal does not interrupt the cleanup
+    sys.exit(128 + number)

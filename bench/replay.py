@@ -1,9 +1,8 @@
-"""The floor under controllers: a bare client that makes the writes they made, and nothing else.
+"""The lower bound for controllers: a client that only sends the writes that they made.
 
-What was recorded is sent again, to a platform of its own that is durable as well, object by object
-and many objects at once: in the same process, where it is no more than calls, or over TLS to
-another one, as every other client has to. Versions and uids in a body are those of the first run;
-each is replaced by what the second run answered, which is what any client has to do.
+Recorded writes are sent again to another durable platform, in order for each object and for many
+objects at once. The platform is in the same process, or in another process over TLS. Versions and
+uids in a body are replaced by those of the second run.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from bench.api_server_process import open_to, run_api_server
 from bench.instance_world import Recorded, served
-from bench.plainserver import plain_server, reached
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.app.environment import real_ports
@@ -35,7 +34,7 @@ _SUBRESOURCE = "/status"
 
 @dataclass(slots=True)
 class _Chain:
-    """The writes of one object, in their order, and what is known of it on the way."""
+    """The writes of one object in order, and its current uid and version."""
 
     writes: list[Recorded] = field(default_factory=list)
     uid: str = ""
@@ -48,28 +47,27 @@ class Spent:
     cpu_s: float
 
 
-async def replayed(
+async def replay_in_process(
     state: Path, before: Sequence[Recorded], *parts: Sequence[Recorded]
 ) -> list[Spent]:
-    """What each part costs a bare client, one part after the other, once the writes ``before``
-    have been made."""
+    """Send the writes ``before``, then each part; return the cost of each part."""
     async with served(state / "floor.db", real_ports(), ()) as platform:
-        return await _sent_again(_Sender(platform), AT_ONCE, before, parts)
+        return await _replay(_AuthenticatingTransport(platform), AT_ONCE, before, parts)
 
 
-async def replayed_over_tls(
+async def replay_over_tls(
     state: Path, before: Sequence[Recorded], part: Sequence[Recorded]
 ) -> Spent:
-    """The same of a client and an API server in a process each. What is its operator's to do the
-    API server has done itself."""
+    """Return the same with client and API server in separate processes. The server makes the writes
+    of its operator itself."""
     theirs = [write for write in before if "authorization" in write.request.headers]
-    with plain_server(state / "floor") as connection:
-        async with reached(connection) as transport:
-            (spent,) = await _sent_again(transport, CONNECTIONS, theirs, (part,))
+    with run_api_server(state / "floor") as connection:
+        async with open_to(connection) as transport:
+            (spent,) = await _replay(transport, CONNECTIONS, theirs, (part,))
     return spent
 
 
-async def _sent_again(
+async def _replay(
     transport: Transport,
     at_once: int,
     before: Sequence[Recorded],
@@ -80,7 +78,7 @@ async def _sent_again(
     for write in before:
         chain = chains.setdefault(object_path(write), _Chain())
         chain.writes = [write]
-        await _work_off(transport, [chain])
+        await _send_chains(transport, [chain])
     settle_memory()
     for part in parts:
         for chain in chains.values():
@@ -89,23 +87,23 @@ async def _sent_again(
             chains.setdefault(object_path(write), _Chain()).writes.append(write)
         waiting = iter([chain for chain in chains.values() if chain.writes])
         wall_s, cpu_s = time.perf_counter(), time.process_time()
-        await asyncio.gather(*(_work_off(transport, waiting) for _ in range(at_once)))
+        await asyncio.gather(*(_send_chains(transport, waiting) for _ in range(at_once)))
         spent.append(Spent(time.perf_counter() - wall_s, time.process_time() - cpu_s))
     return spent
 
 
-async def _work_off(transport: Transport, waiting: Iterable[_Chain]) -> None:
+async def _send_chains(transport: Transport, waiting: Iterable[_Chain]) -> None:
     for chain in waiting:
         if not chain.version and chain.writes[0].request.method != "POST":
             await _look_up(transport, chain)
         for write in chain.writes:
-            response = await transport.send(_adapted(write.request, chain))
+            response = await transport.send(_adapt(write.request, chain))
             assert response.status < 300, (write.request, response)
             _note(chain, response)
 
 
 async def _look_up(transport: Transport, chain: _Chain) -> None:
-    """What a platform makes for itself is there already."""
+    """Read an object that the platform created itself."""
     first = chain.writes[0]
     request = replace(first.request, method="GET", path=object_path(first), body=b"")
     _note(chain, await transport.send(request))
@@ -118,34 +116,34 @@ def _note(chain: _Chain, response: Response) -> None:
 
 
 def object_path(write: Recorded) -> str:
-    """Of the object that was written, whether it was there before or not."""
+    """Return the path of the written object, also for a create."""
     path = write.request.path.removesuffix(_SUBRESOURCE)
     if write.request.method != "POST":
         return path
     return f"{path}/{decode(write.answer.body)['metadata']['name']}"
 
 
-def _adapted(request: Request, chain: _Chain) -> Request:
+def _adapt(request: Request, chain: _Chain) -> Request:
     body: Any = decode(request.body)
     if isinstance(body, list):
         for operation in body:
             if operation["path"] == "/metadata/uid":
                 operation["value"] = chain.uid
     elif request.method == "DELETE":
-        _replaced(body.get("preconditions", {}), chain)
+        _replace_values(body.get("preconditions", {}), chain)
     elif request.method != "POST":
-        _replaced(body.get("metadata", {}), chain)
+        _replace_values(body.get("metadata", {}), chain)
     return replace(request, body=encode(body))
 
 
-def _replaced(facts: JsonObject, chain: _Chain) -> None:
+def _replace_values(facts: JsonObject, chain: _Chain) -> None:
     for name, value in (("uid", chain.uid), ("resourceVersion", chain.version)):
         if name in facts:
             facts[name] = value
 
 
-class _Sender:
-    """Each request as whoever sent it; those without a token came from the operator."""
+class _AuthenticatingTransport:
+    """Sends each request as its original user. Requests without a token came from the operator."""
 
     def __init__(self, platform: Platform) -> None:
         self._user = InProcessTransport(platform.dispatch)

@@ -14,17 +14,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import ssl
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.kube_apiserver import is_built, kube_apiserver
 from bench.latencies import PAUSE_S, create_to_event_ms, fan_out_ms
-from bench.load import Throughput, plugged, throughput
+from bench.load import Target, Throughput, load_connections, throughput
 from bench.measurement import RESULTS, Measurement, rate_async
 from bench.objects import BODY_BYTES, NAMESPACE, fill, instance, instances_path, new_platform
 from bench.processes import Running, echo, platform
@@ -33,6 +34,9 @@ from datum_compute.api.compute.instance import INSTANCE, Instance
 from datum_compute.api.meta.codec import decode, encode, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.app.process import run_loop
+from hack.kube_assets import found_assets
+from tests.e2e.single_cluster import installed
+from tests.kubernetes.servers import ADMIN_TOKEN, RealServers
 
 CONNECTIONS = 32
 SECONDS = 5.0
@@ -43,7 +47,7 @@ CELL = "cell/dfw"
 
 
 def measure() -> list[Measurement]:
-    # Beside the results: the disk of the checkout, not a memory file system.
+    # In the folder of the results: on the disk of the checkout, not a memory file system.
     RESULTS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
         root = Path(folder)
@@ -86,7 +90,7 @@ def in_process(database: Path) -> list[Measurement]:
             stored = await client.get_plain(INSTANCE, Ref(NAMESPACE, f"{kind}-0"))
             return found, cpu_us, encode(stored)
 
-    a_second, cpu_us, body = run_loop(creates(False))
+    per_second, cpu_us, body = run_loop(creates(False))
     different, different_us, _ = run_loop(creates(True))
     alone, alone_us = stored_alone(database.parent, body, writers=CONNECTIONS * 2)
     disk, store = f"bare SQLite, {CONNECTIONS} rows a commit", "the store alone, same bytes"
@@ -94,7 +98,7 @@ def in_process(database: Path) -> list[Measurement]:
         Measurement("bare disk", synced_appends(database.parent), "syncs/s"),
         Measurement(disk, bare_sqlite(database.parent, rows=CONNECTIONS), "rows/s"),
         Measurement(store, alone, "creates/s", disk),
-        Measurement("creates in process", a_second, "creates/s", store, at_least=5000),
+        Measurement("creates in process", per_second, "creates/s", store, at_least=5000),
         Measurement("creates in process, all different", different, "creates/s", store),
         Measurement(f"{store}: CPU", alone_us, "us"),
         Measurement("creates in process: CPU", cpu_us, "us", f"{store}: CPU"),
@@ -111,12 +115,12 @@ def over_tls(state: Path) -> list[Measurement]:
 
 async def _creates_and_gets(running: Running, state: Path) -> list[Measurement]:
     target, path = running.target, instances_path(running.prefix)
-    async with plugged(target, 1) as (plug,):
+    async with load_connections(target, 1) as (connection,):
         body = b'{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"%s"}}'
         namespaces = f"{running.prefix}/api/v1/namespaces"
-        await plug.ask(target.request("POST", namespaces, body % NAMESPACE.encode()))
-        await plug.ask(target.request("POST", path, instance_bytes("read")))
-        read = await plug.ask(target.request("GET", f"{path}/read"))
+        await connection.send(target.request("POST", namespaces, body % NAMESPACE.encode()))
+        await connection.send(target.request("POST", path, instance_bytes("read")))
+        read = await connection.send(target.request("GET", f"{path}/read"))
     stored = read.partition(b"\r\n\r\n")[2]
     numbers = count()
 
@@ -166,22 +170,22 @@ def _compared(found: _Requests, bare: _Echoes, own: _Echoes) -> list[Measurement
     creates, different, gets = found.creates, found.different, found.gets
     echo_post, echo_get = "our HTTP server, echo of a POST", "our HTTP server, echo of a GET"
     return [
-        Measurement(echo_post, own.posts.a_second, "posts/s"),
-        Measurement("durable creates", creates.a_second, "creates/s", echo_post),
-        Measurement("durable creates, all different", different.a_second, "creates/s", echo_post),
+        Measurement(echo_post, own.posts.per_second, "posts/s"),
+        Measurement("durable creates", creates.per_second, "creates/s", echo_post),
+        Measurement("durable creates, all different", different.per_second, "creates/s", echo_post),
         Measurement(f"{echo_post}: CPU", own.posts.cpu_us, "us"),
         Measurement("durable creates: CPU", creates.cpu_us, "us", f"{echo_post}: CPU"),
         Measurement(
             "durable creates, all different: CPU", different.cpu_us, "us", f"{echo_post}: CPU"
         ),
-        Measurement("uvicorn, echo of a GET", bare.gets.a_second, "gets/s"),
-        Measurement(echo_get, own.gets.a_second, "gets/s", "uvicorn, echo of a GET"),
+        Measurement("uvicorn, echo of a GET", bare.gets.per_second, "gets/s"),
+        Measurement(echo_get, own.gets.per_second, "gets/s", "uvicorn, echo of a GET"),
         Measurement(
             "GET",
-            gets.a_second,
+            gets.per_second,
             "gets/s",
             "uvicorn, echo of a GET",
-            at_least=bare.gets.a_second / 2,
+            at_least=bare.gets.per_second / 2,
         ),
         Measurement("uvicorn, echo of a GET: CPU", bare.gets.cpu_us, "us"),
         Measurement(f"{echo_get}: CPU", own.gets.cpu_us, "us", "uvicorn, echo of a GET: CPU"),
@@ -198,9 +202,9 @@ def beside_kube_apiserver(root: Path) -> list[Measurement]:
     with kube_apiserver(root / "kube-apiserver") as running:
         theirs = run_loop(_requests_of_both(running))
     found = []
-    for name, a_second in theirs.items():
+    for name, per_second in theirs.items():
         peer = f"{name}, kube-apiserver and etcd"
-        found.append(Measurement(peer, a_second, "per second"))
+        found.append(Measurement(peer, per_second, "per second"))
         found.append(Measurement(f"{name}, our server", ours[name], "per second", peer))
     return found
 
@@ -210,10 +214,10 @@ async def _requests_of_both(running: Running) -> dict[str, float]:
     target, path = running.target, instances_path(running.prefix)
     config_maps = f"{running.prefix}/api/v1/namespaces/{NAMESPACE}/configmaps"
     numbers = count()
-    async with plugged(target, 1) as (plug,):
+    async with load_connections(target, 1) as (connection,):
         body = encode({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        await plug.ask(target.request("POST", f"{running.prefix}/api/v1/namespaces", body))
-        await plug.ask(target.request("POST", path, instance_bytes("read")))
+        await connection.send(target.request("POST", f"{running.prefix}/api/v1/namespaces", body))
+        await connection.send(target.request("POST", path, instance_bytes("read")))
     get = target.request("GET", f"{path}/read")
 
     def create_instance() -> bytes:
@@ -231,7 +235,7 @@ async def _requests_of_both(running: Running) -> dict[str, float]:
         "GETs": lambda: get,
     }
     return {
-        name: (await _throughput(running, next_request)).a_second
+        name: (await _throughput(running, next_request)).per_second
         for name, next_request in requests.items()
     }
 
@@ -239,13 +243,13 @@ async def _requests_of_both(running: Running) -> dict[str, float]:
 async def _list(running: Running, state: Path) -> list[Measurement]:
     target, path = running.target, instances_path(running.prefix, namespace="listed")
     await fill(running, "listed", LISTED)
-    async with plugged(target, 1) as (plug,):
-        list_ms, answer = await _median_ms(plug.ask, target.request("GET", path))
+    async with load_connections(target, 1) as (connection,):
+        list_ms, answer = await _median_ms(connection.send, target.request("GET", path))
     items = decode(answer.partition(b"\r\n\r\n")[2])["items"]
     assert len(items) == LISTED, len(items)
     with echo(state, answer.partition(b"\r\n\r\n")[2]) as floor:
-        async with plugged(floor.target, 1) as (plug,):
-            bare_ms, _ = await _median_ms(plug.ask, floor.target.request("GET", "/"))
+        async with load_connections(floor.target, 1) as (connection,):
+            bare_ms, _ = await _median_ms(connection.send, floor.target.request("GET", "/"))
     bare = f"bare echo of {len(answer) // 1_000_000} MB"
     return [
         Measurement(bare, bare_ms, "ms"),
@@ -322,3 +326,33 @@ assert BODY_BYTES * 0.9 < len(_REPLICA) < BODY_BYTES * 1.1, len(_REPLICA)
 
 def instance_bytes(name: str, template: bytes = _REPLICA) -> bytes:
     return template.replace(b"THE-NAME", name.encode())
+
+
+# --- kube-apiserver with etcd. Writes are durable: etcd syncs each to the disk of the checkout, as
+# our store does. The load is the same for both servers.
+
+
+def is_built() -> bool:
+    """Return True if a kube-apiserver and an etcd exist on this machine."""
+    return found_assets(os.environ) is not None
+
+
+@contextmanager
+def kube_apiserver(folder: Path) -> Iterator[Running]:
+    """Run a kube-apiserver that serves our kinds, with an etcd that syncs its writes.
+
+    ``Running.pid`` is the process of the kube-apiserver; etcd is a process beside it.
+    """
+    assets = found_assets(os.environ)
+    assert assets is not None, "build the servers with make kube-assets"
+    folder.mkdir(parents=True, exist_ok=True)
+    servers = RealServers(assets, folder, syncs_writes=True)
+    try:
+        servers.start_etcd()
+        plane = servers.start_plane("bench")
+        installed(plane.admin)
+        tls = ssl.create_default_context(cafile=str(plane.authority))
+        target = Target(plane.port, tls, ADMIN_TOKEN)
+        yield Running(plane.running.processes[0].pid, target, "", 0.0)
+    finally:
+        servers.stop()

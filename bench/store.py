@@ -1,4 +1,4 @@
-"""Durable writes against the bare disk and bare SQLite; reads from memory."""
+"""The store: durable writes compared with the disk and SQLite, reads, and events to watchers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from pathlib import Path
 from bench.latencies import Latencies, latencies_of
 from bench.measurement import RESULTS, Measurement, rate, rate_async
 from datum_compute.app.process import run_loop
-from datum_compute.store.journal import ObjectKey
+from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Encode, Store
-from testkit.conformance.plane import PLANE, THINGS, running, thing
+from datum_compute.store.watch_log import Watch
+from testkit.conformance.plane import ENOUGH_S, PLANE, THINGS, body, running, thing
 
 BODY_BYTES = 3000
 LISTED = 10_000
 WRITERS = 64
 SYNCS = 300
+EVENTS = 1000
 
 
 def measure() -> list[Measurement]:
-    # Beside the results: the disk of the checkout, not a memory file system.
+    # In the folder of the results: on the disk of the checkout, not a memory file system.
     RESULTS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
         floors = [
@@ -50,7 +52,7 @@ async def measure_store(folder: Path) -> list[Measurement]:
 
 
 def synced_appends(folder: Path) -> float:
-    """4 KB appended and synced: no durable write can be faster."""
+    """Append and sync 4 KB, the lower bound of a durable write."""
     handle = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     page = b"x" * 4096
 
@@ -66,7 +68,7 @@ def synced_appends(folder: Path) -> float:
 
 
 def sync_latencies(folder: Path, *, pause_s: float) -> Latencies:
-    """As ``synced_appends``, one at a time with pauses: no event can arrive sooner."""
+    """Append and sync one at a time with pauses, the lower bound of an event."""
     handle = os.open(folder / "raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     taken_s = []
     try:
@@ -82,7 +84,7 @@ def sync_latencies(folder: Path, *, pause_s: float) -> Latencies:
 
 
 def bare_sqlite(folder: Path, *, rows: int) -> float:
-    """Commits of ``rows`` rows with the settings of the journal and nothing above it."""
+    """Commit ``rows`` rows at once with the settings of the journal."""
     connection = sqlite3.connect(folder / f"bare-{rows}.db", isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
@@ -104,8 +106,8 @@ def bare_sqlite(folder: Path, *, rows: int) -> float:
 
 
 def stored_alone(folder: Path, body: bytes, *, writers: int) -> tuple[float, float]:
-    """New objects a second with nothing but the store, and the CPU of one in microseconds: what
-    is left of a create when nobody reads, checks, owns or answers it."""
+    """Return new objects per second with the store alone, and the CPU time of one in microseconds:
+    the part of a create without parsing, checks and response."""
 
     async def measure() -> tuple[float, float]:
         async with running(SqliteJournal(folder / "alone.db")) as store:
@@ -133,7 +135,7 @@ def encoder(name: str) -> Encode:
 
 
 async def puts(store: Store, *, writers: int) -> float:
-    """Each writer changes an object of its own, one write after the other."""
+    """Each writer changes one object, one write after the other."""
     names = [f"writer-{writers}-{number}" for number in range(writers)]
     versions = [0] * writers
 
@@ -169,3 +171,35 @@ def lists(store: Store) -> float:
         return 1
 
     return rate(step)
+
+
+# --- the watch log
+
+
+def measure_watch_log() -> list[Measurement]:
+    return [
+        Measurement("1 reader", asyncio.run(deliveries(1)), "events/s"),
+        Measurement("100 readers", asyncio.run(deliveries(100)), "events/s"),
+        Measurement("1000 readers", asyncio.run(deliveries(1000)), "events/s"),
+    ]
+
+
+async def deliveries(readers: int) -> float:
+    """Return events delivered per second to all readers, while one writer writes without pause."""
+    async with running(MemoryJournal()) as store:
+        watches = [store.watch(PLANE, THINGS, 0) for _ in range(readers)]
+        start = time.perf_counter()
+        await asyncio.gather(write(store), *(read(watch) for watch in watches))
+        return readers * EVENTS / (time.perf_counter() - start)
+
+
+async def write(store: Store) -> None:
+    version = 0
+    for _ in range(EVENTS):
+        version = (await store.put(PLANE, thing("thing"), version, body("thing"))).version
+
+
+async def read(watch: Watch) -> None:
+    seen = 0
+    while seen < EVENTS:
+        seen += len(await watch.next_events(ENOUGH_S))

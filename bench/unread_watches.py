@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 
-from bench.load import Target, plugged
+from bench.load import Target, load_connections
 from bench.measurement import RESULTS, Measurement
 from bench.processes import Running, platform
 from datum_compute.api.meta.codec import JsonObject, encode
@@ -110,12 +110,12 @@ def _filled_server(objects: int, object_bytes: int) -> Iterator[tuple[Running, s
 
 
 async def _fill(target: Target, path: str, objects: int, object_bytes: int) -> None:
-    async with plugged(target, 1) as (plug,):
+    async with load_connections(target, 1) as (connection,):
         for number in range(objects):
             metadata, data = {"name": f"c-{number}"}, {"a": "x" * object_bytes}
             body: JsonObject = {"apiVersion": "v1", "kind": "ConfigMap"}
             body |= {"metadata": metadata, "data": data}
-            created = await plug.ask(target.request("POST", path, encode(body)))
+            created = await connection.send(target.request("POST", path, encode(body)))
             assert created[9:12] == b"201", created[:300]
 
 

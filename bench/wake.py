@@ -1,9 +1,9 @@
 """How long the first connection to a sleeping instance waits, on a real engine.
 
-From the connect of a client to the first byte of the answer, through the proxy, for both ways to
-sleep. Beside each wake the engine's own unpause and start of a bare container are timed, so that a
-machine shared with others slows down both; what a wake took without the engine is shown as well.
-Needs podman as the tests of containers do; without it nothing is measured.
+From the connect of a client to the first byte of the response, through the proxy, for both sleep
+modes. Next to each wake the engine unpauses or starts a bare container, so that a shared machine
+slows down both. The time without the engine is reported as well. Requires podman, as
+``make test-containers`` does; without it nothing is measured.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Taken:
     """Milliseconds."""
 
     wakes: list[float] = field(default_factory=list)
-    own: list[float] = field(default_factory=list)  # of each wake, what was not the engine's
+    own: list[float] = field(default_factory=list)  # of each wake, the time without the engine
     bare: list[float] = field(default_factory=list)
 
     @property
     def beyond(self) -> float:
-        """Of the slowest twentieth, what was not the engine's own."""
+        """Difference of the p95 of wakes and of the engine alone."""
         return p95(self.wakes) - p95(self.bare)
 
 
@@ -123,7 +123,7 @@ async def _rounds(cell: Cell, bare: Engine, address: str, mode: SleepMode) -> Ta
             await bare.request(
                 "POST", f"/containers/bare/{mode}", {"t": 0} if mode == "stop" else None
             )
-            await asyncio.sleep(SETTLED_S)  # nobody is called in the moment of falling asleep
+            await asyncio.sleep(SETTLED_S)  # until the driver has recorded that it sleeps
             began_s = time.perf_counter()
             await bare.request("POST", f"/containers/bare/{again}")
             taken.bare.append(1000 * (time.perf_counter() - began_s))

@@ -113,5 +113,5 @@ def test_wide_columns_have_a_lower_priority() -> None:
 
 
 def test_core_kinds_have_none() -> None:
-    with pytest.raises(ValueError, match="core kind"):
+    with pytest.raises(ValueError, match="built-in kind"):
         crd_manifest(NAMESPACE)

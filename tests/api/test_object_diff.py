@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.json_patch import build_merge_patch
 from datum_compute.api.object_diff import ChangeKind, FieldChange, diff_objects, render_changes
 
 KEYS = st.sampled_from("abcd")
@@ -21,7 +21,7 @@ OBJECTS = st.dictionaries(KEYS, VALUES, max_size=4)
 def test_there_are_lines_exactly_when_there_is_a_patch(
     observed: dict[str, Any], desired: dict[str, Any]
 ) -> None:
-    assert bool(render_changes(observed, desired)) == bool(merge_patch(observed, desired))
+    assert bool(render_changes(observed, desired)) == bool(build_merge_patch(observed, desired))
 
 
 def spec(**container: Any) -> dict[str, Any]:

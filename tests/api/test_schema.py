@@ -13,6 +13,7 @@ from datum_compute.api.kinds import CLUSTER, KINDS, POLICY, WORK, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.fields import LIST_KEYS, LIST_TYPE, VALIDATIONS
 from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.reviews import REVIEWS
 from datum_compute.api.schema.derive import INT_OR_STRING, PRESERVE, structural_schema
 from datum_compute.api.schema.validate import Report, compile_check
 
@@ -56,18 +57,15 @@ def test_schemas_use_only_words_of_the_structural_dialect(kind: KindInfo[Any]) -
         assert schema.get("required") != [], path
 
 
-OURS = [kind for kind in KINDS if not (kind.built_in or kind.partial)]
-
-
-@pytest.mark.parametrize("kind", OURS, ids=lambda kind: str(kind.kind))
-def test_every_field_of_our_own_kinds_is_described(kind: KindInfo[Any]) -> None:
-    """That is what kubectl explain and the reference show."""
-    silent = [
+@pytest.mark.parametrize("kind", [*KINDS, *REVIEWS], ids=lambda kind: str(kind.kind))
+def test_every_field_is_described(kind: KindInfo[Any]) -> None:
+    """kubectl explain and the reference show the descriptions."""
+    undescribed = [
         path
         for path, schema in nodes(kind.kind, structural_schema(kind))
         if "description" not in schema and not path.endswith("[]")
     ]
-    assert silent == [f"{kind.kind}.metadata"]  # every object's; described by OpenAPI
+    assert undescribed == [f"{kind.kind}.metadata"]  # described by the schema of ObjectMeta
 
 
 @EACH_KIND
@@ -153,8 +151,8 @@ def test_fields_of_our_own_kinds_that_we_do_not_know_are_dropped() -> None:
     assert kept(WORKLOAD, {"spec": {"strange": 1}}) == ["spec.strange"]
 
 
-def test_the_description_is_the_sentence_that_opens_the_module() -> None:
-    assert structural_schema(WORKLOAD)["description"].startswith("Workload: a template and the")
+def test_the_description_is_the_first_paragraph_of_the_docstring() -> None:
+    assert structural_schema(WORKLOAD)["description"].startswith("A Workload runs instances")
 
 
 @EACH_KIND

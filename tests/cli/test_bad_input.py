@@ -92,7 +92,7 @@ MATRIX: list[tuple[tuple[str, ...], int, str]] = [
     (("explain", "wbe"), 3, "there is no workload"),
     (("events", "wbe"), 3, "there is no workload"),
     (("quota", "-o", "xml"), 2, "none of table"),
-    (("cities", "-o", "jsonpath=..x"), 2, "not understood"),
+    (("cities", "-o", "jsonpath=..x"), 2, "not supported"),
     (("access", "grant"), 2, "no command 'grant'"),
     (("diff",), 2, "missing option '-f'"),
     (("export", "wbe"), 3, "there is no workload"),

@@ -89,7 +89,7 @@ def test_a_format_that_there_is_not_is_refused(cli: CliRunner) -> None:
     assert cli.run("workloads", "-o", "xml") == 2
     assert "none of table, wide, json" in cli.err
     assert cli.run("workloads", "-o", "jsonpath=..x") == 2
-    assert "not understood" in cli.err
+    assert "not supported" in cli.err
 
 
 def test_headings_can_be_left_out(cli: CliRunner) -> None:

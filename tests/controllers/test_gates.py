@@ -15,7 +15,7 @@ from datum_compute.api.kinds import CLAIM, NAMESPACE
 from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.meta.timestamps import timestamp
-from datum_compute.api.planes import PlaneName, cell_plane, encoded_cluster, project_plane
+from datum_compute.api.planes import PlaneName, cell_plane, encode_cluster_label, project_plane
 from datum_compute.api.quota import GRANTED
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.gates import confirm_grant
@@ -50,7 +50,7 @@ async def synced_once(loop: VirtualLoop, planes: InProcessPlanes, plane: PlaneNa
 async def a_context(loop: VirtualLoop, planes: InProcessPlanes, granted_s: float) -> Context:
     cell, project = await planes.create(CELL), await planes.create(PROJECT)
     identity = {
-        labels.UPSTREAM_CLUSTER: encoded_cluster("alpha"),
+        labels.UPSTREAM_CLUSTER: encode_cluster_label("alpha"),
         labels.UPSTREAM_NAMESPACE: "default",
     }
     await cell.create(NAMESPACE, a_namespace("default", **identity))

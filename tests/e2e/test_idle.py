@@ -14,6 +14,7 @@ import pytest
 from bench.federation_world import PROJECT, World, new_world
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.planes import HUB, cell_plane
+from datum_compute.store.sqlite import SqliteJournal
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -30,12 +31,12 @@ async def deployments(world: World) -> dict[str, tuple[int, str]]:
 
 async def test_idle_deployments_cost_no_write(tmp_path: Path) -> None:
     """On the durable store, with every controller at work; the simulator looks for longer."""
-    async with new_world(tmp_path, 4) as world:
+    async with new_world(SqliteJournal(tmp_path / "bench.db"), 4) as world:
         names = [f"idle-{number}" for number in range(DEPLOYMENTS)]
         for number, name in enumerate(names):
-            await world.onlooker.create(name, world.cells[number % 4], 1)
-        await world.onlooker.rolled_out(names)
-        await world.quiet()
+            await world.project_user.create(name, world.cells[number % 4], 1)
+        await world.project_user.wait_until_rolled_out(names)
+        await world.wait_until_quiet()
         before = await deployments(world)
         assert [count for count, _ in before.values()] == [DEPLOYMENTS] * 2 + [DEPLOYMENTS // 4] * 4
         await asyncio.sleep(LOOK_S)

@@ -15,9 +15,9 @@ from datum_compute.api.gateway import (
     RESIZE,
     STDIN,
     STDOUT,
-    Ending,
-    ExecWish,
-    ending_message,
+    ExecRequest,
+    ExecResult,
+    encode_exec_result,
     instance_path,
 )
 from datum_compute.api.http import Request, Response
@@ -103,7 +103,7 @@ class Socketless:
 class Echo:
     """A process that says everything again, and ends with the code that it is told."""
 
-    def __init__(self, wish: ExecWish) -> None:
+    def __init__(self, wish: ExecRequest) -> None:
         self.wish = wish
         self.said: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.is_closed = False
@@ -119,7 +119,7 @@ class Echo:
             return
         self.said.put_nowait(bytes((STDOUT,)) + message[1:])
         if message[1:].isdigit():
-            self.said.put_nowait(ending_message(Ending(exit_code=int(message[1:]))))
+            self.said.put_nowait(encode_exec_result(ExecResult(exit_code=int(message[1:]))))
             self.said.put_nowait(None)
 
     async def aclose(self) -> None:
@@ -158,7 +158,7 @@ class MadeUpCell:
     async def driver(self) -> DriverReport:
         return DriverReport(driver="containers", engine="/engine.sock", words="made up 1")
 
-    async def execute(self, server: str, wish: ExecWish) -> ExecSession | None:
+    async def execute(self, server: str, wish: ExecRequest) -> ExecSession | None:
         if server not in self.servers:
             return None
         if wish.container == "dead":

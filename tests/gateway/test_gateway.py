@@ -22,10 +22,10 @@ from datum_compute.api.gateway import (
     STDIN,
     STDOUT,
     GatewayReason,
+    decode_exec_result,
     drivers_path,
     images_path,
     instance_path,
-    read_ending,
     resize_message,
 )
 from datum_compute.api.http import Request, Response
@@ -57,7 +57,7 @@ def test_a_command_hears_and_is_heard_and_its_exit_code_comes_last() -> None:
         assert await socket.receive() == bytes((STDOUT,)) + b"42"
         ending = await socket.receive()
         assert ending is not None
-        assert (ending[0], read_ending(ending[1:]).exit_code) == (STATUS, 42)
+        assert (ending[0], decode_exec_result(ending[1:]).exit_code) == (STATUS, 42)
         assert await socket.receive() is None
         (session,) = desk.cell.sessions
         assert session.wish.command == ["cat", "-n"]
@@ -253,7 +253,7 @@ def test_a_cell_of_another_process_is_asked_through_its_own_gateway() -> None:
         await socket.receive()
         ending = await socket.receive()
         assert ending is not None
-        assert read_ending(ending[1:]).exit_code == 3
+        assert decode_exec_result(ending[1:]).exit_code == 3
         again = await desk.exec()
         await again.close()
         await asyncio.sleep(2)

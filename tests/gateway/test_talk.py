@@ -6,7 +6,7 @@ import asyncio
 from random import Random
 
 from datum_compute.api.errors import TooManyRequests, Unreachable
-from datum_compute.api.gateway import ExecWish
+from datum_compute.api.gateway import ExecRequest
 from datum_compute.client.transport.websocket import FAILED, WebSocket
 from datum_compute.gateway.exec_session import AGAIN_S, UNANSWERED_S, relay_exec
 from testkit.sim.loop import VirtualLoop, run_virtual
@@ -26,7 +26,7 @@ def ended(*answers: Exception | None) -> tuple[str, int, str]:
             if error is not None:
                 raise error
 
-        session = Echo(ExecWish(command=["sh"]))
+        session = Echo(ExecRequest(command=["sh"]))
         talking = asyncio.create_task(
             relay_exec(WebSocket(theirs, of_server=True), session, still_allowed)
         )

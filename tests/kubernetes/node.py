@@ -15,7 +15,14 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from datum_compute.api.gateway import END_OF_INPUT, PROTOCOL, STDIN, STDOUT, Ending, ending_message
+from datum_compute.api.gateway import (
+    END_OF_INPUT,
+    PROTOCOL,
+    STDIN,
+    STDOUT,
+    ExecResult,
+    encode_exec_result,
+)
 from datum_compute.api.http import Duplex, Request, Response
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.state_directory import private_directory
@@ -111,5 +118,5 @@ async def _run(request: Request, duplex: Duplex) -> None:
             break
         if message[0] == STDIN:
             await socket.send(bytes((STDOUT,)) + message[1:])
-    await socket.send(ending_message(Ending(exit_code=FAILED if word == FAILING else 0)))
+    await socket.send(encode_exec_result(ExecResult(exit_code=FAILED if word == FAILING else 0)))
     await socket.close()

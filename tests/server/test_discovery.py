@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.http import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
-from datum_compute.api.kinds import KINDS, NOTHING_HERE, WORKLOAD
+from datum_compute.api.kinds import KINDS, UNSUPPORTED_KINDS, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import REVIEWS
@@ -18,7 +18,7 @@ AGGREGATED = (
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
 
-SERVED = (*KINDS, *REVIEWS, *NOTHING_HERE)
+SERVED = (*KINDS, *REVIEWS, *UNSUPPORTED_KINDS)
 
 
 async def test_groups_name_their_preferred_version_among_their_versions(server: Server) -> None:

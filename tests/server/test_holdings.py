@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from datum_compute.api.inventory import Changed, ChangeFilter, Changes
+from datum_compute.api.inventory import ChangeFilter, Changes, CommittedChange
 from datum_compute.api.planes import PlaneName
 from tests.server.running_server import ENOUGH_S, PROJECT, Server
 
@@ -32,7 +32,7 @@ async def held(server: Server) -> None:
     [
         (ChangeFilter(resources=("configmaps",)), ["ending", "owned", "plain"]),
         (ChangeFilter(resources=("secrets",)), []),
-        (ChangeFilter(ties=True), ["ending", "owned"]),
+        (ChangeFilter(ownership=True), ["ending", "owned"]),
         (ChangeFilter(gone=True), []),
     ],
 )
@@ -51,20 +51,20 @@ async def test_what_is_there_is_told_to_those_who_want_it(
 
 @pytest.mark.usefixtures("held")
 async def test_a_change_of_owners_and_a_beginning_end_are_ties(server: Server) -> None:
-    with closing(server.api.inventory(PLANE).changes(ChangeFilter(ties=True))) as changes:
+    with closing(server.api.inventory(PLANE).changes(ChangeFilter(ownership=True))) as changes:
         await taken(changes, 2)
         await server.merge(f"{MAPS}/owned", {"metadata": {"labels": {"a": "b"}}})
         await server.merge(f"{MAPS}/owned", {"metadata": {"finalizers": ["example.com/wait"]}})
         await server.json("DELETE", f"{MAPS}/owned")
         (change,) = await taken(changes, 1)
-        assert (change.ref.name, change.begins_to_end, change.gone) == ("owned", True, False)
+        assert (change.ref.name, change.deletion_started, change.gone) == ("owned", True, False)
 
 
 def config_map(name: str, **metadata: object) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}}
 
 
-async def taken(changes: Changes, count: int) -> list[Changed]:
+async def taken(changes: Changes, count: int) -> list[CommittedChange]:
     async with asyncio.timeout(ENOUGH_S):
         source = aiter(changes)
         return [await anext(source) for _ in range(count)]

@@ -11,8 +11,8 @@ from datum_compute.api.http import JSON, Request
 from datum_compute.api.meta.codec import encode
 from datum_compute.api.meta.names import label_value_problem, qualified_name_problem
 from datum_compute.api.meta.timestamps import (
-    normalized_micro_time,
-    normalized_time,
+    normalize_micro_time,
+    normalize_time,
     parse_timestamp,
 )
 from datum_compute.server.encoding.request_options import (
@@ -99,7 +99,7 @@ def test_a_name_that_is_too_long_is_not_cached(problem_of: Callable[[str], str],
     assert sys.getrefcount(text) == before
 
 
-@pytest.mark.parametrize("parse", [parse_timestamp, normalized_time, normalized_micro_time])
+@pytest.mark.parametrize("parse", [parse_timestamp, normalize_time, normalize_micro_time])
 def test_a_time_that_is_too_long_is_rejected_and_not_cached(parse: Callable[[str], object]) -> None:
     assert parse("2024-01-01T00:00:00.123456789+00:00")
     text = f"2024-01-01T00:00:00.{'1' * 50_000}Z"

@@ -40,7 +40,7 @@ async def test_who_lists_them_all_is_told_what_there_is_instead(server: Server, 
 async def test_a_write_is_refused_with_the_reason(server: Server, method: str, path: str) -> None:
     status = await server.status(method, path, SERVICE)
     assert (status["code"], status["reason"]) == (405, "MethodNotAllowed")
-    assert "there are no Kubernetes Services on this platform" in status["message"]
+    assert "Kubernetes Services are not supported" in status["message"]
     assert (await server.json("GET", SERVICES))["items"] == []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.meta.codec import JsonObject, encode
-from datum_compute.api.meta.json_path import compiled_path, value_at
+from datum_compute.api.meta.json_path import compile_path, value_at
 from datum_compute.api.meta.objects import Column
 from datum_compute.server.encoding import representation as columns
 from datum_compute.server.encoding.representation import CELL_LENGTH_MAX, age, cell, duration
@@ -139,8 +139,8 @@ def test_column_paths() -> None:
     assert value_at({"a.b/c": 3}, r".a\.b/c") == value_at({"a.b/c": 3}, "['a.b/c']") == 3
     assert value_at(obj, ".c.d-e.f") is None
     assert value_at(obj, ".a.b") is None
-    with pytest.raises(ValueError, match="not understood"):
-        compiled_path(".a[0:2]")
+    with pytest.raises(ValueError, match="not supported"):
+        compile_path(".a[0:2]")
 
 
 SPEC_COLUMN = Column("Spec", ".spec", "string")

@@ -10,7 +10,7 @@ from typing import Any
 from datum_compute.api.errors import Cause, Invalid
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
-from datum_compute.api.meta.timestamps import normalized_micro_time, normalized_time
+from datum_compute.api.meta.timestamps import normalize_micro_time, normalize_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ def with_times(
 
     def rewrite(new: JsonObject, old: JsonObject | None) -> JsonObject:
         for path in seconds:
-            new = _rewritten(new, path, normalized_time)
+            new = _rewritten(new, path, normalize_time)
         for path in micro:
-            new = _rewritten(new, path, normalized_micro_time)
+            new = _rewritten(new, path, normalize_micro_time)
         return new
 
     return rewrite

@@ -48,7 +48,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import SUBJECT_ACCESS_REVIEW
 from datum_compute.api.schema.derive import structural_schema
-from datum_compute.api.schema.validate import Check, Report, compile_check, whole_object
+from datum_compute.api.schema.validate import Check, Report, compile_check, object_schema
 from datum_compute.client.client import Client
 
 # --- Which kinds a webhook is asked about, read off the tables of rules: ours, where they have any
@@ -198,7 +198,7 @@ def _understood(kind: KindInfo[Any], old: JsonObject | None) -> JsonObject | Non
 @cache
 def _check_of(kind: KindInfo[Any]) -> Check:
     """Of everything but the status, which has rules and rights of its own."""
-    whole = whole_object(structural_schema(kind))
+    whole = object_schema(structural_schema(kind))
     fields = {name: schema for name, schema in whole["properties"].items() if name != "status"}
     required = [name for name in whole.get("required", ()) if name != "status"]
     return compile_check({**whole, "properties": fields, "required": required})

@@ -1,6 +1,5 @@
-"""The language of the platform: kinds, metadata, conditions, errors and the one wire codec.
+"""The API: kinds, metadata, conditions, errors and the wire codec.
 
-May not enter: I/O, the clock, logging, any other room.
-To add a kind: a class and its ``KindInfo`` in a module of its group, and a line in
-``api/kinds.py``. Schema, discovery, OpenAPI, client and table columns derive from it.
+This package must not use I/O, the clock or logging. To add a kind: a class and its ``KindInfo`` in
+the module of its group, and a line in ``api/kinds.py``. Start with compute/workload.py.
 """

@@ -1,6 +1,6 @@
-"""Conditions: one writer each, transition time only when the status changes.
+"""Conditions of objects: each has one writer, and its transition time changes only with its status.
 
-Set several conditions of an object at once.
+Write all conditions of an object that changed in one request.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ FALSE: Final = "False"
 UNKNOWN: Final = "Unknown"
 ConditionStatus = Literal["True", "False", "Unknown"]
 
-# lastTransitionTime of a condition that nobody has decided yet.
+# lastTransitionTime of a condition that no controller has decided yet.
 EPOCH = "1970-01-01T00:00:00Z"
 
 
 class Condition(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """One thing that is so, is not so, or is not known, and why."""
+    """Observed state of one aspect of an object."""
 
-    type: Annotated[str, doc("What is said; one of each type in the list.")]
-    status: Annotated[ConditionStatus, doc("Whether it is so.")]
-    reason: Annotated[str, doc("The cause, one word for programs.")]
-    message: Annotated[str, doc("The cause, for people.")] = ""
-    last_transition_time: Annotated[str, doc("When the status changed last (RFC 3339).")] = EPOCH
-    observed_generation: Annotated[int, doc("The generation that this is said about.")] = 0
+    type: Annotated[str, doc("Type of the condition. A list contains each type once.")]
+    status: Annotated[ConditionStatus, doc("Status of the condition.")]
+    reason: Annotated[str, doc("One-word cause of the status in CamelCase, for programs.")]
+    message: Annotated[str, doc("Cause of the status in words, for people.")] = ""
+    last_transition_time: Annotated[str, doc("Time when the status last changed (RFC 3339).")] = (
+        EPOCH
+    )
+    observed_generation: Annotated[int, doc("Generation that this condition describes.")] = 0
 
 
 Conditions = Annotated[
-    list[Condition], keyed("type"), doc("What is known of the object, each with its reason.")
+    list[Condition], keyed("type"), doc("Observed state of the object, one entry for each aspect.")
 ]
 
 
@@ -45,10 +47,10 @@ class ConditionValue(NamedTuple):
     message: str
 
 
-def undecided(*types: str) -> list[Condition]:
+def unknown_conditions(*types: str) -> list[Condition]:
     """Return the conditions of a new object that no controller has observed yet."""
     return [
-        Condition(type=type_, status=UNKNOWN, reason="Pending", message="Not looked at yet")
+        Condition(type=type_, status=UNKNOWN, reason="Pending", message="Not observed yet")
         for type_ in types
     ]
 
@@ -66,7 +68,7 @@ def make_condition(type_: str, value: ConditionValue, *, generation: int, now: s
 
 
 def find_condition(conditions: Iterable[Condition], type_: str) -> Condition | None:
-    for condition in conditions:  # asked very often: a plain loop is twice as quick as next()
+    for condition in conditions:  # called very often: a loop is twice as fast as next()
         if condition.type == type_:
             return condition
     return None
@@ -78,7 +80,7 @@ def is_true(conditions: Iterable[Condition], type_: str) -> bool:
 
 
 def with_condition(conditions: Sequence[Condition], new: Condition) -> list[Condition]:
-    """The list with ``new`` in place of its type, keeping the old transition time if unchanged."""
+    """Return the list with ``new``. The transition time is kept if the status is unchanged."""
     old = find_condition(conditions, new.type)
     if old is not None and old.status == new.status:
         new = Condition(
@@ -101,7 +103,7 @@ def set_conditions(
     generation: int,
     now: str,
 ) -> list[Condition]:
-    """The conditions with one for each value, by condition type."""
+    """Return the conditions with a value for each type in ``values``."""
     updated = list(conditions)
     for type_, value in values.items():
         updated = with_condition(
@@ -110,15 +112,14 @@ def set_conditions(
     return updated
 
 
-# --- Every reason that Workloads, WorkloadDeployments, Instances and Servers give in a condition
-# Clients branch on these words, so they are kept in one place and never reused for another meaning.
-# A new one needs a line here and an entry in ``planning/explain/explain.py``: a test fails until
-# both are
-# there. Providers and gates of others may use words of their own; those are passed on as they are.
+# --- Reasons of the conditions of Workloads, WorkloadDeployments, Instances and Servers
+# Clients depend on these words, so a reason never gets another meaning. A new reason needs a line
+# here and an entry in ``planning/explain/explain.py``; a test checks both. Conditions of other
+# providers and gates can have other reasons, which are passed on unchanged.
 
 
 class Reason(StrEnum):
-    # Nobody has looked, or it is on its way.
+    # Not observed yet, or in progress.
     PENDING = "Pending"
     PENDING_PROGRAMMING = "PendingProgramming"
     PROGRAMMING_IN_PROGRESS = "ProgrammingInProgress"
@@ -129,20 +130,20 @@ class Reason(StrEnum):
     SCHEDULING_GATES_PRESENT = "SchedulingGatesPresent"
     AWAITING_CREATION = "AwaitingCreation"
 
-    # As it should be.
+    # The desired state.
     PROGRAMMED = "Programmed"
     AVAILABLE = "Available"
     ASLEEP = "Asleep"
 
     NOT_OBSERVED = "NotObserved"  # the driver could not observe the machine for 30 s
 
-    # The instance cannot run as it was asked for.
+    # The instance cannot run.
     IMAGE_UNAVAILABLE = "ImageUnavailable"
-    REGISTRY_UNREACHABLE = "RegistryUnreachable"  # it may have the image
+    REGISTRY_UNREACHABLE = "RegistryUnreachable"  # the registry may have the image
     INSTANCE_CRASHING = "InstanceCrashing"
     CONFIGURATION_ERROR = "ConfigurationError"
-    UNSCHEDULABLE = "Unschedulable"  # no node of the cell takes it
-    NOT_READY = "NotReady"  # it runs, and its readiness probe or a port fails
+    UNSCHEDULABLE = "Unschedulable"  # no node of the cell has room
+    NOT_READY = "NotReady"  # running, but the readiness probe or a port check fails
 
     # Quota.
     PENDING_QUOTA = "PendingQuota"
@@ -158,7 +159,7 @@ class Reason(StrEnum):
     QUOTA_MISCONFIGURED = "QuotaMisconfigured"
     QUOTA_PROJECT_ID_UNRESOLVABLE = "QuotaProjectIDUnresolvable"
 
-    # Instance types, and workloads whose type is on its way out; nothing that runs is touched.
+    # Instance types, and workloads of a deprecated or disabled type. Running instances stay.
     VALID = "Valid"
     REPLACEMENT_NOT_FOUND = "ReplacementNotFound"
     REPLACEMENT_DISABLED = "ReplacementDisabled"
@@ -210,7 +211,7 @@ class Reason(StrEnum):
     FALLBACK_EXHAUSTED = "FallbackExhausted"
 
 
-# Which cause of an Instance that is not Ready speaks first: the highest rank wins.
+# Rank of each cause of an Instance that is not Ready. The cause of the highest rank is reported.
 INSTANCE_RANK: dict[str, int] = {
     Reason.NETWORK_FAILED_TO_CREATE: 7,
     Reason.CELL_UNREACHABLE: 6,
@@ -233,7 +234,7 @@ INSTANCE_RANK: dict[str, int] = {
     Reason.PROVISIONING: 1,
 }
 
-# The same for a deployment or workload of which nothing is ready.
+# The same for a deployment or workload that has no ready instance.
 DEPLOYMENT_RANK: dict[str, int] = {
     Reason.AMBIGUOUS_SERVING_LOCATION: 8,
     Reason.NETWORK_FAILED_TO_CREATE: 7,
@@ -260,7 +261,7 @@ DEPLOYMENT_RANK: dict[str, int] = {
 }
 
 
-# --- one cause, one reason per kind of object
+# --- Reasons that differ between the kinds of objects
 
 # A denied quota has a different reason on each kind of object. All of them are part of the API.
 # QuotaGranted of an Instance has the reason of the denied claim (``as_quota_granted_reason``).

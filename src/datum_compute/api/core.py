@@ -1,4 +1,6 @@
-"""Namespace (core): a terminating one is emptied, then removed."""
+"""Kinds of the Kubernetes core group: Namespace, ConfigMap, Secret, ServiceAccount,
+Pod. And Lease.
+"""
 
 from __future__ import annotations
 
@@ -14,32 +16,45 @@ from datum_compute.api.meta.fields import (
     MicroTime,
     ObjectReference,
     SecretText,
+    doc,
     keyed,
 )
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Selectable
 
 
 class NamespaceSpec(ApiStruct, frozen=True, kw_only=True):
-    finalizers: list[str] = []
+    finalizers: Annotated[
+        list[str],
+        doc(
+            "Finalizers that must be removed before the namespace is removed. They "
+            "can only be changed with the finalize subresource."
+        ),
+    ] = []
 
 
 class NamespaceCondition(ApiStruct, frozen=True, kw_only=True):
-    """One thing that keeps a terminating namespace from going."""
+    """Observed state of one aspect of the deletion of a namespace."""
 
-    type: str
-    status: ConditionStatus
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str = ""
+    type: Annotated[str, doc("Type of the condition. A list contains each type once.")]
+    status: Annotated[ConditionStatus, doc("Status of the condition.")]
+    reason: Annotated[str, doc("One-word cause of the status in CamelCase, for programs.")] = ""
+    message: Annotated[str, doc("Cause of the status in words, for people.")] = ""
+    last_transition_time: Annotated[str, doc("Time when the status last changed (RFC 3339).")] = ""
 
 
 class NamespaceStatus(ApiStruct, frozen=True, kw_only=True):
-    phase: str = "Active"
-    conditions: Annotated[list[NamespaceCondition], keyed("type")] = []
+    phase: Annotated[
+        str, doc("Active, or Terminating while the contents of a deleted namespace are deleted.")
+    ] = "Active"
+    conditions: Annotated[
+        list[NamespaceCondition], keyed("type"), doc("Why a deleted namespace still exists.")
+    ] = []
 
 
 class Namespace(ApiObject, frozen=True, kw_only=True):
-    """Namespace (core): a terminating one is emptied, then removed."""
+    """A Namespace is a scope for the names of objects. When it is deleted, its contents are deleted
+    first.
+    """
 
     spec: NamespaceSpec = NamespaceSpec()
     status: NamespaceStatus = NamespaceStatus()
@@ -64,15 +79,26 @@ NAMESPACE = KindInfo(
 )
 
 
-# --- ConfigMap (core): named texts and bytes that are no secret
+# --- ConfigMap
 
 
 class ConfigMap(ApiObject, frozen=True, kw_only=True):
-    """ConfigMap (core): named texts and bytes that are no secret."""
+    """A ConfigMap contains configuration data that is not confidential."""
 
-    data: dict[str, str] = {}
-    binary_data: dict[str, Base64] = {}
-    immutable: bool | None = None
+    data: Annotated[
+        dict[str, str], doc("Text values by key. A key contains letters, digits, '-', '_' and '.'.")
+    ] = {}
+    binary_data: Annotated[
+        dict[str, Base64],
+        doc("Binary values by key, encoded as base64. A key cannot be in data as well."),
+    ] = {}
+    immutable: Annotated[
+        bool | None,
+        doc(
+            "Whether data and binaryData can no longer be changed. Once true, it "
+            "cannot be changed back."
+        ),
+    ] = None
 
 
 CONFIG_MAP = KindInfo(
@@ -93,19 +119,30 @@ CONFIG_MAP = KindInfo(
 )
 
 
-# --- Secret (core): named bytes that nothing but a read of the Secret itself may show
+# --- Secret
 
 
 OPAQUE = "Opaque"
 
 
 class Secret(ApiObject, frozen=True, kw_only=True):
-    """Secret (core): named bytes that nothing but a read of the Secret itself may show."""
+    """A Secret contains confidential data."""
 
-    data: dict[str, Base64] = {}
-    string_data: dict[str, SecretText] = {}  # write-only: the server moves it into data
-    type: str = OPAQUE
-    immutable: bool | None = None
+    data: Annotated[
+        dict[str, Base64],
+        doc("Values by key, encoded as base64. A key contains letters, digits, '-', '_' and '.'."),
+    ] = {}
+    string_data: Annotated[
+        dict[str, SecretText],
+        doc("Text values by key. This field is write-only: the server moves the values into data."),
+    ] = {}
+    type: Annotated[
+        str, doc("Type of the Secret, which decides which keys are required. It cannot be changed.")
+    ] = OPAQUE
+    immutable: Annotated[
+        bool | None,
+        doc("Whether data can no longer be changed. Once true, it cannot be changed back."),
+    ] = None
 
     def __repr__(self) -> str:
         return f"Secret({self.metadata.namespace}/{self.metadata.name})"
@@ -130,15 +167,22 @@ SECRET = KindInfo(
 )
 
 
-# --- ServiceAccount (core): a name that programs, not people, act under
+# --- ServiceAccount
 
 
 class ServiceAccount(ApiObject, frozen=True, kw_only=True):
-    """ServiceAccount (core): a name that programs, not people, act under."""
+    """A ServiceAccount is an identity for programs. They authenticate with its tokens."""
 
-    secrets: list[ObjectReference] = []
-    image_pull_secrets: list[LocalObjectReference] = []
-    automount_service_account_token: bool | None = None
+    secrets: Annotated[
+        list[ObjectReference], doc("Secrets that programs of this account can use.")
+    ] = []
+    image_pull_secrets: Annotated[
+        list[LocalObjectReference], doc("Secrets with the credentials of image registries.")
+    ] = []
+    automount_service_account_token: Annotated[
+        bool | None,
+        doc("Whether a token of the account is mounted into pods. This platform does not use it."),
+    ] = None
 
 
 SERVICE_ACCOUNT = KindInfo(
@@ -168,21 +212,35 @@ NAMESPACE_DEFAULT_OBJECTS = (
 )
 
 
-# --- Lease (coordination.k8s.io): who leads, and until when that holds unless it is renewed
+# --- Lease (coordination.k8s.io)
 
 
 class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
-    holder_identity: str | None = None
-    lease_duration_seconds: Annotated[int, Meta(ge=1)] | None = None
-    acquire_time: MicroTime | None = None
-    renew_time: MicroTime | None = None
-    lease_transitions: Annotated[int, Meta(ge=0)] | None = None
-    strategy: str | None = None
-    preferred_holder: str | None = None
+    holder_identity: Annotated[str | None, doc("Identity of the current holder.")] = None
+    lease_duration_seconds: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        doc("Seconds after renewTime for which the lease is valid."),
+    ] = None
+    acquire_time: Annotated[
+        MicroTime | None, doc("Time when the current holder acquired the lease.")
+    ] = None
+    renew_time: Annotated[
+        MicroTime | None, doc("Time when the current holder last renewed the lease.")
+    ] = None
+    lease_transitions: Annotated[
+        Annotated[int, Meta(ge=0)] | None, doc("Number of changes of the holder.")
+    ] = None
+    strategy: Annotated[str | None, doc("Strategy of a coordinated leader election.")] = None
+    preferred_holder: Annotated[
+        str | None,
+        doc("Candidate that should hold the lease instead, for a coordinated leader election."),
+    ] = None
 
 
 class Lease(ApiObject, frozen=True, kw_only=True):
-    """Lease (coordination.k8s.io): who leads, and until when that holds unless it is renewed."""
+    """A Lease is held by one client at a time and expires unless it is renewed. Leader election
+    uses it.
+    """
 
     spec: LeaseSpec = LeaseSpec()
 
@@ -204,9 +262,8 @@ LEASE = KindInfo(
 )
 
 
-# --- Pod, as much of it as the pods driver reads. A neighbour's kind: only clients use it
-# The embedded server does not serve pods, and this kind is on no list of ours. What a pod is made
-# of is written by ``drivers/pods/pod_spec.py`` as plain JSON.
+# --- Pod: the fields that the pods driver reads
+# The embedded server does not serve pods. ``drivers/pods/pod_spec.py`` writes pods as plain JSON.
 
 
 class Waiting(ApiStruct, frozen=True, kw_only=True):
@@ -227,7 +284,7 @@ class Terminated(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerState(ApiStruct, frozen=True, kw_only=True):
-    """At most one of them."""
+    """State of a container. At most one field is set."""
 
     waiting: Waiting | None = None
     running: Running | None = None

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the API, as one table both sides read.
+"""Errors of the API, with their HTTP codes and reasons. Server and clients use the same table.
 
 ApiError                         code  reason
 |- BadRequest                     400  BadRequest
@@ -20,7 +20,7 @@ ApiError                         code  reason
 |- ServiceUnavailable             503  ServiceUnavailable
 `- Timeout                        504  Timeout
 
-Unreachable (no answer at all) is what a transport raises; the write may or may not have happened.
+A transport raises Unreachable if there is no response. A write may or may not have happened.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Cause:
 
 
 class ApiError(Exception):
-    """An answer of the API that is not success."""
+    """An error response of the API."""
 
     code: ClassVar[int] = 500
     reason: ClassVar[str] = "InternalError"
@@ -115,7 +115,7 @@ class ApiError(Exception):
         self.kind = kind
         self.causes = tuple(causes)
         self.retry_after_s = retry_after_s
-        self.request_id = ""  # of the request that was refused, where the server names it
+        self.request_id = ""  # ID of the refused request, if the server sent it
 
 
 class BadRequest(ApiError):
@@ -224,7 +224,7 @@ _WITHOUT_DETAILS = (400, 401)
 
 
 def to_status(error: ApiError) -> dict[str, Any]:
-    """The Kubernetes Status object of an error."""
+    """Return the Kubernetes Status object of an error."""
     about = {"name": error.name, "group": error.group, "kind": error.kind}
     details: dict[str, Any] = {key: value for key, value in about.items() if value}
     if error.causes:
@@ -240,14 +240,14 @@ def to_status(error: ApiError) -> dict[str, Any]:
         "status": "Failure",
         "message": error.message,
         "reason": error.reason,
-        # As Kubernetes does it: of what could not be read at all there is nothing to say.
+        # As in Kubernetes: a request that cannot be parsed has no details.
         **({"details": details} if details or error.code not in _WITHOUT_DETAILS else {}),
         "code": error.code,
     }
 
 
 def from_status(code: int, status: Mapping[str, Any]) -> ApiError:
-    """The error that a Status object (or, where it says little, the HTTP code) stands for."""
+    """Return the error of a Status object. Without a known reason the HTTP code decides."""
     found = _BY_REASON.get(str(status.get("reason"))) or _BY_CODE.get(code, InternalError)
     details = status.get("details") or {}
     return found(

@@ -1,14 +1,15 @@
-"""Event (core): something that happened to an object. Kept for an hour after it last happened.
+"""Events of the core group and of events.k8s.io.
 
-The store keeps every event in this form; ``eventsv1.py`` is another view of the same objects.
+Both kinds are views of the same objects. The store contains them in the form of the core group.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import DateTime, MicroTime, ObjectReference
+from datum_compute.api.meta.fields import DateTime, MicroTime, ObjectReference, doc
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Selectable
 
 REFERENCE_FIELDS = (
@@ -22,39 +23,55 @@ REFERENCE_FIELDS = (
 )
 
 
-# The reason of the event that tells of a deployment which was deleted while its cell was silent.
+# Reason of the event for a deployment that was deleted while its cell was unreachable.
 DELETION_UNCONFIRMED = "DeletionUnconfirmed"
 
 
 class EventSource(ApiStruct, frozen=True, kw_only=True):
-    component: str = ""
-    host: str = ""
+    """Component that reported the event."""
+
+    component: Annotated[str, doc("Name of the component.")] = ""
+    host: Annotated[str, doc("Name of the host of the component.")] = ""
 
 
 class EventSeries(ApiStruct, frozen=True, kw_only=True):
-    count: int = 0
-    last_observed_time: MicroTime | None = None
+    """Repeated occurrences of an event."""
+
+    count: Annotated[int, doc("Number of occurrences.")] = 0
+    last_observed_time: Annotated[MicroTime | None, doc("Time of the last occurrence.")] = None
 
 
 class Event(ApiObject, frozen=True, kw_only=True):
-    """Event (core): something that happened to an object. Kept for an hour after it last
-    happened.
+    """An Event reports something that happened to an object. It is deleted an hour after its last
+    occurrence.
     """
 
-    involved_object: ObjectReference = ObjectReference()
-    reason: str = ""
-    message: str = ""
-    source: EventSource = EventSource()
-    first_timestamp: DateTime | None = None
-    last_timestamp: DateTime | None = None
-    count: int | None = None
-    type: str = ""
-    event_time: MicroTime | None = None
-    series: EventSeries | None = None
-    action: str = ""
-    related: ObjectReference | None = None
-    reporting_component: str = ""
-    reporting_instance: str = ""
+    involved_object: Annotated[ObjectReference, doc("Object that the event is about.")] = (
+        ObjectReference()
+    )
+    reason: Annotated[str, doc("One-word cause of the event in CamelCase, for programs.")] = ""
+    message: Annotated[str, doc("Description of the event, for people.")] = ""
+    source: Annotated[EventSource, doc("Component that reported the event.")] = EventSource()
+    first_timestamp: Annotated[DateTime | None, doc("Time of the first occurrence.")] = None
+    last_timestamp: Annotated[DateTime | None, doc("Time of the last occurrence.")] = None
+    count: Annotated[int | None, doc("Number of occurrences.")] = None
+    type: Annotated[str, doc("Normal or Warning.")] = ""
+    event_time: Annotated[
+        MicroTime | None, doc("Time of the first occurrence, with microseconds.")
+    ] = None
+    series: Annotated[
+        EventSeries | None, doc("Repeated occurrences. Unset if the event occurred once.")
+    ] = None
+    action: Annotated[str, doc("Action that was taken or failed, in CamelCase.")] = ""
+    related: Annotated[ObjectReference | None, doc("Second object of the event.")] = None
+    reporting_component: Annotated[
+        str,
+        doc(
+            "Name of the controller that reported the event, such as "
+            "compute.datumapis.com/workload."
+        ),
+    ] = ""
+    reporting_instance: Annotated[str, doc("ID of the instance of that controller.")] = ""
 
 
 EVENT = KindInfo(
@@ -92,8 +109,8 @@ EVENT = KindInfo(
 )
 
 
-# --- Event (events.k8s.io): the newer words for the events of the core group, the same objects
-# ``RENAMED`` says which field of this view is which field of the stored form.
+# --- Event (events.k8s.io): the same objects with different field names
+# ``RENAMED`` maps a field of this form to a field of the stored form.
 
 
 RENAMED: Mapping[str, str] = {
@@ -108,22 +125,42 @@ RENAMED: Mapping[str, str] = {
 
 
 class EventV1(ApiObject, frozen=True, kw_only=True):
-    """Event (events.k8s.io): the newer words for the events of the core group, the same objects."""
+    """An Event reports something that happened to an object. It is the same object as the Event of
+    the core group, with different field names.
+    """
 
-    event_time: MicroTime | None = None
-    series: EventSeries | None = None
-    reporting_controller: str = ""
-    reporting_instance: str = ""
-    action: str = ""
-    reason: str = ""
-    regarding: ObjectReference = ObjectReference()
-    related: ObjectReference | None = None
-    note: str = ""
-    type: str = ""
-    deprecated_source: EventSource = EventSource()
-    deprecated_first_timestamp: DateTime | None = None
-    deprecated_last_timestamp: DateTime | None = None
-    deprecated_count: int | None = None
+    event_time: Annotated[
+        MicroTime | None, doc("Time of the first occurrence, with microseconds.")
+    ] = None
+    series: Annotated[
+        EventSeries | None, doc("Repeated occurrences. Unset if the event occurred once.")
+    ] = None
+    reporting_controller: Annotated[
+        str,
+        doc(
+            "Name of the controller that reported the event, such as "
+            "compute.datumapis.com/workload."
+        ),
+    ] = ""
+    reporting_instance: Annotated[str, doc("ID of the instance of that controller.")] = ""
+    action: Annotated[str, doc("Action that was taken or failed, in CamelCase.")] = ""
+    reason: Annotated[str, doc("One-word cause of the event in CamelCase, for programs.")] = ""
+    regarding: Annotated[ObjectReference, doc("Object that the event is about.")] = (
+        ObjectReference()
+    )
+    related: Annotated[ObjectReference | None, doc("Second object of the event.")] = None
+    note: Annotated[str, doc("Description of the event, for people.")] = ""
+    type: Annotated[str, doc("Normal or Warning.")] = ""
+    deprecated_source: Annotated[EventSource, doc("Source of an event of the core group.")] = (
+        EventSource()
+    )
+    deprecated_first_timestamp: Annotated[
+        DateTime | None, doc("First timestamp of an event of the core group.")
+    ] = None
+    deprecated_last_timestamp: Annotated[
+        DateTime | None, doc("Last timestamp of an event of the core group.")
+    ] = None
+    deprecated_count: Annotated[int | None, doc("Count of an event of the core group.")] = None
 
 
 EVENTS_V1 = KindInfo(

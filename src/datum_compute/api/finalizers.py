@@ -1,23 +1,18 @@
-"""Whose finalizers hold an object: the platform's go by themselves, others are somebody's move."""
+"""Finalizers of an object that the platform does not remove itself."""
 
 from __future__ import annotations
 
-from datum_compute.api import labels
+from datum_compute.api.labels import PLATFORM_FINALIZERS
 from datum_compute.api.meta.objects import ApiObject
-
-# Every one that a controller of the platform releases, or the server itself.
-PLATFORM_FINALIZERS = frozenset(
-    value for name, value in vars(labels).items() if name.endswith("_FINALIZER")
-)
 
 
 def foreign_finalizers(obj: ApiObject) -> list[str]:
-    """Those that only whoever added them releases."""
+    """Return the finalizers that only their owner removes."""
     return [name for name in obj.metadata.finalizers if name not in PLATFORM_FINALIZERS]
 
 
-def held_by_others(obj: ApiObject) -> bool:
-    """Whether it is terminating and the platform has done all that it has to do for that."""
+def is_held_by_foreign_finalizers(obj: ApiObject) -> bool:
+    """Return True if a terminating object has finalizers, and none of them is of the platform."""
     finalizers = obj.metadata.finalizers
     return (
         bool(finalizers) and obj.is_terminating and len(foreign_finalizers(obj)) == len(finalizers)

@@ -1,4 +1,4 @@
-"""The contract between the gateway and its clients: paths, reasons of errors, exec messages."""
+"""Protocol between the gateway and its clients: paths, error reasons and exec messages."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from datum_compute.api.meta.codec import ApiStruct, DecodeError, JsonObject, dec
 ROOT = "/gateway/v1alpha"
 GROUP, INSTANCES = "compute.datumapis.com", "instances"
 
-# Where planes are API servers of others, managers serve the gateway. That of a cell is named by an
-# annotation of its Cluster (a URL, below which ROOT is), and who signed its certificate by a key of
-# the Secret that is for the cell; that of a project by a ConfigMap which everybody there may read.
+# If planes are API servers of others, managers serve the gateway. An annotation of a Cluster
+# contains the URL of the gateway of the cell (ROOT is below it), and a key of the Secret of the
+# cell contains the CA certificate. The gateway of a project is in a ConfigMap that every user of it
+# can read.
 GATEWAY = "compute.datumapis.com/gateway"
 GATEWAY_AUTHORITY = "gatewayCaBundle"
 NOTICE_NAMESPACE, NOTICE_NAME = "kube-public", "compute-gateway"
@@ -77,30 +78,30 @@ def instance_path(namespace: str, name: str, what: str) -> str:
 
 
 def drivers_path(namespace: str) -> str:
-    """Where it is asked what runs the instances of the cells."""
+    """Return the path that lists the drivers of the cells."""
     return f"{ROOT}/namespaces/{quote(namespace, safe='')}/drivers"
 
 
 def images_path(namespace: str) -> str:
-    """Where it is asked whether an image can be had."""
+    """Return the path that checks whether an image can be pulled."""
     return f"{ROOT}/namespaces/{quote(namespace, safe='')}/images"
 
 
-# --- A command in an instance, as messages: the channels that Kubernetes gives ``kubectl exec``
-# Every message begins with one byte that names its channel. The last one comes on ``STATUS`` and
-# says how the command ended, as a Kubernetes Status.
+# --- Messages of a command in an instance: the channels of ``kubectl exec``
+# The first byte of each message is its channel. The last message is on ``STATUS`` and contains the
+# result of the command as a Kubernetes Status.
 
 
 PROTOCOL = "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
-# No more input comes: the process reads the end of a file.
+# Closes stdin: the process reads the end of the file.
 END_OF_INPUT = bytes((CLOSE, STDIN))
 COMMAND_WORDS_MAX = 1000
 _EXIT_CODE = "ExitCode"
 
 
-class ExecWish(ApiStruct, frozen=True, kw_only=True):
-    """What to run, in which container (the first if none is named), and how it is attached."""
+class ExecRequest(ApiStruct, frozen=True, kw_only=True):
+    """Command to run, its container (by default the first one) and its streams."""
 
     command: list[str]
     container: str = ""
@@ -108,8 +109,8 @@ class ExecWish(ApiStruct, frozen=True, kw_only=True):
     tty: bool = False
 
 
-class Ending(ApiStruct, frozen=True, kw_only=True):
-    """How a command ended: with an exit code, or without one, and then ``message`` says why."""
+class ExecResult(ApiStruct, frozen=True, kw_only=True):
+    """Exit code of a command. Without an exit code, ``message`` contains the reason."""
 
     exit_code: int | None = None
     message: str = ""
@@ -120,7 +121,7 @@ def resize_message(columns: int, rows: int) -> bytes:
 
 
 def read_size(payload: bytes) -> tuple[int, int] | None:
-    """Columns and rows; None if that is no size of a terminal."""
+    """Return columns and rows, or None if the payload is not the size of a terminal."""
     found = _object(payload)
     columns, rows = found.get("Width"), found.get("Height")
     if not isinstance(columns, int) or not isinstance(rows, int):
@@ -128,7 +129,7 @@ def read_size(payload: bytes) -> tuple[int, int] | None:
     return (columns, rows) if 0 < columns < 65536 and 0 < rows < 65536 else None
 
 
-def ending_message(ending: Ending) -> bytes:
+def encode_exec_result(ending: ExecResult) -> bytes:
     status: JsonObject = {
         "metadata": {},
         "status": "Success" if ending.exit_code == 0 else "Failure",
@@ -137,22 +138,24 @@ def ending_message(ending: Ending) -> bytes:
         status |= {"reason": "InternalError", "message": ending.message, "code": 500}
     elif ending.exit_code:
         cause = {"reason": _EXIT_CODE, "message": str(ending.exit_code)}
-        told = f"command terminated with exit code {ending.exit_code}"
-        status |= {"reason": "NonZeroExitCode", "message": told, "details": {"causes": [cause]}}
+        message = f"command terminated with exit code {ending.exit_code}"
+        status |= {"reason": "NonZeroExitCode", "message": message, "details": {"causes": [cause]}}
     return bytes((STATUS,)) + encode(status)
 
 
-def read_ending(payload: bytes) -> Ending:
+def decode_exec_result(payload: bytes) -> ExecResult:
     found = _object(payload)
     if found.get("status") == "Success":
-        return Ending(exit_code=0)
+        return ExecResult(exit_code=0)
     details = found.get("details")
     causes = details.get("causes", []) if isinstance(details, dict) else []
     for cause in causes if isinstance(causes, list) else []:
         code = cause.get("message", "") if isinstance(cause, dict) else ""
         if cause.get("reason") == _EXIT_CODE and str(code).isdigit():
-            return Ending(exit_code=int(code))
-    return Ending(message=str(found.get("message") or "the command ended; nobody knows how"))
+            return ExecResult(exit_code=int(code))
+    return ExecResult(
+        message=str(found.get("message") or "the command ended with an unknown result")
+    )
 
 
 def _object(payload: bytes) -> JsonObject:

@@ -1,7 +1,6 @@
-"""One request and one response, free of any HTTP library.
+"""One request and one response, independent of any HTTP library.
 
-The server's dispatch takes a Request and gives a Response; transports carry them over a socket
-or hand them over in process.
+The server turns a Request into a Response. Transports carry them over a socket or in the process.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ class BufferedStream(ByteStream, Protocol):
 
 
 class Duplex(Protocol):
-    """Both directions of a connection that has left HTTP, after an answer of 101."""
+    """Both directions of a connection after a response with status 101."""
 
     async def read(self) -> bytes:
-        """Some bytes; none when the other side has gone."""
+        """Return the next bytes, or none if the other side has disconnected."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """At the pace of the other side; nothing happens when that has gone."""
+        """Write when the other side can receive. Does nothing after it has disconnected."""
         ...
 
     async def aclose(self) -> None: ...
@@ -104,15 +103,15 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A whole body, a stream of chunks (a watch: one JSON line each), or with 101 neither."""
+    """A body, or a stream of chunks, such as one JSON line for each event of a watch."""
 
     status: int
     body: bytes = b""
     content_type: str = JSON
     headers: Mapping[str, str] = {}
     stream: ByteStream | None = None
-    created: str = ""  # the name of the object that is new, for the trail; not on the wire
-    # With 101: who talks from here on, for the port that serves; and the way, for who has asked.
+    created: str = ""  # name of the created object for the audit log; not on the wire
+    # With 101: the server handles the connection with ``switched``, the client uses ``duplex``.
     switched: Callable[[Duplex], Coroutine[Any, Any, None]] | None = None
     duplex: Duplex | None = None
     # Instead of ``body``, for a large response to a request of a connection.
@@ -120,5 +119,5 @@ class Response(msgspec.Struct, frozen=True):
 
 
 def is_upgrade(request: Request) -> bool:
-    """Whether it asks to leave HTTP for something else; it must not be sent twice."""
+    """Return True for a request that leaves HTTP. It must not be sent twice."""
     return "upgrade" in request.headers

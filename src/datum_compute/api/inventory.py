@@ -1,8 +1,8 @@
-"""What a plane holds, of every kind: the seam between a server and those who clean up after others.
+"""All objects of a plane, for controllers that clean up objects of any kind.
 
-Only a process that serves a plane can offer this. It is always current: there is no cache that
-could be behind, so what is not found is not there. The two writes are all that cleaning up needs of
-kinds it knows nothing of; that they are so narrow is what lets them work on roles too.
+Only a process that serves a plane can offer this. There is no cache, so a missing object does not
+exist. The two writes are all that cleanup of unknown kinds needs. Because they can change nothing
+else, they also work on roles.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from datum_compute.api.meta.objects import KindInfo, OwnerReference, Ref
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object as those who clean up see it. ``kind`` is how it can be reached."""
+    """The metadata of an object that cleanup needs. ``kind`` is the kind by which it can be
+    accessed.
+    """
 
     kind: KindInfo[Any]
     ref: Ref
@@ -29,47 +31,49 @@ class StoredObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """One committed change. ``owners`` are told when the object is new or gone, or they differ."""
+class CommittedChange:
+    """A committed change. ``owners`` is set if the object is new or deleted, or its
+    owners changed.
+    """
 
     resource: str
     ref: Ref
     uid: str
     gone: bool
-    begins_to_end: bool  # its deletion starts, or gets another propagation policy
+    deletion_started: bool  # deletion has started, or its propagation policy has changed
     owners: tuple[OwnerReference, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeFilter:
-    """Which changes somebody follows; what is not wanted costs nearly nothing."""
+    """Changes that a reader receives. Other changes cost almost nothing."""
 
-    resources: tuple[str, ...] = ()  # every change of these
-    gone: bool = False  # whatever is gone, of any resource
-    ties: bool = False  # what has owners to tell, or begins to end
+    resources: tuple[str, ...] = ()  # all changes of these resources
+    gone: bool = False  # deletions of all resources
+    ownership: bool = False  # changes of owners, and deletions that have started
 
 
 class Changes(Protocol):
-    """What is there now, as changes, and then every change, until it is closed."""
+    """The current objects as changes, followed by every change until it is closed."""
 
-    def __aiter__(self) -> AsyncIterator[Changed]: ...
+    def __aiter__(self) -> AsyncIterator[CommittedChange]: ...
 
     def close(self) -> None: ...
 
 
 class Holdings(Protocol):
     def kind_named(self, api_version: str, kind: str) -> KindInfo[Any] | None:
-        """The kind of a reference; any version of its group will do."""
+        """Return the kind of a reference. Any served version of its group is used."""
         ...
 
     def find(self, resource: str, ref: Ref) -> StoredObject | None: ...
 
     def content(self, resource: str, ref: Ref) -> JsonObject | None:
-        """The whole object, as it is stored."""
+        """Return the whole object as it is stored."""
         ...
 
     def dependents(self, uid: str) -> list[StoredObject]:
-        """Objects that name this uid as an owner."""
+        """Return the objects that have this owner."""
         ...
 
     def in_namespace(self, namespace: str) -> list[StoredObject]: ...
@@ -78,11 +82,15 @@ class Holdings(Protocol):
 
     def changes(self, wanted: ChangeFilter) -> Changes: ...
 
-    async def strike_off(self, held: StoredObject, owners: Collection[str]) -> None:
-        """Take the owners of these uids out of the object as it was looked at; one that is gone
-        is fine, one that has changed is a Conflict."""
+    async def remove_owners(self, held: StoredObject, owners: Collection[str]) -> None:
+        """Remove owners from the object in the version that was read.
+
+        A missing object is no error. A changed object raises Conflict.
+        """
         ...
 
     async def release(self, held: StoredObject, finalizer: str) -> None:
-        """Take the finalizer of a foreground or orphan deletion away; otherwise the same."""
+        """Remove the finalizer of a foreground or orphan deletion. Errors are those of
+        ``remove_owners``.
+        """
         ...

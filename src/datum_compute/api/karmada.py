@@ -1,4 +1,7 @@
-"""PropagationPolicy (Karmada): which objects of its namespace go to which clusters."""
+"""Kinds of Karmada that the hub uses: policies, clusters, bindings and works.
+
+Only the fields that this platform uses are modeled. The server keeps all other fields.
+"""
 
 from __future__ import annotations
 
@@ -8,48 +11,72 @@ from msgspec import Meta
 
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import doc
 from datum_compute.api.meta.label_selector import LabelSelector
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
 
 class ResourceSelector(ApiStruct, frozen=True, kw_only=True):
-    """A name beats the label selector; without both every object of the kind is meant."""
+    """Objects that a policy selects. A name wins over the label selector. Without both, all objects
+    of the kind are selected.
+    """
 
-    api_version: str
-    kind: str
-    namespace: str = ""
-    name: str = ""
-    label_selector: LabelSelector | None = None
+    api_version: Annotated[str, doc("API version of the objects.")]
+    kind: Annotated[str, doc("Kind of the objects.")]
+    namespace: Annotated[
+        str, doc("Namespace of the objects. Defaults to the namespace of the policy.")
+    ] = ""
+    name: Annotated[str, doc("Name of the object.")] = ""
+    label_selector: Annotated[LabelSelector | None, doc("Labels of the objects.")] = None
 
 
 class ClusterAffinity(ApiStruct, frozen=True, kw_only=True):
-    cluster_names: list[str] = []
-    label_selector: LabelSelector | None = None
+    """Clusters that can be chosen."""
+
+    cluster_names: Annotated[
+        list[str], doc("Names of the clusters. If empty, all clusters can be chosen.")
+    ] = []
+    label_selector: Annotated[LabelSelector | None, doc("Labels of the clusters.")] = None
 
 
 class SpreadConstraint(ApiStruct, frozen=True, kw_only=True):
-    """How many groups of clusters are chosen of those that match."""
+    """Number of cluster groups that are chosen."""
 
-    spread_by_field: str = ""
-    min_groups: int = 0
-    max_groups: int = 0
+    spread_by_field: Annotated[
+        str, doc("Field by which clusters are grouped, such as cluster.")
+    ] = ""
+    min_groups: Annotated[int, doc("Lowest number of groups.")] = 0
+    max_groups: Annotated[int, doc("Highest number of groups.")] = 0
 
 
 class PropagationPlacement(ApiStruct, frozen=True, kw_only=True):
-    cluster_affinity: ClusterAffinity = ClusterAffinity()
-    spread_constraints: list[SpreadConstraint] = []
+    """How clusters are chosen."""
+
+    cluster_affinity: Annotated[ClusterAffinity, doc("Clusters that can be chosen.")] = (
+        ClusterAffinity()
+    )
+    spread_constraints: Annotated[
+        list[SpreadConstraint], doc("Limits on the number of chosen clusters.")
+    ] = []
 
 
 class SuspendClusters(ApiStruct, frozen=True, kw_only=True):
-    cluster_names: list[str] = []
+    """Clusters to which nothing is sent."""
+
+    cluster_names: Annotated[list[str], doc("Names of the clusters.")] = []
 
 
 class Suspension(ApiStruct, frozen=True, kw_only=True):
-    """Nothing new is sent, to all clusters or to those named. What is there stays and reports, and
-    what is deleted goes."""
+    """Suspension of propagation to all or some clusters. Existing copies stay and report their
+    status, and deletions are still propagated.
+    """
 
-    dispatching: bool | None = None
-    dispatching_on_clusters: SuspendClusters | None = None
+    dispatching: Annotated[
+        bool | None, doc("Whether propagation to all clusters is suspended.")
+    ] = None
+    dispatching_on_clusters: Annotated[
+        SuspendClusters | None, doc("Clusters to which propagation is suspended.")
+    ] = None
 
     def holds(self, cluster: str) -> bool:
         named = self.dispatching_on_clusters
@@ -57,13 +84,19 @@ class Suspension(ApiStruct, frozen=True, kw_only=True):
 
 
 class PropagationSpec(ApiStruct, frozen=True, kw_only=True):
-    resource_selectors: Annotated[list[ResourceSelector], Meta(min_length=1)]
-    placement: PropagationPlacement = PropagationPlacement()
+    resource_selectors: Annotated[
+        list[ResourceSelector], Meta(min_length=1), doc("Objects that are propagated.")
+    ]
+    placement: Annotated[PropagationPlacement, doc("How clusters are chosen.")] = (
+        PropagationPlacement()
+    )
     suspension: Suspension | None = None
 
 
 class PropagationPolicy(ApiObject, frozen=True, kw_only=True):
-    """PropagationPolicy (Karmada): which objects of its namespace go to which clusters."""
+    """A PropagationPolicy selects objects of its namespace and the clusters to which they are
+    propagated.
+    """
 
     spec: PropagationSpec
 
@@ -81,50 +114,54 @@ POLICY = KindInfo(
 )
 
 
-# --- Cluster (Karmada): a cell as the hub knows it; its labels drive placement
+# --- Cluster
 
 
-# Where the hub keeps what it needs to reach a cell.
+# Namespace of the Secrets with which the hub accesses the cells.
 CREDENTIALS_NAMESPACE = "karmada-cluster"
 NO_SCHEDULE = "NoSchedule"
 
 
 class SecretReference(ApiStruct, frozen=True, kw_only=True):
-    namespace: str = ""
-    name: str = ""
+    """Reference to a Secret."""
+
+    namespace: Annotated[str, doc("Namespace of the Secret.")] = ""
+    name: Annotated[str, doc("Name of the Secret.")] = ""
 
 
 class Taint(ApiStruct, frozen=True, kw_only=True):
-    """``NoSchedule`` keeps new work away; what is there stays."""
+    """A taint of a cluster. The effect NoSchedule keeps new objects away; existing ones stay."""
 
-    key: str
-    value: str | None = None
-    effect: str | None = None
+    key: Annotated[str, doc("Key of the taint.")]
+    value: Annotated[str | None, doc("Value of the taint.")] = None
+    effect: Annotated[str | None, doc("Effect of the taint, such as NoSchedule.")] = None
 
 
 class ClusterSpec(ApiStruct, frozen=True, kw_only=True):
-    sync_mode: str = "Push"
-    api_endpoint: str = ""
-    region: str = ""
-    secret_ref: SecretReference | None = None
-    taints: list[Taint] = []
+    sync_mode: Annotated[str, doc("How objects are synchronized, Push or Pull.")] = "Push"
+    api_endpoint: Annotated[str, doc("Address of the API server of the cluster.")] = ""
+    region: Annotated[str, doc("Region of the cluster.")] = ""
+    secret_ref: Annotated[
+        SecretReference | None, doc("Secret with the credentials of the cluster.")
+    ] = None
+    taints: Annotated[list[Taint], doc("Taints of the cluster.")] = []
 
 
 class ResourceSummary(ApiStruct, frozen=True, kw_only=True):
-    """What a cell has, and how much of it is taken, by resource (cpu, memory, instances)."""
+    """Capacity of the cluster by resource: cpu, memory and instances."""
 
-    allocatable: dict[str, str] = {}
-    allocated: dict[str, str] = {}
+    allocatable: Annotated[dict[str, str], doc("Total amount of each resource.")] = {}
+    allocated: Annotated[dict[str, str], doc("Used amount of each resource.")] = {}
 
 
 class ClusterStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    kubernetes_version: str = ""
+    kubernetes_version: Annotated[str, doc("Version of the API server of the cluster.")] = ""
     resource_summary: ResourceSummary = ResourceSummary()
 
 
 class Cluster(ApiObject, frozen=True, kw_only=True):
-    """Cluster (Karmada): a cell as the hub knows it; its labels drive placement."""
+    """A Cluster represents a cell on the hub. Its labels are used for placement."""
 
     spec: ClusterSpec = ClusterSpec()
     status: ClusterStatus = ClusterStatus()
@@ -146,11 +183,13 @@ CLUSTER = KindInfo(
 )
 
 
-# --- ClusterPropagationPolicy (Karmada): the same for cluster-scoped objects, here namespaces
+# --- ClusterPropagationPolicy
 
 
 class ClusterPropagationPolicy(ApiObject, frozen=True, kw_only=True):
-    """ClusterPropagationPolicy (Karmada): the same for cluster-scoped objects, here namespaces."""
+    """A ClusterPropagationPolicy selects cluster-scoped objects, here namespaces, and the clusters
+    to which they are propagated.
+    """
 
     spec: PropagationSpec
 
@@ -169,42 +208,54 @@ CLUSTER_POLICY = KindInfo(
 )
 
 
-# --- ResourceBinding (Karmada): where one namespaced hub object has been placed, and how it fares
+# --- ResourceBinding
 
 
-class ObjectReference(ApiStruct, frozen=True, kw_only=True):
-    api_version: str
-    kind: str
-    name: str
-    namespace: str = ""
-    uid: str = ""
+class PropagatedObject(ApiStruct, frozen=True, kw_only=True):
+    """The object that a binding propagates."""
+
+    api_version: Annotated[str, doc("API version of the object.")]
+    kind: Annotated[str, doc("Kind of the object.")]
+    name: Annotated[str, doc("Name of the object.")]
+    namespace: Annotated[
+        str, doc("Namespace of the object. Empty for a cluster-scoped object.")
+    ] = ""
+    uid: Annotated[str, doc("UID of the object.")] = ""
 
 
 class TargetCluster(ApiStruct, frozen=True, kw_only=True):
-    name: str
+    """A cluster to which an object is propagated."""
+
+    name: Annotated[str, doc("Name of the cluster.")]
 
 
 class ResourceBindingSpec(ApiStruct, frozen=True, kw_only=True):
-    resource: ObjectReference
-    clusters: list[TargetCluster] = []
+    resource: Annotated[PropagatedObject, doc("Object that is propagated.")]
+    clusters: Annotated[list[TargetCluster], doc("Chosen clusters.")] = []
     suspension: Suspension | None = None
 
 
 class AggregatedStatusItem(ApiStruct, frozen=True, kw_only=True):
-    cluster_name: str
-    applied: bool = False
-    applied_message: str = ""
-    status: dict[str, Any] | None = None
+    """Status of the object in one cluster."""
+
+    cluster_name: Annotated[str, doc("Name of the cluster.")]
+    applied: Annotated[bool, doc("Whether the object was applied to the cluster.")] = False
+    applied_message: Annotated[str, doc("Why the object was not applied.")] = ""
+    status: Annotated[
+        dict[str, Any] | None, doc("Status of the object that the cluster reported.")
+    ] = None
 
 
 class ResourceBindingStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    aggregated_status: list[AggregatedStatusItem] = []
+    aggregated_status: Annotated[
+        list[AggregatedStatusItem], doc("Status of the object in each cluster.")
+    ] = []
 
 
 class ResourceBinding(ApiObject, frozen=True, kw_only=True):
-    """ResourceBinding (Karmada): where one namespaced hub object has been placed, and how it
-    fares.
+    """A ResourceBinding shows to which clusters a namespaced object is propagated, and its status
+    there.
     """
 
     spec: ResourceBindingSpec
@@ -229,11 +280,13 @@ BINDING = KindInfo(
 )
 
 
-# --- ClusterResourceBinding (Karmada): the binding of a cluster-scoped hub object
+# --- ClusterResourceBinding
 
 
 class ClusterResourceBinding(ApiObject, frozen=True, kw_only=True):
-    """ClusterResourceBinding (Karmada): the binding of a cluster-scoped hub object."""
+    """A ClusterResourceBinding shows to which clusters a cluster-scoped object is propagated, and
+    its status there.
+    """
 
     spec: ResourceBindingSpec
     status: ResourceBindingStatus = ResourceBindingStatus()
@@ -252,7 +305,7 @@ CLUSTER_BINDING = KindInfo(
 )
 
 
-# --- Work (Karmada): one object for one cell. A terminating Work is the tombstone of its copy
+# --- Work
 
 
 Manifest = Annotated[
@@ -262,25 +315,35 @@ Manifest = Annotated[
 
 
 class WorkloadTemplate(ApiStruct, frozen=True, kw_only=True):
-    manifests: Annotated[list[Manifest], Meta(min_length=1)]
+    """Objects that are applied to the cluster."""
+
+    manifests: Annotated[list[Manifest], Meta(min_length=1), doc("Manifests of the objects.")]
 
 
 class WorkSpec(ApiStruct, frozen=True, kw_only=True):
-    workload: WorkloadTemplate
-    suspend_dispatching: bool | None = None
+    workload: Annotated[WorkloadTemplate, doc("Objects that are applied to the cluster.")]
+    suspend_dispatching: Annotated[
+        bool | None, doc("Whether propagation of these objects is suspended.")
+    ] = None
 
 
 class ManifestStatus(ApiStruct, frozen=True, kw_only=True):
-    status: Manifest | None = None
+    """Status of one manifest."""
+
+    status: Annotated[Manifest | None, doc("Status of the object that the cluster reported.")] = (
+        None
+    )
 
 
 class WorkStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    manifest_statuses: list[ManifestStatus] = []
+    manifest_statuses: Annotated[list[ManifestStatus], doc("Status of each manifest.")] = []
 
 
 class Work(ApiObject, frozen=True, kw_only=True):
-    """Work (Karmada): one object for one cell. A terminating Work is the tombstone of its copy."""
+    """A Work contains one object for one cluster. While it is being deleted, the copy in the
+    cluster is deleted.
+    """
 
     spec: WorkSpec
     status: WorkStatus = WorkStatus()

@@ -1,4 +1,4 @@
-"""Every kind the platform serves, by hand; the house test fails on a forgotten line."""
+"""All kinds that the platform serves. A test fails if a kind is missing in the list."""
 
 from __future__ import annotations
 
@@ -144,16 +144,16 @@ def kind_of(api_version: str, kind: str) -> KindInfo[Any] | None:
     return _BY_GROUP_KIND.get((api_version, kind))
 
 
-# --- Kinds of Kubernetes that common clients ask for and of which this platform never has any
-# Each is served as a list that is empty, for reading only: ``kubectl cluster-info`` lists Services
-# and ends with an error where there is no such kind. Whoever writes one, and whoever lists them
-# all, is told why there are none and what to use instead (``KindInfo.none_here``).
+# --- Kinds of Kubernetes that common clients list and that never exist on this platform
+# Each is served as an empty read-only list: ``kubectl cluster-info`` lists Services and fails if
+# the kind does not exist. A write is refused and a list gets a warning, both with
+# ``KindInfo.unsupported_message``.
 
 
 class CoreService(ApiObject, frozen=True, kw_only=True):
-    """A Service of Kubernetes: there are none on this platform."""
+    """A Service of Kubernetes. This platform does not support Services."""
 
-    spec: Annotated[dict[str, Any], doc("Nothing: there are no Services here.")] = {}
+    spec: Annotated[dict[str, Any], doc("Not supported.")] = {}
 
 
 CORE_SERVICE = KindInfo(
@@ -164,10 +164,10 @@ CORE_SERVICE = KindInfo(
     model=CoreService,
     has_status=False,
     built_in=True,
-    none_here=(
-        "there are no Kubernetes Services on this platform; the services of its catalogue are "
+    unsupported_message=(
+        "Kubernetes Services are not supported; the services of the catalog are "
         "services.services.miloapis.com"
     ),
 )
 
-NOTHING_HERE: tuple[KindInfo[Any], ...] = (CORE_SERVICE,)
+UNSUPPORTED_KINDS: tuple[KindInfo[Any], ...] = (CORE_SERVICE,)

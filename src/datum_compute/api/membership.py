@@ -1,6 +1,6 @@
-"""JoinToken: the right of one machine to become a cell, once, until it expires.
+"""How a machine joins as a cell: join tokens, join requests and the identity of cells.
 
-Only the digest of the token is kept, so that nobody who reads the hub can join with it.
+A JoinToken stores only the hash of its token, so that readers of the hub cannot join with it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,28 @@ class JoinTokenSpec(ApiStruct, frozen=True, kw_only=True):
     token_hash: Annotated[
         str,
         Meta(pattern="^[0-9a-f]{64}$", max_length=64),
-        doc("The sha256 of the token, in hexadecimal digits."),
+        doc("SHA-256 hash of the token, in hexadecimal digits."),
     ]
-    expires_at: Annotated[Time, doc("From when on it is refused (RFC 3339).")]
+    expires_at: Annotated[Time, doc("Time from which the token is refused (RFC 3339).")]
     cell: Annotated[
         str,
-        doc("The only cell that may use it; it may also take the place of one of that name."),
+        doc(
+            "The only cell that can use the token. It can also replace an existing "
+            "cell of this name."
+        ),
     ] = ""
 
 
 class JoinTokenStatus(ApiStruct, frozen=True, kw_only=True):
-    used_by: Annotated[str, doc("The cell that joined with it.")] = ""
-    key_hash: Annotated[str, doc("The sha256 of the public key of that cell.")] = ""
-    used_at: Annotated[Time | None, doc("When that was (RFC 3339).")] = None
+    used_by: Annotated[str, doc("Cell that joined with the token.")] = ""
+    key_hash: Annotated[str, doc("SHA-256 hash of the public key of that cell.")] = ""
+    used_at: Annotated[Time | None, doc("Time when the cell joined (RFC 3339).")] = None
 
 
 class JoinToken(ApiObject, frozen=True, kw_only=True):
-    """JoinToken: the right of one machine to become a cell, once, until it expires."""
+    """A JoinToken allows one machine to join the platform as a cell. It can be used once, until it
+    expires.
+    """
 
     spec: JoinTokenSpec
     status: JoinTokenStatus = JoinTokenStatus()
@@ -56,30 +61,36 @@ JOIN_TOKEN = KindInfo(
 )
 
 
-# --- CellJoin: a cell asks the hub for its credential, and hands over the hub's. Answered, not
-# stored With a join token it makes the cell a member; with the credential of the cell itself it
-# renews it.
+# --- CellJoin
+# A cell requests its client certificate and sends the credential of the hub. With a join token the
+# cell becomes a member. With its own certificate the cell renews that certificate.
 
 
 class CellJoinSpec(ApiStruct, frozen=True, kw_only=True):
-    cell: Annotated[str, doc("Name of the cell: a DNS label.")]
-    request: Annotated[str, doc("A certificate signing request (PEM) of the cell's own key.")]
-    city: Annotated[str, doc("The city that it serves.")] = ""
-    endpoint: Annotated[str, doc("Where the hub reaches the plane of the cell (https).")] = ""
-    authority: Annotated[str, doc("The authority (PEM) of that endpoint's certificate.")] = ""
-    hub_token: Annotated[str, doc("The bearer token of the hub on the plane of the cell.")] = ""
+    cell: Annotated[str, doc("Name of the cell. It must be a DNS label.")]
+    request: Annotated[str, doc("Certificate signing request (PEM) for the key of the cell.")]
+    city: Annotated[str, doc("City that the cell serves.")] = ""
+    endpoint: Annotated[
+        str, doc("HTTPS address at which the hub reaches the plane of the cell.")
+    ] = ""
+    authority: Annotated[str, doc("CA certificate (PEM) of that endpoint.")] = ""
+    hub_token: Annotated[str, doc("Bearer token of the hub for the plane of the cell.")] = ""
 
     def __repr__(self) -> str:
         return f"CellJoinSpec({self.cell})"
 
 
 class CellJoinStatus(ApiStruct, frozen=True, kw_only=True):
-    certificate: str = ""
-    authority: str = ""
-    expires_at: str = ""
+    certificate: Annotated[str, doc("Issued client certificate (PEM).")] = ""
+    authority: Annotated[str, doc("CA certificate (PEM) of the hub.")] = ""
+    expires_at: Annotated[str, doc("Time when the certificate expires (RFC 3339).")] = ""
 
 
 class CellJoin(ApiObject, frozen=True, kw_only=True):
+    """A CellJoin requests the client certificate of a cell. The server answers it and does not
+    store it.
+    """
+
     spec: CellJoinSpec
     status: CellJoinStatus = CellJoinStatus()
 
@@ -95,20 +106,19 @@ CELL_JOIN = KindInfo(
 )
 
 
-# --- Who cells and those who want to become one are: users, groups, and the key they hold
-# A cell is known by its certificate. What makes that certificate good is the ``Cluster`` on the
-# hub, which notes the digest of the cell's key: without the Cluster, or with another key, it opens
-# nothing.
+# --- Users and groups of cells
+# A cell authenticates with its certificate. The ``Cluster`` on the hub contains the hash of the key
+# of the cell. A certificate without a Cluster, or with another key, gives no access.
 
 
 CELLS_GROUP = "system:cells"
-JOINERS_GROUP = "system:joiners"  # who holds a join token, and nothing else yet
-HUB_USER = "system:hub"  # the hub, on the plane of a cell
+JOINERS_GROUP = "system:joiners"  # users with a join token
+HUB_USER = "system:hub"  # user name of the hub on the plane of a cell
 
-# The digest (sha256) of the public key: among the extras of a user, and on the Cluster of a cell.
+# SHA-256 hash of the public key: an extra attribute of a user, and an annotation of a Cluster.
 KEY_HASH = "compute.datumapis.com/key-sha256"
 
-# The taint that keeps new work away from a cell.
+# Taint that keeps new instances away from a cell.
 DRAINED = "compute.datumapis.com/drained"
 
 _CELL = "system:cell:"
@@ -119,21 +129,22 @@ def cell_user_of(cell: str) -> str:
     return _CELL + cell
 
 
-def cell_named_by(user: str) -> str:
-    """The cell that a user is; empty for any other."""
+def cell_of_user(user: str) -> str:
+    """Return the cell of a user name, or the empty string."""
     return user.removeprefix(_CELL) if user.startswith(_CELL) else ""
 
 
-def joiner_of(token: str) -> str:
-    """The user of a join token, by the token's name."""
+def join_token_user(token: str) -> str:
+    """Return the user name for the name of a join token."""
     return _JOINER + token
 
 
-def token_named_by(user: str) -> str:
+def join_token_of_user(user: str) -> str:
+    """Return the name of the join token of a user name, or the empty string."""
     return user.removeprefix(_JOINER) if user.startswith(_JOINER) else ""
 
 
-# --- the text of a join token: its name, which may be known, and the secret behind it
+# --- The text of a join token: the public name of the JoinToken, and a secret
 
 _SEPARATOR = "."
 
@@ -142,6 +153,6 @@ def token_text(name: str, secret: str) -> str:
     return f"{name}{_SEPARATOR}{secret}"
 
 
-def name_of_token(text: str) -> str:
+def join_token_name(text: str) -> str:
     name, separator, secret = text.partition(_SEPARATOR)
     return name if separator and secret else ""

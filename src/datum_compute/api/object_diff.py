@@ -59,7 +59,10 @@ def render_change(change: FieldChange) -> str:
 def _changes(observed: Any, desired: Any, path: str) -> Iterator[FieldChange]:
     if observed == desired:
         return
-    before, after = _named(observed, beside=desired), _named(desired, beside=observed)
+    before, after = (
+        _parts_by_name(observed, beside=desired),
+        _parts_by_name(desired, beside=observed),
+    )
     if before is None or after is None or ".env[" in path:
         yield _change(observed, desired, path)
         return
@@ -70,19 +73,21 @@ def _changes(observed: Any, desired: Any, path: str) -> Iterator[FieldChange]:
 
 
 def _change(observed: Any, desired: Any, path: str) -> FieldChange:
-    if _is_switch(observed, desired):
+    if _is_toggled(observed, desired):
         # An absent boolean is false.
-        return FieldChange(shortened(path), ChangeKind.CHANGED, observed is True, desired is True)
+        return FieldChange(
+            strip_common_prefix(path), ChangeKind.CHANGED, observed is True, desired is True
+        )
     kind = ChangeKind.CHANGED
     if observed is _ABSENT:
         kind = ChangeKind.ADDED
     elif desired is _ABSENT:
         kind = ChangeKind.REMOVED
     before, after = (None if value is _ABSENT else value for value in (observed, desired))
-    return FieldChange(shortened(path), kind, before, after)
+    return FieldChange(strip_common_prefix(path), kind, before, after)
 
 
-def _named(value: Any, *, beside: Any = None) -> dict[str, Any] | None:
+def _parts_by_name(value: Any, *, beside: Any = None) -> dict[str, Any] | None:
     """Return the fields of an object, or the items of a list by name; None for anything else.
 
     An absent or empty list counts as a list without items if ``beside`` is a list of named items.
@@ -90,7 +95,7 @@ def _named(value: Any, *, beside: Any = None) -> dict[str, Any] | None:
     if isinstance(value, dict):
         return value
     if value is _ABSENT or value == []:
-        return {} if isinstance(beside, list) and _named(beside) else None
+        return {} if isinstance(beside, list) and _parts_by_name(beside) else None
     if not isinstance(value, list):
         return None
     for key in _IDENTITIES:
@@ -103,26 +108,26 @@ def _change_text(change: FieldChange) -> str:
     hidden = _is_hidden(change.after, change.path)
     match change.kind:
         case ChangeKind.ADDED:
-            return "added" if hidden else f"added {_shown(change.after)}"
+            return "added" if hidden else f"added {_render_value(change.after)}"
         case ChangeKind.REMOVED:
             return "removed"
         case ChangeKind.CHANGED:
             if hidden:
                 return "changed"
-            return f"{_shown(change.before)} -> {_shown(change.after)}"
+            return f"{_render_value(change.before)} -> {_render_value(change.after)}"
 
 
-def _is_switch(observed: Any, desired: Any) -> bool:
+def _is_toggled(observed: Any, desired: Any) -> bool:
     """Return True if a boolean changes, where an absent one is false."""
     booleans = all(value is _ABSENT or isinstance(value, bool) for value in (observed, desired))
     return booleans and (observed is True) != (desired is True)
 
 
 def _is_hidden(value: Any, path: str) -> bool:
-    return ".env" in path or isinstance(value, dict) or _named(value) is not None
+    return ".env" in path or isinstance(value, dict) or _parts_by_name(value) is not None
 
 
-def _shown(value: Any) -> str:
+def _render_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
@@ -130,7 +135,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def shortened(path: str) -> str:
+def strip_common_prefix(path: str) -> str:
     """Return the path without the prefix that most fields share."""
     prefix = next((p for p in _LONG_PATHS if path.startswith(p)), "")
     return path.removeprefix(prefix)

@@ -1,7 +1,7 @@
-"""Names of planes and the path prefix under which each is served.
+"""Names of planes and of objects that are equal on all planes, and the paths of planes.
 
-A plane name is ``platform``, ``hub``, ``project/<name>`` or ``cell/<name>``. The empty string
-names no plane and never stands for a default one.
+A plane name is ``platform``, ``hub``, ``project/<name>`` or ``cell/<name>``. The empty string is
+not a plane name and never means a default plane.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 @lru_cache(maxsize=4096)
 def project_plane(name: str) -> PlaneName:
-    return PlaneName(f"project/{_checked(name)}")
+    return PlaneName(f"project/{_check_label(name)}")
 
 
 @lru_cache(maxsize=4096)
 def cell_plane(name: str) -> PlaneName:
-    return PlaneName(f"cell/{_checked(name)}")
+    return PlaneName(f"cell/{_check_label(name)}")
 
 
 def member_name(plane: PlaneName) -> str:
-    """The project or cell of ``project/<name>`` or ``cell/<name>``."""
+    """Return the project or cell of ``project/<name>`` or ``cell/<name>``."""
     if plane_role(plane) not in _MEMBER_ROLES:
         raise ValueError(f"plane {plane!r} is neither a project nor a cell")
     return plane.partition("/")[2]
@@ -49,17 +49,17 @@ def member_name(plane: PlaneName) -> str:
 
 @lru_cache(maxsize=4096)
 def plane_role(plane: PlaneName) -> str:
-    """``platform``, ``hub``, ``project`` or ``cell``; any other text names no plane."""
+    """Return ``platform``, ``hub``, ``project`` or ``cell``. Raises ValueError for other names."""
     if plane in (PLATFORM, HUB):
         return plane
     role, _, name = plane.partition("/")
     if role not in _MEMBER_ROLES or not _DNS_LABEL.fullmatch(name):
-        raise ValueError(f"{plane!r} names no plane")
+        raise ValueError(f"{plane!r} is not a plane name")
     return role
 
 
 def path_prefix(plane: PlaneName) -> str:
-    """Where the plane is served; the platform plane is the root."""
+    """Return the path at which a plane is served. The platform plane is the root."""
     match plane_role(plane):
         case "platform":
             return ""
@@ -72,7 +72,7 @@ def path_prefix(plane: PlaneName) -> str:
 
 
 def split_path(path: str) -> tuple[PlaneName, str]:
-    """The plane a request path addresses, and the path inside that plane."""
+    """Return the plane of a request path, and the path in that plane."""
     if path.startswith(_PROJECTS):
         name, found, rest = path.removeprefix(_PROJECTS).partition(_CONTROL_PLANE)
         if found and _DNS_LABEL.fullmatch(name) and (not rest or rest.startswith("/")):
@@ -86,27 +86,27 @@ def split_path(path: str) -> tuple[PlaneName, str]:
     return PLATFORM, path
 
 
-def _checked(name: str) -> str:
+def _check_label(name: str) -> str:
     if not _DNS_LABEL.fullmatch(name):
         raise ValueError(f"{name!r} is not a DNS label")
     return name
 
 
-# --- Names that are equal on every plane, and the codec that says which project an object is from
+# --- Names that are equal on every plane, and the labels that contain the project of an object
 
 
 _CLUSTER_PREFIX = "cluster-"
-_HOME_PREFIX = "ns-"
+_FEDERATION_PREFIX = "ns-"
 _WORKLOAD_NAME_MAX = 30
 
 
-def normalized_city(city: str) -> str:
-    """Cities are upper case everywhere but in names of objects."""
+def normalize_city(city: str) -> str:
+    """Return a city code in upper case. Only names of objects contain lower case."""
     return city.strip().upper()
 
 
 def deployment_name(workload_name: str, workload_uid: str, placement: str, city: str) -> str:
-    """At most 41 characters, unambiguous whatever dashes the parts contain."""
+    """Return a name of at most 41 characters, unique whatever dashes its parts contain."""
     parts = "\0".join((workload_uid, placement, city.lower()))
     digest = hashlib.sha256(parts.encode()).hexdigest()[:10]
     return f"{workload_name[:_WORKLOAD_NAME_MAX].rstrip('-.')}-{digest}"
@@ -126,19 +126,19 @@ def deployment_of(instance_name: str, instance_labels: Mapping[str, str] | None 
 
 
 def federation_namespace(namespace_uid: str) -> str:
-    """The hub and cell namespace of a project namespace."""
-    return f"{_HOME_PREFIX}{namespace_uid}"
+    """Return the namespace on the hub and on cells for a namespace of a project."""
+    return f"{_FEDERATION_PREFIX}{namespace_uid}"
 
 
 def source_uid(federation_namespace: str) -> str:
-    """The uid of the project namespace whose home it is; empty for any other namespace."""
-    if not federation_namespace.startswith(_HOME_PREFIX):
+    """Return the UID of the project namespace for a hub namespace; empty for other namespaces."""
+    if not federation_namespace.startswith(_FEDERATION_PREFIX):
         return ""
-    return federation_namespace.removeprefix(_HOME_PREFIX)
+    return federation_namespace.removeprefix(_FEDERATION_PREFIX)
 
 
 def execution_namespace(cluster: str) -> str:
-    """Where the hub keeps the Works of a cell."""
+    """Return the namespace of the Works of a cell on the hub."""
     return f"karmada-es-{cluster}"
 
 
@@ -150,34 +150,36 @@ def source_copy_policy_name(kind: str, name: str) -> str:
     return f"{kind.lower()}-{name}"
 
 
-def encoded_cluster(project: str) -> str:
-    """The label value that names a project on the hub."""
+def encode_cluster_label(project: str) -> str:
+    """Return the label value for a project on the hub."""
     return _CLUSTER_PREFIX + project.replace("/", "_")
 
 
-def decoded_project(label: str) -> str | None:
-    """The project a label value names: the last path segment, or None if it names none."""
+def decode_project_label(label: str) -> str | None:
+    """Return the project of a label value: its last path segment, or None."""
     if not label.startswith(_CLUSTER_PREFIX):
         return None
     return label.removeprefix(_CLUSTER_PREFIX).replace("_", "/").rpartition("/")[2] or None
 
 
-# --- The name of the Work that stands for an object on a cell
+# --- Names of Works
 
 
-# As Kubernetes does it: no vowels, so that no words come out.
+# As in Kubernetes: no vowels, so that no words result.
 _SAFE = "bcdfghjklmnpqrstvwxz2456789"
 _FNV_OFFSET, _FNV_PRIME = 2166136261, 16777619
 
 
 def work_name(kind: KindInfo[Any], ref: Ref) -> str:
-    """Distinct over all namespaces, because the Works of a cluster share one."""
+    """Return a name that is unique over all namespaces, because the Works of a cluster
+    share one.
+    """
     identity = f"{kind.api_version}/{kind.kind}/{ref.namespace}/{ref.name}"
     return f"{ref.name}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
 
 
 def work_names(kind: KindInfo[Any], ref: Ref) -> tuple[str, str]:
-    """As the embedded hub names it, and as Karmada does."""
+    """Return the name of a Work on the embedded hub, and with Karmada."""
     return work_name(kind, ref), _karmada_work_name(kind, ref)
 
 

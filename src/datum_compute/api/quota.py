@@ -1,7 +1,7 @@
-"""ResourceClaim: amounts of resources that one object asks for; granted or denied as a whole.
+"""Quota: registrations, claims, buckets and grants, and what compute counts.
 
-What is asked for never changes (a deviation from Milo, where nothing stops it): a grant would go
-stale under it. Another size is another claim.
+The spec of a ResourceClaim cannot be changed, because a decision about it would become wrong. Milo
+allows changes. To claim another amount, create another claim.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from datum_compute.api.meta.fields import (
 )
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
-# --- ResourceRegistration: a kind of thing that is counted or measured under quota
-# Kept by operators in the platform, cluster-scoped. What it counts, for whom and in which way never
-# changes, because amounts were granted and claimed in these terms.
+# --- ResourceRegistration
+# Operators create it on the platform plane. Its type, unit and consumer cannot be changed, because
+# existing grants and claims use them.
 
 
 _INSTEAD = "register another resource type instead"
@@ -41,39 +41,42 @@ Unit = Annotated[str, Meta(min_length=1, max_length=50)]
 
 class ResourceRegistrationSpec(ApiStruct, frozen=True, kw_only=True):
     consumer_type: Annotated[
-        KindReference, doc("The kind that amounts are granted to."), immutable(_INSTEAD)
+        KindReference, doc("Kind of the objects to which amounts are granted."), immutable(_INSTEAD)
     ]
     type: Annotated[
         Literal["Entity", "Allocation", "Feature"],
-        doc("Entity: objects are counted. Allocation: an amount is measured. Feature: on or off."),
+        doc(
+            "With Entity objects are counted. With Allocation an amount is "
+            "measured. With Feature the resource is on or off."
+        ),
         immutable(_INSTEAD),
     ]
     resource_type: Annotated[
         ResourceType,
-        doc("Name of what is counted, such as compute.datumapis.com/instances."),
+        doc("Name of the resource, such as compute.datumapis.com/instances."),
         immutable(_INSTEAD),
     ]
     description: Annotated[Text, doc("What is counted, for people.")] = ""
     base_unit: Annotated[Unit, doc("Unit of all amounts, such as millicore.")]
-    display_unit: Annotated[Unit, doc("Unit that people are shown, such as vCPU.")]
+    display_unit: Annotated[Unit, doc("Unit that is shown to people, such as vCPU.")]
     unit_conversion_factor: Annotated[
-        PositiveAmount, doc("How many base units make a display unit.")
+        PositiveAmount, doc("Number of base units in a display unit.")
     ] = 1
     claiming_resources: Annotated[
         list[KindReference],
         keyed("apiGroup", "kind"),
         Meta(min_length=1, max_length=20),
-        doc("Kinds that may claim it."),
+        doc("Kinds that can claim the resource."),
     ]
 
 
 class ResourceRegistrationStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class ResourceRegistration(ApiObject, frozen=True, kw_only=True):
-    """ResourceRegistration: a kind of thing that is counted or measured under quota."""
+    """A ResourceRegistration defines a resource that is limited by quota."""
 
     spec: ResourceRegistrationSpec
     status: ResourceRegistrationStatus = ResourceRegistrationStatus()
@@ -99,48 +102,50 @@ REGISTRATION = KindInfo(
 )
 
 
-# --- resourceclaim
+# --- ResourceClaim
 
 
 GRANTED = "Granted"
 
 
 class ResourceRequest(ApiStruct, frozen=True, kw_only=True):
-    """An amount of one resource."""
+    """A requested amount of one resource."""
 
     resource_type: Annotated[ResourceType, doc("Name of the resource.")]
     amount: Annotated[PositiveAmount, doc("Amount, in base units.")]
 
 
 class ResourceClaimSpec(ApiStruct, frozen=True, kw_only=True):
-    consumer_ref: Annotated[TypedObjectReference, doc("Whose quota is used, such as a Project.")]
+    consumer_ref: Annotated[TypedObjectReference, doc("Owner of the quota, such as a Project.")]
     requests: Annotated[
         list[ResourceRequest],
         keyed("resourceType"),
         Meta(min_length=1, max_length=20),
-        doc("What is asked for."),
+        doc("Requested amounts."),
     ]
-    resource_ref: Annotated[TypedObjectReference, doc("The object that it is claimed for.")]
+    resource_ref: Annotated[TypedObjectReference, doc("Object for which the amounts are claimed.")]
 
 
 class RequestAllocation(ApiStruct, frozen=True, kw_only=True):
-    """The decision about one request."""
+    """Decision about one request of a claim."""
 
     resource_type: Annotated[ResourceType, doc("Name of the resource.")]
     status: Annotated[Literal["Granted", "Denied", "Pending"], doc("The decision.")]
-    reason: Annotated[ShortText, doc("The cause, one word for programs.")] = ""
-    message: Annotated[Text, doc("The cause, for people.")] = ""
-    allocated_amount: Annotated[Amount, doc("What was granted, in base units.")] = 0
-    allocating_bucket: Annotated[ShortText, doc("Name of the bucket it came from.")] = ""
-    last_transition_time: Annotated[Time, doc("When it was decided (RFC 3339).")] = ""
+    reason: Annotated[ShortText, doc("One-word cause in CamelCase, for programs.")] = ""
+    message: Annotated[Text, doc("Cause in words, for people.")] = ""
+    allocated_amount: Annotated[Amount, doc("Granted amount, in base units.")] = 0
+    allocating_bucket: Annotated[
+        ShortText, doc("Name of the AllowanceBucket that contains the amount.")
+    ] = ""
+    last_transition_time: Annotated[Time, doc("Time of the decision (RFC 3339).")] = ""
 
 
 class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     allocations: Annotated[
-        list[RequestAllocation], keyed("resourceType"), doc("Decisions, request by request.")
+        list[RequestAllocation], keyed("resourceType"), doc("Decision about each request.")
     ] = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 _UNDECIDED = Condition(
@@ -152,13 +157,13 @@ _UNDECIDED = Condition(
 
 
 class ResourceClaim(ApiObject, frozen=True, kw_only=True):
-    """ResourceClaim: amounts of resources that one object asks for; granted or denied as a
-    whole.
+    """A ResourceClaim requests amounts of resources for one object. All requests are granted
+    together or not at all.
     """
 
     spec: Annotated[
         ResourceClaimSpec,
-        doc("What is asked for, and for whom."),
+        doc("Requested amounts and their consumer."),
         immutable("delete the claim and create another for another amount"),
     ]
     status: ResourceClaimStatus = ResourceClaimStatus(conditions=[_UNDECIDED])
@@ -188,43 +193,47 @@ CLAIM = KindInfo(
 )
 
 
-# --- AllowanceBucket: how much of one resource a consumer may use, uses and has left
-# Derived from Active grants and granted claims, and made anew from them at any time; nobody writes
-# it by hand.
+# --- AllowanceBucket
+# A controller computes it from Active grants and granted claims, and can compute it again at any
+# time.
 
 
 class AllowanceBucketSpec(ApiStruct, frozen=True, kw_only=True):
-    consumer_ref: Annotated[TypedObjectReference, doc("Who may use it, such as a Project.")]
+    consumer_ref: Annotated[TypedObjectReference, doc("Owner of the quota, such as a Project.")]
     resource_type: Annotated[ResourceType, doc("Name of the resource.")]
 
 
 class ContributingGrant(ApiStruct, frozen=True, kw_only=True):
-    """A grant that adds to the limit."""
+    """A ResourceGrant that contributes to the limit."""
 
     name: Annotated[ShortText, doc("Name of the grant.")]
     namespace: Annotated[ShortText, doc("Namespace of the grant.")]
-    amount: Annotated[Amount, doc("What it adds, in base units.")]
-    last_observed_generation: Annotated[int, doc("The generation that was counted.")] = 0
+    amount: Annotated[Amount, doc("Contribution of the grant, in base units.")]
+    last_observed_generation: Annotated[int, doc("Generation of the grant that was counted.")] = 0
 
 
 class AllowanceBucketStatus(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """Said in full, because none is not the same as not known."""
+    """Limit and use of the resource. All counts are written, because 0 differs from unknown."""
 
-    limit: Annotated[Amount, doc("What the grants add up to, in base units.")] = 0
-    allocated: Annotated[Amount, doc("What granted claims use, in base units.")] = 0
-    available: Annotated[Amount, doc("What is left, never below zero.")] = 0
-    claim_count: Annotated[int, doc("Claims that use it.")] = 0
-    grant_count: Annotated[int, doc("Grants that add to it.")] = 0
+    limit: Annotated[Amount, doc("Sum of all grants, in base units.")] = 0
+    allocated: Annotated[Amount, doc("Sum of all granted claims, in base units.")] = 0
+    available: Annotated[Amount, doc("Amount that can still be claimed. Never below 0.")] = 0
+    claim_count: Annotated[int, doc("Number of granted claims.")] = 0
+    grant_count: Annotated[int, doc("Number of contributing grants.")] = 0
     contributing_grant_refs: Annotated[
-        list[ContributingGrant], keyed("namespace", "name"), doc("Grants that add to it.")
+        list[ContributingGrant],
+        keyed("namespace", "name"),
+        doc("Grants that contribute to the limit."),
     ] = []
-    last_reconciliation: Annotated[Time | None, doc("When it changed last (RFC 3339).")] = None
+    last_reconciliation: Annotated[Time | None, doc("Time of the last change (RFC 3339).")] = None
     conditions: Conditions = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class AllowanceBucket(ApiObject, frozen=True, kw_only=True):
-    """AllowanceBucket: how much of one resource a consumer may use, uses and has left."""
+    """An AllowanceBucket shows the limit and the use of one resource by one consumer. The platform
+    computes it from grants and claims.
+    """
 
     spec: AllowanceBucketSpec
     status: AllowanceBucketStatus = AllowanceBucketStatus()
@@ -253,42 +262,42 @@ BUCKET = KindInfo(
 )
 
 
-# --- ResourceGrant: amounts of resources that a consumer may use; Active grants add up
-# Lowering or removing a grant takes nothing away from what runs; it only stops new claims.
+# --- ResourceGrant
+# A lower or deleted grant does not stop running instances. It only limits new claims.
 
 
 class GrantedBucket(ApiStruct, frozen=True, kw_only=True):
-    """A part of the amount."""
+    """A part of a granted amount."""
 
     amount: Annotated[Amount, doc("Amount, in base units.")]
 
 
 class Allowance(ApiStruct, frozen=True, kw_only=True):
-    """What is granted of one resource; its buckets add up."""
+    """Granted amounts of one resource. They are added up."""
 
     resource_type: Annotated[ResourceType, doc("Name of the resource.")]
     buckets: Annotated[
-        list[GrantedBucket], Meta(min_length=1, max_length=20), doc("Amounts that add up.")
+        list[GrantedBucket], Meta(min_length=1, max_length=20), doc("Amounts, which are added up.")
     ]
 
 
 class ResourceGrantSpec(ApiStruct, frozen=True, kw_only=True):
-    consumer_ref: Annotated[TypedObjectReference, doc("Who may use it, such as a Project.")]
+    consumer_ref: Annotated[TypedObjectReference, doc("Owner of the quota, such as a Project.")]
     allowances: Annotated[
         list[Allowance],
         keyed("resourceType"),
         Meta(min_length=1, max_length=100),
-        doc("What may be used."),
+        doc("Granted amount of each resource."),
     ]
 
 
 class ResourceGrantStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class ResourceGrant(ApiObject, frozen=True, kw_only=True):
-    """ResourceGrant: amounts of resources that a consumer may use; Active grants add up."""
+    """A ResourceGrant allows a consumer to use amounts of resources. Active grants are added up."""
 
     spec: ResourceGrantSpec
     status: ResourceGrantStatus = ResourceGrantStatus()
@@ -312,20 +321,20 @@ GRANT = KindInfo(
 )
 
 
-# --- What compute counts against a project's quota, and what every project gets
-# Amounts are in base units: processors in thousandths, memory in MiB.
+# --- Resources that compute counts, and the default limits of a project
+# Amounts are in base units: CPUs in thousandths, memory in MiB.
 
 
 SERVICE, SERVICE_NAME = "compute", "compute.datumapis.com"
 RESOURCE_MANAGER = "resourcemanager.miloapis.com"
 PROJECT_KIND = "Project"
-# Where a project keeps its grants and buckets.
+# Namespace of the grants and buckets of a project.
 QUOTA_NAMESPACE = "milo-system"
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaMetric:
-    """``factor`` base units make a display unit."""
+    """A resource under quota. A display unit consists of ``factor`` base units."""
 
     name: str
     title: str
@@ -368,12 +377,12 @@ MEMORY = QuotaMetric(
     default_limit=81_920,
 )
 METRICS = (WORKLOADS, INSTANCES, VCPUS, MEMORY)
-# By resource type: what the grant of a new project allows, where nothing else is said.
+# Default limits in the grant of a new project, by resource type.
 DEFAULT_LIMITS: Mapping[str, int] = {
     metric.resource_type: metric.default_limit for metric in METRICS
 }
 
 
 def consumer_of(project: str) -> TypedObjectReference:
-    """A project as the one whose quota is used."""
+    """Return the reference to a project as a consumer of quota."""
     return TypedObjectReference(api_group=RESOURCE_MANAGER, kind=PROJECT_KIND, name=project)

@@ -1,56 +1,103 @@
-"""ClusterRole (rbac.authorization.k8s.io): what may be done everywhere on a plane."""
+"""Kinds of role-based access control (rbac.authorization.k8s.io)."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 from msgspec import field
 
 from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import doc
 from datum_compute.api.meta.label_selector import LabelSelector
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
-# --- What the four access kinds share: rules, subjects, and references to roles
+# --- Rules, subjects and references to roles
 
 
 RBAC_GROUP = "rbac.authorization.k8s.io"
 
 
 class PolicyRule(ApiStruct, frozen=True, kw_only=True):
-    """Verbs on resources of groups, or (cluster roles only) on paths that are no resource."""
+    """Verbs that are allowed on resources, or in a ClusterRole also on paths that are not
+    resources.
+    """
 
-    verbs: list[str]
-    api_groups: list[str] = []
-    resources: list[str] = []
-    resource_names: list[str] = []
-    non_resource_urls: list[str] = field(name="nonResourceURLs", default_factory=list)
+    verbs: Annotated[
+        list[str], doc("Allowed verbs, such as get, list and watch. * means all verbs.")
+    ]
+    api_groups: Annotated[
+        list[str],
+        doc("API groups of the resources. The empty string is the core group, * means all groups."),
+    ] = []
+    resources: Annotated[
+        list[str],
+        doc(
+            "Resources in the plural form, such as workloads or workloads/status. * "
+            "means all resources."
+        ),
+    ] = []
+    resource_names: Annotated[
+        list[str],
+        doc(
+            "Names of the objects to which the rule is limited. If empty, the rule "
+            "applies to all objects."
+        ),
+    ] = []
+    non_resource_urls: Annotated[
+        list[str],
+        doc(
+            "Paths to which the rule applies, such as /metrics. A * at the end "
+            "matches all longer paths. Only for a ClusterRole."
+        ),
+    ] = field(name="nonResourceURLs", default_factory=list)
 
 
 class Subject(ApiStruct, frozen=True, kw_only=True):
-    kind: str
-    name: str
-    api_group: str = ""
-    namespace: str = ""
+    """A user, group or ServiceAccount to which a role is granted."""
+
+    kind: Annotated[str, doc("Kind of the subject: User, Group or ServiceAccount.")]
+    name: Annotated[str, doc("Name of the subject.")]
+    api_group: Annotated[
+        str,
+        doc(
+            "API group of the subject. Empty for a ServiceAccount, "
+            "rbac.authorization.k8s.io for a User or Group."
+        ),
+    ] = ""
+    namespace: Annotated[str, doc("Namespace of a ServiceAccount.")] = ""
 
 
 class RoleRef(ApiStruct, frozen=True, kw_only=True):
-    kind: str
-    name: str
-    api_group: str = RBAC_GROUP
+    """Reference to a role."""
+
+    kind: Annotated[str, doc("Role or ClusterRole.")]
+    name: Annotated[str, doc("Name of the role.")]
+    api_group: Annotated[str, doc("API group of the role.")] = RBAC_GROUP
 
 
-# --- clusterrole
+# --- ClusterRole
 
 
 class AggregationRule(ApiStruct, frozen=True, kw_only=True):
-    """The rules of all cluster roles that one of the selectors finds."""
+    """Selection of cluster roles whose rules are combined."""
 
-    cluster_role_selectors: list[LabelSelector] = []
+    cluster_role_selectors: Annotated[
+        list[LabelSelector],
+        doc(
+            "Label selectors of cluster roles. The rules of each ClusterRole that a "
+            "selector matches are added to this ClusterRole."
+        ),
+    ] = []
 
 
 class ClusterRole(ApiObject, frozen=True, kw_only=True):
-    """ClusterRole (rbac.authorization.k8s.io): what may be done everywhere on a plane."""
+    """A ClusterRole is a set of rules that can be granted in a namespace or on the whole plane."""
 
-    rules: list[PolicyRule] = []
-    aggregation_rule: AggregationRule | None = None
+    rules: Annotated[list[PolicyRule], doc("Rules of the role.")] = []
+    aggregation_rule: Annotated[
+        AggregationRule | None,
+        doc("Cluster roles whose rules this role contains. If set, the server writes rules."),
+    ] = None
 
 
 CLUSTER_ROLE = KindInfo(
@@ -69,13 +116,13 @@ CLUSTER_ROLE = KindInfo(
 )
 
 
-# --- Role (rbac.authorization.k8s.io): what may be done inside its namespace
+# --- Role
 
 
 class Role(ApiObject, frozen=True, kw_only=True):
-    """Role (rbac.authorization.k8s.io): what may be done inside its namespace."""
+    """A Role is a set of rules that can be granted in its namespace."""
 
-    rules: list[PolicyRule] = []
+    rules: Annotated[list[PolicyRule], doc("Rules of the role.")] = []
 
 
 ROLE = KindInfo(
@@ -93,14 +140,16 @@ ROLE = KindInfo(
 )
 
 
-# --- RoleBinding (rbac.authorization.k8s.io): who has a role inside one namespace
+# --- RoleBinding
 
 
 class RoleBinding(ApiObject, frozen=True, kw_only=True):
-    """RoleBinding (rbac.authorization.k8s.io): who has a role inside one namespace."""
+    """A RoleBinding grants a Role or a ClusterRole in its namespace."""
 
-    role_ref: RoleRef
-    subjects: list[Subject] = []
+    role_ref: Annotated[RoleRef, doc("Role that is granted. It cannot be changed.")]
+    subjects: Annotated[
+        list[Subject], doc("Users, groups and service accounts to which the role is granted.")
+    ] = []
 
 
 ROLE_BINDING = KindInfo(
@@ -121,16 +170,16 @@ ROLE_BINDING = KindInfo(
 )
 
 
-# --- ClusterRoleBinding (rbac.authorization.k8s.io): who has a cluster role everywhere on a plane
+# --- ClusterRoleBinding
 
 
 class ClusterRoleBinding(ApiObject, frozen=True, kw_only=True):
-    """ClusterRoleBinding (rbac.authorization.k8s.io): who has a cluster role everywhere on a
-    plane.
-    """
+    """A ClusterRoleBinding grants a ClusterRole on the whole plane."""
 
-    role_ref: RoleRef
-    subjects: list[Subject] = []
+    role_ref: Annotated[RoleRef, doc("ClusterRole that is granted. It cannot be changed.")]
+    subjects: Annotated[
+        list[Subject], doc("Users, groups and service accounts to which the role is granted.")
+    ] = []
 
 
 CLUSTER_ROLE_BINDING = KindInfo(

@@ -1,7 +1,7 @@
-"""Project: a plane of its own for the workloads of an Organization. Cluster-scoped, platform.
+"""Projects and the organizations that own them, stored on the platform plane.
 
-It belongs to its organization for good. The plane answers under
-``/apis/resourcemanager.miloapis.com/v1alpha1/projects/<name>/control-plane`` once it is Ready.
+The organization of a project cannot be changed. When the Project is Ready, its plane is served at
+``/apis/resourcemanager.miloapis.com/v1alpha1/projects/<name>/control-plane``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectab
 
 
 class ProjectOwner(ApiStruct, frozen=True, kw_only=True):
-    """Who the project belongs to."""
+    """Owner of the project."""
 
     kind: Annotated[Literal["Organization"], doc("Kind of the owner.")]
     name: Annotated[ShortText, Meta(min_length=1), doc("Name of the owner.")]
@@ -31,12 +31,12 @@ class ProjectSpec(ApiStruct, frozen=True, kw_only=True):
 
 class ProjectStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class Project(ApiObject, frozen=True, kw_only=True):
-    """Project: a plane of its own for the workloads of an Organization. Cluster-scoped,
-    platform.
+    """A Project has a plane of its own for the workloads of an Organization. It is stored on the
+    platform plane.
     """
 
     spec: ProjectSpec
@@ -62,9 +62,9 @@ PROJECT = KindInfo(
 )
 
 
-# --- Organization: the owner of projects. Cluster-scoped, kept in the platform
-# What belongs to it lies in the namespace ``organization-<name>``. The public documents name no
-# field of its spec; a name for people is all there is.
+# --- Organization
+# Its objects are in the namespace ``organization-<name>``. The public documents define no field of
+# the spec, so it contains only a display name.
 
 
 class OrganizationSpec(ApiStruct, frozen=True, kw_only=True):
@@ -73,11 +73,11 @@ class OrganizationSpec(ApiStruct, frozen=True, kw_only=True):
 
 class OrganizationStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class Organization(ApiObject, frozen=True, kw_only=True):
-    """Organization: the owner of projects. Cluster-scoped, kept in the platform."""
+    """An Organization owns projects. It is stored on the platform plane."""
 
     spec: OrganizationSpec = OrganizationSpec()
     status: OrganizationStatus = OrganizationStatus()

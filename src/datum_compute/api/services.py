@@ -1,7 +1,7 @@
-"""Service: something that projects can be entitled to use, such as compute. Cluster-scoped.
+"""Services of the platform's catalog, their configuration, consumers and entitlements.
 
-Kept in the platform. Its phase goes one step forward at a time; only Published services can be
-enabled (admission/rules/services.py has the rules).
+Services and configurations are stored on the platform plane. A phase moves forward one step at a
+time, and only Published services can be enabled (admission/rules/services.py).
 """
 
 from __future__ import annotations
@@ -34,23 +34,26 @@ from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectab
 
 
 class ServiceOwner(ApiStruct, frozen=True, kw_only=True):
-    """Who provides the service."""
+    """Provider of the service."""
 
-    producer_project_ref: Annotated[LocalReference, doc("The project that provides it.")]
+    producer_project_ref: Annotated[LocalReference, doc("Project that provides the service.")]
 
 
 class ServiceDependency(ApiStruct, frozen=True, kw_only=True):
-    """Another service that this one needs."""
+    """Another service that this service needs."""
 
     service_ref: Annotated[LocalReference, doc("The service that is needed.")]
 
 
 class EnablementPolicy(ApiStruct, frozen=True, kw_only=True):
-    """How a project comes to use the service."""
+    """How projects are enabled for the service."""
 
     mode: Annotated[
         Literal["SelfService", "GatedByProvider"],
-        doc("SelfService: at once. GatedByProvider: after the provider has approved."),
+        doc(
+            "With SelfService a project is enabled at once. With GatedByProvider it "
+            "is enabled when the provider has approved the request."
+        ),
     ] = "SelfService"
 
 
@@ -58,27 +61,33 @@ class ServiceSpec(ApiStruct, frozen=True, kw_only=True):
     service_name: Annotated[
         DnsName,
         Meta(min_length=1),
-        doc("Name of the service over all releases, such as compute.datumapis.com."),
+        doc("Name of the service in all versions, such as compute.datumapis.com."),
         immutable("create another service instead"),
     ]
-    phase: Annotated[ServicePhase, doc("How far it is; one step forward at a time.")] = "Draft"
+    phase: Annotated[
+        ServicePhase, doc("Phase of the service. It can only move forward, one step at a time.")
+    ] = "Draft"
     display_name: Annotated[ShortText, doc("Name for people.")] = ""
-    description: Annotated[Text, doc("What the service does.")] = ""
+    description: Annotated[Text, doc("Purpose of the service, for people.")] = ""
     owner: ServiceOwner
     dependencies: Annotated[
-        list[ServiceDependency], Meta(max_length=16), doc("Services that are enabled with it.")
+        list[ServiceDependency],
+        Meta(max_length=16),
+        doc("Services that are enabled together with this service."),
     ] = []
     enablement_policy: EnablementPolicy = EnablementPolicy()
 
 
 class ServiceStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    published_at: Annotated[Time | None, doc("When it was published (RFC 3339).")] = None
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    published_at: Annotated[Time | None, doc("Time of publication (RFC 3339).")] = None
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class Service(ApiObject, frozen=True, kw_only=True):
-    """Service: something that projects can be entitled to use, such as compute. Cluster-scoped."""
+    """A Service is a product that projects can be enabled to use, such as compute. It is stored on
+    the platform plane.
+    """
 
     spec: ServiceSpec
     status: ServiceStatus = ServiceStatus()
@@ -104,10 +113,9 @@ SERVICE = KindInfo(
 )
 
 
-# --- ServiceConfiguration: what a Service needs from the platform: metrics, quota, locations,
-# objects Cluster-scoped, kept in the platform. Quota refers to metrics that are declared beside it
-# (admission/rules/services.py). Milo's ``charges`` and ``billing`` are not here: nothing here
-# charges anybody, and a field that is accepted and ignored would say otherwise.
+# --- ServiceConfiguration
+# Quota limits refer to metrics of the same object (admission/rules/services.py). The fields
+# ``charges`` and ``billing`` of Milo are missing, because this platform does not charge.
 
 
 MetricName = Annotated[str, Meta(min_length=1, max_length=253)]
@@ -115,66 +123,74 @@ Manifest = dict[str, Any]
 
 
 class ServiceMetric(ApiStruct, frozen=True, kw_only=True):
-    """Something that the service counts or measures."""
+    """A quantity that the service counts or measures."""
 
-    name: Annotated[MetricName, doc("Name, such as compute.datumapis.com/instances.")]
+    name: Annotated[MetricName, doc("Name of the metric, such as compute.datumapis.com/instances.")]
     display_name: Annotated[ShortText, doc("Name for people.")] = ""
-    description: Annotated[Text, doc("What is counted.")] = ""
-    unit: Annotated[ShortText, doc("Unit of its amounts.")] = "1"
+    description: Annotated[Text, doc("What is counted, for people.")] = ""
+    unit: Annotated[ShortText, doc("Unit of the metric.")] = "1"
 
 
 class QuotaLimit(ApiStruct, frozen=True, kw_only=True):
-    """How much of a metric a consumer gets."""
+    """Limit of a metric for each consumer."""
 
     name: Annotated[ShortText, Meta(min_length=1), doc("Name of the limit.")]
     display_name: Annotated[ShortText, doc("Name for people.")] = ""
-    metric: Annotated[MetricName, doc("The metric that is limited; one of spec.metrics.")]
-    consumer_type: Annotated[KindReference, doc("The kind that the limit is for.")]
-    unit: Annotated[ShortText, doc("Unit of the limits.")] = "1"
-    default_limit: Annotated[Amount, doc("What every consumer gets.")]
-    max_limit: Annotated[Amount | None, doc("What a consumer can be given at most.")] = None
+    metric: Annotated[MetricName, doc("Limited metric. One of spec.metrics.")]
+    consumer_type: Annotated[KindReference, doc("Kind of the consumers.")]
+    unit: Annotated[ShortText, doc("Unit of the limit.")] = "1"
+    default_limit: Annotated[Amount, doc("Limit of each consumer by default.")]
+    max_limit: Annotated[Amount | None, doc("Highest limit that a consumer can get.")] = None
 
 
 class MetricRule(ApiStruct, frozen=True, kw_only=True):
-    """What an object of a kind costs."""
+    """Amounts that an object of a kind uses."""
 
-    selector: Annotated[KindReference, doc("The kind of the objects.")]
-    metric_costs: Annotated[dict[str, Amount], doc("Amounts by metric; each one of spec.metrics.")]
+    selector: Annotated[KindReference, doc("Kind of the objects.")]
+    metric_costs: Annotated[
+        dict[str, Amount], doc("Amount for each metric. Each metric is one of spec.metrics.")
+    ]
 
 
 class ServiceQuota(ApiStruct, frozen=True, kw_only=True):
-    """Limits of the service, and what counts against them."""
+    """Quota limits of the service, and what objects use of them."""
 
     limits: Annotated[
-        list[QuotaLimit], MAP_BY_NAME, Meta(max_length=100), doc("How much consumers get.")
+        list[QuotaLimit], MAP_BY_NAME, Meta(max_length=100), doc("Limit of each metric.")
     ] = []
-    metric_rules: Annotated[list[MetricRule], Meta(max_length=100), doc("What objects cost.")] = []
+    metric_rules: Annotated[
+        list[MetricRule], Meta(max_length=100), doc("Amounts that objects use.")
+    ] = []
 
 
 class ServiceLocations(ApiStruct, frozen=True, kw_only=True):
-    """Where the service can be used."""
+    """Locations in which the service can be used."""
 
-    supported_classes: Annotated[
-        list[LocationClass], SET, doc("Classes of locations that the service runs in.")
-    ] = []
+    supported_classes: Annotated[list[LocationClass], SET, doc("Supported location classes.")] = []
 
 
 class ServiceProvisioning(ApiStruct, frozen=True, kw_only=True):
-    """What a project gets with the service."""
+    """Objects that a project gets with the service."""
 
     resources: Annotated[
-        list[Manifest], Meta(max_length=100), doc("Objects that every entitled project gets.")
+        list[Manifest],
+        Meta(max_length=100),
+        doc("Objects that are created in each enabled project."),
     ] = []
 
 
 class ServiceConfigurationSpec(ApiStruct, frozen=True, kw_only=True):
-    service_ref: Annotated[LocalReference, doc("The service, by the name of its object.")]
+    service_ref: Annotated[LocalReference, doc("Name of the Service object.")]
     phase: Annotated[
-        ServicePhase, doc("How far it is; a Draft has no effect. One step forward at a time.")
+        ServicePhase,
+        doc(
+            "Phase of the configuration. It can only move forward, one step at a "
+            "time. A Draft has no effect."
+        ),
     ] = "Draft"
     version: Annotated[ShortText, doc("Version of this configuration, for people.")] = ""
     metrics: Annotated[
-        list[ServiceMetric], MAP_BY_NAME, Meta(max_length=100), doc("What is measured.")
+        list[ServiceMetric], MAP_BY_NAME, Meta(max_length=100), doc("Metrics of the service.")
     ] = []
     quota: ServiceQuota = ServiceQuota()
     locations: ServiceLocations = ServiceLocations()
@@ -183,13 +199,11 @@ class ServiceConfigurationSpec(ApiStruct, frozen=True, kw_only=True):
 
 class ServiceConfigurationStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class ServiceConfiguration(ApiObject, frozen=True, kw_only=True):
-    """ServiceConfiguration: what a Service needs from the platform: metrics, quota, locations,
-    objects.
-    """
+    """A ServiceConfiguration defines metrics, quota limits, locations and objects of a Service."""
 
     spec: ServiceConfigurationSpec
     status: ServiceConfigurationStatus = ServiceConfigurationStatus()
@@ -214,40 +228,45 @@ SERVICE_CONFIGURATION = KindInfo(
 )
 
 
-# --- ServiceConsumer: a project that uses, or wants to use, a Service; what its provider decides on
-# Cluster-scoped, kept in the provider's project, one for each entitlement of a consumer project.
+# --- ServiceConsumer
+# It is stored in the project of the provider, one for each entitlement of a consumer project.
 
 
 class Approval(ApiStruct, frozen=True, kw_only=True):
-    """What the provider has decided."""
+    """Decision of the provider."""
 
     decision: Annotated[Literal["Approved", "Denied"], doc("The decision.")]
-    message: Annotated[Text, doc("A word to whoever asked.")] = ""
+    message: Annotated[Text, doc("Message for the person who requested the service.")] = ""
 
 
 class ServiceConsumerSpec(ApiStruct, frozen=True, kw_only=True):
-    service_ref: Annotated[LocalReference, doc("The service, by the name of its object.")]
-    consumer_project_ref: Annotated[LocalReference, doc("The project that uses it.")]
+    service_ref: Annotated[LocalReference, doc("Name of the Service object.")]
+    consumer_project_ref: Annotated[LocalReference, doc("Project that uses the service.")]
     approval: Annotated[
-        Approval | None, doc("The provider's decision; absent until there is one.")
+        Approval | None, doc("Decision of the provider. Unset until the provider has decided.")
     ] = None
-    suspended: Annotated[bool, doc("Whether use of the service is suspended.")] = False
+    suspended: Annotated[bool, doc("Whether the project is suspended from the service.")] = False
 
 
 class ServiceConsumerStatus(ApiStruct, frozen=True, kw_only=True):
     phase: Annotated[
         Literal["PendingApproval", "Active", "Denied"] | None,
-        doc("Whether the project may use the service; absent until it was looked at."),
+        doc(
+            "Whether the project can use the service. Unset until a controller has "
+            "processed the object."
+        ),
     ] = None
-    entitled_at: Annotated[Time | None, doc("When it became Active first (RFC 3339).")] = None
-    service_name: Annotated[ShortText, doc("Name of the service over all releases.")] = ""
+    entitled_at: Annotated[
+        Time | None, doc("Time when the phase first became Active (RFC 3339).")
+    ] = None
+    service_name: Annotated[ShortText, doc("Name of the service in all versions.")] = ""
     conditions: Conditions = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class ServiceConsumer(ApiObject, frozen=True, kw_only=True):
-    """ServiceConsumer: a project that uses, or wants to use, a Service; what its provider decides
-    on.
+    """A ServiceConsumer represents a project that uses a Service, or has requested it. The provider
+    of the service approves or suspends it here.
     """
 
     spec: ServiceConsumerSpec
@@ -274,43 +293,48 @@ CONSUMER = KindInfo(
 )
 
 
-# --- ServiceEntitlement: a project's wish to use a Service, and whether it may. Cluster-scoped
-# Kept in the project. ``dependencyOf`` names the entitlement that this one was made for, where the
-# public documents leave its form open.
+# --- ServiceEntitlement
+# It is stored in the project. ``dependencyOf`` is the name of the entitlement that requires this
+# one; the public documents do not define its form.
 
 
 class ServiceEntitlementSpec(ApiStruct, frozen=True, kw_only=True):
     service_ref: Annotated[
         LocalReference,
-        doc("The service, by the name of its object."),
+        doc("Name of the Service object."),
         immutable("request the other service instead"),
     ]
-    request_message: Annotated[Text, doc("A word to whoever approves it.")] = ""
+    request_message: Annotated[Text, doc("Message for the person who approves the request.")] = ""
 
 
 class ServiceEntitlementStatus(ApiStruct, frozen=True, kw_only=True):
     phase: Annotated[
         Literal["PendingApproval", "Active", "Rejected"] | None,
-        doc("Whether the service may be used; absent until it was looked at."),
+        doc(
+            "Whether the project can use the service. Unset until a controller has "
+            "processed the object."
+        ),
     ] = None
     origin: Annotated[
         Literal["Direct", "Dependency"] | None,
-        doc("Asked for by the project, or needed by another service."),
+        doc("Direct if the project requested the service. Dependency if another service needs it."),
     ] = None
-    dependency_of: Annotated[ShortText, doc("The entitlement that this one was made for.")] = ""
+    dependency_of: Annotated[
+        ShortText, doc("Name of the entitlement for which this one was created.")
+    ] = ""
     entitled_at: Annotated[
-        Time | None, doc("When it became Active first (RFC 3339); never cleared.")
+        Time | None, doc("Time when the phase first became Active (RFC 3339). It is never cleared.")
     ] = None
-    service_name: Annotated[ShortText, doc("Name of the service over all releases.")] = ""
+    service_name: Annotated[ShortText, doc("Name of the service in all versions.")] = ""
     provisioned_resources: Annotated[
-        list[TypedObjectReference], doc("Objects that were made in the project for the service.")
+        list[TypedObjectReference], doc("Objects that were created in the project for the service.")
     ] = []
     conditions: Conditions = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class ServiceEntitlement(ApiObject, frozen=True, kw_only=True):
-    """ServiceEntitlement: a project's wish to use a Service, and whether it may. Cluster-scoped."""
+    """A ServiceEntitlement requests that a project can use a Service, and shows whether it can."""
 
     spec: ServiceEntitlementSpec
     status: ServiceEntitlementStatus = ServiceEntitlementStatus()
@@ -336,7 +360,7 @@ ENTITLEMENT = KindInfo(
 )
 
 
-# --- Words that services, their consumers and entitlements agree on, and the names made from them
+# --- Phases, conditions, reasons and names of consumers and entitlements
 
 
 ACTIVE = "Active"
@@ -344,12 +368,12 @@ PENDING_APPROVAL = "PendingApproval"
 REJECTED = "Rejected"  # an entitlement
 DENIED = "Denied"  # a consumer
 GATED = "GatedByProvider"
-# Conditions.
+# Condition types.
 READY, SUSPENDED, PROVISIONED, PUBLISHED = "Ready", "Suspended", "Provisioned", "Published"
 
 
 class AccessReason(StrEnum):
-    """Why an entitlement or a consumer is what it is; clients branch on these."""
+    """Reasons of the conditions of entitlements and consumers. Clients depend on them."""
 
     ACTIVE = "EntitlementActive"
     PENDING_APPROVAL = "EntitlementPendingApproval"
@@ -362,17 +386,17 @@ class AccessReason(StrEnum):
 
 
 def consumer_name(service_name: str, project: str) -> str:
-    """Of the ServiceConsumer of a project, by the name of the service over all releases."""
+    """Return the name of the ServiceConsumer of a project."""
     return f"sc-{_digest(f'{service_name}/{project}')}"
 
 
 def grant_name(service: str, project: str, limit: str) -> str:
-    """Of the ResourceGrant that an entitlement writes for one limit of the service."""
+    """Return the name of the ResourceGrant that an entitlement creates for a quota limit."""
     return f"rg-{_digest(f'{service}/{project}/{limit}')}"
 
 
-def is_open(consumer: ServiceConsumer | None) -> bool:
-    """Whether the project may use the service now."""
+def can_use_service(consumer: ServiceConsumer | None) -> bool:
+    """Return True if the project can use the service now."""
     if consumer is None or consumer.is_terminating or consumer.spec.suspended:
         return False
     return consumer.status.phase == ACTIVE

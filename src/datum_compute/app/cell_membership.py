@@ -25,7 +25,7 @@ from datum_compute.api.membership import (
 )
 from datum_compute.api.meta.codec import ApiStruct, DecodeError, decode_as, encode
 from datum_compute.api.meta.objects import ObjectMeta
-from datum_compute.api.planes import HUB, PlaneName, cell_plane, normalized_city, path_prefix
+from datum_compute.api.planes import HUB, PlaneName, cell_plane, normalize_city, path_prefix
 from datum_compute.app.certificates import BACKDATED, ensure_certificate, signing_request, validity
 from datum_compute.app.state_credentials import (
     HUB_TOKEN,
@@ -139,7 +139,7 @@ async def join(joining: Joining, open_transport: OpenTransport, now: datetime) -
         raise StateError(f"{state} belongs to cell {joined.cell}; choose another with --state-dir")
     membership = Membership(
         cell=joining.cell,
-        city=normalized_city(joining.city),
+        city=normalize_city(joining.city),
         hub=joining.hub.rstrip("/"),
         endpoint=_endpoint(joining),
     )

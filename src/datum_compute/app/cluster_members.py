@@ -30,7 +30,7 @@ from datum_compute.api.meta.objects import ApiObject, Ref, ref_of
 from datum_compute.api.planes import (
     PlaneName,
     cell_plane,
-    decoded_project,
+    decode_project_label,
     member_name,
     project_plane,
 )
@@ -315,7 +315,7 @@ class UpstreamProjects:
     def _projects(self) -> list[PlaneName]:
         found = []
         for _, namespace in sorted(self._namespaces.objects.items()):
-            project = decoded_project(namespace.metadata.labels.get(UPSTREAM_CLUSTER, ""))
+            project = decode_project_label(namespace.metadata.labels.get(UPSTREAM_CLUSTER, ""))
             try:
                 found += [project_plane(project)] if project else []
             except ValueError:

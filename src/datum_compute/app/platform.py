@@ -30,7 +30,7 @@ from datum_compute.api.planes import (
     plane_role,
 )
 from datum_compute.api.quota import DEFAULT_LIMITS, SERVICE
-from datum_compute.api.services import is_open
+from datum_compute.api.services import can_use_service
 from datum_compute.app.controllers import (
     COMPONENT,
     ManagerOptions,
@@ -307,7 +307,7 @@ class Platform:
         entitled = {
             consumer.spec.consumer_project_ref.name
             for consumer in (await platform.list(CONSUMER)).items
-            if is_open(consumer) and consumer.spec.service_ref.name == SERVICE
+            if can_use_service(consumer) and consumer.spec.service_ref.name == SERVICE
         }
         stored = self.projects.stored()
         return {plane: member_name(plane) in entitled for plane in stored}

@@ -17,7 +17,7 @@ from datum_compute.api.errors import (
     NotFound,
     Unreachable,
 )
-from datum_compute.api.gateway import PROTOCOL, ExecWish
+from datum_compute.api.gateway import PROTOCOL, ExecRequest
 from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import Client
@@ -101,7 +101,7 @@ class PodAccessClient:
         except (ApiError, Unreachable) as error:
             raise TransientError(str(error)) from error
 
-    async def execute(self, pod: Pod, request: ExecWish) -> ExecSession:
+    async def execute(self, pod: Pod, request: ExecRequest) -> ExecSession:
         command = [("command", word) for word in request.command]
         streams = {
             "stdin": request.stdin,

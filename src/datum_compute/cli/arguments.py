@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from datum_compute.api.planes import normalized_city
+from datum_compute.api.planes import normalize_city
 from datum_compute.cli.completion import container_names, instance_names, workload_names
 from datum_compute.cli.connect.project_file import FILE_NAME, find_project_file
 from datum_compute.cli.environment import CliEnvironment
@@ -39,7 +39,7 @@ def check_workload_name(name: str, environment: CliEnvironment) -> None:
 
 
 def parse_cities(values: Sequence[str]) -> tuple[str, ...]:
-    cities = [normalized_city(city) for value in values for city in value.split(",")]
+    cities = [normalize_city(city) for value in values for city in value.split(",")]
     if not all(cities):
         raise UsageError("--city contains an empty city.", "Example: --city=DFW,ORD")
     return tuple(dict.fromkeys(cities))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from datum_compute.api.errors import ApiError, NotFound, ServiceUnavailable, Unreachable
 from datum_compute.api.gateway import (
     PROTOCOL,
-    ExecWish,
+    ExecRequest,
     GatewayReason,
     drivers_path,
     gateway_not_found,
@@ -81,7 +81,7 @@ class RemoteCell:
             raise self._silent(error) from error
         return from_json(told["items"][0], DriverReport)
 
-    async def execute(self, server: str, wish: ExecWish) -> RemoteExecution | None:
+    async def execute(self, server: str, wish: ExecRequest) -> RemoteExecution | None:
         try:
             path = _path(server, "exec")
             socket = await self._client.websocket(path, PROTOCOL, exec_query(wish))
@@ -130,7 +130,7 @@ class RemoteExecution:
         await self._socket.close()
 
 
-def exec_query(wish: ExecWish) -> dict[str, str]:
+def exec_query(wish: ExecRequest) -> dict[str, str]:
     query = {
         "command": encode(wish.command).decode(),
         "container": wish.container,
@@ -162,7 +162,7 @@ class CellEndpoint(Protocol):
         self, image: str, policy: str, pull_configs: Sequence[bytes]
     ) -> ImageCheck: ...
 
-    async def execute(self, server: str, wish: ExecWish) -> ExecSession | None: ...
+    async def execute(self, server: str, wish: ExecRequest) -> ExecSession | None: ...
 
     async def driver(self) -> DriverReport: ...
 

@@ -29,7 +29,7 @@ from datum_compute.api.gateway import (
     INSTANCES,
     PROTOCOL,
     ROOT,
-    ExecWish,
+    ExecRequest,
     GatewayReason,
     gateway_not_found,
 )
@@ -279,7 +279,7 @@ def _about(whole_path: str) -> GatewayTarget | None:
     return None
 
 
-def _exec_wish(query: Mapping[str, str]) -> ExecWish:
+def _exec_wish(query: Mapping[str, str]) -> ExecRequest:
     try:
         command = decode_as(query.get("command", "[]").encode(), list[str])
     except DecodeError as error:
@@ -288,7 +288,7 @@ def _exec_wish(query: Mapping[str, str]) -> ExecWish:
         raise BadRequest(f"command is a JSON list of 1 to {COMMAND_WORDS_MAX} words")
     if any("\0" in word for word in command):
         raise BadRequest("a word of a command cannot hold a zero byte")
-    return ExecWish(
+    return ExecRequest(
         command=command,
         container=query.get("container", ""),
         stdin=query.get("stdin") in _YES,
@@ -318,7 +318,9 @@ async def _crashes(ways: list[CellEndpoint], server: str) -> CrashReportList | N
     return CrashReportList(items=sorted(cards, key=lambda card: card.ended_at)) if cards else None
 
 
-async def _execution(ways: list[CellEndpoint], server: str, wish: ExecWish) -> ExecSession | None:
+async def _execution(
+    ways: list[CellEndpoint], server: str, wish: ExecRequest
+) -> ExecSession | None:
     for way in ways:
         if (session := await way.execute(server, wish)) is not None:
             return session

@@ -20,11 +20,11 @@ from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request
 from datum_compute.api.kinds import SECRET
 from datum_compute.api.meta.codec import ApiStruct, DecodeError, decode_as
-from datum_compute.api.meta.fields import IMAGE, WORDS
+from datum_compute.api.meta.fields import IMAGE, PATTERN_DESCRIPTIONS
 from datum_compute.api.meta.names import dns_subdomain_problem
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PlaneName, cell_plane, plane_role
-from datum_compute.api.schema.regex import compiled_search
+from datum_compute.api.schema.regex import compile_search
 from datum_compute.client.client import Client
 from datum_compute.drivers.queries import ImageCheck
 from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
@@ -32,7 +32,7 @@ from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
 SECRETS_MAX = 20
 _IMAGE_MAX = 1024
 _POLICIES = get_args(PullPolicy)
-_is_image = compiled_search(IMAGE)
+_is_image = compile_search(IMAGE)
 
 
 class ImageQuestion(ApiStruct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ def read_question(request: Request, plane: PlaneName) -> ImageQuestion:
     except DecodeError as error:
         raise BadRequest(f"the question about an image is not understood: {error}") from error
     if len(asked.image) > _IMAGE_MAX or not _is_image(asked.image):
-        raise BadRequest(f"image must be {WORDS[IMAGE]}")
+        raise BadRequest(f"image must be {PATTERN_DESCRIPTIONS[IMAGE]}")
     if asked.policy not in _POLICIES:
         raise BadRequest(f"policy must be one of {', '.join(filter(None, _POLICIES))}, or empty")
     if any(dns_subdomain_problem(name) for name in asked.secrets):

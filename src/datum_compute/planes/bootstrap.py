@@ -27,7 +27,7 @@ from datum_compute.api.planes import (
     PlaneName,
     execution_namespace,
     member_name,
-    normalized_city,
+    normalize_city,
     path_prefix,
     plane_role,
 )
@@ -87,7 +87,7 @@ async def ensure_cells(
 
 def _cluster(name: str, endpoint: str) -> Cluster:
     return Cluster(
-        metadata=ObjectMeta(name=name, labels={labels.TOPOLOGY_CITY: normalized_city(name)}),
+        metadata=ObjectMeta(name=name, labels={labels.TOPOLOGY_CITY: normalize_city(name)}),
         spec=ClusterSpec(api_endpoint=endpoint),
     )
 

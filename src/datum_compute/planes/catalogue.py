@@ -41,7 +41,7 @@ from datum_compute.api.networking.location import (
     LocationSpec,
 )
 from datum_compute.api.networking.network import Network, NetworkIpam, NetworkSpec
-from datum_compute.api.planes import PlaneName, encoded_cluster, member_name, normalized_city
+from datum_compute.api.planes import PlaneName, encode_cluster_label, member_name, normalize_city
 from datum_compute.api.quota import (
     DEFAULT_LIMITS,
     INSTANCES,
@@ -163,7 +163,7 @@ async def release_project(platform: Client, hub: Client, plane: PlaneName) -> No
     and prefixes are only marked: controllers delete them when no instance can still use them.
     """
     project = member_name(plane)
-    of_project = {labels.UPSTREAM_CLUSTER: encoded_cluster(project)}
+    of_project = {labels.UPSTREAM_CLUSTER: encode_cluster_label(project)}
     await _mark_removed(platform, IP_ALLOCATION, {labels.HOLDER_PROJECT: project})
     for kind in (NAMESPACE, CLUSTER_POLICY):
         await _mark_removed(hub, kind, of_project)
@@ -181,7 +181,7 @@ async def _mark_removed(client: Client, kind: KindInfo[Any], selector: Mapping[s
 
 def cities_of(cells: Iterable[PlaneName]) -> Sequence[str]:
     """Return the cities of the cells. Two cells of one city are one location."""
-    return sorted({normalized_city(member_name(cell)) for cell in cells})
+    return sorted({normalize_city(member_name(cell)) for cell in cells})
 
 
 def _location(city: str) -> Location:

@@ -20,8 +20,8 @@ from datum_compute.api.planes import (
     HUB,
     PlaneName,
     cell_plane,
-    decoded_project,
-    normalized_city,
+    decode_project_label,
+    normalize_city,
     project_plane,
 )
 from datum_compute.runtime.cache import NotSynced
@@ -91,7 +91,7 @@ def upstream_key(identity: Mapping[str, str], name: str) -> Key | None:
 
     Return None if a label is missing or invalid.
     """
-    project = decoded_project(identity.get(labels.UPSTREAM_CLUSTER, ""))
+    project = decode_project_label(identity.get(labels.UPSTREAM_CLUSTER, ""))
     namespace = identity.get(labels.UPSTREAM_NAMESPACE)
     if not project or not namespace:
         return None
@@ -101,7 +101,7 @@ def upstream_key(identity: Mapping[str, str], name: str) -> Key | None:
 def hub_label_scope(cell: str, city: str) -> LabelScope:
     """Return the scope of a joined cell on the hub: deployments of its city, its own instances."""
     return {
-        DEPLOYMENT.resource: {labels.TOPOLOGY_CITY: normalized_city(city)},
+        DEPLOYMENT.resource: {labels.TOPOLOGY_CITY: normalize_city(city)},
         INSTANCE.resource: {labels.CELL: cell},
     }
 

@@ -15,7 +15,7 @@ from datum_compute.api.meta.codec import (
     canonical_diff_inputs,
     to_json,
 )
-from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.json_patch import build_merge_patch
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ref_of
 from datum_compute.api.planes import PlaneName
 from datum_compute.planning.plan import Action, Create, Patch, PatchStatus
@@ -50,9 +50,9 @@ def plan_status(
     if reported == desired:
         return []
     if reported == type(reported)():
-        patch = merge_patch({}, canonical(desired))
+        patch = build_merge_patch({}, canonical(desired))
     else:
-        patch = merge_patch(*canonical_diff_inputs(reported, desired))
+        patch = build_merge_patch(*canonical_diff_inputs(reported, desired))
     if not patch:
         return []
     version = observed.metadata.resource_version
@@ -64,7 +64,7 @@ def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) 
     spec, observed_spec = getattr(desired, "spec", None), getattr(observed, "spec", None)
     # The plane itself writes the spec of a built-in kind, such as Namespace.
     if spec is not None and observed_spec is not None and not kind.built_in:
-        spec_patch = merge_patch(*canonical_diff_inputs(observed_spec, spec))
+        spec_patch = build_merge_patch(*canonical_diff_inputs(observed_spec, spec))
         if spec_patch:
             patch["spec"] = spec_patch
     patch |= _data_patch(desired, observed)
@@ -79,7 +79,7 @@ def _data_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:
     patch: JsonObject = {}
     for field, name in (("data", "data"), ("binary_data", "binaryData")):
         old, new = getattr(observed, field, {}), getattr(desired, field, {})
-        if changes := merge_patch(old, new) if old != new else {}:
+        if changes := build_merge_patch(old, new) if old != new else {}:
             patch[name] = changes
     return patch
 

@@ -358,7 +358,7 @@ def _respond_method_not_allowed(request: ApiRequest) -> Response:
     methods = tuple(request.route.verbs_by_method)
     if request.http.method == "OPTIONS":
         return allowed_methods(methods)
-    error = method_not_allowed(request.http.method, request.kind.none_here)
+    error = method_not_allowed(request.http.method, request.kind.unsupported_message)
     return replace(error_response(error), headers={"allow": ", ".join(methods)})
 
 
@@ -369,7 +369,11 @@ def empty_kind_warning(request: ApiRequest) -> str:
     may find nothing.
     """
     is_list = request.http.method in READ_METHODS and not request.route.name
-    return request.kind.none_here if is_list and not request.query.get("labelSelector") else ""
+    return (
+        request.kind.unsupported_message
+        if is_list and not request.query.get("labelSelector")
+        else ""
+    )
 
 
 def _add_warning(response: Response, text: str) -> Response:

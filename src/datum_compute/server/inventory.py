@@ -14,7 +14,7 @@ from typing import Any
 
 from datum_compute.api.errors import NotFound, from_status
 from datum_compute.api.http import MERGE_PATCH, Request, Response
-from datum_compute.api.inventory import Changed, ChangeFilter, StoredObject
+from datum_compute.api.inventory import ChangeFilter, CommittedChange, StoredObject
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta.codec import JsonObject, decode, decode_as, encode, to_json
 from datum_compute.api.meta.objects import ApiObject, KindInfo, OwnerReference, Ref
@@ -75,7 +75,7 @@ class PlaneInventory:
     def changes(self, wanted: ChangeFilter) -> _Changes:
         return _Changes(self._store, self._plane, wanted)
 
-    async def strike_off(self, held: StoredObject, owners: Collection[str]) -> None:
+    async def remove_owners(self, held: StoredObject, owners: Collection[str]) -> None:
         kept = [to_json(owner) for owner in held.owners if owner.uid not in owners]
         await self._patch(held, {"ownerReferences": kept or None})
 
@@ -108,8 +108,8 @@ class _Changes:
     def __init__(self, store: Store, plane: PlaneName, wanted: ChangeFilter) -> None:
         self._wanted = wanted
         # Of most resources nothing that is merely there is wanted: those are not even listed.
-        listed = store.resources(plane) if wanted.ties else sorted(wanted.resources)
-        self._waiting: deque[Changed] = deque(
+        listed = store.resources(plane) if wanted.ownership else sorted(wanted.resources)
+        self._waiting: deque[CommittedChange] = deque(
             _change(record, None, gone=False)
             for resource in listed
             for record in store.snapshot(plane, resource).records
@@ -118,10 +118,10 @@ class _Changes:
         self._news = asyncio.Event()
         self.close = store.listen(plane, self._take)
 
-    def __aiter__(self) -> AsyncIterator[Changed]:
+    def __aiter__(self) -> AsyncIterator[CommittedChange]:
         return self
 
-    async def __anext__(self) -> Changed:
+    async def __anext__(self) -> CommittedChange:
         while not self._waiting:
             self._news.clear()
             await self._news.wait()
@@ -138,15 +138,15 @@ def _is_wanted(
 ) -> bool:
     if (gone and wanted.gone) or record.key.resource in wanted.resources:
         return True
-    return wanted.ties and (
+    return wanted.ownership and (
         _begins_to_end(record, previous)
         or (bool(record.owners) and _tells_owners(record, previous, gone=gone))
     )
 
 
-def _change(record: Record, previous: Record | None, *, gone: bool) -> Changed:
+def _change(record: Record, previous: Record | None, *, gone: bool) -> CommittedChange:
     key = record.key
-    return Changed(
+    return CommittedChange(
         key.resource,
         Ref(key.namespace, key.name),
         record.uid,

@@ -21,7 +21,7 @@ from datum_compute.api.planes import (
     HUB,
     PLATFORM,
     cell_plane,
-    decoded_project,
+    decode_project_label,
     federation_namespace,
     project_plane,
 )
@@ -64,7 +64,9 @@ def i5_deleted_projects_leave_nothing(state: ClusterState, expected: ExpectedSta
             return f"{key.name} is allocated to {row['spec']['project']}, which does not exist"
     for plane in (HUB, *map(cell_plane, expected.cells)):
         for key, row in state.rows.get(plane, {}).items():
-            of = decoded_project(row["metadata"].get("labels", {}).get(labels.UPSTREAM_CLUSTER, ""))
+            of = decode_project_label(
+                row["metadata"].get("labels", {}).get(labels.UPSTREAM_CLUSTER, "")
+            )
             if of and of not in existing and (plane, key.name) not in state.tampered:
                 return f"{plane} {key.resource} {key.name} is of {of}, which does not exist"
     return ""
@@ -79,7 +81,7 @@ def i16_nothing_runs_without_access(state: ClusterState, expected: ExpectedState
         hub_namespace = ObjectKey(NAMESPACE.resource, "", machine_id.partition("/")[0])
         row = state.rows.get(cell, {}).get(hub_namespace)
         namespace_labels = row["metadata"].get("labels", {}) if row is not None else {}
-        project = decoded_project(namespace_labels.get(labels.UPSTREAM_CLUSTER, ""))
+        project = decode_project_label(namespace_labels.get(labels.UPSTREAM_CLUSTER, ""))
         if project and project not in entitled:
             return f"{machine_id} runs on {cell}; {project} has no access"
     return ""
@@ -135,5 +137,5 @@ def i6_hub_namespaces_name_their_project(state: ClusterState, expected: Expected
 def _source(row: JsonObject) -> tuple[str | None, str]:
     """Return the project and namespace that the labels of a hub object name."""
     source = row["metadata"].get("labels", {})
-    project = decoded_project(source.get(labels.UPSTREAM_CLUSTER, ""))
+    project = decode_project_label(source.get(labels.UPSTREAM_CLUSTER, ""))
     return project, source.get(labels.UPSTREAM_NAMESPACE, "")

@@ -10,7 +10,7 @@ import pytest
 
 from datum_compute.api.core import Pod
 from datum_compute.api.errors import NotFound
-from datum_compute.api.gateway import ExecWish
+from datum_compute.api.gateway import ExecRequest
 from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.drivers.logs import LogQuery
 from datum_compute.drivers.pods.pod_spec import (
@@ -51,7 +51,7 @@ class Cluster:
     lines: list[str] = field(default_factory=list)
     previous: list[str] = field(default_factory=list)
     usage: JsonObject | None = None
-    requests: list[ExecWish] = field(default_factory=list)
+    requests: list[ExecRequest] = field(default_factory=list)
 
     async def list_pods(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
         return self.pods
@@ -66,7 +66,7 @@ class Cluster:
     async def metrics(self, pod: Pod) -> JsonObject | None:
         return self.usage
 
-    async def execute(self, pod: Pod, query: ExecWish) -> ExecSession:
+    async def execute(self, pod: Pod, query: ExecRequest) -> ExecSession:
         self.requests.append(query)
         raise NotImplementedError
 
@@ -150,7 +150,7 @@ async def test_the_last_exit_of_a_container_is_reported() -> None:
 async def test_no_command_is_run_without_a_running_container(
     cluster: Cluster, container: str, error: type[Exception]
 ) -> None:
-    query = ExecWish(command=["sh"], container=container)
+    query = ExecRequest(command=["sh"], container=container)
     with pytest.raises(error):
         await PodQueries(cluster).execute("ns/web-0", query)
     assert cluster.requests == []
@@ -158,7 +158,7 @@ async def test_no_command_is_run_without_a_running_container(
 
 async def test_no_command_is_run_in_a_terminating_pod() -> None:
     cluster = Cluster(pods=[pod(deletionTimestamp="2026-01-01T00:00:00Z")])
-    assert await PodQueries(cluster).execute("ns/web-0", ExecWish(command=["sh"])) is None
+    assert await PodQueries(cluster).execute("ns/web-0", ExecRequest(command=["sh"])) is None
 
 
 async def test_images_cannot_be_checked() -> None:

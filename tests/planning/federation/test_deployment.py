@@ -19,7 +19,7 @@ from datum_compute.api.conditions import FALSE, ConditionValue, find_condition, 
 from datum_compute.api.core import Namespace
 from datum_compute.api.karmada import (
     AggregatedStatusItem,
-    ObjectReference,
+    PropagatedObject,
     ResourceBinding,
     ResourceBindingSpec,
     ResourceBindingStatus,
@@ -104,7 +104,7 @@ def a_binding(
             owner_references=[owner_reference(on_hub(), DEPLOYMENT)] if owned else [],
         ),
         spec=ResourceBindingSpec(
-            resource=ObjectReference(api_version="v", kind="WorkloadDeployment", name="web-dfw"),
+            resource=PropagatedObject(api_version="v", kind="WorkloadDeployment", name="web-dfw"),
             clusters=[TargetCluster(name="dfw")],
         ),
         status=ResourceBindingStatus(

@@ -13,7 +13,7 @@ from datum_compute.api.conditions import FALSE, ConditionValue, make_condition
 from datum_compute.api.karmada import Cluster, ClusterStatus, ResourceBinding, Suspension, Work
 from datum_compute.api.kinds import BINDING, CLUSTER_POLICY, DEPLOYMENT, WORK
 from datum_compute.api.meta.codec import from_json, to_json
-from datum_compute.api.meta.json_patch import merged
+from datum_compute.api.meta.json_patch import apply_merge_patch
 from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.planning.federation.hub_namespaces import plan_policies
 from datum_compute.planning.karmada.bindings import plan_binding, plan_unbound_works, plan_works
@@ -224,12 +224,14 @@ def replanned(binding: ResourceBinding, by_policy: dict[str, Any] | None) -> Res
     after: dict[str, Any] = to_json(binding)
     for action in plan.actions:
         if isinstance(action, Patch):
-            after = merged(after, action.patch)
+            after = apply_merge_patch(after, action.patch)
     return from_json(after, ResourceBinding)
 
 
 def suspended_by_hand(binding: ResourceBinding, how: dict[str, Any] | None) -> ResourceBinding:
-    return from_json(merged(to_json(binding), {"spec": {"suspension": how}}), ResourceBinding)
+    return from_json(
+        apply_merge_patch(to_json(binding), {"spec": {"suspension": how}}), ResourceBinding
+    )
 
 
 def holds_dfw(binding: ResourceBinding) -> bool:

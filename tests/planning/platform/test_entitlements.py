@@ -15,7 +15,7 @@ from datum_compute.api.conditions import Condition
 from datum_compute.api.kinds import CONSUMER, ENTITLEMENT, GRANT, LOCATION_BINDING
 from datum_compute.api.meta.codec import decode_as, encode, to_json
 from datum_compute.api.meta.fields import LocalReference
-from datum_compute.api.meta.json_patch import merged
+from datum_compute.api.meta.json_patch import apply_merge_patch
 from datum_compute.api.meta.objects import ApiObject, ObjectMeta, owner_reference
 from datum_compute.api.networking.location import Location, LocationSpec, LocationStatus
 from datum_compute.api.planes import PLATFORM, cell_plane, project_plane
@@ -246,7 +246,7 @@ def _stored(obj: Any) -> Any:
 
 
 def _with_status(obj: Any, status: Any) -> Any:
-    new = merged(to_json(obj.status), status)
+    new = apply_merge_patch(to_json(obj.status), status)
     return msgspec.structs.replace(obj, status=decode_as(encode(new), type(obj.status)))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from datum_compute.api.errors import Cause, Invalid, RequestEntityTooLarge
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE
-from datum_compute.api.schema.regex import Search, compiled_search
+from datum_compute.api.schema.regex import Search, compile_search
 from datum_compute.api.schema.report import STEPS_MAX, CheckBudget, shown
 from datum_compute.api.schema.validate import Compiler, Report
 
@@ -103,13 +103,13 @@ class SchemaBudget:
         if pattern not in self.patterns and self.states_left >= 0:
             self.patterns.add(pattern)
             self.states_left -= len(pattern)  # to parse it
-            self.states_left -= compiled_search(pattern).states
+            self.states_left -= compile_search(pattern).states
         if self.states_left < 0:
             raise re.error(
                 f"the patterns of the definition have more than {PATTERN_STATES_MAX} states "
                 "and characters together; use fewer or simpler ones"
             )
-        return compiled_search(pattern)
+        return compile_search(pattern)
 
 
 _KEYWORDS_WITH_NODES = frozenset(

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from datum_compute.admission.rules.template import containers, one_of
-from datum_compute.api.compute.scale_to_zero import IDLE_MAX_S, IDLE_MIN_S, seconds_of
+from datum_compute.api.compute.scale_to_zero import IDLE_MAX_S, IDLE_MIN_S, duration_seconds
 from datum_compute.api.errors import Cause
 from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.names import label_value_problem, qualified_name_problem
-from datum_compute.api.planes import normalized_city
+from datum_compute.api.planes import normalize_city
 
 # Deployments, Works, instances and machines carry the template and, beside it, who owns each of its
 # fields, which takes up to three times as much.
@@ -25,7 +25,7 @@ def with_upper_case_cities(new: JsonObject, old: JsonObject | None) -> JsonObjec
     spec = {**new["spec"], "placements": placements}
     if spec.get("restarts"):
         spec["restarts"] = [
-            {**restart, "cityCode": normalized_city(restart["cityCode"])}
+            {**restart, "cityCode": normalize_city(restart["cityCode"])}
             for restart in spec["restarts"]
         ]
     return {**new, "spec": spec}
@@ -33,13 +33,13 @@ def with_upper_case_cities(new: JsonObject, old: JsonObject | None) -> JsonObjec
 
 def _with_upper_case(placement: JsonObject) -> JsonObject:
     found: JsonObject = {
-        field: [normalized_city(city) for city in placement[field]]
+        field: [normalize_city(city) for city in placement[field]]
         for field in ("cityCodes", "fallbackCityCodes")
         if field in placement
     }
     if "cityFloors" in placement:
         found["cityFloors"] = [
-            {**floor, "cityCode": normalized_city(floor["cityCode"])}
+            {**floor, "cityCode": normalize_city(floor["cityCode"])}
             for floor in placement["cityFloors"]
         ]
     return {**placement, **found}
@@ -79,7 +79,7 @@ def cities_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
     that a placement runs in is no fallback of it."""
     for index, placement in enumerate(new["spec"]["placements"]):
         yield from _duplicates(
-            (f"spec.placements[{index}].{field}[{position}]", normalized_city(city))
+            (f"spec.placements[{index}].{field}[{position}]", normalize_city(city))
             for field in ("cityCodes", "fallbackCityCodes")
             for position, city in enumerate(placement.get(field, ()))
         )
@@ -88,12 +88,12 @@ def cities_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
 def floors_can_be_kept(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     """Each of a city of the placement, and not above what runs there."""
     for index, placement in enumerate(new["spec"]["placements"]):
-        cities = [normalized_city(city) for city in placement["cityCodes"]]
+        cities = [normalize_city(city) for city in placement["cityCodes"]]
         most = placement["scaleSettings"]["minReplicas"]
         path = f"spec.placements[{index}].cityFloors"
         floors = placement.get("cityFloors", ())
         for position, floor in enumerate(floors):
-            city, ready = normalized_city(floor["cityCode"]), floor["readyReplicas"]
+            city, ready = normalize_city(floor["cityCode"]), floor["readyReplicas"]
             if city not in cities:
                 why = f'Invalid value: "{city}": must be one of cityCodes: {", ".join(cities)}'
                 yield Cause(f"{path}[{position}].cityCode", "FieldValueInvalid", why)
@@ -101,7 +101,7 @@ def floors_can_be_kept(new: JsonObject, old: JsonObject | None) -> Iterable[Caus
                 why = f"Invalid value: {ready}: must not be above minReplicas, which is {most}"
                 yield Cause(f"{path}[{position}].readyReplicas", "FieldValueInvalid", why)
         yield from _duplicates(
-            (f"{path}[{position}].cityCode", normalized_city(floor["cityCode"]))
+            (f"{path}[{position}].cityCode", normalize_city(floor["cityCode"]))
             for position, floor in enumerate(floors)
         )
         if floors and not placement.get("fallbackCityCodes"):
@@ -179,7 +179,7 @@ def idle_times_make_sense(new: JsonObject, old: JsonObject | None) -> Iterable[C
     if wish is None:
         return
     idle_after = wish.get("idleAfter", "30s")
-    if not IDLE_MIN_S <= seconds_of(idle_after) <= IDLE_MAX_S:
+    if not IDLE_MIN_S <= duration_seconds(idle_after) <= IDLE_MAX_S:
         why = f'Invalid value: "{idle_after}": must be from 100ms to 24h'
         yield Cause(f"{_FIELD}.idleAfter", "FieldValueInvalid", why)
 

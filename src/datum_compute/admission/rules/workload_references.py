@@ -34,7 +34,7 @@ from datum_compute.api.meta.codec import DecodeError, JsonObject, from_json
 from datum_compute.api.meta.fields import CITY_CODE_KEY
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.networking.network import DEFAULT_NETWORK
-from datum_compute.api.planes import normalized_city
+from datum_compute.api.planes import normalize_city
 
 _INTERFACES = "spec.template.spec.networkInterfaces"
 _DEFAULT = "default"
@@ -179,7 +179,7 @@ def _cities(workload: JsonObject) -> Iterator[tuple[str, str]]:
     for index, placement in enumerate(workload["spec"]["placements"]):
         for field in ("cityCodes", "fallbackCityCodes"):
             for position, city in enumerate(placement.get(field, ())):
-                yield f"spec.placements[{index}].{field}[{position}]", normalized_city(city)
+                yield f"spec.placements[{index}].{field}[{position}]", normalize_city(city)
 
 
 def _known_cities(answers: Answers) -> list[str]:
@@ -206,7 +206,7 @@ def _available(binding: JsonObject) -> JsonObject:
 
 
 def _city_of(binding: JsonObject) -> str:
-    return normalized_city(binding["spec"].get("topology", {}).get(CITY_CODE_KEY, ""))
+    return normalize_city(binding["spec"].get("topology", {}).get(CITY_CODE_KEY, ""))
 
 
 # --- The size that a Workload asks for must be one that is offered

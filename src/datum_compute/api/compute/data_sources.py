@@ -1,9 +1,8 @@
-"""How a template takes data from ConfigMaps and Secrets of its namespace: as single variables, as
-all variables of a source, and as files.
+"""Data of ConfigMaps and Secrets in a template: as environment variables and as files.
 
-The words are those of Kubernetes, so that what people know holds here. Of an ``optional`` source
-nothing is asked: without it the variable or file is left out. ``api/compute/referenced_data.py``
-finds all of them in a template; a new way to refer to a source needs a line there.
+The fields are those of Kubernetes. If an ``optional`` source or key does not exist, the variable or
+file is left out. ``referenced_data.py`` finds all references of a template; a new kind of reference
+needs a line there.
 """
 
 from __future__ import annotations
@@ -22,58 +21,70 @@ FileMode = Annotated[int, Meta(ge=0, le=0o777)]
 MountPath = Annotated[str, Meta(pattern="^/[^:]*$", max_length=1024)]
 FilePath = Annotated[str, Meta(pattern="^[^/:][^:]*$", max_length=1024)]
 FILE_MODE = 0o644
-# A key of a whole source that can become a variable, with its prefix; others are left out.
+# Keys, with their prefix, that can be the name of a variable. Other keys are skipped.
 VARIABLE_FROM_KEY = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
-_OPTIONAL = doc("Go on without it if the source or the key is not there.")
-_MODE = doc("Permissions of the files, such as 420 (octal 644).")
+_OPTIONAL = doc("Whether instances start without the object or key if it does not exist.")
+_MODE = doc("Permissions of the files as a number, such as 420 (octal 644).")
 
 
 class KeySelector(ApiStruct, frozen=True, kw_only=True):
-    """One key of a ConfigMap or Secret."""
+    """A key of a ConfigMap or Secret."""
 
-    name: Annotated[DnsName, doc("Name of the source, in the namespace of the workload.")]
-    key: Annotated[DataKey, doc("The key to take.")]
+    name: Annotated[
+        DnsName, doc("Name of the ConfigMap or Secret, in the namespace of the workload.")
+    ]
+    key: Annotated[DataKey, doc("Key of the value.")]
     optional: Annotated[bool, _OPTIONAL] = False
 
 
 class EnvVarSource(ApiStruct, frozen=True, kw_only=True):
-    """Where the value of a variable comes from: exactly one of these."""
+    """Source of the value of an environment variable. Exactly one field must be set."""
 
-    config_map_key_ref: Annotated[KeySelector | None, doc("A key of a ConfigMap.")] = None
-    secret_key_ref: Annotated[KeySelector | None, doc("A key of a Secret.")] = None
+    config_map_key_ref: Annotated[KeySelector | None, doc("Key of a ConfigMap.")] = None
+    secret_key_ref: Annotated[KeySelector | None, doc("Key of a Secret.")] = None
 
 
 class WholeSource(ApiStruct, frozen=True, kw_only=True):
-    """All keys of a ConfigMap or Secret."""
+    """A ConfigMap or Secret of which all keys are used."""
 
-    name: Annotated[DnsName, doc("Name of the source, in the namespace of the workload.")]
-    optional: Annotated[bool, doc("Go on without it if the source is not there.")] = False
+    name: Annotated[
+        DnsName, doc("Name of the ConfigMap or Secret, in the namespace of the workload.")
+    ]
+    optional: Annotated[
+        bool, doc("Whether instances start without the object if it does not exist.")
+    ] = False
 
 
 class EnvFromSource(ApiStruct, frozen=True, kw_only=True):
-    """Every key of a source as a variable; keys that cannot be a variable are left out."""
+    """A ConfigMap or Secret of which each key becomes an environment variable. Keys that are not
+    valid variable names are skipped.
+    """
 
     prefix: Annotated[
-        Annotated[str, Meta(max_length=253)], doc("Put before each key; may be empty.")
+        Annotated[str, Meta(max_length=253)], doc("Text that is put before each key.")
     ] = ""
-    config_map_ref: Annotated[WholeSource | None, doc("A ConfigMap.")] = None
-    secret_ref: Annotated[WholeSource | None, doc("A Secret.")] = None
+    config_map_ref: Annotated[WholeSource | None, doc("The ConfigMap.")] = None
+    secret_ref: Annotated[WholeSource | None, doc("The Secret.")] = None
 
 
 class KeyToPath(ApiStruct, frozen=True, kw_only=True):
-    """A key and the file it becomes."""
+    """A key and the file that it becomes."""
 
-    key: Annotated[DataKey, doc("The key to take.")]
-    path: Annotated[FilePath, doc("Path of the file, relative to where the volume is mounted.")]
-    mode: Annotated[FileMode | None, doc("Permissions of this file, if other than usual.")] = None
+    key: Annotated[DataKey, doc("Key of the value.")]
+    path: Annotated[FilePath, doc("Path of the file, relative to the mount path of the volume.")]
+    mode: Annotated[
+        FileMode | None, doc("Permissions of this file. Defaults to defaultMode of the volume.")
+    ] = None
 
 
-KeyPaths = Annotated[list[KeyToPath], doc("Keys to take and their paths; without any, all keys.")]
+KeyPaths = Annotated[
+    list[KeyToPath], doc("Keys and the paths of their files. If empty, each key is a file.")
+]
 
 
 class ConfigMapVolume(ApiStruct, frozen=True, kw_only=True):
-    """The keys of a ConfigMap as files."""
+    """Files from the keys of a ConfigMap."""
 
     name: Annotated[DnsName, doc("Name of the ConfigMap, in the namespace of the workload.")]
     items: KeyPaths = []
@@ -82,7 +93,7 @@ class ConfigMapVolume(ApiStruct, frozen=True, kw_only=True):
 
 
 class SecretVolume(ApiStruct, frozen=True, kw_only=True):
-    """The keys of a Secret as files."""
+    """Files from the keys of a Secret."""
 
     secret_name: Annotated[DnsName, doc("Name of the Secret, in the namespace of the workload.")]
     items: KeyPaths = []
@@ -91,42 +102,42 @@ class SecretVolume(ApiStruct, frozen=True, kw_only=True):
 
 
 class Volume(ApiStruct, frozen=True, kw_only=True):
-    """Files for the containers, from exactly one source."""
+    """Files that containers can mount. Exactly one source must be set."""
 
     name: Annotated[DnsLabel, doc("Name of the volume, unique in the instance.")]
-    config_map: Annotated[ConfigMapVolume | None, doc("From a ConfigMap.")] = None
-    secret: Annotated[SecretVolume | None, doc("From a Secret.")] = None
+    config_map: Annotated[ConfigMapVolume | None, doc("ConfigMap that contains the files.")] = None
+    secret: Annotated[SecretVolume | None, doc("Secret that contains the files.")] = None
 
 
 class VolumeAttachment(ApiStruct, frozen=True, kw_only=True):
-    """A volume as a container sees it; the files are there to be read, not written."""
+    """A mount of a volume in a container. The files are read-only."""
 
     name: Annotated[DnsLabel, doc("Name of the volume.")]
-    mount_path: Annotated[MountPath, doc("Folder in which its files appear.")]
+    mount_path: Annotated[MountPath, doc("Directory that contains the files of the volume.")]
 
 
 class PullSecret(ApiStruct, frozen=True, kw_only=True):
-    """A Secret of type kubernetes.io/dockerconfigjson."""
+    """A Secret of the type kubernetes.io/dockerconfigjson."""
 
     name: Annotated[DnsName, doc("Name of the Secret, in the namespace of the workload.")]
 
 
 class PinnedData(ApiStruct, frozen=True, kw_only=True):
-    """A ConfigMap or Secret that was taken; its content is not copied."""
+    """A version of a ConfigMap or Secret. Its content is not copied."""
 
-    kind: Annotated[SourceKind, doc("Kind of the source.")]
-    name: Annotated[ShortText, doc("Name of the source.")]
-    resource_version: Annotated[ShortText, doc("Version of the source at the time.")]
+    kind: Annotated[SourceKind, doc("Kind of the object.")]
+    name: Annotated[ShortText, doc("Name of the object.")]
+    resource_version: Annotated[ShortText, doc("Resource version of the object when it was used.")]
 
 
 PinnedSources = Annotated[
     list[PinnedData],
     keyed("kind", "name"),
-    doc("Versions of the ConfigMaps and Secrets that the machine was started with."),
+    doc("Versions of the ConfigMaps and Secrets with which the machine was started."),
 ]
 VolumeAttachments = Annotated[
     list[VolumeAttachment],
     keyed("mountPath"),
     Meta(max_length=100),
-    doc("Volumes that it sees, by folder."),
+    doc("Volumes that are mounted into the container."),
 ]

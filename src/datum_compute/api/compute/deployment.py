@@ -1,7 +1,7 @@
-"""WorkloadDeployment: the share of a Workload that one city runs.
+"""WorkloadDeployment: the instances of a Workload in one city.
 
-Its scale subresource reads and writes the number of its placement. As with a Kubernetes ReplicaSet
-the owner has the last word: scale a deployment that belongs to a Workload at the Workload.
+The scale subresource reads and writes the replicas of its placement. The owner overwrites it, as
+for a ReplicaSet of Kubernetes: scale the Workload instead.
 """
 
 from __future__ import annotations
@@ -32,128 +32,148 @@ REPLICAS_READY = "ReplicasReady"  # the condition type
 
 
 class WorkloadRef(ApiStruct, frozen=True, kw_only=True):
-    """The workload that this belongs to."""
+    """The Workload that owns this object."""
 
-    name: Annotated[str, doc("Name of the workload.")]
-    uid: Annotated[str, doc("UID of the workload in its project.")]
+    name: Annotated[str, doc("Name of the Workload.")]
+    uid: Annotated[str, doc("UID of the Workload in its project.")]
 
 
 class AttachedPrefix(ApiStruct, frozen=True, kw_only=True):
-    """The addresses of one family that instances of the deployment can have."""
+    """Address range of one family from which instances of the deployment get their addresses."""
 
     family: Annotated[IpFamily, doc("Address family.")]
     prefix: Annotated[str, doc("Prefix of the network in the city, such as 10.128.16.0/20.")]
-    gateway: Annotated[str, doc("Address of the gateway in it, which no instance gets.")]
+    gateway: Annotated[
+        str, doc("Address of the gateway in the prefix. No instance gets this address.")
+    ]
 
 
 class AttachmentProblem(ApiStruct, frozen=True, kw_only=True):
-    """Why there is no prefix."""
+    """Reason why the network has no prefix in the city."""
 
-    reason: Annotated[str, doc("The cause, one word for programs.")]
-    message: Annotated[str, doc("The cause, for people.")] = ""
+    reason: Annotated[str, doc("One-word cause in CamelCase, for programs.")]
+    message: Annotated[str, doc("Cause in words, for people.")] = ""
 
 
 class NetworkAttachment(ApiStruct, frozen=True, kw_only=True):
-    """The network as the cell needs to know it: where addresses come from, or why there are none.
-
-    Written by the platform. Prefixes that were attached stay while the deployment lives.
+    """Network of the deployment in its city, written by the platform. A prefix that is listed here
+    stays attached as long as the deployment exists.
     """
 
-    network: Annotated[str, doc("Name of the network in the project.")]
-    namespace: Annotated[str, doc("Namespace of the network in the project.")] = ""
+    network: Annotated[str, doc("Name of the Network in the project.")]
+    namespace: Annotated[str, doc("Namespace of the Network in the project.")] = ""
     prefixes: Annotated[
-        list[AttachedPrefix], keyed("family"), doc("Where addresses come from, primary first.")
+        list[AttachedPrefix],
+        keyed("family"),
+        doc("Prefixes from which instances get addresses. The first is the primary one."),
     ] = []
     mtu: Annotated[int, doc("Largest packet of the network, in bytes.")] = 0
-    problem: Annotated[AttachmentProblem | None, doc("Set while there is no prefix.")] = None
-    location: Annotated[str, doc("Name of the project's location that the city is.")] = ""
+    problem: Annotated[
+        AttachmentProblem | None, doc("Why there is no prefix. Unset as soon as there is one.")
+    ] = None
+    location: Annotated[
+        str, doc("Name of the Location of the project that the city belongs to.")
+    ] = ""
 
 
 class WorkloadDeploymentSpec(ApiStruct, frozen=True, kw_only=True):
     workload_ref: WorkloadRef
-    placement_name: Annotated[str, doc("Name of the workload's placement.")]
+    placement_name: Annotated[str, doc("Name of the placement of the Workload.")]
     city_code: Annotated[
         CityCode,
-        doc("Code of the city that it runs in."),
+        doc("Code of the city in which the instances run."),
         immutable("create a deployment for the other city instead"),
     ]
     template: InstanceTemplate
     scale_settings: ScaleSettings
-    paused: Annotated[bool, doc("Hold a rollout where it is: nothing that runs is replaced.")] = (
-        False
-    )
+    paused: Annotated[
+        bool,
+        doc("Whether the rollout is paused. No running instance is replaced while this is true."),
+    ] = False
     network_attachment: Annotated[
-        NetworkAttachment | None, doc("The network in the city, once that is decided.")
+        NetworkAttachment | None,
+        doc(
+            "Network of the deployment in its city. Unset until the platform has assigned a prefix."
+        ),
     ] = None
 
 
 class ObservedSource(ApiStruct, frozen=True, kw_only=True):
-    """Which generation of the project's deployment this status speaks about."""
+    """Version of the deployment in the project that this status describes."""
 
     generation: Annotated[int, doc("Generation of the deployment in the project.")] = 0
-    template_hash: Annotated[str, doc("Identity of its template.")] = ""
+    template_hash: Annotated[str, doc("Hash of its template.")] = ""
 
 
 class Endpoint(ApiStruct, frozen=True, kw_only=True):
-    """Where a named port is reached from the host of the cell."""
+    """Address at which a named port can be reached from the host of the cell."""
 
     name: Annotated[ShortText, doc("Name of the port.")]
-    host: Annotated[ShortText, doc("Address that is listened on.")]
-    port: Annotated[int, doc("Port that is listened on.")]
-    url: Annotated[ShortText, doc("The same as a URL.")]
+    host: Annotated[ShortText, doc("Address of the listener.")]
+    port: Annotated[int, doc("Port of the listener.")]
+    url: Annotated[ShortText, doc("The same address as a URL.")]
 
 
 class LastKnown(ApiStruct, frozen=True, kw_only=True):
-    """What a cell said before it fell silent."""
+    """State that a cell reported before it became unreachable."""
 
-    as_of: Annotated[str, doc("Since when it has not answered (RFC 3339).")]
-    ready_replicas: Annotated[int, doc("Instances that were ready then.")] = 0
+    as_of: Annotated[str, doc("Time since when the cell is unreachable (RFC 3339).")]
+    ready_replicas: Annotated[int, doc("Number of instances that were ready at that time.")] = 0
 
 
 class GrantedSlots(ApiStruct, frozen=True, kw_only=True):
-    """Slots that have quota for an instance of a size."""
+    """Instance slots that have quota for one size."""
 
-    size: Annotated[ShortText, doc("What each was granted, such as 1000m/2048Mi.")]
-    ordinals: Annotated[str, doc("Their numbers, such as 0-3,7.")]
+    size: Annotated[ShortText, doc("Granted resources of each slot, such as 1000m/2048Mi.")]
+    ordinals: Annotated[str, doc("Ordinals of the slots, such as 0-3,7.")]
 
 
 class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
     observed_source: ObservedSource = ObservedSource()
-    selector: Annotated[str, doc("Labels of its instances, as a selector: for autoscalers.")] = ""
+    selector: Annotated[str, doc("Label selector of the instances, for autoscalers.")] = ""
     location: Annotated[
-        NamespacedReference | None, doc("The project's location that the city is, once known.")
+        NamespacedReference | None,
+        doc("Location of the project that the city belongs to. Unset until it is known."),
     ] = None
-    progressed_at: Annotated[str | None, doc("When the rollout last made progress (RFC 3339).")] = (
-        None
-    )
+    progressed_at: Annotated[
+        str | None, doc("Time when the rollout last made progress (RFC 3339).")
+    ] = None
     progress_reached: Annotated[
         int | None,
         doc(
-            "The furthest that the rollout has come: instances updated plus instances available"
-            " minus instances to be removed. Only a higher value is progress. Unset when the"
-            " rollout is complete."
+            "Highest progress of the current rollout: updated instances plus "
+            "available instances minus instances that are still to be removed. Only "
+            "a higher value counts as progress. Unset when the rollout is complete."
         ),
     ] = None
     endpoints: Annotated[
         list[Endpoint],
         MAP_BY_NAME,
-        doc("Where its ports are reached; connections are balanced over what is ready."),
+        doc(
+            "Addresses at which the ports can be reached. Connections are balanced "
+            "over ready instances."
+        ),
     ] = []
     granted: Annotated[
         list[GrantedSlots],
         keyed("size"),
-        doc("Which ordinals have quota, as the cell keeps it for when its project is away."),
+        doc("Slots that have quota. The cell uses this list while its project is unreachable."),
     ] = []
     last_known: Annotated[
         LastKnown | None,
-        doc("Set while the cell does not answer: the other counts are as old, and none is ready."),
+        doc(
+            "Set while the cell is unreachable. The other counts are from that "
+            "time, and no instance counts as ready."
+        ),
     ] = None
 
 
 class WorkloadDeployment(ApiObject, frozen=True, kw_only=True):
-    """WorkloadDeployment: the share of a Workload that one city runs."""
+    """A WorkloadDeployment runs the instances of one Workload in one city. The Workload creates it
+    and sets its number of replicas.
+    """
 
     spec: WorkloadDeploymentSpec
     status: WorkloadDeploymentStatus = WorkloadDeploymentStatus()

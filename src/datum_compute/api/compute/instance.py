@@ -1,4 +1,6 @@
-"""Instance: one running copy of a template, what users see. Its truth lives on the cell."""
+"""Instance: one replica of a Workload. The object on the cell is the original; the hub and the
+project have copies.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from datum_compute.api.compute.data_sources import (
     VolumeAttachments,
 )
 from datum_compute.api.compute.scale_to_zero import ScaleToZero, Wake
-from datum_compute.api.conditions import UNKNOWN, Condition, Conditions, undecided
+from datum_compute.api.conditions import UNKNOWN, Condition, Conditions, unknown_conditions
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import (
     DNS_LABEL,
@@ -35,12 +37,12 @@ from datum_compute.api.meta.fields import (
 )
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
-# --- How a container is looked after and confined: probes, pull policy and what it may do
-# The words are those of Kubernetes, so that what people know holds here. Every field has a default:
-# a template that says nothing about them hashes as it did before they were there.
+# --- Probes, pull policy and security context of a container
+# The fields are those of Kubernetes. Each has a default, so that a new field does not change the
+# hash of existing templates.
 
 
-# A number, or the name of a port of the same container.
+# Number or name of a port of the same container.
 ProbePort = Port | PortName
 PullPolicy = Literal["", "Always", "IfNotPresent", "Never"]
 UserId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -54,30 +56,35 @@ _Times = Annotated[int, Meta(ge=1, le=100)]
 
 
 class HttpHeader(ApiStruct, frozen=True, kw_only=True):
-    """A header of a request."""
+    """A header of an HTTP request."""
 
     name: Annotated[HeaderName, doc("Name of the header.")]
     value: Annotated[
-        Annotated[str, Meta(pattern="^[ -~]*$", max_length=1024)], doc("Its value.")
+        Annotated[str, Meta(pattern="^[ -~]*$", max_length=1024)], doc("Value of the header.")
     ] = ""
 
 
 class HttpGet(ApiStruct, frozen=True, kw_only=True):
-    """A request that must be answered with 200 to 399."""
+    """An HTTP GET request. The probe succeeds if the response has a status from 200 to 399."""
 
     path: Annotated[UrlPath, doc("Path of the request.")] = "/"
-    port: Annotated[ProbePort, doc("Port to ask, by number or by name.")]
+    port: Annotated[
+        ProbePort, doc("Port of the request, as a number or the name of a port of the container.")
+    ]
     http_headers: Annotated[list[HttpHeader], doc("Headers of the request.")] = []
 
 
 class TcpSocket(ApiStruct, frozen=True, kw_only=True):
-    """A connection that must be accepted."""
+    """A TCP connection. The probe succeeds if the connection is accepted."""
 
-    port: Annotated[ProbePort, doc("Port to connect to, by number or by name.")]
+    port: Annotated[
+        ProbePort,
+        doc("Port of the connection, as a number or the name of a port of the container."),
+    ]
 
 
 class ExecAction(ApiStruct, frozen=True, kw_only=True):
-    """A command in the container that must end with 0."""
+    """A command that runs in the container. The probe succeeds if the command exits with code 0."""
 
     command: Annotated[
         list[str], Meta(min_length=1, max_length=100), doc("The command and its arguments.")
@@ -85,39 +92,53 @@ class ExecAction(ApiStruct, frozen=True, kw_only=True):
 
 
 class Probe(ApiStruct, frozen=True, kw_only=True):
-    """A question that is asked again and again: exactly one of httpGet, tcpSocket and exec."""
+    """A periodic check of a container. Exactly one of httpGet, tcpSocket and exec must be set."""
 
-    http_get: Annotated[HttpGet | None, doc("Ask over HTTP.")] = None
-    tcp_socket: Annotated[TcpSocket | None, doc("Ask for a connection.")] = None
-    exec_: Annotated[ExecAction | None, doc("Run a command.")] = field(name="exec", default=None)
+    http_get: Annotated[HttpGet | None, doc("HTTP request to send.")] = None
+    tcp_socket: Annotated[TcpSocket | None, doc("TCP connection to open.")] = None
+    exec_: Annotated[ExecAction | None, doc("Command to run in the container.")] = field(
+        name="exec", default=None
+    )
     initial_delay_seconds: Annotated[
-        Annotated[int, Meta(ge=0, le=3600)], doc("Seconds from the start to the first question.")
+        Annotated[int, Meta(ge=0, le=3600)],
+        doc("Seconds from the start of the container to the first check."),
     ] = 0
-    period_seconds: Annotated[_Seconds, doc("Seconds between questions.")] = 10
-    timeout_seconds: Annotated[_Seconds, doc("Seconds until a question counts as failed.")] = 1
-    success_threshold: Annotated[_Times, doc("Good answers in a row after bad ones.")] = 1
-    failure_threshold: Annotated[_Times, doc("Bad answers in a row that count.")] = 3
+    period_seconds: Annotated[_Seconds, doc("Seconds between checks.")] = 10
+    timeout_seconds: Annotated[_Seconds, doc("Seconds after which a check fails.")] = 1
+    success_threshold: Annotated[
+        _Times,
+        doc("Number of consecutive successes after which a failed probe counts as successful."),
+    ] = 1
+    failure_threshold: Annotated[
+        _Times, doc("Number of consecutive failures after which the probe counts as failed.")
+    ] = 3
 
 
 class SecurityContext(ApiStruct, frozen=True, kw_only=True):
-    """As whom it runs and what it may write. Privileges can only be given up, never gained."""
+    """User and file system access of a container. It can only restrict privileges."""
 
-    run_as_user: Annotated[UserId | None, doc("User to run as; else as the image says.")] = None
-    run_as_group: Annotated[UserId | None, doc("Group to run as; needs runAsUser.")] = None
+    run_as_user: Annotated[
+        UserId | None, doc("User ID of the process. Defaults to the user of the image.")
+    ] = None
+    run_as_group: Annotated[UserId | None, doc("Group ID of the process. Requires runAsUser.")] = (
+        None
+    )
     read_only_root_filesystem: Annotated[
-        bool, doc("Nothing but /tmp, /run and /dev/shm can be written.")
+        bool, doc("Whether the container can write only to /tmp, /run and /dev/shm.")
     ] = False
 
 
 class ImageRecord(ApiStruct, frozen=True, kw_only=True):
-    """What a container really runs."""
+    """Image that a container runs."""
 
     name: Annotated[ShortText, doc("Name of the container.")]
-    image: Annotated[str, doc("The image as it was asked for.")]
-    digest: Annotated[ShortText, doc("Digest that the registry gave, or the id of a local one.")]
+    image: Annotated[str, doc("Image name in the template.")]
+    digest: Annotated[
+        ShortText, doc("Digest of the image in the registry, or the ID of a local image.")
+    ]
 
 
-# --- instance
+# --- Instance
 
 
 InterfaceName = Annotated[str, Meta(pattern=DNS_LABEL, max_length=15)]
@@ -126,7 +147,7 @@ ImageReference = Annotated[str, Meta(pattern=IMAGE, max_length=1024)]
 
 GraceSeconds = Annotated[
     Annotated[int, Meta(ge=0, le=3600)],
-    doc("Seconds between asking the containers to end and ending them."),
+    doc("Seconds that containers have to stop after they received SIGTERM."),
 ]
 
 
@@ -134,46 +155,54 @@ class EnvVar(ApiStruct, frozen=True, kw_only=True):
     """An environment variable."""
 
     name: Annotated[str, Meta(min_length=1), doc("Name of the variable.")]
-    value: Annotated[SecretText, doc("Its value, taken as it is.")] = ""
+    value: Annotated[
+        SecretText, doc("Value of the variable. References to other variables are not expanded.")
+    ] = ""
     value_from: Annotated[
-        EnvVarSource | None, doc("Where its value comes from, instead of value.")
+        EnvVarSource | None, doc("Source of the value. Cannot be combined with value.")
     ] = None
 
 
 class ContainerPort(ApiStruct, frozen=True, kw_only=True):
-    """A port that the container listens on."""
+    """A port on which the container listens."""
 
-    name: Annotated[PortName, doc("Name of the port, unique over all containers.")]
+    name: Annotated[PortName, doc("Name of the port, unique in the instance.")]
     port: Annotated[Port, doc("Number of the port.")]
-    protocol: Annotated[Literal["TCP", "UDP"], doc("Protocol spoken on it.")] = "TCP"
+    protocol: Annotated[Literal["TCP", "UDP"], doc("Protocol of the port.")] = "TCP"
 
 
 class ResourceAmounts(ApiStruct, frozen=True, kw_only=True):
-    """Processors and memory."""
+    """Amounts of CPU and memory."""
 
-    cpu: Annotated[Cpu | None, doc("Processors, such as 2 or 500m.")] = None
-    memory: Annotated[Memory | None, doc("Memory, such as 2Gi or 512Mi.")] = None
+    cpu: Annotated[Cpu | None, doc("Number of CPUs, such as 2 or 500m.")] = None
+    memory: Annotated[Memory | None, doc("Amount of memory, such as 2Gi or 512Mi.")] = None
 
 
 class ContainerResources(ApiStruct, frozen=True, kw_only=True):
-    """What a container may use."""
+    """Resources of a container."""
 
-    limits: Annotated[ResourceAmounts, doc("What it may use at most.")] = ResourceAmounts()
-    requests: Annotated[ResourceAmounts, doc("What it needs at least.")] = ResourceAmounts()
+    limits: Annotated[
+        ResourceAmounts, doc("Upper limit of the resources that the container can use.")
+    ] = ResourceAmounts()
+    requests: Annotated[ResourceAmounts, doc("Resources that the container needs.")] = (
+        ResourceAmounts()
+    )
 
 
 class Container(ApiStruct, frozen=True, kw_only=True):
-    """command replaces ENTRYPOINT, args replace CMD; without both the image decides."""
+    """A container of the instance. command replaces the entry point of the image, and args replaces
+    its arguments.
+    """
 
     name: Annotated[DnsLabel, doc("Name of the container, unique in the instance.")]
-    image: Annotated[ImageReference, doc("Image to run, with tag or digest.")]
+    image: Annotated[ImageReference, doc("Name of the image, with a tag or a digest.")]
     command: Annotated[
         list[str],
         Meta(max_length=1000),
-        doc("What to run instead of the image's own entry point."),
+        doc("Command that replaces the entry point of the image."),
     ] = []
     args: Annotated[
-        list[str], Meta(max_length=1000), doc("Arguments instead of the image's own.")
+        list[str], Meta(max_length=1000), doc("Arguments that replace those of the image.")
     ] = []
     env: Annotated[
         list[EnvVar], MAP_BY_NAME, Meta(max_length=1000), doc("Environment variables.")
@@ -181,185 +210,210 @@ class Container(ApiStruct, frozen=True, kw_only=True):
     env_from: Annotated[
         list[EnvFromSource],
         Meta(max_length=100),
-        doc("Sources of more variables; a later one wins over an earlier, and env over all."),
+        doc(
+            "Sources of further environment variables. If several define the same "
+            "variable, the last source wins, and env wins over all sources."
+        ),
     ] = []
     volume_attachments: VolumeAttachments = []
     ports: Annotated[
-        list[ContainerPort], MAP_BY_NAME, Meta(max_length=100), doc("Ports it listens on.")
+        list[ContainerPort],
+        MAP_BY_NAME,
+        Meta(max_length=100),
+        doc("Ports on which the container listens."),
     ] = []
     resources: ContainerResources = ContainerResources()
     image_pull_policy: Annotated[
         PullPolicy,
-        doc("When to ask the registry; empty: always for the tag latest, else if not present."),
+        doc(
+            "When the image is pulled. Always checks the registry, IfNotPresent "
+            "uses a local image if there is one, Never only uses a local image. "
+            "Defaults to Always for the tag latest and to IfNotPresent otherwise."
+        ),
     ] = ""
     readiness_probe: Annotated[
         Probe | None,
         doc(
-            "The instance is available only while this succeeds; without it, only while its TCP "
-            "ports accept connections."
+            "Probe that decides whether the instance is available. Without it, an "
+            "instance is available while its TCP ports accept connections."
         ),
     ] = None
     liveness_probe: Annotated[
-        Probe | None, doc("The instance is started again when this is not answered well.")
+        Probe | None, doc("Probe that restarts the instance when it fails.")
     ] = None
     security_context: SecurityContext = SecurityContext()
     init: Annotated[
         bool,
         doc(
-            "Run the program under an init process that forwards signals and reaps children, where "
-            "the driver has one. Set to false for an image that brings its own."
+            "Whether the program runs under an init process that forwards signals "
+            "and reaps child processes, if the driver supports it. Set it to false "
+            "for an image that contains its own init process."
         ),
     ] = True
 
 
 class Sandbox(ApiStruct, frozen=True, kw_only=True):
-    """Containers that share one address."""
+    """Containers that share a network address."""
 
     containers: Annotated[
         list[Container],
         MAP_BY_NAME,
         Meta(min_length=1, max_length=32),
-        doc("What runs in the instance."),
+        doc("Containers of the instance."),
     ]
     image_pull_secrets: Annotated[
         list[PullSecret],
         MAP_BY_NAME,
         Meta(max_length=32),
-        doc("Secrets by which registries let the images be read."),
+        doc("Secrets with the credentials of image registries."),
     ] = []
     termination_grace_period_seconds: GraceSeconds = GRACE_S
 
 
 class RuntimeResources(ApiStruct, frozen=True, kw_only=True):
-    """How large the instance is."""
+    """Size of the instance."""
 
     instance_type: Annotated[
-        ShortText, Meta(min_length=1), doc("Name of the size of the instance.")
+        ShortText,
+        Meta(min_length=1),
+        doc("Name of the InstanceType, which defines the size of the instance."),
     ] = "datumcloud/d1-standard-2"
     requests: Annotated[
         ResourceAmounts,
-        doc("How large the instance is, instead of what its size says; both amounts or none."),
+        doc(
+            "CPU and memory of the instance, instead of those of its instance type. "
+            "Set both or none."
+        ),
     ] = ResourceAmounts()
 
 
 class Runtime(ApiStruct, frozen=True, kw_only=True):
-    """What runs, and on how large a machine."""
+    """Containers of the instance and its size."""
 
     sandbox: Sandbox
     resources: RuntimeResources = RuntimeResources()
 
 
 class NetworkInterface(ApiStruct, frozen=True, kw_only=True):
-    """An interface of the instance and the network that it is in."""
+    """A network interface of the instance."""
 
-    name: Annotated[InterfaceName, doc("Name of the interface inside the instance.")] = "eth0"
-    network: Annotated[NamespacedReference, doc("The network.")]
+    name: Annotated[InterfaceName, doc("Name of the interface in the instance.")] = "eth0"
+    network: Annotated[NamespacedReference, doc("Network of the interface.")]
 
 
 class TemplateSpec(ApiStruct, frozen=True, kw_only=True):
-    """The instances as they should be."""
+    """Desired state of an instance."""
 
     runtime: Runtime
     network_interfaces: Annotated[
         list[NetworkInterface],
         MAP_BY_NAME,
         Meta(max_length=1),
-        doc("Its interface; without one it is in the network called default."),
+        doc(
+            "Network interfaces of the instance. Defaults to one interface in the Network default."
+        ),
     ] = []
     volumes: Annotated[
         list[Volume],
         MAP_BY_NAME,
         Meta(max_length=100),
-        doc("Files from ConfigMaps and Secrets; containers attach them."),
+        doc("Volumes that containers can mount."),
     ] = []
     scale_to_zero: Annotated[
         ScaleToZero | None,
-        doc("Instances without connections sleep, and the next one wakes them; else never."),
+        doc(
+            "When an instance without connections sleeps. The next connection wakes "
+            "it. If unset, instances never sleep."
+        ),
     ] = None
 
 
 class TemplateMeta(ApiStruct, frozen=True, kw_only=True):
-    """Labels and annotations of the instances; a change of them is a rollout too."""
+    """Labels and annotations of the instances. A change starts a rollout."""
 
-    labels: Annotated[dict[str, str], doc("Labels given to every instance.")] = {}
-    annotations: Annotated[dict[str, str], doc("Annotations given to every instance.")] = {}
+    labels: Annotated[dict[str, str], doc("Labels of each instance.")] = {}
+    annotations: Annotated[dict[str, str], doc("Annotations of each instance.")] = {}
 
 
 class InstanceTemplate(ApiStruct, frozen=True, kw_only=True):
-    """What every instance is made from; a change of it rolls all instances."""
+    """Template from which instances are created. A change starts a rollout."""
 
     spec: TemplateSpec
     metadata: TemplateMeta = TemplateMeta()
 
 
 class SchedulingGate(ApiStruct, frozen=True, kw_only=True):
-    """Something that must happen first."""
+    """A condition that must be met before the instance gets a machine."""
 
-    name: Annotated[str, doc("What is waited for.")]
+    name: Annotated[str, doc("Name of the gate.")]
 
 
 class InstanceControl(ApiStruct, frozen=True, kw_only=True):
-    """What the deployment controller keeps on the instance."""
+    """State that the deployment controller stores with the instance."""
 
-    template_hash: Annotated[str, doc("Identity of the template it was made from.")] = ""
+    template_hash: Annotated[
+        str, doc("Hash of the template from which the instance was created.")
+    ] = ""
     scheduling_gates: Annotated[
         list[SchedulingGate],
         MAP_BY_NAME,
-        doc("What it waits for; no machine is asked for while any is left."),
+        doc("Gates that are still open. The instance gets no machine until the list is empty."),
     ] = []
 
 
 class InstanceSpec(TemplateSpec, frozen=True, kw_only=True):
-    """Everything that the template says, and what the platform keeps beside it."""
+    """Template of the instance, and state that the platform adds."""
 
     controller: InstanceControl = InstanceControl()
     location: Annotated[
-        NamespacedReference | None, doc("The project's location that it runs in, once known.")
+        NamespacedReference | None,
+        doc("Location of the project in which the instance runs. Unset until it is known."),
     ] = None
 
 
 class NetworkAssignments(ApiStruct, frozen=True, kw_only=True):
-    """Addresses that were given to the interface."""
+    """Addresses of the interface."""
 
-    network_ip: Annotated[str, doc("Address that it is reached at, from inside.")] = field(
+    network_ip: Annotated[str, doc("Address of the instance in its network.")] = field(
         name="networkIP", default=""
     )
-    external_ip: Annotated[str, doc("Address for the outside, if it has one.")] = field(
+    external_ip: Annotated[str, doc("Public address of the instance, if it has one.")] = field(
         name="externalIP", default=""
     )
 
 
 class InterfaceAddress(ApiStruct, frozen=True, kw_only=True):
-    """An address of the interface, and what a machine must know to use it."""
+    """An address of the interface and its network parameters."""
 
     family: Annotated[IpFamily, doc("Address family.")]
     address: Annotated[str, doc("The address, without a prefix length.")]
-    prefix_length: Annotated[int, doc("Length of the prefix that it is from.")]
-    gateway: Annotated[str, doc("The way out of the prefix.")]
+    prefix_length: Annotated[int, doc("Length of the prefix that contains the address.")]
+    gateway: Annotated[str, doc("Address of the gateway of the prefix.")]
 
 
 class NetworkInterfaceStatus(ApiStruct, frozen=True, kw_only=True):
-    """One network interface."""
+    """Observed state of a network interface."""
 
     name: Annotated[str, doc("Name of the interface.")] = "eth0"
     assignments: NetworkAssignments = NetworkAssignments()
     addresses: Annotated[
-        list[InterfaceAddress], keyed("family"), doc("Its addresses, primary first.")
+        list[InterfaceAddress],
+        keyed("family"),
+        doc("Addresses of the interface. The first is the primary one."),
     ] = []
-    mtu: Annotated[int, doc("Largest packet that it carries, in bytes.")] = 0
+    mtu: Annotated[int, doc("Largest packet of the interface, in bytes.")] = 0
 
 
 class InstanceControlStatus(ApiStruct, frozen=True, kw_only=True):
-    """What the machine reports back to the deployment controller."""
+    """State that the machine reports to the deployment controller."""
 
     observed_template_hash: Annotated[
-        str, doc("Identity of the template that the machine was set up from.")
+        str, doc("Hash of the template from which the machine was set up.")
     ] = ""
 
 
 PROGRAMMED, AVAILABLE, READY = "Programmed", "Available", "Ready"
-# Conditions that gates leave behind; planning/rollout/gates.py states how a gate and its condition
-# belong.
+# Conditions of closed gates. planning/rollout/gates.py maps gates to conditions.
 QUOTA_GRANTED, REFERENCED_DATA_READY, NETWORK_READY = (
     "QuotaGranted",
     "ReferencedDataReady",
@@ -376,7 +430,7 @@ QUOTA_UNDECIDED = Condition(
 
 
 Images = Annotated[
-    list[ImageRecord], MAP_BY_NAME, doc("What each container really runs, once it is known.")
+    list[ImageRecord], MAP_BY_NAME, doc("Image of each container, once its digest is known.")
 ]
 
 
@@ -390,17 +444,21 @@ class InstanceStatus(ApiStruct, frozen=True, kw_only=True):
     images: Images = []
     resources: Annotated[
         ResourceAmounts,
-        doc("The most that its machine may use, which is what its quota was claimed for."),
+        doc("CPU and memory limits of the machine. Quota is claimed for these amounts."),
     ] = ResourceAmounts()
-    last_wake: Annotated[Wake | None, doc("The last time that it was woken, if ever.")] = None
+    last_wake: Annotated[
+        Wake | None, doc("Last time that the instance was woken. Unset if it never slept.")
+    ] = None
 
 
 class Instance(ApiObject, frozen=True, kw_only=True):
-    """Instance: one running copy of a template, what users see. Its truth lives on the cell."""
+    """An Instance is one replica of a Workload in one city. The platform creates it from the
+    template of its WorkloadDeployment.
+    """
 
     spec: InstanceSpec
     status: InstanceStatus = InstanceStatus(
-        conditions=[*undecided(PROGRAMMED, AVAILABLE, READY), QUOTA_UNDECIDED]
+        conditions=[*unknown_conditions(PROGRAMMED, AVAILABLE, READY), QUOTA_UNDECIDED]
     )
 
 

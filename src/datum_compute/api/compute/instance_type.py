@@ -1,9 +1,9 @@
-"""InstanceType: a size that instances can have. Kept by operators, for all projects.
+"""InstanceType: a size that instances can have. Operators create it for all projects.
 
-Its resources never change, because quota was claimed for them; another size is another type. The
-lifecycle goes one way: an Active type is offered, a Deprecated one warns and names its replacement,
-a Disabled one is refused (admission/rules/instance_type.py has the rules). Quantities are those of
-Kubernetes, except that zero and exponents are refused.
+Its resources cannot be changed, because quota was claimed for them; create another type instead. An
+Active type can be used. A Deprecated type results in a warning that contains its replacement. A
+Disabled type is refused (admission/rules/instance_type.py). Quantities are those of Kubernetes
+without zero and exponents.
 """
 
 from __future__ import annotations
@@ -16,56 +16,64 @@ from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import Cpu, Memory, ShortText, Text, Time, doc, immutable
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
 
-# What every plane offers from its first moment: processors and memory by name.
+# CPUs and memory of the types that every new plane contains, by name.
 BUILT_IN_SIZES: Mapping[str, tuple[str, str]] = {
     "d1-standard-1": ("500m", "1Gi"),
     "d1-standard-2": ("1", "2Gi"),
     "d1-standard-4": ("2", "4Gi"),
     "d1-standard-8": ("4", "8Gi"),
 }
-# The older spelling of the same names.
+# Older prefix of the same names.
 _ALIAS_PREFIX = "datumcloud/"
 
 
 def size_name(instance_type: str) -> str:
-    """The name of the InstanceType object that a template means."""
+    """Return the name of the InstanceType to which a template refers."""
     return instance_type.removeprefix(_ALIAS_PREFIX)
 
 
 class InstanceTypeResources(ApiStruct, frozen=True, kw_only=True):
-    """What an instance of this type gets."""
+    """CPU and memory of an instance of this type."""
 
-    cpu: Annotated[Cpu, doc("Processors, such as 2 or 500m.")]
-    memory: Annotated[Memory, doc("Memory, such as 2Gi or 512Mi.")]
+    cpu: Annotated[Cpu, doc("Number of CPUs, such as 2 or 500m.")]
+    memory: Annotated[Memory, doc("Amount of memory, such as 2Gi or 512Mi.")]
 
 
 class InstanceTypeLifecycle(ApiStruct, frozen=True, kw_only=True):
-    """Whether the type is offered."""
+    """Availability of the type."""
 
     phase: Annotated[
         Literal["Active", "Deprecated", "Disabled"],
-        doc("Active is offered, Deprecated warns, Disabled is refused; only ever forward."),
+        doc(
+            "Active types can be used. Deprecated types result in a warning. "
+            "Disabled types are refused for new workloads. The phase can only move "
+            "forward."
+        ),
     ] = "Active"
     replacement_instance_type: Annotated[
-        ShortText, doc("The type to use instead; needed once this one is not Active.")
+        ShortText, doc("Type to use instead. Required if the phase is not Active.")
     ] = ""
 
 
 class InstanceTypeSpec(ApiStruct, frozen=True, kw_only=True):
     display_name: Annotated[ShortText, doc("Name for people.")] = ""
-    description: Annotated[Text, doc("What the type is good for.")] = ""
+    description: Annotated[Text, doc("Purpose of the type, for people.")] = ""
     resources: Annotated[InstanceTypeResources, immutable("create another instance type instead")]
     lifecycle: InstanceTypeLifecycle = InstanceTypeLifecycle()
 
 
 class InstanceTypeStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    deprecated_at: Annotated[Time | None, doc("Since when it is deprecated (RFC 3339).")] = None
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    deprecated_at: Annotated[
+        Time | None, doc("Time since when the type is deprecated (RFC 3339).")
+    ] = None
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class InstanceType(ApiObject, frozen=True, kw_only=True):
-    """InstanceType: a size that instances can have. Kept by operators, for all projects."""
+    """An InstanceType is a size that instances can have. Operators create instance types for all
+    projects.
+    """
 
     spec: InstanceTypeSpec
     status: InstanceTypeStatus = InstanceTypeStatus()

@@ -1,8 +1,8 @@
-"""Which ConfigMaps and Secrets a template refers to, and where it does.
+"""References of templates to ConfigMaps and Secrets.
 
-One ``Reference`` for each place, in the order of the document; paths are relative to the template.
-Everybody who must know asks here: the right to read is checked, gates are put, data is delivered
-and its absence named by the same list.
+There is one ``Reference`` for each place in a template, in the order of the document. Paths are
+relative to the template. Access checks, scheduling gates and the delivery of data all use this
+list.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DOCKER_CONFIG_KEY = ".dockerconfigjson"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """A ConfigMap or Secret in the namespace of whoever refers to it."""
+    """A ConfigMap or Secret in the namespace of the object that refers to it."""
 
     kind: SourceKind
     name: str
@@ -38,7 +38,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One place in a template that takes data. Without ``keys`` it takes whatever there is."""
+    """A place in a template that refers to a source. Without ``keys`` it refers to all keys."""
 
     kind: SourceKind
     name: str
@@ -56,7 +56,7 @@ def references(template: InstanceTemplate) -> tuple[Reference, ...]:
 
 
 def references_of(spec: TemplateSpec) -> tuple[Reference, ...]:
-    """Of a template's spec, or of an instance that was made from it."""
+    """Return the references of the spec of a template or an instance."""
     sandbox = spec.runtime.sandbox
     return (
         *_of_containers("spec.runtime.sandbox.containers", sandbox.containers),
@@ -74,7 +74,7 @@ def references_of_server(spec: ServerSpec) -> tuple[Reference, ...]:
 
 
 def sources(found: Sequence[Reference]) -> tuple[Source, ...]:
-    """What is referred to, each once, in a fixed order."""
+    """Return the sources of the references, each once and sorted."""
     return tuple(sorted({reference.source for reference in found}))
 
 
@@ -90,7 +90,7 @@ def _of_containers(path: str, containers: Sequence[Container]) -> Iterator[Refer
 
 
 def of_variable(path: str, source: EnvVarSource) -> Iterator[Reference]:
-    """Of one variable: the key that it takes."""
+    """Yield the key that an environment variable refers to."""
     if source.config_map_key_ref is not None:
         yield _of_key("ConfigMap", f"{path}.configMapKeyRef", source.config_map_key_ref)
     if source.secret_key_ref is not None:
@@ -102,7 +102,7 @@ def _of_key(kind: SourceKind, path: str, selector: KeySelector) -> Reference:
 
 
 def of_env_from(path: str, source: EnvFromSource) -> Iterator[Reference]:
-    """Of many variables at once."""
+    """Yield the source of several environment variables."""
     if source.config_map_ref is not None:
         yield _of_whole("ConfigMap", f"{path}.configMapRef", source.config_map_ref)
     if source.secret_ref is not None:

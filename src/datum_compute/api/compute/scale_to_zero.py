@@ -1,6 +1,6 @@
-"""Instances that nobody asks for anything sleep, and are woken by the first connection.
+"""Scale to zero: instances without connections sleep, and the next connection wakes them.
 
-Off unless a template asks for it. ``planning``, ``drivers`` and ``app/traffic`` read it from here.
+It is off unless a template enables it. Packages ``planning``, ``drivers`` and ``ingress`` read it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SleepMode = Literal["pause", "stop"]
 Duration = Annotated[str, Meta(pattern=DURATION, max_length=10)]
 Milliseconds = Annotated[int, Meta(ge=0)]
 
-# Shorter than that an instance would sleep between two requests of one visitor.
+# With a shorter time an instance would sleep between two requests of one client.
 IDLE_MIN_S, IDLE_MAX_S = 0.1, 24 * 3600.0
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -25,45 +25,54 @@ _DURATION = re.compile(DURATION)
 
 
 class ScaleToZero(ApiStruct, frozen=True, kw_only=True):
-    """When an instance sleeps, and how deeply. It needs a named TCP port: that is what wakes it."""
+    """When an instance sleeps, and in which mode. It requires a named TCP port, because a
+    connection wakes the instance.
+    """
 
     idle_after: Annotated[
         Duration,
         doc(
-            "How long an instance is without any connection before it sleeps, such as 500ms, 30s, "
-            "5m or 1h; from 100ms to 24h."
+            "Time without connections after which an instance sleeps, such as "
+            "500ms, 30s, 5m or 1h. From 100ms to 24h."
         ),
     ] = "30s"
     mode: Annotated[
         SleepMode,
         doc(
-            "pause: its processes are frozen, keep their memory and go on within milliseconds. "
-            "stop: its processes end as when it is removed, and are started again."
+            "pause freezes the processes, which keep their memory and continue "
+            "within milliseconds. stop ends the processes, as for a removed "
+            "instance, and starts them again."
         ),
     ] = "pause"
 
 
 class Wake(ApiStruct, frozen=True, kw_only=True):
-    """One wake of a sleeping instance, and where its time went."""
+    """A wake-up of a sleeping instance, and how long each step took."""
 
-    at: Annotated[Time, doc("When the connection came that asked for it (RFC 3339).")]
-    mode: Annotated[SleepMode, doc("How it had slept.")] = "pause"
+    at: Annotated[Time, doc("Time of the connection that woke the instance (RFC 3339).")]
+    mode: Annotated[SleepMode, doc("Mode in which the instance slept.")] = "pause"
     queue_milliseconds: Annotated[
-        Milliseconds, doc("Until the engine was asked: it may still have been falling asleep.")
+        Milliseconds,
+        doc(
+            "Time until the container engine was called. The instance may still "
+            "have been going to sleep."
+        ),
     ] = 0
-    engine_milliseconds: Annotated[Milliseconds, doc("What the engine took.")] = 0
+    engine_milliseconds: Annotated[Milliseconds, doc("Time that the container engine took.")] = 0
     ready_milliseconds: Annotated[
-        Milliseconds, doc("From there until it was ready and had accepted the connection.")
+        Milliseconds, doc("Time from then until the instance accepted the connection.")
     ] = 0
     first_byte_milliseconds: Annotated[
-        Milliseconds, doc("From there until the first byte of its answer.")
+        Milliseconds, doc("Time from then until the first byte of the response.")
     ] = 0
-    failure: Annotated[Text, doc("Why it did not come to serve in time; empty if it did.")] = ""
+    failure: Annotated[
+        Text, doc("Why the instance did not become ready in time. Empty if it did.")
+    ] = ""
 
 
-def seconds_of(duration: str) -> float:
-    """Of a duration that matches its pattern."""
+def duration_seconds(duration: str) -> float:
+    """Return the seconds of a duration such as 5m."""
     found = _DURATION.match(duration)
     if found is None:
-        raise ValueError(f"{duration!r} is no duration")
+        raise ValueError(f"{duration!r} is not a duration")
     return int(found[1]) * _UNITS_S[found[2]]

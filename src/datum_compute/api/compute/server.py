@@ -1,4 +1,4 @@
-"""Server: the machine behind an Instance, realised by a driver. Lives on the cell only."""
+"""Server: the machine of an Instance, which a driver runs. It exists only on the cell."""
 
 from __future__ import annotations
 
@@ -24,61 +24,65 @@ Phase = Literal["Pending", "Running", "Sleeping", "Stopped", "Failed", "Unknown"
 
 
 class ServerSpec(ApiStruct, frozen=True, kw_only=True):
-    instance_type: Annotated[str, doc("Name of the size of the machine.")]
-    template_hash: Annotated[str, doc("Identity of the template it is set up from.")]
+    instance_type: Annotated[str, doc("Name of the InstanceType of the machine.")]
+    template_hash: Annotated[str, doc("Hash of the template from which the machine is set up.")]
     resources: Annotated[
         ResourceAmounts,
-        doc("The most that the machine may use: what quota was claimed for; empty if unknown."),
+        doc("CPU and memory limits of the machine, for which quota was claimed. Empty if unknown."),
     ] = ResourceAmounts()
     containers: Annotated[
-        list[Container], MAP_BY_NAME, Meta(min_length=1), doc("What runs on the machine.")
+        list[Container], MAP_BY_NAME, Meta(min_length=1), doc("Containers of the machine.")
     ]
     image_pull_secrets: Annotated[
-        list[PullSecret], MAP_BY_NAME, doc("Secrets by which registries let the images be read.")
+        list[PullSecret], MAP_BY_NAME, doc("Secrets with the credentials of image registries.")
     ] = []
     termination_grace_period_seconds: GraceSeconds = GRACE_S
-    volumes: Annotated[list[Volume], MAP_BY_NAME, doc("Files that the containers attach.")] = []
+    volumes: Annotated[list[Volume], MAP_BY_NAME, doc("Volumes that containers can mount.")] = []
     interfaces: Annotated[
-        list[NetworkInterfaceStatus], MAP_BY_NAME, doc("Its interfaces with their addresses.")
+        list[NetworkInterfaceStatus], MAP_BY_NAME, doc("Network interfaces with their addresses.")
     ] = []
     scale_to_zero: Annotated[
-        ScaleToZero | None, doc("When the machine sleeps, and how; else it never does.")
+        ScaleToZero | None, doc("When the machine sleeps. If unset, it never sleeps.")
     ] = None
     tags: Annotated[
-        dict[str, str], doc("Marks by which the machine is found again, such as its instance.")
+        dict[str, str], doc("Tags by which the driver finds the machine, such as its instance.")
     ] = {}
 
 
 class ServerStatus(ApiStruct, frozen=True, kw_only=True):
     phase: Annotated[
         Phase,
-        doc("What the machine is doing; Unknown if the driver could not observe it for 30 s."),
+        doc("State of the machine. Unknown if the driver has not observed it for 30 s."),
     ] = "Pending"
-    reason: Annotated[str, doc("Why it is in this phase, one word for programs.")] = ""
-    message: Annotated[str, doc("Why it is in this phase, for people.")] = ""
-    restarts: Annotated[int, doc("How often it was started again.")] = 0
-    exit_code: Annotated[int | None, doc("Exit code of its last end.")] = None
-    started_at: Annotated[str | None, doc("Since when it runs (RFC 3339).")] = None
+    reason: Annotated[str, doc("One-word cause of the phase in CamelCase, for programs.")] = ""
+    message: Annotated[str, doc("Cause of the phase in words, for people.")] = ""
+    restarts: Annotated[int, doc("Number of restarts.")] = 0
+    exit_code: Annotated[int | None, doc("Exit code of the last exit.")] = None
+    started_at: Annotated[str | None, doc("Time since when the machine is running (RFC 3339).")] = (
+        None
+    )
     addresses: Annotated[list[str], doc("Addresses of the machine.")] = []
-    last_lines: Annotated[list[str], doc("The last lines of its output, if it ended badly.")] = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    last_lines: Annotated[list[str], doc("Last lines of the output, if the machine failed.")] = []
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
     referenced_data: PinnedSources = []
     images: Images = []
-    last_wake: Annotated[Wake | None, doc("The last time that it was woken, if ever.")] = None
+    last_wake: Annotated[
+        Wake | None, doc("Last time that the machine was woken. Unset if it never slept.")
+    ] = None
     spec_fingerprint: Annotated[
-        str, doc("Fingerprint of the spec that the machine was started from; empty if unknown.")
+        str, doc("Fingerprint of the spec from which the machine was started. Empty if unknown.")
     ] = ""
     recovering: Annotated[
         bool,
-        Meta(
-            description="Whether its ports accept connections again after an exit, while the "
-            "machine is still Failed because it has not run for long enough."
+        doc(
+            "Whether the ports accept connections again after an exit, while the machine is still "
+            "Failed because it has not run for long enough."
         ),
     ] = False
 
 
 class Server(ApiObject, frozen=True, kw_only=True):
-    """Server: the machine behind an Instance, realised by a driver. Lives on the cell only."""
+    """A Server is the machine of an Instance. A driver of the cell runs it."""
 
     spec: ServerSpec
     status: ServerStatus = ServerStatus()

@@ -1,4 +1,4 @@
-"""Workload: a template and the cities it should run in. Written by users in their project."""
+"""Workload: a template and the cities in which its instances run. Users create it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from datum_compute.api.meta.fields import (
 )
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
 
-PROGRESSING = "Progressing"  # the condition that tells of a rollout
+PROGRESSING = "Progressing"  # the condition type of rollouts
 
 CityCode = Annotated[str, Meta(pattern=CITY_CODE, max_length=32)]
 
 
-# A number of instances, or a share of them such as 25%; never none, or no rollout could move.
+# Number or percentage of instances. It cannot be 0, because no rollout could proceed.
 MaxUnavailable = (
     Annotated[int, Meta(ge=1, le=1000)]
     | Annotated[str, Meta(pattern="^([1-9][0-9]?|100)%$", max_length=4)]
@@ -33,86 +33,100 @@ MaxUnavailable = (
 
 
 class ScaleSettings(ApiStruct, frozen=True, kw_only=True):
-    """How many instances run, and in which order they come and go."""
+    """Number of instances, and the order in which they are created and replaced."""
 
-    min_replicas: Annotated[int, Meta(ge=1, le=1000), doc("Instances in each city.")]
+    min_replicas: Annotated[int, Meta(ge=1, le=1000), doc("Number of instances in each city.")]
     instance_management_policy: Annotated[
         Literal["OrderedReady", "Parallel"],
         doc(
-            "OrderedReady: one at a time, each when all before it are ready. Parallel: all at "
-            "once; a rollout still keeps to maxUnavailable."
+            "OrderedReady creates one instance at a time, when all instances before "
+            "it are ready. Parallel creates all at once. A rollout respects "
+            "maxUnavailable in both cases."
         ),
     ] = "OrderedReady"
     max_unavailable: Annotated[
         MaxUnavailable,
         doc(
-            "How many instances of a city a rollout may have out of service at a time, as a number "
-            "or as a percentage (rounded down, at least one)."
+            "Largest number of instances of a city that can be unavailable during a "
+            "rollout, as a number or a percentage. A percentage is rounded down, to "
+            "at least one instance."
         ),
     ] = 1
     min_ready_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=86_400)] | None,
         doc(
-            "How many seconds an instance must be ready before it counts as available; a rollout "
-            "replaces the next instance only then. If omitted: 0 where a readinessProbe or a "
-            "TCP port is checked or the instances are simulated, otherwise 5."
+            "Seconds for which an instance must be ready before it counts as "
+            "available. A rollout replaces the next instance only then. Defaults to "
+            "0 if the template has a readinessProbe or a TCP port, or if instances "
+            "are simulated, and to 5 otherwise."
         ),
     ] = None
     progress_deadline_seconds: Annotated[
         int,
         Meta(ge=1, le=86_400),
-        doc("A rollout without progress for so long is reported as ProgressDeadlineExceeded."),
+        doc(
+            "Seconds without progress after which a rollout is reported as "
+            "ProgressDeadlineExceeded."
+        ),
     ] = 600
 
 
 class CityFloor(ApiStruct, frozen=True, kw_only=True):
-    """How little is too little in one city."""
+    """Number of ready instances below which a city has failed."""
 
-    city_code: Annotated[CityCode, doc("One of the cityCodes of the placement.")]
+    city_code: Annotated[CityCode, doc("A city of cityCodes of the placement.")]
     ready_replicas: Annotated[
         int,
         Meta(ge=1, le=1000),
-        doc("With fewer ready instances than that, for a while, the city has failed."),
+        doc("The city has failed if fewer instances are ready for fallbackAfterSeconds."),
     ]
 
 
 class Placement(ApiStruct, frozen=True, kw_only=True):
-    """Cities that are scaled alike."""
+    """Cities that share the same scale settings."""
 
     name: Annotated[DnsLabel, doc("Name of the placement, unique in the workload.")]
     city_codes: Annotated[
         list[CityCode],
         Meta(min_length=1, max_length=100),
         SET,
-        doc("Codes of the cities to run in, such as DFW; stored in upper case."),
+        doc(
+            "Codes of the cities in which instances run, such as DFW. They are "
+            "stored in upper case."
+        ),
     ]
     scale_settings: ScaleSettings
     fallback_city_codes: Annotated[
         list[CityCode],
         Meta(max_length=100),
         doc(
-            "Cities that take the share of one that has failed, the first that is free. None: "
-            "nothing ever moves by itself."
+            "Cities that replace a failed city. The first unused city is chosen. If "
+            "empty, instances never move to another city."
         ),
     ] = []
     city_floors: Annotated[
         list[CityFloor],
         Meta(max_length=100),
         keyed("cityCode"),
-        doc("When a city has failed; one that is not named when none of its instances is ready."),
+        doc(
+            "When a city has failed. A city that is not listed has failed if none "
+            "of its instances is ready."
+        ),
     ] = []
     fallback_after_seconds: Annotated[
         int,
         Meta(ge=30, le=86_400),
-        doc("For how long a city must have been below its floor."),
+        doc("Seconds for which a city must be below its floor before it has failed."),
     ] = 120
 
 
 class CityRestart(ApiStruct, frozen=True, kw_only=True):
-    """A restart of the instances in one city."""
+    """A restart of all instances in one city."""
 
     city_code: Annotated[CityCode, doc("Code of the city.")]
-    at: Annotated[ShortText, doc("When it was asked for; a new value replaces every instance.")]
+    at: Annotated[
+        ShortText, doc("Time of the request. A new value replaces each instance of the city.")
+    ]
 
 
 class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
@@ -121,52 +135,59 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
         list[Placement],
         MAP_BY_NAME,
         Meta(min_length=1, max_length=32),
-        doc("Where it runs."),
+        doc("Cities in which the workload runs."),
     ]
     paused: Annotated[
         bool,
-        doc("Hold a rollout where it is: nothing that runs is replaced. Scaling goes on."),
+        doc(
+            "Whether rollouts are paused. No running instance is replaced while "
+            "this is true. Scaling continues."
+        ),
     ] = False
     restarts: Annotated[
         list[CityRestart],
         keyed("cityCode"),
         Meta(max_length=100),
-        doc("Restarts of single cities, the last one of each."),
+        doc("Last restart of each city."),
     ] = []
 
 
 class BlockedReplicas(ApiStruct, frozen=True, kw_only=True):
-    """Instances that are wanted and not ready, for one reason."""
+    """Desired instances that are not ready for the same reason."""
 
-    reason: Annotated[str, doc("The reason of their Ready condition.")]
-    replicas: Annotated[int, doc("How many there are.")]
-    message: Annotated[str, doc("What the first of them says about it.")] = ""
+    reason: Annotated[str, doc("Reason of their Ready condition.")]
+    replicas: Annotated[int, doc("Number of instances.")]
+    message: Annotated[str, doc("Message of the first of these instances.")] = ""
 
 
 class ReplicaCounts(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """Said in full, because none is not the same as not known."""
+    """Numbers of instances. All counts are written, because 0 differs from unknown."""
 
-    replicas: Annotated[int, doc("Instances that exist.")] = 0
+    replicas: Annotated[int, doc("Number of existing instances.")] = 0
     current_replicas: Annotated[
-        int, doc("Instances of the current template whose machine is set up.")
+        int, doc("Number of instances of the current template whose machine is set up.")
     ] = 0
-    updated_replicas: Annotated[int, doc("Instances of the current template, ready or not.")] = 0
-    desired_replicas: Annotated[int, doc("Instances that there should be.")] = 0
-    ready_replicas: Annotated[int, doc("Instances that are ready.")] = 0
+    updated_replicas: Annotated[
+        int, doc("Number of instances of the current template, ready or not.")
+    ] = 0
+    desired_replicas: Annotated[int, doc("Desired number of instances.")] = 0
+    ready_replicas: Annotated[int, doc("Number of ready instances.")] = 0
     available_replicas: Annotated[
         int | None,
-        doc("Instances that have been ready for minReadySeconds."),
+        doc("Number of instances that have been ready for minReadySeconds."),
     ] = None
     blocked: Annotated[
         list[BlockedReplicas],
         keyed("reason"),
-        doc("Instances that are wanted and not ready, counted by reason."),
+        doc("Desired instances that are not ready, grouped by reason."),
     ] = []
 
     @property
     def available_or_ready(self) -> int:
-        """``available_replicas``; a cell of an older release does not report it, and there every
-        ready instance counts as available."""
+        """Return ``available_replicas``, or ``ready_replicas`` if it is unset.
+
+        Cells of older releases do not report available replicas.
+        """
         available = self.available_replicas
         return self.ready_replicas if available is None else available
 
@@ -175,49 +196,54 @@ FallbackPhase = Literal["Engaging", "Engaged", "Returning", "Exhausted"]
 
 
 class PlacementFallback(ApiStruct, frozen=True, kw_only=True):
-    """A city whose share runs, or is to run, in another."""
+    """A city whose instances run, or start, in another city."""
 
-    city_code: Annotated[str, doc("The city, as the placement names it.")]
-    fallback_city_code: Annotated[str, doc("The city that takes its share.")] = ""
+    city_code: Annotated[str, doc("The failed city, as in the placement.")]
+    fallback_city_code: Annotated[str, doc("The city that replaces it.")] = ""
     phase: Annotated[
         FallbackPhase,
         doc(
-            "Engaging: the other is coming up, nothing is removed yet. Engaged: it has taken over. "
-            "Returning: on the way back. Exhausted: no fallback city is free."
+            "Engaging means that instances start in the fallback city and none is "
+            "removed yet. Engaged means that the fallback city has replaced the "
+            "failed one. Returning means that instances move back. Exhausted means "
+            "that no fallback city is available."
         ),
     ]
-    since: Annotated[str, doc("Since when the other city has been at it (RFC 3339).")] = ""
+    since: Annotated[str, doc("Time since when the fallback city is used (RFC 3339).")] = ""
 
 
 class PlacementStatus(ReplicaCounts, frozen=True, kw_only=True):
-    """One placement, over all its cities."""
+    """Status of a placement, over all its cities."""
 
     name: Annotated[str, doc("Name of the placement.")]
     conditions: Conditions = []
     fallbacks: Annotated[
         list[PlacementFallback],
         keyed("cityCode"),
-        doc("Cities whose share runs, or is to run, elsewhere."),
+        doc("Cities whose instances run, or start, in another city."),
     ] = []
 
 
 class WorkloadStatus(ReplicaCounts, frozen=True, kw_only=True):
     conditions: Conditions = []
-    deployments: Annotated[int, doc("Deployments, one for each placement and city.")] = 0
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
-    placements: Annotated[
-        list[PlacementStatus], MAP_BY_NAME, doc("The same, placement by placement.")
-    ] = []
+    deployments: Annotated[
+        int, doc("Number of WorkloadDeployments, one for each placement and city.")
+    ] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
+    placements: Annotated[list[PlacementStatus], MAP_BY_NAME, doc("Status of each placement.")] = []
 
 
 class Workload(ApiObject, frozen=True, kw_only=True):
-    """Workload: a template and the cities it should run in. Written by users in their project."""
+    """A Workload runs instances of a template in one or more cities. Users create it in their
+    project.
+    """
 
     spec: WorkloadSpec
     status: WorkloadStatus = WorkloadStatus()
 
 
-# How far a rollout has come, and what holds back most of what is not ready.
+# Columns with the progress of a rollout and the most frequent reason of instances that are not
+# ready.
 ROLLOUT_COLUMNS = (
     Column("Progressing", '.status.conditions[?(@.type=="Progressing")].reason', wide=True),
     Column("Blocked", ".status.blocked[0].reason", wide=True),

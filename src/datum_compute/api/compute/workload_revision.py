@@ -1,8 +1,8 @@
-"""WorkloadRevision: one release of a Workload, as it was asked for; what an undo goes back to.
+"""WorkloadRevision: a template of a Workload to which a rollback can return.
 
-A record, so its spec never changes and it has no status: an undo appends a new revision that names
-the one it restores. It pins what a template alone does not say (image digests, versions of the data
-it refers to), each left empty until somebody has resolved it. Named ``<workload>-<revision>``.
+The spec never changes, and there is no status. A rollback creates a new revision that contains the
+number of the restored one. A revision also contains image digests and versions of referenced data,
+once they are known. Its name is ``<workload>-<revision>``.
 """
 
 from __future__ import annotations
@@ -23,43 +23,46 @@ Revision = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class PinnedImage(ApiStruct, frozen=True, kw_only=True):
-    """What an image name stood for at the time."""
+    """Digest of the image of a container."""
 
     container: Annotated[ShortText, doc("Name of the container.")]
-    digest: Annotated[ShortText, doc("Digest of its image.")]
+    digest: Annotated[ShortText, doc("Digest of the image.")]
 
 
 class WorkloadRevisionSpec(ApiStruct, frozen=True, kw_only=True):
     workload_ref: WorkloadRef
-    revision: Annotated[Revision, doc("Number of the release, counted for each workload.")]
-    template_hash: Annotated[ShortText, doc("Identity of the template.")]
+    revision: Annotated[Revision, doc("Number of the revision, counted for each workload.")]
+    template_hash: Annotated[ShortText, doc("Hash of the template.")]
     template: InstanceTemplate
     placements: Annotated[
-        list[Placement], MAP_BY_NAME, Meta(min_length=1), doc("Where it was to run.")
+        list[Placement], MAP_BY_NAME, Meta(min_length=1), doc("Placements of the workload.")
     ]
     changes: Annotated[
-        list[Text], Meta(max_length=100), doc("What is new in this release, for people.")
+        list[Text], Meta(max_length=100), doc("Changes since the previous revision, for people.")
     ] = []
-    actor: Annotated[ShortText, doc("Who asked for it.")] = ""
+    actor: Annotated[ShortText, doc("User who made the change.")] = ""
     restores: Annotated[
-        Revision | None, doc("The revision whose template was gone back to, if it is an undo.")
+        Revision | None,
+        doc("Revision whose template was restored, if this revision is a rollback."),
     ] = None
     images: Annotated[
         list[PinnedImage], keyed("container"), doc("Digests of the images, where known.")
     ] = []
     referenced_data: Annotated[
-        list[PinnedData], keyed("kind", "name"), doc("Versions of the data, where known.")
+        list[PinnedData],
+        keyed("kind", "name"),
+        doc("Versions of the ConfigMaps and Secrets, where known."),
     ] = []
 
 
 class WorkloadRevision(ApiObject, frozen=True, kw_only=True):
-    """WorkloadRevision: one release of a Workload, as it was asked for; what an undo goes back
-    to.
+    """A WorkloadRevision records one template of a Workload, to which a rollback can return. It
+    never changes.
     """
 
     spec: Annotated[
         WorkloadRevisionSpec,
-        doc("What was asked for."),
+        doc("Recorded template and placements."),
         immutable("a release is a record; change the workload to make another"),
     ]
 

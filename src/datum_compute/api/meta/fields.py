@@ -1,9 +1,8 @@
-"""Field types that several kinds share, and the words that say how a field behaves.
+"""Types of fields that several kinds share, and how a field is described, merged and protected.
 
-``doc`` describes a field (``kubectl explain`` shows it), ``keyed`` and ``SET`` say how a list is
-merged, ``immutable`` that a field keeps its first value. Rules kept here: a pattern never comes
-without a longest length (a check must end soon, whatever is sent), uses only what RE2 knows, and
-only fields that are required and lie outside lists are immutable.
+``doc`` describes a field, ``keyed`` and ``SET`` define how a list is merged, and ``immutable``
+refuses changes. A pattern always comes with a maximum length, because checks of long values would
+take too long, and uses only the syntax of RE2. Only required fields outside lists can be immutable.
 """
 
 from __future__ import annotations
@@ -15,36 +14,72 @@ from msgspec import Meta
 
 from datum_compute.api.meta.codec import ApiStruct
 
-# --- Fields that several core kinds share: bytes as base64, the two kinds of time, references
+LIST_TYPE, LIST_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
+VALIDATIONS = "x-kubernetes-validations"
+IMMUTABLE_RULE = "self == oldSelf"
+
+INT64_MAX = 2**63 - 1
 
 
-# Base64 text. Values of this format are never repeated in an error: they may be secret.
+def doc(text: str) -> Meta:
+    """Describe a field for ``kubectl explain`` and the reference, in a sentence or two."""
+    return Meta(description=text)
+
+
+def keyed(*keys: str) -> Meta:
+    """Merge a list item by item. The values of these fields identify an item."""
+    return Meta(extra_json_schema={LIST_TYPE: "map", LIST_KEYS: list(keys)})
+
+
+def immutable(hint: str) -> Meta:
+    """Refuse changes of the field. The hint states what to do instead.
+
+    CRDs contain the rule. The embedded server reads it from the schema (admission/chain.py).
+    """
+    rule = {"rule": IMMUTABLE_RULE, "message": f"is immutable; {hint}"}
+    return Meta(extra_json_schema={VALIDATIONS: [rule]})
+
+
+def defaults_to(value: Any) -> Meta:
+    """Put the value of a default factory into the schema, which cannot be derived from it."""
+    return Meta(extra_json_schema={"default": value})
+
+
+SET = Meta(extra_json_schema={LIST_TYPE: "set"})
+MAP_BY_NAME = keyed("name")
+
+
+# --- Types of fields of core kinds
+
+
+# Base64 text. Errors never contain values of this format, because they may be confidential.
 Base64 = Annotated[str, Meta(extra_json_schema={"format": "byte"})]
 SecretText = Annotated[str, Meta(extra_json_schema={"format": "password"})]
-# Whole seconds and microseconds; admission normalises what callers send.
+# Times with seconds and with microseconds. Admission normalizes them.
 DateTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 MicroTime = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 
 class ObjectReference(ApiStruct, frozen=True, kw_only=True):
-    """Points at any object; every part is optional, as in Kubernetes."""
+    """Reference to an object of any kind."""
 
-    api_version: str = ""
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    field_path: str = ""
+    api_version: Annotated[str, doc("API version of the object.")] = ""
+    kind: Annotated[str, doc("Kind of the object.")] = ""
+    namespace: Annotated[str, doc("Namespace of the object.")] = ""
+    name: Annotated[str, doc("Name of the object.")] = ""
+    uid: Annotated[str, doc("UID of the object.")] = ""
+    resource_version: Annotated[str, doc("Resource version of the object.")] = ""
+    field_path: Annotated[str, doc("Part of the object, such as spec.containers{name}.")] = ""
 
 
 class LocalObjectReference(ApiStruct, frozen=True, kw_only=True):
-    name: str = ""
+    """Reference to an object in the same namespace."""
+
+    name: Annotated[str, doc("Name of the object.")] = ""
 
 
-# --- Patterns of fields that are too long to be read in an error, and what they ask for in words
-# A field type takes its pattern from here; whoever tells people that a value does not match says
-# the words instead. To add one: a constant, and a line in ``WORDS`` that goes on after "must be".
+# --- Patterns, and the description of each that errors contain instead of the pattern
+# To add one: a constant, and a line in ``PATTERN_DESCRIPTIONS`` that continues "must be".
 
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -68,7 +103,7 @@ _TAG = "[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,127}"
 _DIGEST = "[a-z0-9]+:[0-9a-fA-F]{32,}"
 IMAGE = f"^({_HOST}/)?{_PATH}(:{_TAG})?(@{_DIGEST})?$"
 
-WORDS: Mapping[str, str] = {
+PATTERN_DESCRIPTIONS: Mapping[str, str] = {
     DNS_LABEL: "lower case letters, digits and inner dashes, such as my-name",
     DNS_NAME: "lower case letters, digits and inner dashes and dots, such as my-name or a.example",
     PORT_NAME: "lower case letters, digits and single inner dashes with at least one letter, such "
@@ -82,40 +117,8 @@ WORDS: Mapping[str, str] = {
 }
 
 
-# --- fields
+# --- Types of fields of our own kinds
 
-
-LIST_TYPE, LIST_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
-VALIDATIONS = "x-kubernetes-validations"
-IMMUTABLE_RULE = "self == oldSelf"
-
-INT64_MAX = 2**63 - 1
-
-
-def doc(text: str) -> Meta:
-    """What the field is, in one sentence."""
-    return Meta(description=text)
-
-
-def keyed(*keys: str) -> Meta:
-    """A list whose items are told apart by some of their fields."""
-    return Meta(extra_json_schema={LIST_TYPE: "map", LIST_KEYS: list(keys)})
-
-
-def immutable(hint: str) -> Meta:
-    """The field cannot change; the hint says what to do instead. CRDs carry the rule, and the
-    embedded server reads it off the schema (admission/chain.py)."""
-    rule = {"rule": IMMUTABLE_RULE, "message": f"is immutable; {hint}"}
-    return Meta(extra_json_schema={VALIDATIONS: [rule]})
-
-
-def defaults_to(value: Any) -> Meta:
-    """Says in the schema what a default factory makes; schemas cannot see into factories."""
-    return Meta(extra_json_schema={"default": value})
-
-
-SET = Meta(extra_json_schema={LIST_TYPE: "set"})
-MAP_BY_NAME = keyed("name")
 
 _CIDR = "/[0-9]{1,3}$"
 
@@ -153,42 +156,45 @@ CITY_CODE_KEY = "topology.datum.net/city-code"
 LocationClass = Literal["datum-managed", "self-managed", "provider-dedicated"]
 Topology = Annotated[
     dict[str, Annotated[str, Meta(max_length=63)]],
-    doc(f"Where it is, by key: {CITY_CODE_KEY}, topology.datum.net/region, ..."),
+    doc(f"Place of the location by key, such as {CITY_CODE_KEY} or topology.datum.net/region."),
 ]
 
 ServicePhase = Literal["Draft", "Published", "Deprecated", "Retired"]
 
 
 class LocalReference(ApiStruct, frozen=True, kw_only=True):
-    """An object of a kind that the field implies, in the same namespace (if it has one)."""
+    """Reference to an object in the same namespace, of the kind that the field implies."""
 
     name: Annotated[ShortText, Meta(min_length=1), doc("Name of the object.")]
 
 
 class NamespacedReference(ApiStruct, frozen=True, kw_only=True):
-    """An object of a kind that the field implies; its namespace is that of the holder, if empty."""
+    """Reference to an object of the kind that the field implies."""
 
     name: Annotated[ShortText, Meta(min_length=1), doc("Name of the object.")]
     namespace: Annotated[
         Annotated[str, Meta(max_length=63)],
-        doc("Namespace of the object; empty means the namespace of the object that refers to it."),
+        doc(
+            "Namespace of the object. Defaults to the namespace of the object that "
+            "contains the reference."
+        ),
     ] = ""
 
 
 class KindReference(ApiStruct, frozen=True, kw_only=True):
-    """A kind, whatever its version."""
+    """Reference to a kind, in any version."""
 
-    api_group: Annotated[ShortText, doc("API group of the kind; empty for the core group.")]
+    api_group: Annotated[ShortText, doc("API group of the kind. Empty for the core group.")]
     kind: Annotated[ShortText, Meta(min_length=1), doc("Name of the kind.")]
 
 
 class TypedObjectReference(ApiStruct, frozen=True, kw_only=True):
-    """An object of any kind."""
+    """Reference to an object of any kind."""
 
-    api_group: Annotated[ShortText, doc("API group; empty for the core group.")] = ""
+    api_group: Annotated[ShortText, doc("API group of the object. Empty for the core group.")] = ""
     kind: Annotated[ShortText, Meta(min_length=1), doc("Kind of the object.")]
     name: Annotated[ShortText, Meta(min_length=1), doc("Name of the object.")]
     namespace: Annotated[
         Annotated[str, Meta(max_length=63)],
-        doc("Namespace of the object; empty for a cluster-scoped one."),
+        doc("Namespace of the object. Empty for a cluster-scoped object."),
     ] = ""

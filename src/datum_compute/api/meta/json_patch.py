@@ -1,4 +1,4 @@
-"""JSON merge patches (RFC 7386): applied to an object, or made from two."""
+"""JSON merge patches (RFC 7386) and JSON patches (RFC 6902)."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ from typing import Any
 from datum_compute.api.meta.codec import JsonObject
 
 
-def merged(target: Any, patch: JsonObject) -> JsonObject:
-    """``target`` with the patch applied; null removes, objects merge, all else replaces."""
+def apply_merge_patch(target: Any, patch: JsonObject) -> JsonObject:
+    """Return ``target`` with the patch applied. Null removes a field, objects merge, other values
+    replace.
+    """
     result: JsonObject = dict(target) if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:
             result.pop(name, None)
         elif isinstance(value, dict):
-            result[name] = merged(result.get(name), value)
+            result[name] = apply_merge_patch(result.get(name), value)
         else:
             result[name] = value
     return result
 
 
-def merge_patch(observed: JsonObject, desired: JsonObject) -> JsonObject:
-    """The patch that turns ``observed`` into ``desired``; empty if they are equal.
+def build_merge_patch(observed: JsonObject, desired: JsonObject) -> JsonObject:
+    """Return the patch that turns ``observed`` into ``desired``, or an empty one if they are equal.
 
-    Lists are replaced whole, so a patch that holds one goes with the version that was read.
+    Lists are replaced whole, so send a patch that contains one together with the version that was
+    read.
     """
     patch: JsonObject = {name: None for name in observed if name not in desired}
     for name, value in desired.items():
         old = observed.get(name)
         if isinstance(value, dict) and isinstance(old, dict):
-            inner = merge_patch(old, value)
+            inner = build_merge_patch(old, value)
             if inner:
                 patch[name] = inner
         elif old != value:
@@ -37,11 +40,13 @@ def merge_patch(observed: JsonObject, desired: JsonObject) -> JsonObject:
     return patch
 
 
-# --- The JSON patch (RFC 6902) from one document to another, for answers of a mutating webhook
+# --- JSON patch, for responses of the mutating webhook
 
 
 def json_patch(before: Any, after: Any, path: str = "") -> list[JsonObject]:
-    """Objects are compared field by field, lists item by item while their length stays."""
+    """Return the operations between two documents. Lists of equal length are compared
+    item by item.
+    """
     if isinstance(before, dict) and isinstance(after, dict):
         return _of_objects(before, after, path)
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):

@@ -1,8 +1,7 @@
 r"""The part of JSONPath that printer columns, scale and selectable fields use.
 
-``.a.b``, ``\.`` for a dot in a name, ``['a/b']`` for an odd key, ``[0]`` for an item, ``[*]`` for
-the first one, and ``[?(@.type=="X")]`` for the item of that type. Anything else is refused, not
-guessed.
+``.a.b``, ``\.`` for a dot in a name, ``['a/b']`` for other keys, ``[0]`` for an item, ``[*]`` for
+the first item, and ``[?(@.type=="X")]`` for the item of that type. All other paths are refused.
 """
 
 from __future__ import annotations
@@ -33,51 +32,52 @@ Step = Callable[[Any], Any]
 
 
 def check_path(path: str) -> None:
-    """Check the form of a path without compiling it. Raises ValueError for a path that is too long
-    or not understood."""
+    """Check the form of a path without compiling it. Raises ValueError if it is too long or
+    invalid.
+    """
     if len(path) > PATH_LENGTH_MAX:
         raise ValueError(f"may not be longer than {PATH_LENGTH_MAX} characters; use a shorter path")
-    understood = _STEPS.match(path)
-    end = understood.end() if understood else 0
+    supported = _STEPS.match(path)
+    end = supported.end() if supported else 0
     if end == len(path):
         return
     if _STEP.match(path, end):
         raise ValueError(f"may not have more than {STEPS_MAX} steps; use a shorter path")
-    raise _not_understood(path, end)
+    raise _unsupported(path, end)
 
 
 @lru_cache(maxsize=_COMPILED_PATHS_MAX)
-def compiled_path(path: str) -> tuple[Step, ...]:
-    """Compile a path. Raises ValueError for a path that is not understood."""
+def compile_path(path: str) -> tuple[Step, ...]:
+    """Compile a path. Raises ValueError if it is invalid."""
     steps, position = [], 0
     while position < len(path):
         found = _STEP.match(path, position)
         if found is None:
-            raise _not_understood(path, position)
+            raise _unsupported(path, position)
         steps.append(_step(found))
         position = found.end()
     return tuple(steps)
 
 
-def _not_understood(path: str, position: int) -> ValueError:
+def _unsupported(path: str, position: int) -> ValueError:
     shown, rest = path[:_SHOWN_LENGTH_MAX], path[position : position + _SHOWN_LENGTH_MAX]
-    return ValueError(f"path {shown!r} is not understood at {rest!r}")
+    return ValueError(f"path {shown!r} is not supported at {rest!r}")
 
 
 def value_at(obj: Any, path: str) -> Any:
-    """The value a path leads to, or None."""
-    for step in compiled_path(path):
+    """Return the value at a path, or None."""
+    for step in compile_path(path):
         obj = step(obj)
     return obj
 
 
 def field_names(path: str) -> list[str] | None:
-    """The names along a path of fields only, or None for any other path."""
+    """Return the field names of a path that consists only of fields, or None."""
     return path.split(".")[1:] if _FIELDS_ONLY.fullmatch(path) else None
 
 
 def with_value_at(obj: JsonObject, names: list[str], value: Any) -> JsonObject:
-    """The object with another value under a path of fields; what is missing is made."""
+    """Return the object with another value at a path of fields. Missing objects are created."""
     name, *rest = names
     inner = obj.get(name)
     below = with_value_at(inner if isinstance(inner, dict) else {}, rest, value) if rest else value

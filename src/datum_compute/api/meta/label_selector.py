@@ -13,10 +13,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 from datum_compute.api.errors import BadRequest, shorten
 from datum_compute.api.meta.codec import ApiStruct
+from datum_compute.api.meta.fields import doc
 from datum_compute.api.meta.names import label_value_problem, qualified_name_problem
 
 SELECTOR_LENGTH_MAX = 16 * 1024
@@ -38,14 +39,24 @@ _TERM = re.compile(
 
 
 class LabelRequirement(ApiStruct, frozen=True, kw_only=True):
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: list[str] = []
+    """A requirement for the value of a label."""
+
+    key: Annotated[str, doc("Key of the label.")]
+    operator: Annotated[
+        Literal["In", "NotIn", "Exists", "DoesNotExist"],
+        doc(
+            "In and NotIn compare the value with values. Exists and DoesNotExist check whether "
+            "the label exists."
+        ),
+    ]
+    values: Annotated[list[str], doc("Values for In and NotIn.")] = []
 
 
 class LabelSelector(ApiStruct, frozen=True, kw_only=True):
-    match_labels: dict[str, str] = {}
-    match_expressions: list[LabelRequirement] = []
+    """A label selector. All requirements must match. An empty selector matches all objects."""
+
+    match_labels: Annotated[dict[str, str], doc("Labels with the required values.")] = {}
+    match_expressions: Annotated[list[LabelRequirement], doc("Requirements for label values.")] = []
 
 
 @dataclass(frozen=True, slots=True)

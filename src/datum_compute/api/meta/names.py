@@ -1,6 +1,6 @@
-"""The form of names: DNS labels and subdomains, qualified names, label values.
+"""Checks of names: DNS labels and subdomains, qualified names, label values, mount paths.
 
-Each function says why a text does not fit, or returns the empty string.
+Each function returns why a text is invalid, or the empty string.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def dns_label_problem(name: str) -> str:
-    return _too_long(name, LABEL_MAX) or _form(
+    return _too_long(name, LABEL_MAX) or _match_problem(
         _DNS_LABEL, name, "must be lower case letters, digits and inner dashes"
     )
 
 
 def dns_subdomain_problem(name: str) -> str:
-    return _too_long(name, NAME_MAX) or _form(
+    return _too_long(name, NAME_MAX) or _match_problem(
         _DNS_SUBDOMAIN,
         name,
-        "must be a lower case DNS subdomain: letters, digits, '-' and '.', beginning and ending "
+        "must be a lower case DNS subdomain: letters, digits, '-' and '.', starting and ending "
         "with a letter or digit",
     )
 
 
 def path_segment_problem(name: str) -> str:
-    """For names that may be anything a path can hold, such as ``system:admin``."""
+    """Check a name that can contain any character of a path segment, such as ``system:admin``."""
     if name in (".", "..") or not _PATH_SEGMENT.fullmatch(name):
         return (
             f"must be 1 to {NAME_MAX} characters, not '.' or '..', without '/', '%' or white space"
@@ -46,7 +46,7 @@ def path_segment_problem(name: str) -> str:
 
 
 def qualified_name_problem(name: str) -> str:
-    """Why a key (an optional DNS prefix, a slash and a name) is not valid."""
+    """Check a key: an optional DNS prefix with a slash, and a name."""
     if len(name) > _QUALIFIED_NAME_MAX:  # invalid, and too large for the cache
         return _find_qualified_name_problem(name)
     return _cached_qualified_name_problem(name)
@@ -56,10 +56,10 @@ def _find_qualified_name_problem(name: str) -> str:
     prefix, slash, part = name.rpartition("/")
     if slash and (len(prefix) > NAME_MAX or not _DNS_SUBDOMAIN.fullmatch(prefix)):
         return "the part before the slash must be a DNS subdomain"
-    return _too_long(part, LABEL_MAX) or _form(
+    return _too_long(part, LABEL_MAX) or _match_problem(
         _NAME_PART,
         part,
-        "the name must be letters, digits, '-', '_' or '.', beginning and ending with a letter "
+        "the name must be letters, digits, '-', '_' or '.', starting and ending with a letter "
         "or digit",
     )
 
@@ -76,10 +76,10 @@ def label_value_problem(value: str) -> str:
 def _find_label_value_problem(value: str) -> str:
     if not value:
         return ""
-    return _form(
+    return _match_problem(
         _NAME_PART,
         value,
-        "a label value must be letters, digits, '-', '_' or '.', beginning and ending with a "
+        "a label value must be letters, digits, '-', '_' or '.', starting and ending with a "
         "letter or digit",
     )
 
@@ -88,7 +88,7 @@ def _too_long(text: str, length_max: int) -> str:
     return f"must be no more than {length_max} characters" if len(text) > length_max else ""
 
 
-def _form(pattern: re.Pattern[str], text: str, rule: str) -> str:
+def _match_problem(pattern: re.Pattern[str], text: str, rule: str) -> str:
     return "" if pattern.fullmatch(text) else rule
 
 
@@ -118,7 +118,7 @@ def _form(pattern: re.Pattern[str], text: str, rule: str) -> str:
 
 NUL = "\0"
 NUL_PROBLEM = "must not contain a NUL byte"
-# The runtime mounts these itself, and those of the host reveal the host.
+# The container runtime mounts these. Those of the host would reveal data of the host.
 RESERVED_DIRECTORIES = ("proc", "sys", "dev")
 
 

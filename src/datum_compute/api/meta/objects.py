@@ -1,4 +1,4 @@
-"""Metadata that every object carries, and the names of objects."""
+"""Metadata of objects, and what the platform knows about a kind."""
 
 from __future__ import annotations
 
@@ -6,40 +6,74 @@ from dataclasses import dataclass, field
 from typing import Annotated, Generic, NamedTuple, TypeVar
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import doc
+from datum_compute.api.meta.fields import SET, DateTime, doc, keyed
 
 T = TypeVar("T", bound="ApiObject")
 
 
 class OwnerReference(ApiStruct, frozen=True, kw_only=True):
-    api_version: str
-    kind: str
-    name: str
-    uid: str
-    controller: bool = False
-    block_owner_deletion: bool = False
+    """Reference to the owner of an object. The owner is in the same namespace or cluster-scoped."""
+
+    api_version: Annotated[str, doc("API version of the owner.")]
+    kind: Annotated[str, doc("Kind of the owner.")]
+    name: Annotated[str, doc("Name of the owner.")]
+    uid: Annotated[str, doc("UID of the owner.")]
+    controller: Annotated[
+        bool, doc("Whether the owner is the controller that manages the object.")
+    ] = False
+    block_owner_deletion: Annotated[
+        bool, doc("Whether foreground deletion of the owner waits until this object is deleted.")
+    ] = False
 
 
 class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
-    name: str = ""
-    generate_name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    finalizers: list[str] = []
-    owner_references: list[OwnerReference] = []
+    """Metadata that every object has."""
+
+    name: Annotated[
+        str, doc("Name of the object, unique for its kind in its namespace. It cannot be changed.")
+    ] = ""
+    generate_name: Annotated[
+        str, doc("Prefix of a name that the server completes if name is empty.")
+    ] = ""
+    namespace: Annotated[
+        str, doc("Namespace of the object. Empty for a cluster-scoped object.")
+    ] = ""
+    uid: Annotated[str, doc("Unique identifier of the object, set by the server.")] = ""
+    resource_version: Annotated[
+        str, doc("Version of the object. It changes with every write and is set by the server.")
+    ] = ""
+    generation: Annotated[
+        int, doc("Number of changes of the desired state, set by the server.")
+    ] = 0
+    creation_timestamp: Annotated[
+        DateTime | None, doc("Time when the object was created, set by the server.")
+    ] = None
+    deletion_timestamp: Annotated[
+        DateTime | None, doc("Time when deletion was requested, set by the server.")
+    ] = None
+    labels: Annotated[
+        dict[str, str], doc("Keys and values by which selectors find the object.")
+    ] = {}
+    annotations: Annotated[
+        dict[str, str], doc("Keys and values of tools. Selectors cannot use them.")
+    ] = {}
+    finalizers: Annotated[
+        list[str], SET, doc("Finalizers that must be removed before a deleted object is removed.")
+    ] = []
+    owner_references: Annotated[
+        list[OwnerReference],
+        keyed("uid"),
+        doc("Owners of the object. It is deleted when all owners are deleted."),
+    ] = []
 
 
 class ApiObject(ApiStruct, frozen=True, kw_only=True):
-    """What all kinds have in common; each kind adds spec and status."""
+    """Base of all kinds. Each kind adds spec and status."""
 
-    api_version: Annotated[str, doc("Group and version of the schema, as group/version.")] = ""
-    kind: Annotated[str, doc("What this object is.")] = ""
+    api_version: Annotated[
+        str, doc("Group and version of the schema of this object, as GROUP/VERSION.")
+    ] = ""
+    kind: Annotated[str, doc("Kind of this object.")] = ""
     metadata: ObjectMeta = ObjectMeta()
 
     @property
@@ -52,9 +86,11 @@ class ApiObject(ApiStruct, frozen=True, kw_only=True):
 
 
 class Ref(NamedTuple):
-    """Names an object inside one plane; the namespace is empty for cluster-scoped kinds.
+    """Name and namespace of an object on one plane. The namespace is empty for cluster-scoped
+    kinds.
 
-    A tuple because it is the key of every cache and queue: nothing hashes and compares faster.
+    It is a tuple because caches and queues use it as a key, and tuples are hashed and compared
+    fastest.
     """
 
     namespace: str
@@ -66,11 +102,11 @@ class Ref(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One printer column: a heading and the path of its value (``.a.b`` or a condition).
+    """A printer column: a heading and the path of its value, such as ``.a.b``.
 
-    Types beyond those of a schema: ``date`` is shown as an age, ``count`` as the number of
-    entries, ``reference`` as ``Kind/name``, ``object`` as ``kind/name``. Of several paths,
-    separated by commas, the first that leads somewhere counts; a ``count`` adds all of them up.
+    Types beyond those of a schema: ``date`` is shown as an age, ``count`` as the number of entries,
+    ``reference`` as ``Kind/name``, ``object`` as ``kind/name``. Several paths are separated by
+    commas. The first path that has a value is used; a ``count`` adds up all of them.
     """
 
     name: str
@@ -82,7 +118,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where a kind keeps what the scale subresource shows, as paths (``.spec.replicas``)."""
+    """Paths of the fields that the scale subresource shows, such as ``.spec.replicas``."""
 
     spec_replicas_path: str
     status_replicas_path: str
@@ -91,7 +127,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Selectable:
-    """A field selector beyond name and namespace: its label, and the path of the value."""
+    """A field selector besides name and namespace: its label and the path of its value."""
 
     label: str
     path: str
@@ -99,7 +135,7 @@ class Selectable:
 
 @dataclass(frozen=True, slots=True)
 class KindInfo(Generic[T]):
-    """All that the rest of the house needs to know about a kind."""
+    """What the platform knows about a kind."""
 
     group: str
     version: str
@@ -109,25 +145,25 @@ class KindInfo(Generic[T]):
     namespaced: bool = True
     has_status: bool = True
     built_in: bool = False
-    partial: bool = False  # a neighbour's kind of which we model only what we use
+    partial: bool = False  # only a part of the fields is modeled; the server keeps the others
     short_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     scale: Scale | None = None
-    scaled_by: str = ""  # what to do instead, where there is no scale and people look for one
+    scaled_by: str = ""  # hint for kinds without a scale subresource: what to scale instead
     categories: tuple[str, ...] = ()
     selectable: tuple[Selectable, ...] = ()
-    needs_version: bool = True  # a PUT must say which version it replaces
-    put_creates: bool = False  # a PUT of an object that is not there creates it
+    needs_version: bool = True  # a PUT must contain a resourceVersion
+    put_creates: bool = False  # a PUT of a missing object creates it
     has_generation: bool = True
-    defined: bool = False  # by a CustomResourceDefinition of its plane
-    deprecation: str = ""  # a warning for whoever uses this version
-    none_here: str = ""  # why there never is one; it is only listed, for clients that ask
-    stored_as: str = ""  # the resource whose objects this kind is another view of
-    singular_name: str = ""  # where it is not the kind in lower case
-    list_name: str = ""  # where it is not the kind followed by List
-    # Made once, because every request asks for them.
+    defined: bool = False  # defined by a CustomResourceDefinition of its plane
+    deprecation: str = ""  # warning for requests of this version
+    unsupported_message: str = ""  # set for a kind that is only served as an empty list: why
+    stored_as: str = ""  # set for a kind that is a view of another resource
+    singular_name: str = ""  # defaults to the kind in lower case
+    list_name: str = ""  # defaults to the kind followed by List
+    # Computed once, because every request uses them.
     api_version: str = field(init=False, compare=False, repr=False)
-    resource: str = field(init=False, compare=False, repr=False)  # in words and errors
+    resource: str = field(init=False, compare=False, repr=False)  # in errors
     storage: str = field(init=False, compare=False, repr=False)  # in the store
 
     def __post_init__(self) -> None:
@@ -138,7 +174,9 @@ class KindInfo(Generic[T]):
         object.__setattr__(self, "storage", self.stored_as or resource)
 
     def __hash__(self) -> int:
-        """Quick; those of all fields together would be dearer than what is looked up by it."""
+        """Hash only the type. A hash of all fields would cost more than the look-up
+        that uses it.
+        """
         return hash((self.api_version, self.kind))
 
     def path(self, ref: Ref) -> str:
@@ -159,7 +197,7 @@ class KindInfo(Generic[T]):
 
 
 def selectable_fields(*labels: str) -> tuple[Selectable, ...]:
-    """Field selectors that are called as the path of their value: ``spec.phase``."""
+    """Return field selectors whose label is the path of the value, such as ``spec.phase``."""
     return tuple(Selectable(label, f".{label}") for label in labels)
 
 
@@ -168,7 +206,7 @@ def ref_of(obj: ApiObject) -> Ref:
 
 
 def owner_reference(owner: ApiObject, kind: KindInfo[T]) -> OwnerReference:
-    """A controller reference that also blocks foreground deletion of the owner."""
+    """Return a controller reference that also blocks foreground deletion of the owner."""
     return OwnerReference(
         api_version=kind.api_version,
         kind=kind.kind,
@@ -180,8 +218,8 @@ def owner_reference(owner: ApiObject, kind: KindInfo[T]) -> OwnerReference:
 
 
 def controller_uid(obj: ApiObject) -> str:
-    """UID of the controlling owner, or the empty string."""
-    for owner in obj.metadata.owner_references:  # asked of every instance in every pass
+    """Return the UID of the controlling owner, or the empty string."""
+    for owner in obj.metadata.owner_references:  # a loop, because it is called very often
         if owner.controller:
             return owner.uid
     return ""

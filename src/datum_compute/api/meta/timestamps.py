@@ -1,4 +1,4 @@
-"""Times on the wire: RFC 3339, UTC, whole seconds; microseconds where a kind asks for them."""
+"""Times on the wire: RFC 3339 in UTC with whole seconds, and with microseconds for some kinds."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ def timestamp(unix_s: float) -> str:
     return _timestamp(int(unix_s))
 
 
-@lru_cache(maxsize=16)  # the present second is asked for again and again
+@lru_cache(maxsize=16)  # the current second is requested often
 def _timestamp(unix_s: int) -> str:
     return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def micro_timestamp(unix_s: float) -> str:
-    """With six digits of a second, as leases and newer events have it."""
+    """Return a time with six decimals, as in leases and newer events."""
     at = datetime.fromtimestamp(unix_s, UTC)
     return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-@lru_cache(maxsize=64)  # what is said together is of the same second
-def normalized_time(text: str) -> str:
-    """The same moment in whole seconds and UTC; raises ValueError for what is no time."""
+@lru_cache(maxsize=64)  # the times of one object are often equal
+def normalize_time(text: str) -> str:
+    """Return a time in UTC with whole seconds. Raises ValueError for other texts."""
     return _in_utc(text).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def normalized_micro_time(text: str) -> str:
-    """The same moment with six digits of a second."""
+def normalize_micro_time(text: str) -> str:
+    """Return a time in UTC with six decimals. Raises ValueError for other texts."""
     return _in_utc(text).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -51,9 +51,9 @@ def _in_utc(text: str) -> datetime:
         raise ValueError(f"{text!r} is out of range") from error
 
 
-@lru_cache(maxsize=1024)  # what was made together has the same time
+@lru_cache(maxsize=1024)  # objects that were created together have equal times
 def parse_timestamp(text: str) -> float:
-    """Unix seconds of a wire time; offsets and fractions are accepted."""
+    """Return the Unix seconds of a time. Offsets and decimals are accepted."""
     return _parse(text).timestamp()
 
 

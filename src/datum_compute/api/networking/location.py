@@ -1,7 +1,7 @@
-"""Location: a place where instances can run, such as a city. Kept by operators, cluster-scoped.
+"""Location: a place where instances can run, such as a city. Operators create it.
 
-Whether it is Ready is set from outside. A project may use a location while it has a
-LocationBinding of that name.
+An external system sets Ready. A project can use a location if it has a LocationBinding of that
+name.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ CITY = r".spec.topology.topology\.datum\.net/city-code"
 
 
 class GcpProvider(ApiStruct, frozen=True, kw_only=True):
-    """The place as Google Cloud names it."""
+    """The place in Google Cloud."""
 
-    project_id: Annotated[ShortText, doc("Google Cloud project.")]
+    project_id: Annotated[ShortText, doc("ID of the Google Cloud project.")]
     region: Annotated[ShortText, doc("Google Cloud region.")]
     zone: Annotated[ShortText, doc("Google Cloud zone.")]
 
 
 class LocationProvider(ApiStruct, frozen=True, kw_only=True):
-    """Who runs the machines there, where that is not the platform itself."""
+    """Provider of the machines, if it is not the platform itself."""
 
-    gcp: Annotated[GcpProvider | None, doc("Set if the machines are Google Cloud's.")] = None
+    gcp: Annotated[GcpProvider | None, doc("Set if the machines belong to Google Cloud.")] = None
 
 
 class LocationSpec(ApiStruct, frozen=True, kw_only=True):
-    location_class_name: Annotated[LocationClass, doc("Who is responsible for the location.")]
+    location_class_name: Annotated[LocationClass, doc("Who operates the location.")]
     topology: Topology
     provider: LocationProvider = LocationProvider()
 
 
 class LocationStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class Location(ApiObject, frozen=True, kw_only=True):
-    """Location: a place where instances can run, such as a city. Kept by operators,
-    cluster-scoped.
+    """A Location is a place where instances can run, such as a city. Operators create it on the
+    platform plane.
     """
 
     spec: LocationSpec
@@ -69,27 +69,25 @@ LOCATION = KindInfo(
 )
 
 
-# --- LocationBinding: permission for a project to use a Location; cluster-scoped in the project
-# Its presence is the permission; the cities of a Workload are checked against these, not against
-# the Locations of the platform.
+# --- LocationBinding: allows a project to use a Location
+# The cities of a Workload are checked against the bindings of its project, not against the
+# Locations of the platform.
 
 
 class LocationBindingSpec(ApiStruct, frozen=True, kw_only=True):
-    location_ref: Annotated[LocalReference, doc("The location, in the platform.")]
-    location_class_name: Annotated[LocationClass, doc("Who is responsible for the location.")]
+    location_ref: Annotated[LocalReference, doc("Location on the platform plane.")]
+    location_class_name: Annotated[LocationClass, doc("Who operates the location.")]
     display_name: Annotated[ShortText, doc("Name for people.")] = ""
     topology: Topology
 
 
 class LocationBindingStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class LocationBinding(ApiObject, frozen=True, kw_only=True):
-    """LocationBinding: permission for a project to use a Location; cluster-scoped in the
-    project.
-    """
+    """A LocationBinding allows a project to use a Location."""
 
     spec: LocationBindingSpec
     status: LocationBindingStatus = LocationBindingStatus()

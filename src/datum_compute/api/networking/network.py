@@ -1,8 +1,8 @@
-"""Network: a private network of a project, present in every city its instances run in.
+"""Network: a private network of a project, which exists in each city of its instances.
 
-Each project has one named ``default``. Prefixes are given out by the platform, unique over all
-networks; the two ranges are the user's wish, which the mode Auto does not need. Spelled as in
-Datum's networking API; IPv6 is the family of a network that names none.
+Each project has a Network ``default``. The platform assigns prefixes that are unique over all
+networks; the mode Auto ignores the two ranges of the spec. The fields are those of Datum's
+networking API. A network without address families has IPv6.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from datum_compute.api.conditions import Conditions, undecided
+from datum_compute.api.conditions import Conditions, unknown_conditions
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import (
     INT64_MAX,
@@ -35,22 +35,22 @@ from datum_compute.api.meta.fields import (
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Ref, selectable_fields
 
 MTU = 1460
-# Every project has it from its first moment; workloads of any namespace may use it.
+# Each project has this network from the start. Workloads of all namespaces can use it.
 DEFAULT_NETWORK = Ref("default", "default")
 
 
 class NetworkIpam(ApiStruct, frozen=True, kw_only=True):
-    """How addresses are given out."""
+    """How prefixes are assigned to the network."""
 
     mode: Annotated[
         Literal["Auto", "Policy"],
-        doc("Auto: the platform chooses prefixes. Policy: nothing is given out."),
+        doc("With Auto the platform chooses prefixes. With Policy no prefixes are assigned."),
     ]
     ipv4_range: Annotated[
-        Ipv4Range | None, doc("Range that IPv4 prefixes should be from; Auto does not ask.")
+        Ipv4Range | None, doc("Requested range of IPv4 prefixes. The mode Auto ignores it.")
     ] = None
     ipv6_range: Annotated[
-        Ipv6Range | None, doc("Range that IPv6 prefixes should be from; Auto does not ask.")
+        Ipv6Range | None, doc("Requested range of IPv6 prefixes. The mode Auto ignores it.")
     ] = None
 
 
@@ -58,41 +58,41 @@ class NetworkSpec(ApiStruct, frozen=True, kw_only=True):
     ipam: NetworkIpam
     ip_families: Annotated[
         IpFamilies,
-        doc("Address families it carries, the first is primary."),
+        doc("Address families of the network. The first is the primary one."),
         defaults_to([IP_FAMILY]),
     ] = field(default_factory=lambda: [IP_FAMILY])
-    mtu: Annotated[Mtu, doc("Largest packet that its interfaces carry, in bytes.")] = MTU
+    mtu: Annotated[Mtu, doc("Largest packet of the interfaces of the network, in bytes.")] = MTU
 
 
 class PrefixReference(ApiStruct, frozen=True, kw_only=True):
-    """Where an allocated prefix is on record."""
+    """Record of an assigned prefix."""
 
-    project: Annotated[ShortText, doc("Project that holds the record.")] = ""
+    project: Annotated[ShortText, doc("Project of the record.")] = ""
     namespace: Annotated[ShortText, doc("Namespace of the record.")] = ""
-    claim_name: Annotated[ShortText, doc("Name of the claim that the prefix was given to.")] = ""
-    pool_name: Annotated[ShortText, doc("Name of the pool that it came from.")] = ""
+    claim_name: Annotated[ShortText, doc("Name of the claim of the prefix.")] = ""
+    pool_name: Annotated[ShortText, doc("Name of the pool that contains the prefix.")] = ""
 
 
 class NetworkIpamStatus(ApiStruct, frozen=True, kw_only=True):
-    """What was given to the network."""
+    """Prefixes of the network."""
 
     ipv6_prefix: Annotated[str, doc("IPv6 prefix of the network.")] = ""
-    ipv6_prefix_ref: Annotated[
-        PrefixReference | None, doc("Where the IPv6 prefix is on record.")
-    ] = None
+    ipv6_prefix_ref: Annotated[PrefixReference | None, doc("Record of the IPv6 prefix.")] = None
 
 
 class NetworkStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     ipam: NetworkIpamStatus = NetworkIpamStatus()
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class Network(ApiObject, frozen=True, kw_only=True):
-    """Network: a private network of a project, present in every city its instances run in."""
+    """A Network is a private network of a project. It exists in each city in which its instances
+    run.
+    """
 
     spec: NetworkSpec
-    status: NetworkStatus = NetworkStatus(conditions=undecided("Ready"))
+    status: NetworkStatus = NetworkStatus(conditions=unknown_conditions("Ready"))
 
 
 NETWORK = KindInfo(
@@ -113,39 +113,42 @@ NETWORK = KindInfo(
 )
 
 
-# --- NetworkBinding: the wish that a Network be present in a location, by whoever needs it there
-# As long as one binding of a network and location is left, their NetworkContext stays.
+# --- NetworkBinding: requests that a Network is available in a Location
+# The NetworkContext of a network and location exists as long as there is a binding of the two.
 
 
 _INSTEAD = "create another binding instead"
 
 
 class NetworkBindingSpec(ApiStruct, frozen=True, kw_only=True):
-    network: Annotated[NamespacedReference, doc("The network."), immutable(_INSTEAD)]
-    location: Annotated[LocalReference, doc("The location."), immutable(_INSTEAD)]
+    network: Annotated[NamespacedReference, doc("The Network."), immutable(_INSTEAD)]
+    location: Annotated[LocalReference, doc("The Location."), immutable(_INSTEAD)]
     consumer: Annotated[
-        TypedObjectReference | None, doc("Who needs the network there; for people only.")
+        TypedObjectReference | None,
+        doc("Object that needs the network in the location. For information only."),
     ] = None
 
 
 class NetworkBindingStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     network_context_ref: Annotated[
-        NamespacedReference | None, doc("The network as it is present in the location.")
+        NamespacedReference | None, doc("NetworkContext of the network and location.")
     ] = None
     network_context_uid: Annotated[
-        str, doc("UID of that network context; another of its name is not the same.")
+        str,
+        doc(
+            "UID of that NetworkContext. Another NetworkContext of the same name "
+            "has a different UID."
+        ),
     ] = ""
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class NetworkBinding(ApiObject, frozen=True, kw_only=True):
-    """NetworkBinding: the wish that a Network be present in a location, by whoever needs it
-    there.
-    """
+    """A NetworkBinding requests that a Network is available in a Location."""
 
     spec: NetworkBindingSpec
-    status: NetworkBindingStatus = NetworkBindingStatus(conditions=undecided("Ready"))
+    status: NetworkBindingStatus = NetworkBindingStatus(conditions=unknown_conditions("Ready"))
 
 
 NETWORK_BINDING = KindInfo(
@@ -167,14 +170,14 @@ NETWORK_BINDING = KindInfo(
 )
 
 
-# --- NetworkContext: a Network as it is present in one location, named ``<network>-<location>``
-# Made for the first NetworkBinding of the two and removed after the last. It carries the network's
-# own numbers, so that a location can be set up without asking the project.
+# --- NetworkContext: the part of a Network in one Location, named ``<network>-<location>``
+# It is created for the first NetworkBinding and deleted after the last. It contains the values of
+# the network that a location needs, so that the location need not read the project.
 
 
 class NetworkContextSpec(ApiStruct, frozen=True, kw_only=True):
-    network: Annotated[LocalReference, doc("The network.")]
-    location: Annotated[LocalReference, doc("The location.")]
+    network: Annotated[LocalReference, doc("The Network.")]
+    location: Annotated[LocalReference, doc("The Location.")]
     ip_families: Annotated[
         IpFamilies, doc("Address families of the network."), defaults_to([IP_FAMILY])
     ] = field(default_factory=lambda: [IP_FAMILY])
@@ -182,32 +185,30 @@ class NetworkContextSpec(ApiStruct, frozen=True, kw_only=True):
     network_generation: Annotated[
         int,
         Meta(ge=0, le=INT64_MAX),
-        doc("Generation of the network that these numbers were taken from."),
+        doc("Generation of the Network from which these values were copied."),
     ] = 0
 
 
 class NetworkContextIpamStatus(ApiStruct, frozen=True, kw_only=True):
-    """What was given to the network in this location."""
+    """Subnets of the network in this location."""
 
-    ipv6_subnet_ref: Annotated[LocalReference | None, doc("Its IPv6 subnet.")] = None
+    ipv6_subnet_ref: Annotated[LocalReference | None, doc("The IPv6 Subnet.")] = None
     ipv6_claim_ref: Annotated[
-        PrefixReference | None, doc("Where the prefix of the subnet is on record.")
+        PrefixReference | None, doc("Record of the prefix of the Subnet.")
     ] = None
 
 
 class NetworkContextStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     ipam: NetworkContextIpamStatus = NetworkContextIpamStatus()
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class NetworkContext(ApiObject, frozen=True, kw_only=True):
-    """NetworkContext: a Network as it is present in one location, named
-    ``<network>-<location>``.
-    """
+    """A NetworkContext is the part of a Network in one Location. Its name is NETWORK-LOCATION."""
 
     spec: NetworkContextSpec
-    status: NetworkContextStatus = NetworkContextStatus(conditions=undecided("Ready"))
+    status: NetworkContextStatus = NetworkContextStatus(conditions=unknown_conditions("Ready"))
 
 
 NETWORK_CONTEXT = KindInfo(
@@ -229,35 +230,48 @@ NETWORK_CONTEXT = KindInfo(
 )
 
 
-# --- Subnet: a prefix of a NetworkContext that instances get their addresses from
-# A wished start address is taken if it is given; otherwise the platform chooses one, and the status
-# says which. The first address after the start is the gateway's.
+# --- Subnet: a prefix of a NetworkContext from which instances get their addresses
+# A requested start address is used if it is free. Otherwise the platform chooses one. The status
+# contains the result. The first address after the start is the gateway.
 
 
 class SubnetSpec(ApiStruct, frozen=True, kw_only=True):
-    subnet_class: Annotated[DnsLabel, doc("What the subnet is for: private, ...")]
-    network_context: Annotated[LocalReference, doc("The network context it belongs to.")]
-    location: Annotated[LocalReference, doc("The location of the network context.")]
+    subnet_class: Annotated[DnsLabel, doc("Purpose of the subnet, such as private.")]
+    network_context: Annotated[LocalReference, doc("NetworkContext that contains the subnet.")]
+    location: Annotated[LocalReference, doc("Location of the NetworkContext.")]
     ip_family: Annotated[IpFamily, doc("Address family.")]
-    start_address: Annotated[Address | None, doc("First address that is wished for.")] = None
-    prefix_length: Annotated[PrefixLength | None, doc("Prefix length that is wished for.")] = None
+    start_address: Annotated[
+        Address | None,
+        doc("Requested first address. If it is taken, or unset, the platform chooses one."),
+    ] = None
+    prefix_length: Annotated[
+        PrefixLength | None, doc("Requested prefix length. If unset, the platform chooses one.")
+    ] = None
 
 
 class AllocatedPrefix(ApiStruct, frozen=True, kw_only=True):
-    start_address: Annotated[str, doc("First address, once there is one.")] = ""
-    prefix_length: Annotated[int | None, doc("Prefix length, once there is one.")] = None
+    """An allocated prefix."""
+
+    start_address: Annotated[
+        str, doc("First address of the allocated prefix. Empty until it is allocated.")
+    ] = ""
+    prefix_length: Annotated[
+        int | None, doc("Length of the allocated prefix. Unset until it is allocated.")
+    ] = None
 
 
 class SubnetStatus(AllocatedPrefix, frozen=True, kw_only=True):
     conditions: Conditions = []
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class Subnet(ApiObject, frozen=True, kw_only=True):
-    """Subnet: a prefix of a NetworkContext that instances get their addresses from."""
+    """A Subnet is a prefix of a NetworkContext from which instances get their addresses."""
 
     spec: SubnetSpec
-    status: SubnetStatus = SubnetStatus(conditions=undecided("Allocated", "Programmed", "Ready"))
+    status: SubnetStatus = SubnetStatus(
+        conditions=unknown_conditions("Allocated", "Programmed", "Ready")
+    )
 
 
 SUBNET = KindInfo(
@@ -279,23 +293,23 @@ SUBNET = KindInfo(
 )
 
 
-# --- SubnetClaim: the wish for a Subnet in a NetworkContext; the Subnet gets the name of its claim
+# --- SubnetClaim: requests a Subnet, which gets the name of the claim
 
 
 class SubnetClaimStatus(AllocatedPrefix, frozen=True, kw_only=True):
     conditions: Conditions = []
-    subnet_ref: Annotated[LocalReference | None, doc("The subnet that was made for it.")] = None
-    observed_generation: Annotated[int, doc("The generation that this status is about.")] = 0
+    subnet_ref: Annotated[LocalReference | None, doc("Subnet that was created for the claim.")] = (
+        None
+    )
+    observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
 
 class SubnetClaim(ApiObject, frozen=True, kw_only=True):
-    """SubnetClaim: the wish for a Subnet in a NetworkContext; the Subnet gets the name of its
-    claim.
-    """
+    """A SubnetClaim requests a Subnet in a NetworkContext. The Subnet has the name of the claim."""
 
     spec: SubnetSpec
     status: SubnetClaimStatus = SubnetClaimStatus(
-        conditions=undecided("Allocated", "Programmed", "Ready")
+        conditions=unknown_conditions("Allocated", "Programmed", "Ready")
     )
 
 
@@ -317,31 +331,31 @@ SUBNET_CLAIM = KindInfo(
 )
 
 
-# --- IPAllocation: one prefix that is given to somebody. Cluster-scoped, kept in the platform
-# The name is made from the prefix, so that to create the object is to take the prefix: the second
-# one who tries is told that it exists. Prefixes of one pool have one length, so that two of them
-# are
-# equal or apart. It is the record of truth of what is taken; whoever holds the prefix shows it in a
-# status of its own.
+# --- IPAllocation: records that a prefix is allocated, on the platform plane
+# The name is derived from the prefix, so the second creation of an allocation fails with
+# AlreadyExists. Prefixes of a pool have the same length, so two of them are equal or disjoint.
+# Holders copy the prefix into their status; the allocation is authoritative.
 
 
 Prefix = Annotated[str, Meta(pattern="^[0-9a-f.:]+/[0-9]{1,3}$", max_length=49)]
 
 
 class IPAllocationSpec(ApiStruct, frozen=True, kw_only=True):
-    cidr: Annotated[Prefix, doc("The prefix that is given.")]
-    pool: Annotated[Prefix, doc("The prefix that it was cut from.")]
-    project: Annotated[ShortText, doc("Project of whoever holds it.")]
-    holder: Annotated[TypedObjectReference, doc("Who holds it, in that project.")]
-    holder_uid: Annotated[ShortText, doc("UID of who holds it.")]
+    cidr: Annotated[Prefix, doc("The allocated prefix.")]
+    pool: Annotated[Prefix, doc("Prefix of the pool that contains the allocation.")]
+    project: Annotated[ShortText, doc("Project of the holder.")]
+    holder: Annotated[TypedObjectReference, doc("Object that holds the prefix, in that project.")]
+    holder_uid: Annotated[ShortText, doc("UID of the holder.")]
 
 
 class IPAllocation(ApiObject, frozen=True, kw_only=True):
-    """IPAllocation: one prefix that is given to somebody. Cluster-scoped, kept in the platform."""
+    """An IPAllocation records that a prefix is allocated to an object. It is stored on the platform
+    plane.
+    """
 
     spec: Annotated[
         IPAllocationSpec,
-        doc("What is given, and to whom."),
+        doc("The prefix and its holder."),
         immutable("delete the allocation and create another"),
     ]
 

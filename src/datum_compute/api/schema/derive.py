@@ -1,8 +1,7 @@
-"""The structural schema of a kind, derived from its model.
+"""Derives the structural schema and the CustomResourceDefinition of a kind from its class.
 
-What a CRD, OpenAPI and the server's checks need, in the dialect Kubernetes calls structural:
-no references, no nulls in unions, only those defaults that say something, every list with its
-merge type, and the one union Kubernetes knows (a number or a text).
+A structural schema of Kubernetes has no references and no nulls in unions. It contains only useful
+defaults, a merge type for each list, and one kind of union: an integer or a string.
 """
 
 from __future__ import annotations
@@ -22,31 +21,39 @@ EMBEDDED = "x-kubernetes-embedded-resource"
 INT_OR_STRING = "x-kubernetes-int-or-string"
 
 _PARTS = {
-    "spec": "What is wanted.",
-    "status": "What was found; written by controllers, never by users.",
+    "spec": "Desired state of the object.",
+    "status": "Observed state of the object. Controllers write it.",
 }
 
 
 @cache
 def structural_schema(kind: KindInfo[Any]) -> JsonObject:
-    """Schema of a whole object; metadata is checked by its own rules and left open here."""
+    """Return the schema of a whole object. Metadata stays open, because other rules check it."""
     document = msgspec.json.schema(kind.model)
     definitions = document["$defs"]
-    root = _inlined(document, definitions)
+    root = _inline(document, definitions)
     root["properties"]["metadata"] = {"type": "object"}
     for part, description in _PARTS.items():
         if part in root["properties"]:
             schema = root["properties"][part]
             schema.setdefault("description", description)
             if not _is_seeded(kind, part):
-                schema.pop("default", None)  # a part that nobody wrote stays away
+                schema.pop("default", None)  # a part that was not sent is not stored
             if kind.partial:
-                _open(schema)
+                _keep_unknown_fields(schema)
     return {"description": kind_description(kind), **root}
 
 
+def struct_schema(model: type[msgspec.Struct]) -> JsonObject:
+    """Return the schema of a part of an object, such as its metadata."""
+    document = msgspec.json.schema(model)
+    return _inline(document, document["$defs"])
+
+
 def _is_seeded(kind: KindInfo[Any], part: str) -> bool:
-    """Whether the model gives a new object more than its fields' own defaults in this part."""
+    """Return True if the class gives a new object more than the defaults of the fields of this
+    part.
+    """
     (field,) = [f for f in msgspec.structs.fields(kind.model) if f.name == part]
     seed = field.default
     return isinstance(seed, msgspec.Struct) and seed != type(seed)()
@@ -57,53 +64,53 @@ def kind_description(kind: KindInfo[Any]) -> str:
     return _one_line((inspect.getdoc(kind.model) or kind.kind).partition("\n\n")[0])
 
 
-def _inlined(schema: JsonObject, definitions: JsonObject) -> JsonObject:
-    """The schema with references replaced by what they refer to."""
+def _inline(schema: JsonObject, definitions: JsonObject) -> JsonObject:
+    """Return the schema with references replaced by their targets."""
     schema = to_json(schema)
     if "$ref" in schema:
         target = definitions[schema["$ref"].rpartition("/")[2]]
         schema = {**target, **{k: v for k, v in schema.items() if k not in ("$ref", "$defs")}}
     if "anyOf" in schema:
-        schema = _joined([s for s in schema["anyOf"] if s.get("type") != "null"], schema)
-        schema = _inlined(schema, definitions) if "$ref" in schema else schema
+        schema = _join_choices([s for s in schema["anyOf"] if s.get("type") != "null"], schema)
+        schema = _inline(schema, definitions) if "$ref" in schema else schema
     schema.pop("title", None)
     if "description" in schema:
         schema["description"] = _one_line(schema["description"])
     if "properties" in schema:
         schema["properties"] = {
-            name: _inlined(s, definitions) for name, s in schema["properties"].items()
+            name: _inline(s, definitions) for name, s in schema["properties"].items()
         }
         if not schema.get("required"):
             schema.pop("required", None)
     for inner in ("items", "additionalProperties"):
         if isinstance(schema.get(inner), dict):
-            schema[inner] = _inlined(schema[inner], definitions)
+            schema[inner] = _inline(schema[inner], definitions)
     if "enum" in schema:
         schema.setdefault("type", "string")
     if schema.get("maximum") == INT64_MAX:
-        _leave_to_the_format(schema)
+        _drop_int64_maximum(schema)
     if schema.get("type") == "array":
         schema.setdefault(LIST_TYPE, "atomic")
     if _is_free_form(schema):
         schema = {PRESERVE: True, **{k: v for k, v in schema.items() if not _is_map(k)}}
-    if not _says_something(schema):
+    if not _is_useful_default(schema):
         schema.pop("default", None)
     return schema
 
 
-def _joined(choices: list[JsonObject], schema: JsonObject) -> JsonObject:
-    """The only choice there is; or a number or a text, with the limits of both."""
+def _join_choices(choices: list[JsonObject], schema: JsonObject) -> JsonObject:
+    """Return the only choice, or an integer or string with the limits of both."""
     schema = {word: value for word, value in schema.items() if word != "anyOf"}
     if len(choices) == 1:
         return {**choices[0], **schema}
     types = [choice.get("type") for choice in choices]
-    assert types == ["integer", "string"], f"Kubernetes has no such union: {choices}"
+    assert types == ["integer", "string"], f"not a union of Kubernetes: {choices}"
     limits = {word: v for choice in choices for word, v in choice.items() if word != "type"}
     return {INT_OR_STRING: True, "anyOf": [{"type": t} for t in types], **limits, **schema}
 
 
-def _leave_to_the_format(schema: JsonObject) -> None:
-    """Kubernetes reads limits as floats, in which the largest integer is one too many."""
+def _drop_int64_maximum(schema: JsonObject) -> None:
+    """Remove a limit that Kubernetes would read as a float and round up."""
     del schema["maximum"]
     if schema.get("type") == "integer":
         schema["format"] = "int64"
@@ -113,46 +120,48 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _open(schema: JsonObject) -> None:
-    """Keep unknown fields at every depth: we model a neighbour's kind only in part."""
+def _keep_unknown_fields(schema: JsonObject) -> None:
+    """Keep unknown fields at any depth, because the class contains only a part of the fields."""
     if "properties" in schema:
         schema[PRESERVE] = True
     for inner in schema.get("properties", {}).values():
-        _open(inner)
+        _keep_unknown_fields(inner)
     if "items" in schema:
-        _open(schema["items"])
+        _keep_unknown_fields(schema["items"])
 
 
 def _is_free_form(schema: JsonObject) -> bool:
-    """An object of which nothing is said; a real API server would empty it."""
-    says = schema.get("additionalProperties") or schema.get("properties")
-    return schema.get("type") == "object" and not says
+    """Return True for an object without fields. A real API server would empty it."""
+    fields = schema.get("additionalProperties") or schema.get("properties")
+    return schema.get("type") == "object" and not fields
 
 
 def _is_map(keyword: str) -> bool:
     return keyword == "additionalProperties"
 
 
-def _says_something(schema: JsonObject) -> bool:
-    """Whether a default is worth storing: a value, or an object whose own fields default."""
+def _is_useful_default(schema: JsonObject) -> bool:
+    """Return True if a default is worth storing: a value, or an object whose fields
+    have defaults.
+    """
     default = schema.get("default")
     if default == {}:
-        return any(_says_something(s) for s in schema.get("properties", {}).values())
+        return any(_is_useful_default(s) for s in schema.get("properties", {}).values())
     return bool(default)
 
 
-# --- The CustomResourceDefinition of a kind: how a real Kubernetes API server learns our kinds
-# A pure function of the kind; ``hack/manifests.py`` renders the files. Core kinds have none, and
-# those of a neighbour (``partial``) are the neighbour's to install.
+# --- The CustomResourceDefinition of a kind
+# ``hack/manifests.py`` writes the files. Built-in kinds have none, and Karmada installs those of
+# its own kinds.
 
 
 _WIDE_PRIORITY = 1
 
 
 def crd_manifest(kind: KindInfo[Any]) -> JsonObject:
-    """The apiextensions.k8s.io/v1 object of a kind that is not built in."""
+    """Return the CustomResourceDefinition of a kind that is not built in."""
     if kind.built_in:
-        raise ValueError(f"{kind.kind} is a core kind and has no CustomResourceDefinition")
+        raise ValueError(f"{kind.kind} is a built-in kind and has no CustomResourceDefinition")
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -1,7 +1,7 @@
-"""Rules about a single value: enumerations, lengths, patterns, formats, bounds, numbers of entries.
+"""Checks of single values: enumerations, lengths, patterns, formats, ranges, numbers of entries.
 
-Each ``_rule`` below turns its keywords of a schema into a check, or None where the schema says
-nothing of it. A rule looks only at values of the type it is about.
+Each ``_rule`` function compiles its keywords of a schema into a check, or returns None if the
+schema does not contain them. A check ignores values of other types.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from urllib.parse import urlsplit
 
 from datum_compute.api.errors import Cause
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.fields import WORDS
-from datum_compute.api.meta.timestamps import normalized_time
+from datum_compute.api.meta.fields import PATTERN_DESCRIPTIONS
+from datum_compute.api.meta.timestamps import normalize_time
 from datum_compute.api.schema.derive import INT_OR_STRING
-from datum_compute.api.schema.regex import compiled_search
+from datum_compute.api.schema.regex import compile_search
 from datum_compute.api.schema.report import HIDDEN, Check, Report, listed, shown
 
-# --- Formats of a schema that are checked. Others only tell people what to expect
-# To add one of texts: a function from text to whether it fits, listed in ``FORMATS``. Those of
-# numbers say how large a number may be (``INTEGER_RANGES``, ``NUMBER_RANGES``); a whole number of
-# no known format fits into 64 bits, as it does in every program that reads it.
+# --- Checked formats of a schema. Other formats are only documentation
+# To add a string format: a function that returns True for valid text, listed in ``FORMATS``. Number
+# formats limit the range (``INTEGER_RANGES``, ``NUMBER_RANGES``). An integer without a known format
+# must fit into 64 bits.
 
 
-# Values of these are never shown.
+# Errors never contain values of these formats.
 SECRET_FORMATS = ("byte", "password")
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
@@ -54,7 +54,7 @@ def is_date_time(text: str) -> bool:
     if not _DATE_TIME.fullmatch(text):
         return False
     try:
-        normalized_time(text)
+        normalize_time(text)
     except ValueError:
         return False
     return True
@@ -129,7 +129,7 @@ _FLOAT_MAX = (2 - 2**-23) * 2.0**127
 NUMBER_RANGES: Mapping[str, Range] = dict.fromkeys(("float", "float32"), (-_FLOAT_MAX, _FLOAT_MAX))
 
 
-# --- valuerules
+# --- Rules
 
 
 _STEPS_PER_FORMAT, _STEPS_PER_SLOW_FORMAT = 4, 16
@@ -144,7 +144,7 @@ _KEYWORDS = frozenset(
 
 
 def has_value_rules(schema: JsonObject) -> bool:
-    """Return True if the schema restricts more than the type of a text or a boolean."""
+    """Return True if the schema restricts a string or boolean by more than its type."""
     return not _KEYWORDS.isdisjoint(schema)
 
 
@@ -162,7 +162,7 @@ def value_rules(schema: JsonObject) -> tuple[Check, ...]:
 
 
 def is_secret(schema: JsonObject) -> bool:
-    """Whether values of the schema, or of the map it describes, must not be shown."""
+    """Return True if values of the schema, or of the map it describes, may be confidential."""
     others = schema.get("additionalProperties")
     inner = others.get("format") if isinstance(others, dict) else None
     return schema.get("format") in SECRET_FORMATS or inner in SECRET_FORMATS
@@ -196,9 +196,13 @@ def _split_by_hashability(values: list[Any]) -> tuple[frozenset[Any], list[Any]]
 
 def _text_rule(schema: JsonObject) -> Check | None:
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength")
-    fits = compiled_search(schema["pattern"]).find if "pattern" in schema else None
+    fits = compile_search(schema["pattern"]).find if "pattern" in schema else None
     pattern = schema.get("pattern", "")
-    asked = f"must be {WORDS[pattern]}" if pattern in WORDS else f"should match '{pattern}'"
+    requirement = (
+        f"must be {PATTERN_DESCRIPTIONS[pattern]}"
+        if pattern in PATTERN_DESCRIPTIONS
+        else f"should match '{pattern}'"
+    )
     if not shortest and longest is None and fits is None:
         return None
 
@@ -211,7 +215,7 @@ def _text_rule(schema: JsonObject) -> Check | None:
             why = f"may not be longer than {longest} chars"
             report.invalid(path, value, why, "FieldValueTooLong")
         elif fits is not None and not fits(value, report.budget, path):
-            report.invalid(path, value, asked)
+            report.invalid(path, value, requirement)
 
     return check
 
@@ -236,7 +240,7 @@ def _format_rule(schema: JsonObject) -> Check | None:
 
 
 def _range_rule(schema: JsonObject) -> Check | None:
-    """How large a number of this type and format may be, whatever else is asked of it."""
+    """Check the range of a number of this type and format."""
     kind, name = schema.get("type"), schema.get("format", "")
     if schema.get(INT_OR_STRING):
         kind = "integer"

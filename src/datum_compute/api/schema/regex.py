@@ -8,7 +8,7 @@ references and look-around. Kubernetes does not support them either; compiling t
 A set of states is one integer with a bit for each character of the pattern, so that a transition
 costs a few integer operations and not one operation for each state. Transitions are cached, and
 all caches together have a limit in bytes. Every match spends steps of a
-``checkreport.CheckBudget``.
+``report.CheckBudget``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Search:
         return self.find(text, budget or CheckBudget(), path)
 
 
-def compiled_search(pattern: str) -> Search:
+def compile_search(pattern: str) -> Search:
     """Return the compiled pattern. Raises re.error if it is not supported or too costly."""
     return _COMPILED.get(pattern)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from datum_compute.api.errors import Cause, Invalid, RequestEntityTooLarge
 
-# The value, its path and the report to fill; returns the value as it should be stored.
+# A check gets a value, its path and a report. It returns the value as it is stored.
 Check = Callable[[Any, str, "Report"], Any]
 
 ERRORS_MAX = 100
@@ -71,15 +71,27 @@ class CheckBudget(msgspec.Struct):
             raise RequestEntityTooLarge(f"{path}: {why}", causes=[cause])
 
 
+class NeedsFullCheck(Exception):
+    """The fast check cannot accept the value. The full check decides and names the field."""
+
+
 class Report(msgspec.Struct):
-    """What a walk found: errors by field, and the unknown fields it dropped."""
+    """Errors of a check by field, and the unknown fields that were dropped."""
 
     errors: list[Cause] = []
     unknown: list[str] = []
     budget: CheckBudget = msgspec.field(default_factory=CheckBudget)
     failures: int = 0  # all errors, including those above ERRORS_MAX
+    fail_fast: bool = False  # raise NeedsFullCheck at the first error or unknown field
+
+    def add_unknown(self, path: str) -> None:
+        if self.fail_fast:
+            raise NeedsFullCheck
+        self.unknown.append(path)
 
     def fail(self, cause: Cause) -> None:
+        if self.fail_fast:
+            raise NeedsFullCheck
         self.failures += 1
         if len(self.errors) < ERRORS_MAX:
             self.errors.append(cause)
@@ -99,7 +111,7 @@ class Report(msgspec.Struct):
 
 
 class Hidden:
-    """Placeholder for a value that may be secret."""
+    """Placeholder for a confidential value."""
 
     def __repr__(self) -> str:
         return "<hidden>"
@@ -109,13 +121,15 @@ HIDDEN = Hidden()
 
 
 def shown(value: Any) -> str:
-    """The value as people should see it in an error: short, quoted where it is text."""
+    """Return a value for an error message: shortened, and quoted if it is a string."""
     text = f'"{value[:_SHOWN_MAX]}"' if isinstance(value, str) else _literal(value)
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
 
 
 def listed(values: Iterable[Any]) -> str:
-    """Return the values separated by commas, shortened to the length of an error message."""
+    """Return the values separated by commas, strip_common_prefix to the length of an
+    error message.
+    """
     texts: list[str] = []
     room = 10 * _SHOWN_MAX
     for value in values:

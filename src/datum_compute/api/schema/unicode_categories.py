@@ -1,7 +1,7 @@
 r"""General categories of Unicode in patterns, such as ``\p{L}`` and ``\P{Nd}``.
 
 Python's parser of regular expressions has no syntax for them. Each is therefore replaced by a
-placeholder, a private character that does not occur in the pattern. The automaton of ``pattern.py``
+placeholder, a private character that does not occur in the pattern. The automaton of ``regex.py``
 matches the category where it finds the placeholder. As in Kubernetes, C does not contain unassigned
 characters. Scripts such as ``\p{Greek}`` are not supported.
 """

@@ -1,9 +1,9 @@
-"""Validate, prune and default an object in one walk over its structural schema.
+"""Validates, prunes and defaults an object in one walk over its structural schema.
 
 ``compile_check(schema)`` turns a schema into nested closures once; calling the result returns the
-pruned and defaulted value and fills a Report. A value with an error is returned as it came.
+pruned and defaulted value and fills a Report. A value with an error is returned unchanged.
 Null means absent, unless the schema is nullable. ``allOf``, ``anyOf``, ``oneOf`` and ``not``
-only validate: what they would prune or default is thrown away.
+only validate: their pruning and defaulting is discarded.
 
 Each container and each branch spends steps of the ``CheckBudget`` of the report, and each default
 spends bytes: defaults in the items of a list can turn a few kilobytes into gigabytes.
@@ -22,7 +22,7 @@ from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.schema.keywords import check_count, has_value_rules, is_secret, value_rules
 from datum_compute.api.schema.report import HIDDEN, Check, Report, joined, shown
 
-__all__ = ["Check", "Report", "compile_check", "structure_of", "whole_object"]
+__all__ = ["Check", "Report", "compile_check", "object_schema", "structure_of"]
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -118,9 +118,8 @@ def structure_of(schema: JsonObject, *, defaults: bool = True) -> JsonObject:
     return kept
 
 
-def whole_object(schema: JsonObject) -> JsonObject:
-    """The schema of a kind with what every object has. Metadata is checked by rules of its own
-    and kept here, whatever else the schema says of it."""
+def object_schema(schema: JsonObject) -> JsonObject:
+    """Return the schema of a whole object of a kind. Other rules check metadata, which is kept."""
     properties = dict(schema.get("properties", {}))
     for name in ("apiVersion", "kind"):
         properties.setdefault(name, {"type": "string"})
@@ -129,7 +128,7 @@ def whole_object(schema: JsonObject) -> JsonObject:
 
 
 def _typed(schema: JsonObject, compiler: Compiler) -> Check:
-    """The check of the type, then of what is inside."""
+    """Return a check of the type, and then of the contents."""
     kind = schema.get("type")
     if kind is None:
         return _int_or_string if schema.get(INT_OR_STRING) else _any_check(schema, compiler)
@@ -158,8 +157,11 @@ def _int_or_string(value: Any, path: str, report: Report) -> Any:
 
 
 def _any_check(schema: JsonObject, compiler: Compiler) -> Check:
-    """No type is said: rules for objects and lists hold for those, any other value passes, and
-    nothing is pruned."""
+    """Return the check of a schema without a type.
+
+    The rules for objects and lists apply to objects and lists. All other values pass, and nothing
+    is pruned.
+    """
     open_schema = {**schema, PRESERVE: True}
     has_fields = _has_any(schema, "properties", "required")
     objects = _object_check(open_schema, compiler) if has_fields else None
@@ -203,17 +205,17 @@ def _object_check(schema: JsonObject, compiler: Compiler) -> Check:
         report.budget.spend(steps + len(value), path)
         for name, item in value.items():
             if type(item) is plain.get(name, plain_other):
-                result[name] = item  # most values are of this sort, and need no more than that
+                result[name] = item  # most values need only this check
                 continue
             rule = checks[name] if name in fields else other
             if item is None and name in fields and name not in nullable:
-                continue  # null means absent, so that a default can take its place
+                continue  # null means absent, so that a default applies
             if rule is not None:
                 result[name] = rule(item, joined(path, name), report)
             elif keep:
                 result[name] = item
             else:
-                report.unknown.append(joined(path, name))
+                report.add_unknown(joined(path, name))
         for name, default in defaults.items():
             if name not in result:
                 report.budget.spend_default(default_bytes[name], joined(path, name))
@@ -227,7 +229,7 @@ def _object_check(schema: JsonObject, compiler: Compiler) -> Check:
 
 
 def plain_type(schema: JsonObject) -> type | None:
-    """The type that is all a schema asks of a scalar; None where it asks for more."""
+    """Return the type of a scalar of which the schema requires nothing else, or None."""
     if has_value_rules(schema) or _has_any(schema, *_JUNCTIONS):
         return None
     return {"string": str, "boolean": bool}.get(str(schema.get("type")))
@@ -260,7 +262,7 @@ def _array_check(schema: JsonObject, compiler: Compiler) -> Check:
 
 
 def list_keys(schema: JsonObject) -> tuple[str, ...] | None:
-    """Key fields of a map list, the empty tuple for a set, None for an atomic list."""
+    """Return the key fields of a map list, the empty tuple for a set, None for an atomic list."""
     match schema.get("x-kubernetes-list-type"):
         case "map":
             return tuple(schema["x-kubernetes-list-map-keys"])

@@ -18,11 +18,11 @@ from datum_compute.api.gateway import (
     STDERR,
     STDIN,
     STDOUT,
-    Ending,
+    ExecResult,
     GatewayReason,
+    decode_exec_result,
     has_gateway_reason,
     instance_path,
-    read_ending,
     resize_message,
 )
 from datum_compute.cli.arguments import container_option, instance_argument
@@ -149,7 +149,7 @@ class RemoteProcess:
                 await self.socket.close()
         return self._exit_code(ending)
 
-    async def _show(self) -> Ending | None:
+    async def _show(self) -> ExecResult | None:
         """Everything that it says, up to how it ended; None if nobody said that."""
         environment = self.session.environment
         streams = {STDOUT: environment.stdout, STDERR: environment.stderr}
@@ -158,7 +158,7 @@ class RemoteProcess:
             if channel in streams:
                 _write(streams[channel], message[1:])
             elif channel == STATUS:
-                return read_ending(message[1:])
+                return decode_exec_result(message[1:])
         return None
 
     async def _pass_input(self, source: TextIO) -> None:
@@ -174,7 +174,7 @@ class RemoteProcess:
             if (size := size_of(source)) is not None:
                 await self.socket.send(resize_message(*size))
 
-    def _exit_code(self, ending: Ending | None) -> int:
+    def _exit_code(self, ending: ExecResult | None) -> int:
         if ending is not None and ending.exit_code is not None:
             return ending.exit_code
         if ending is not None:

@@ -19,7 +19,7 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.labels import CELL, WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
-from datum_compute.api.planes import normalized_city
+from datum_compute.api.planes import normalize_city
 from datum_compute.cli.arguments import instance_argument
 from datum_compute.cli.commands.top import top
 from datum_compute.cli.completion import city_names, workload_names
@@ -264,7 +264,7 @@ async def resolve_owners(session: Session, listed: list[Instance]) -> list[Insta
 
 
 def _is_in(row: InstanceRow, city: str | None) -> bool:
-    return city is None or row.place.city == normalized_city(city)
+    return city is None or row.place.city == normalize_city(city)
 
 
 def listing_at(now: float) -> Listing[InstanceRow]:

@@ -16,7 +16,7 @@ from datum_compute.api.gateway import GatewayReason, has_gateway_reason, instanc
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.labels import WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.planes import normalized_city
+from datum_compute.api.planes import normalize_city
 from datum_compute.cli.arguments import container_option, workload_argument
 from datum_compute.cli.commands.instances import check_container
 from datum_compute.cli.connect.gateway_errors import refuse_without_process
@@ -189,7 +189,7 @@ def logs(
         since_s=parse_duration(since) if since else 0,
         previous=previous,
         instance=instance,
-        cities=tuple(normalized_city(city) for city in cities),
+        cities=tuple(normalize_city(city) for city in cities),
         search=search,
     )
 

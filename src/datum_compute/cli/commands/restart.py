@@ -13,7 +13,7 @@ import click
 from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.timestamps import micro_timestamp
-from datum_compute.api.planes import normalized_city
+from datum_compute.api.planes import normalize_city
 from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.completion import city_names
 from datum_compute.cli.connect.session import run_in_session
@@ -54,7 +54,7 @@ def restart(
         if city is None:
             restart_everywhere(workload, now)
         else:
-            restart_city(workload, normalized_city(city), now)
+            restart_city(workload, normalize_city(city), now)
 
     options = ChangeOptions(timeout_s if wait else None)
     run_in_session(
@@ -72,7 +72,7 @@ def restart_everywhere(workload: JsonObject, now: str) -> None:
 def restart_city(workload: JsonObject, city: str, now: str) -> None:
     """Entries of cities that it has left behind go at the same time."""
     spec = workload["spec"]
-    present = [normalized_city(c) for p in spec["placements"] for c in p["cityCodes"]]
+    present = [normalize_city(c) for p in spec["placements"] for c in p["cityCodes"]]
     if city not in present:
         close = get_close_matches(city, present, n=1)
         guess = f"Did you mean {close[0]}? " if close else ""

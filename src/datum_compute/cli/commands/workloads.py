@@ -7,7 +7,7 @@ import click
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.planes import normalized_city
+from datum_compute.api.planes import normalize_city
 from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.commands.instances import container_documents, print_containers
 from datum_compute.cli.commands.status import Report, place_table, print_head, read_report
@@ -94,7 +94,7 @@ def list_workloads(
 
 
 def _is_meant(workload: Workload, city: str | None, health: str | None) -> bool:
-    in_city = city is None or normalized_city(city) in cities_of(workload)
+    in_city = city is None or normalize_city(city) in cities_of(workload)
     return in_city and health in (None, workload_health(workload).word)
 
 

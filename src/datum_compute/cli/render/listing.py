@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import click
 
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.json_path import compiled_path, value_at
+from datum_compute.api.meta.json_path import compile_path, value_at
 from datum_compute.api.meta.objects import ApiObject
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.cli.options import F
@@ -59,7 +59,7 @@ class _Format(click.ParamType[str]):
         if not value.startswith(_JSONPATH):
             self.fail(f"{value!r} is none of {', '.join(FORMATS)}, {_JSONPATH}PATH.", param, ctx)
         try:
-            compiled_path(_path(value))
+            compile_path(_path(value))
         except ValueError as error:
             self.fail(f"{error}; write for example {_JSONPATH}.items[0].name", param, ctx)
         return value

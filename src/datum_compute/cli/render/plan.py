@@ -11,7 +11,7 @@ from typing import Any
 
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.meta.codec import JsonObject, decode, encode, from_json
-from datum_compute.api.object_diff import render_change, shortened
+from datum_compute.api.object_diff import render_change, strip_common_prefix
 from datum_compute.cli.render.output import render_count
 from datum_compute.cli.workload.plan import WorkloadPlan
 from datum_compute.cli.workload.preview import InstanceChanges, Preview
@@ -53,7 +53,7 @@ def _other_fields(desired: JsonObject) -> Iterator[str]:
     shown = {k: metadata[k] for k in _METADATA_FIELDS if metadata.get(k)}
     root = {**({"metadata": shown} if shown else {}), "spec": without_defaults["spec"]}
     for path, value in _leaves(root, ""):
-        yield f"{shortened(path)}: {_format_value(value)}"
+        yield f"{strip_common_prefix(path)}: {_format_value(value)}"
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:

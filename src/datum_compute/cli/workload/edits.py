@@ -15,7 +15,7 @@ from typing import Any
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.meta.codec import JsonObject, copied
-from datum_compute.api.planes import normalized_city
+from datum_compute.api.planes import normalize_city
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.workload.manifest import with_defaults
 from datum_compute.cli.workload.request import WorkloadFlags
@@ -148,7 +148,7 @@ def _edit_container(container: JsonObject, flags: WorkloadFlags) -> None:
 
 
 def _edit_placement(placement: JsonObject, flags: WorkloadFlags) -> None:
-    if flags.cities and [normalized_city(c) for c in placement["cityCodes"]] != [*flags.cities]:
+    if flags.cities and [normalize_city(c) for c in placement["cityCodes"]] != [*flags.cities]:
         placement["cityCodes"] = list(flags.cities)
     if flags.minimum is not None:
         placement.setdefault("scaleSettings", {})["minReplicas"] = flags.minimum
@@ -189,7 +189,7 @@ def _find_or_append(items: list[JsonObject], name: str) -> JsonObject:
 
 def _with_normal_cities(spec: JsonObject) -> JsonObject:
     placements = [
-        {**placement, "cityCodes": [normalized_city(c) for c in placement["cityCodes"]]}
+        {**placement, "cityCodes": [normalize_city(c) for c in placement["cityCodes"]]}
         for placement in spec["placements"]
     ]
     return {**spec, "placements": placements}

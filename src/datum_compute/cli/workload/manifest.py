@@ -16,7 +16,7 @@ from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.yaml import Mark, YamlError, YamlLimits, YamlSyntaxError, parse_yaml
 from datum_compute.api.schema.derive import structural_schema
-from datum_compute.api.schema.validate import Check, Report, compile_check, whole_object
+from datum_compute.api.schema.validate import Check, Report, compile_check, object_schema
 from datum_compute.cli.arguments import NAME_RULE, is_workload_name
 from datum_compute.cli.environment import FILE_BYTES_MAX, CliEnvironment, read_stdin, read_text_file
 from datum_compute.cli.errors import UsageError
@@ -176,7 +176,7 @@ def _checked_spec(document: Document) -> JsonObject:
 
 @cache
 def _workload_check() -> Check:
-    return compile_check(whole_object(structural_schema(WORKLOAD)))
+    return compile_check(object_schema(structural_schema(WORKLOAD)))
 
 
 def _metadata(document: Document) -> JsonObject:

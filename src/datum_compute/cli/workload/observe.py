@@ -12,7 +12,7 @@ from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_NAME, WORKLOAD_UID
 from datum_compute.api.meta.objects import ApiObject, Ref
-from datum_compute.api.planes import deployment_of, normalized_city
+from datum_compute.api.planes import deployment_of, normalize_city
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.groups import named_hint
@@ -107,7 +107,7 @@ def whereabouts(
     return Whereabouts(
         workload=labels.get(WORKLOAD_NAME) or (spec.workload_ref.name if spec else UNKNOWN),
         placement=labels.get(PLACEMENT_NAME) or (spec.placement_name if spec else UNKNOWN),
-        city=normalized_city(city) or UNKNOWN,
+        city=normalize_city(city) or UNKNOWN,
     )
 
 

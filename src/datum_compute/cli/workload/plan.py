@@ -17,7 +17,7 @@ from datum_compute.api.errors import Conflict, NotFound
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import CHANGED_BY, DEPLOY
 from datum_compute.api.meta.codec import JsonObject, copied, from_json, sorted_bytes
-from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.json_patch import build_merge_patch
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.object_diff import ChangeKind, FieldChange, diff_objects
 from datum_compute.cli.connect.session import Session
@@ -155,7 +155,7 @@ def _too_many_conflicts(name: str) -> ConflictError:
 
 
 def _patch(observed: JsonObject, desired: JsonObject) -> JsonObject:
-    patch = merge_patch(observed, desired)
+    patch = build_merge_patch(observed, desired)
     version = {"resourceVersion": observed["metadata"]["resourceVersion"]}
     return {**patch, "metadata": {**patch.get("metadata", {}), **version}}
 

@@ -30,7 +30,7 @@ from datum_compute.api.kinds import (
 from datum_compute.api.labels import WORKLOAD_UID
 from datum_compute.api.meta.codec import from_json
 from datum_compute.api.meta.objects import KindInfo, Ref
-from datum_compute.api.planes import deployment_of, normalized_city
+from datum_compute.api.planes import deployment_of, normalize_city
 from datum_compute.api.quota import (
     QUOTA_NAMESPACE,
     WORKLOADS,
@@ -126,7 +126,7 @@ async def _city_warnings(session: Session, after: Workload, cities_in_use: set[s
     A drained city keeps its instances and updates them, so it is a problem for new instances only.
     """
     closed = await _closed_cities(session)
-    cities = [normalized_city(city) for p in after.spec.placements for city in p.city_codes]
+    cities = [normalize_city(city) for p in after.spec.placements for city in p.city_codes]
     warnings = []
     for city in dict.fromkeys(cities):
         condition = closed.get(city)
@@ -146,7 +146,7 @@ async def _closed_cities(session: Session) -> dict[str, Condition]:
     closed: dict[str, Condition] = {}
     available: set[str] = set()
     for binding in bindings:
-        city = normalized_city(city_of(binding))
+        city = normalize_city(city_of(binding))
         condition = find_condition(binding.status.conditions, "Available")
         if condition is not None and condition.status == FALSE:
             closed.setdefault(city, condition)

@@ -26,7 +26,7 @@ from datum_compute.api.compute.workload import PROGRESSING, Workload
 from datum_compute.api.conditions import TRUE, Condition, Reason, find_condition
 from datum_compute.api.labels import CITY_CODE, FALLBACK_FOR, PLACEMENT_NAME
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.planes import normalized_city
+from datum_compute.api.planes import normalize_city
 from datum_compute.planning.rollout.slots import UNCHECKED_MIN_READY_S
 from datum_compute.planning.rollout.stopping import grace_period_s
 from datum_compute.planning.workload.templates import template_hash
@@ -149,7 +149,7 @@ def _expected(workload: Workload, by_place: Mapping[Place, WorkloadDeployment]) 
     expected: dict[Place, None] = {}
     for placement in workload.spec.placements:
         for city in placement.city_codes:
-            own = Place(placement.name, normalized_city(city))
+            own = Place(placement.name, normalize_city(city))
             moved = elsewhere.get(own, [])
             stays = own in by_place and not by_place[own].is_terminating
             expected |= dict.fromkeys(([own] if stays or not moved else []) + moved)
@@ -161,7 +161,7 @@ def _by_place(deployments: Iterable[WorkloadDeployment]) -> dict[Place, Workload
     found: dict[Place, WorkloadDeployment] = {}
     for deployment in sorted(deployments, key=lambda d: (d.is_terminating, d.metadata.name)):
         spec = deployment.spec
-        found.setdefault(Place(spec.placement_name, normalized_city(spec.city_code)), deployment)
+        found.setdefault(Place(spec.placement_name, normalize_city(spec.city_code)), deployment)
     return found
 
 
@@ -309,7 +309,7 @@ def _cause(place: Place, deployment: WorkloadDeployment, instances: Sequence[Ins
 
 def place_of(instance: Instance) -> Place:
     labels = instance.metadata.labels
-    return Place(labels.get(PLACEMENT_NAME, ""), normalized_city(labels.get(CITY_CODE, "")))
+    return Place(labels.get(PLACEMENT_NAME, ""), normalize_city(labels.get(CITY_CODE, "")))
 
 
 def place_document(progress: PlaceProgress) -> JsonObject:

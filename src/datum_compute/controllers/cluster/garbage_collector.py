@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from typing import Any, assert_never
 
 from datum_compute.api.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed, NotFound
-from datum_compute.api.inventory import Changed, ChangeFilter, Holdings, StoredObject
+from datum_compute.api.inventory import ChangeFilter, CommittedChange, Holdings, StoredObject
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta.fields import ObjectReference
 from datum_compute.api.meta.objects import KindInfo, OwnerReference, Ref
@@ -138,7 +138,7 @@ async def _apply(view: CachedClient, holdings: Holdings, actions: Sequence[Garba
     for action in actions:
         match action:
             case RemoveOwners(held, uids):
-                await holdings.strike_off(held, uids)
+                await holdings.remove_owners(held, uids)
             case ReleaseOwner(held, finalizer):
                 await holdings.release(held, finalizer)
             case DeleteDependent(held, policy):
@@ -161,7 +161,7 @@ def _unreachable_owner(plane: PlaneName, held: StoredObject, owner: OwnerReferen
     return EventRequest(plane, about, "Warning", INVALID_NAMESPACE, note)
 
 
-def affected_keys(holdings: Holdings, plane: PlaneName, change: Changed) -> Iterable[Key]:
+def affected_keys(holdings: Holdings, plane: PlaneName, change: CommittedChange) -> Iterable[Key]:
     """Yield the objects that may be garbage after a change, and owners that wait for its object.
 
     A new object whose owners exist and are not terminating causes no reconcile. Nearly all new
@@ -176,13 +176,13 @@ def affected_keys(holdings: Holdings, plane: PlaneName, change: Changed) -> Iter
                 yield Key(plane, _owner_ref(kind, change.ref.namespace, reference), kind.storage)
         return
     owners = observe_owners(holdings, change.ref, change.owners)
-    if change.begins_to_end or not all(o.object and not o.object.terminating for o in owners):
+    if change.deletion_started or not all(o.object and not o.object.terminating for o in owners):
         yield Key(plane, change.ref, change.resource)
 
 
 async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:
     holdings = context.holdings(view.plane)
-    with closing(holdings.changes(ChangeFilter(gone=True, ties=True))) as changes:
+    with closing(holdings.changes(ChangeFilter(gone=True, ownership=True))) as changes:
         async for change in changes:
             for key in affected_keys(holdings, view.plane, change):
                 yield key

@@ -17,7 +17,7 @@ from datum_compute.api.compute.referenced_data import references, sources
 from datum_compute.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POLICY, SECRET
 from datum_compute.api.meta.objects import KindInfo, Ref, ref_of
 from datum_compute.api.planes import (
-    encoded_cluster,
+    encode_cluster_label,
     federation_namespace,
     member_name,
     source_copy_policy_name,
@@ -98,7 +98,7 @@ def _observe_hub(hub: CachedClient, kind: KindInfo[Any], key: Key, uid: str) -> 
 
 def _find_copies(hub: CachedClient, kind: KindInfo[Any], key: Key) -> list[SourceObject]:
     """Find the copies by the identity in their labels, in any hub namespace."""
-    cluster = encoded_cluster(member_name(key.plane))
+    cluster = encode_cluster_label(member_name(key.plane))
     return [
         copy
         for copy in hub.read(kind).indexed(SOURCE_COPIES, f"{cluster}/{key.ref}")

@@ -22,13 +22,19 @@ from datum_compute.api.planes import (
     HUB,
     PLATFORM,
     PlaneName,
-    decoded_project,
-    encoded_cluster,
+    decode_project_label,
+    encode_cluster_label,
     member_name,
     project_plane,
 )
 from datum_compute.api.quota import SERVICE, SERVICE_NAME
-from datum_compute.api.services import ACTIVE, READY, ServiceConsumer, consumer_name, is_open
+from datum_compute.api.services import (
+    ACTIVE,
+    READY,
+    ServiceConsumer,
+    can_use_service,
+    consumer_name,
+)
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import carry_out
 from datum_compute.planes.lifecycle import delete_objects, list_objects
@@ -68,7 +74,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if not membership.uses_entitlement:
         await membership.engage(plane, entitled=False)
         return Done()
-    if consumer is not None and is_open(consumer):
+    if consumer is not None and can_use_service(consumer):
         return await _entitle(context, membership, plane, consumer)
     return await _withdraw(context, membership, plane, consumer)
 
@@ -183,7 +189,7 @@ async def reconcile_hub_namespaces(context: Context, key: Key) -> Outcome:
     membership = context.membership
     assert membership is not None, "only a platform with many planes has membership"
     plane = project_plane(key.ref.name)
-    cluster = encoded_cluster(key.ref.name)
+    cluster = encode_cluster_label(key.ref.name)
     namespaces = context.planes.hub.read(NAMESPACE).with_label(labels.UPSTREAM_CLUSTER, cluster)
     if namespaces:
         await membership.engage(plane, entitled=True)
@@ -195,7 +201,7 @@ async def reconcile_hub_namespaces(context: Context, key: Key) -> Outcome:
 def to_project(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a hub namespace to the project in its labels, and to the one in its previous labels."""
     for namespace in filter(None, (change.new, change.old)):
-        name = decoded_project(namespace.metadata.labels.get(labels.UPSTREAM_CLUSTER, ""))
+        name = decode_project_label(namespace.metadata.labels.get(labels.UPSTREAM_CLUSTER, ""))
         if name:
             yield Key(HUB, Ref("", name))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.compute.instance import Instance
-from datum_compute.api.compute.scale_to_zero import seconds_of
+from datum_compute.api.compute.scale_to_zero import duration_seconds
 from datum_compute.api.compute.server import ServerSpec
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.objects import Ref, ref_of
@@ -97,7 +97,9 @@ def sleep_policy(spec: ServerSpec) -> SleepPolicy | None:
     if scale_to_zero is None:
         return None
     stop_s = spec.termination_grace_period_seconds if scale_to_zero.mode == "stop" else 0
-    return SleepPolicy(seconds_of(scale_to_zero.idle_after), scale_to_zero.mode, WAKE_S + stop_s)
+    return SleepPolicy(
+        duration_seconds(scale_to_zero.idle_after), scale_to_zero.mode, WAKE_S + stop_s
+    )
 
 
 def from_instance(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

@@ -16,9 +16,9 @@ from datum_compute.api.gateway import (
     STDERR,
     STDIN,
     STDOUT,
-    Ending,
-    ExecWish,
-    ending_message,
+    ExecRequest,
+    ExecResult,
+    encode_exec_result,
     read_size,
 )
 from datum_compute.api.meta.codec import JsonObject
@@ -40,7 +40,7 @@ _RESIZE_ATTEMPTS, _RESIZE_RETRY_S = 5, 0.05
 
 
 async def start_exec(
-    engine: Engine, container_id: str, request: ExecWish, kill_process: KillProcess
+    engine: Engine, container_id: str, request: ExecRequest, kill_process: KillProcess
 ) -> ContainerExecSession:
     """Start the command. The session has ended already if the command cannot be started."""
     body = {
@@ -101,7 +101,7 @@ class ContainerExecSession:
                 self._add_output(data)
             else:
                 self._has_ended = True
-                self._messages.append(ending_message(await self._read_ending()))
+                self._messages.append(encode_exec_result(await self._read_ending()))
         return self._messages.popleft()
 
     async def send(self, message: bytes) -> None:
@@ -145,11 +145,11 @@ class ContainerExecSession:
 
     def _report_start_error(self, message: str) -> None:
         """Report the error like a shell: on stderr, and with its exit code."""
-        ending = Ending(exit_code=start_error_code(message), message=message)
-        self._messages += [bytes((STDERR,)) + f"{message}\n".encode(), ending_message(ending)]
+        ending = ExecResult(exit_code=start_error_code(message), message=message)
+        self._messages += [bytes((STDERR,)) + f"{message}\n".encode(), encode_exec_result(ending)]
         self._has_ended = True
 
-    async def _read_ending(self) -> Ending:
+    async def _read_ending(self) -> ExecResult:
         """Return the exit code, once the process has ended: its streams may end before it."""
         pause_s = _EXIT_POLL_MIN_S
         try:
@@ -157,8 +157,8 @@ class ContainerExecSession:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _EXIT_POLL_MAX_S)
         except (EngineError, TransientError) as error:
-            return Ending(message=f"the exit code of the command is unknown: {error}")
-        return Ending(exit_code=int(found.get("ExitCode") or 0))
+            return ExecResult(message=f"the exit code of the command is unknown: {error}")
+        return ExecResult(exit_code=int(found.get("ExitCode") or 0))
 
     async def _inspect(self) -> JsonObject:
         found: JsonObject = await self._engine.request("GET", f"/exec/{self._exec_id}/json")

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from datum_compute.api.gateway import ExecWish
+from datum_compute.api.gateway import ExecRequest
 from datum_compute.drivers.containers.crash_reports import CrashReportArchive
 from datum_compute.drivers.containers.exec import KillProcess, start_exec
 from datum_compute.drivers.containers.images import default_pull_policy
@@ -108,7 +108,7 @@ class MachineQueries:
             without_init=without_init,
         )
 
-    async def execute(self, server: str, request: ExecWish) -> ExecSession | None:
+    async def execute(self, server: str, request: ExecRequest) -> ExecSession | None:
         """Start a command in the machine; None if there is no machine."""
         machine = await self._find_machine(server)
         if machine is None:

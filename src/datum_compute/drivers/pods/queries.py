@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from datum_compute.api.core import ContainerStatus, Pod, Terminated
-from datum_compute.api.gateway import ExecWish, GatewayReason, gateway_not_found
+from datum_compute.api.gateway import ExecRequest, GatewayReason, gateway_not_found
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.quantity import mebibytes, millicores
 from datum_compute.drivers.logs import (
@@ -60,7 +60,7 @@ class PodQueryApi(Protocol):
         """Return the usage of the containers; None before the first measurement."""
         ...
 
-    async def execute(self, pod: Pod, request: ExecWish) -> ExecSession: ...
+    async def execute(self, pod: Pod, request: ExecRequest) -> ExecSession: ...
 
 
 class PodQueries:
@@ -97,7 +97,7 @@ class PodQueries:
     ) -> ImageCheck:
         raise gateway_not_found(GatewayReason.IMAGE_CHECK_NOT_SUPPORTED)
 
-    async def execute(self, server: str, request: ExecWish) -> ExecSession | None:
+    async def execute(self, server: str, request: ExecRequest) -> ExecSession | None:
         pod = await self._find_pod(server)
         if pod is None:
             return None
@@ -109,7 +109,7 @@ class PodQueries:
         if name not in statuses or statuses[name].state.running is None:
             phase = pod.status.phase or "Pending"
             raise NotRunning(f"container {name} does not run: its pod is {phase}")
-        complete = ExecWish(
+        complete = ExecRequest(
             command=request.command, container=name, stdin=request.stdin, tty=request.tty
         )
         return await self._api.execute(pod, complete)

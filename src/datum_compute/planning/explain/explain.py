@@ -27,7 +27,7 @@ from datum_compute.api.conditions import (
     Reason,
     find_condition,
 )
-from datum_compute.api.finalizers import held_by_others
+from datum_compute.api.finalizers import is_held_by_foreign_finalizers
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER, WORKLOAD
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.planes import PlaneName, deployment_of
@@ -299,7 +299,7 @@ def _deletion_condition(obj: ApiObject) -> Condition:
     return Condition(
         type="Deletion",
         status=UNKNOWN,
-        reason=Reason.HELD_BY_FINALIZER if held_by_others(obj) else Reason.STOPPING,
+        reason=Reason.HELD_BY_FINALIZER if is_held_by_foreign_finalizers(obj) else Reason.STOPPING,
         message=f"Being deleted; finalizers: {finalizers}",
         last_transition_time=obj.metadata.deletion_timestamp or "",
     )

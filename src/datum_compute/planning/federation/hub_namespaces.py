@@ -46,8 +46,8 @@ from datum_compute.api.planes import (
     HUB,
     PlaneName,
     city_policy_name,
-    decoded_project,
-    encoded_cluster,
+    decode_project_label,
+    encode_cluster_label,
     federation_namespace,
     member_name,
 )
@@ -74,7 +74,7 @@ class HubNamespace:
     @property
     def project(self) -> str:
         """The project that the labels name; empty if they name none."""
-        return decoded_project(self.identity.get(labels.UPSTREAM_CLUSTER, "")) or ""
+        return decode_project_label(self.identity.get(labels.UPSTREAM_CLUSTER, "")) or ""
 
     @property
     def is_project_removed(self) -> bool:
@@ -166,7 +166,7 @@ def identity_labels(project: PlaneName, source: Namespace) -> dict[str, str]:
     """Return the labels by which the hub and the cells find the project and its namespace."""
     return {
         labels.UPSTREAM_NAMESPACE: source.metadata.name,
-        labels.UPSTREAM_CLUSTER: encoded_cluster(member_name(project)),
+        labels.UPSTREAM_CLUSTER: encode_cluster_label(member_name(project)),
     }
 
 

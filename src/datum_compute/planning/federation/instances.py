@@ -35,7 +35,13 @@ from datum_compute.api.conditions import FALSE, Reason
 from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta.objects import owner_reference, ref_of
-from datum_compute.api.planes import HUB, PlaneName, decoded_project, deployment_of, member_name
+from datum_compute.api.planes import (
+    HUB,
+    PlaneName,
+    decode_project_label,
+    deployment_of,
+    member_name,
+)
 from datum_compute.planning.federation.mirror import (
     Marks,
     desired_copy,
@@ -288,7 +294,7 @@ def identity_problem(instance: Instance, hub_namespace: Namespace | None) -> Pro
     if not project or not namespace:
         missing = labels.UPSTREAM_NAMESPACE if project else labels.UPSTREAM_CLUSTER
         return NO_IDENTITY, f"Label {missing} is missing, so its project is unknown"
-    if decoded_project(project) is None:
+    if decode_project_label(project) is None:
         return (
             BAD_IDENTITY,
             f"Label {labels.UPSTREAM_CLUSTER} is {project!r}, which names no project",
@@ -310,7 +316,7 @@ def slot_name_problem(instance: Instance) -> Problem | None:
 
 
 def _named_source(identity: Mapping[str, str]) -> tuple[str | None, str]:
-    project = decoded_project(identity.get(labels.UPSTREAM_CLUSTER, ""))
+    project = decode_project_label(identity.get(labels.UPSTREAM_CLUSTER, ""))
     return project, identity.get(labels.UPSTREAM_NAMESPACE, "")
 
 

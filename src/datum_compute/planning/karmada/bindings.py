@@ -33,7 +33,7 @@ from datum_compute.api.karmada import (
     ClusterAffinity,
     ClusterPropagationPolicy,
     ClusterResourceBinding,
-    ObjectReference,
+    PropagatedObject,
     PropagationPolicy,
     ResourceBinding,
     ResourceBindingSpec,
@@ -48,7 +48,7 @@ from datum_compute.api.karmada import (
 )
 from datum_compute.api.kinds import BINDING, CLUSTER_BINDING, DEPLOYMENT, WORK
 from datum_compute.api.meta.codec import JsonObject, canonical, to_json
-from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.json_patch import build_merge_patch
 from datum_compute.api.meta.label_selector import match_labels, selector_terms
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, owner_reference, ref_of
 from datum_compute.api.planes import HUB, execution_namespace, work_name
@@ -246,7 +246,7 @@ def _binding(
             finalizers=[labels.BINDING_FINALIZER],
         ),
         spec=ResourceBindingSpec(
-            resource=ObjectReference(
+            resource=PropagatedObject(
                 api_version=kind.api_version,
                 kind=kind.kind,
                 name=metadata.name,
@@ -355,7 +355,7 @@ def _plan_status_aggregation(
     if kind is DEPLOYMENT and len(items) <= 1:
         observed = getattr(template, "status")  # noqa: B009
         wanted = canonical(type(observed)()) if reported is None else reported
-        patch = merge_patch(canonical(observed), wanted)
+        patch = build_merge_patch(canonical(observed), wanted)
         reason = "reported by the cell" if reported is not None else "no cell reports a status"
         if patch:
             version = template.metadata.resource_version

@@ -32,7 +32,7 @@ from datum_compute.api.meta.fields import (
     NamespacedReference,
     TypedObjectReference,
 )
-from datum_compute.api.meta.json_patch import merge_patch
+from datum_compute.api.meta.json_patch import build_merge_patch
 from datum_compute.api.meta.objects import ObjectMeta, Ref, owner_reference, ref_of
 from datum_compute.api.networking.location import LocationBinding
 from datum_compute.api.networking.network import (
@@ -42,7 +42,7 @@ from datum_compute.api.networking.network import (
     NetworkContext,
     Subnet,
 )
-from datum_compute.api.planes import PlaneName, normalized_city
+from datum_compute.api.planes import PlaneName, normalize_city
 from datum_compute.planning.apply import plan_object
 from datum_compute.planning.network.networks import binding_labels
 from datum_compute.planning.network.subnets import prefix_of, subnet_name
@@ -78,12 +78,12 @@ def network_of(template: InstanceTemplate, namespace: str) -> Ref:
 
 def location_for(city: str, locations: Sequence[LocationBinding]) -> LocationBinding | None:
     """Return the location of a city; the first by name if there are several."""
-    serving = [b for b in locations if city_of(b) == normalized_city(city)]
+    serving = [b for b in locations if city_of(b) == normalize_city(city)]
     return min(serving, key=lambda b: b.metadata.name, default=None)
 
 
 def city_of(location: LocationBinding) -> str:
-    return normalized_city(location.spec.topology.get(CITY_CODE_KEY, ""))
+    return normalize_city(location.spec.topology.get(CITY_CODE_KEY, ""))
 
 
 def binding_ref(deployment: WorkloadDeployment, desired: DesiredNetwork) -> Ref:
@@ -187,7 +187,9 @@ def _plan_patch(plane: PlaneName, deployment: WorkloadDeployment, new: NetworkAt
         return Plan(requeue_after_s=recheck_s)
     patch = {
         "metadata": {"resourceVersion": deployment.metadata.resource_version},
-        "spec": {"networkAttachment": merge_patch(canonical(old) if old else {}, canonical(new))},
+        "spec": {
+            "networkAttachment": build_merge_patch(canonical(old) if old else {}, canonical(new))
+        },
     }
     reason = f"network {new.network}" if new.problem is None else new.problem.reason
     return Plan((Patch(plane, DEPLOYMENT, ref_of(deployment), patch, reason),), recheck_s)

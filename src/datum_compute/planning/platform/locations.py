@@ -32,7 +32,7 @@ from datum_compute.api.networking.location import (
     LocationBindingStatus,
     LocationStatus,
 )
-from datum_compute.api.planes import PLATFORM, PlaneName, normalized_city
+from datum_compute.api.planes import PLATFORM, PlaneName, normalize_city
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.federation.cells import drained_condition, is_drained
 from datum_compute.planning.federation.unreachable import find_unreachable, same_reachability
@@ -48,7 +48,7 @@ def plan_location(location: Location, clusters: Iterable[Cluster], now: str) -> 
 
     Nothing is reported before the first probe of a cell of the city.
     """
-    city = normalized_city(location.spec.topology.get(CITY_CODE_KEY, ""))
+    city = normalize_city(location.spec.topology.get(CITY_CODE_KEY, ""))
     cells = [c for c in clusters if city_of_cell(c) == city]
     verdict = _ready_verdict(city, sorted(cells, key=lambda c: c.metadata.name))
     recheck_s = None if location.metadata.name == location_of(city) else RECHECK_S
@@ -64,7 +64,7 @@ def plan_location(location: Location, clusters: Iterable[Cluster], now: str) -> 
 
 
 def city_of_cell(cluster: Cluster) -> str:
-    return normalized_city(cluster.metadata.labels.get(TOPOLOGY_CITY, ""))
+    return normalize_city(cluster.metadata.labels.get(TOPOLOGY_CITY, ""))
 
 
 def same_availability(old: Cluster | None, new: Cluster | None) -> bool:

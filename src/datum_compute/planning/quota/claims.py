@@ -59,7 +59,7 @@ from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.planes import (
     PlaneName,
     cell_plane,
-    decoded_project,
+    decode_project_label,
     member_name,
     project_plane,
 )
@@ -189,7 +189,7 @@ def find_claim_location(
     claims of its own instances. Otherwise the project is unknown, and the result is None.
     """
     namespace_labels = namespace.metadata.labels if namespace is not None else {}
-    project = decoded_project(namespace_labels.get(labels.UPSTREAM_CLUSTER, ""))
+    project = decode_project_label(namespace_labels.get(labels.UPSTREAM_CLUSTER, ""))
     upstream = namespace_labels.get(labels.UPSTREAM_NAMESPACE, "")
     if project and upstream:
         return ClaimLocation(project_plane(project), upstream, project, member_name(cell))

@@ -40,7 +40,7 @@ from datum_compute.api.conditions import (
     find_condition,
 )
 from datum_compute.api.meta.timestamps import parse_timestamp
-from datum_compute.api.planes import normalized_city
+from datum_compute.api.planes import normalize_city
 
 DEFAULT_FLOOR = 1
 
@@ -83,7 +83,7 @@ def assign_cities(
     live = {d.spec.city_code: d for d in own if not d.is_terminating}
     taken = {d.spec.city_code for d in own}
     assignments = []
-    for city in map(normalized_city, placement.city_codes):
+    for city in map(normalize_city, placement.city_codes):
         decision = FallbackDecision(workload, placement, city, live, frozenset(taken), now)
         assignment = decision.assign()
         taken.update(assignment.wanted)
@@ -97,7 +97,7 @@ def fallback_for(deployment: WorkloadDeployment) -> str:
 
 
 def fallback_cities(placement: Placement) -> list[str]:
-    return [normalized_city(city) for city in placement.fallback_city_codes]
+    return [normalize_city(city) for city in placement.fallback_city_codes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class FallbackDecision:
         return not returned or not created or _between_s(returned, created) > 0
 
     def _floor(self) -> int:
-        named = {normalized_city(f.city_code): f.ready_replicas for f in self.placement.city_floors}
+        named = {normalize_city(f.city_code): f.ready_replicas for f in self.placement.city_floors}
         return named.get(self.city, DEFAULT_FLOOR)
 
     def _is_up(self, deployment: WorkloadDeployment) -> bool:

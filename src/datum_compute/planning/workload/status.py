@@ -37,7 +37,7 @@ from datum_compute.api.conditions import (
     make_condition,
     with_condition,
 )
-from datum_compute.api.planes import normalized_city
+from datum_compute.api.planes import normalize_city
 from datum_compute.planning.platform.instance_types import with_size_notice
 from datum_compute.planning.rollout.status import sum_blocked
 from datum_compute.planning.workload.fallback import fallback_for, fallback_message
@@ -231,7 +231,7 @@ def _is_about_current_spec(
     is_desired = any(
         placement.name == spec.placement_name
         and (fallback_for(deployment) or spec.city_code)
-        in map(normalized_city, placement.city_codes)
+        in map(normalize_city, placement.city_codes)
         and spec.scale_settings.min_replicas == placement.scale_settings.min_replicas
         for placement in workload.spec.placements
     )

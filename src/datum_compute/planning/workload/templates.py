@@ -15,7 +15,7 @@ from datum_compute.api import labels
 from datum_compute.api.compute.instance import InstanceTemplate
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.meta.codec import canonical_hash
-from datum_compute.api.planes import normalized_city
+from datum_compute.api.planes import normalize_city
 
 
 def template_hash(template: InstanceTemplate) -> str:
@@ -26,7 +26,7 @@ def template_hash(template: InstanceTemplate) -> str:
 def template_in(workload: Workload, city: str) -> InstanceTemplate:
     """Return the template of the workload's deployments in a city."""
     template = workload.spec.template
-    found = [r.at for r in workload.spec.restarts if normalized_city(r.city_code) == city]
+    found = [r.at for r in workload.spec.restarts if normalize_city(r.city_code) == city]
     if not found:
         return template
     marks = {**template.metadata.annotations, labels.CITY_RESTARTED_AT: found[-1]}
@@ -46,7 +46,7 @@ class CurrentTemplates:
 
 
 def current_templates(workload: Workload) -> CurrentTemplates:
-    cities = {normalized_city(restart.city_code) for restart in workload.spec.restarts}
+    cities = {normalize_city(restart.city_code) for restart in workload.spec.restarts}
     return CurrentTemplates(
         everywhere=template_hash(workload.spec.template),
         by_city={city: template_hash(template_in(workload, city)) for city in sorted(cities)},

@@ -34,14 +34,14 @@ from datum_compute.api.labels import (
     UPSTREAM_CLUSTER,
     UPSTREAM_NAMESPACE,
 )
-from datum_compute.api.membership import CELLS_GROUP, KEY_HASH, cell_named_by
+from datum_compute.api.membership import CELLS_GROUP, KEY_HASH, cell_of_user
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.label_selector import parse_label_selector
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.planes import (
     HUB,
     PlaneName,
-    decoded_project,
+    decode_project_label,
     deployment_of,
     execution_namespace,
     member_name,
@@ -110,7 +110,7 @@ class CellAuthorizer:
 
     def _find_cell(self, user: User) -> _Cell | None:
         """Return the cell of a user if its Cluster names the key of the certificate."""
-        name = cell_named_by(user.name)
+        name = cell_of_user(user.name)
         try:
             record = self._store.get(HUB, ObjectKey(CLUSTER.storage, "", name)) if name else None
         except NotFound:
@@ -302,7 +302,7 @@ def _check_claim(cells: CellAuthorizer, cell: _Cell, plane: PlaneName, obj: Json
     if not instance.startswith(f"{deployment}-") or not is_bound:
         return "its deployment is not bound to the cell"
     namespace_labels = cells.labels_of(HUB, NAMESPACE, Ref("", namespace)) or {}
-    project = decoded_project(namespace_labels.get(UPSTREAM_CLUSTER, ""))
+    project = decode_project_label(namespace_labels.get(UPSTREAM_CLUSTER, ""))
     upstream = (project, namespace_labels.get(UPSTREAM_NAMESPACE))
     if upstream != (member_name(plane), metadata["namespace"]):
         return f"namespace {namespace} of the hub belongs to another project or namespace"

@@ -16,7 +16,7 @@ import msgspec
 from datum_compute.api.errors import ApiError, NotFound, Unauthorized
 from datum_compute.api.http import Request
 from datum_compute.api.kinds import JOIN_TOKEN
-from datum_compute.api.membership import JOINERS_GROUP, joiner_of, name_of_token
+from datum_compute.api.membership import JOINERS_GROUP, join_token_name, join_token_user
 from datum_compute.api.meta.codec import decode
 from datum_compute.api.planes import HUB, PlaneName
 from datum_compute.server.access.attributes import Attributes
@@ -185,7 +185,7 @@ def user_of_join_token(store: Store, token: str) -> User | None:
     Expired and used tokens authenticate too, so that the join itself can return the reason for
     which it rejects them.
     """
-    name = name_of_token(token)
+    name = join_token_name(token)
     if not name:
         return None
     try:
@@ -198,4 +198,4 @@ def user_of_join_token(store: Store, token: str) -> User | None:
     token_hash = hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
     if not hmac.compare_digest(stored_hash, token_hash):
         return None
-    return with_authenticated_group(User(joiner_of(name), (JOINERS_GROUP,), frozenset({HUB})))
+    return with_authenticated_group(User(join_token_user(name), (JOINERS_GROUP,), frozenset({HUB})))

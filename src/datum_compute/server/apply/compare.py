@@ -71,7 +71,7 @@ def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
         if child is LEAF:
             found[f"f:{name}"] = MEMBER
         elif name in _COME_AGAIN and isinstance(child, FieldMap) and isinstance(part, dict):
-            found[f"f:{name}"] = child.whole.recalled(part, partial(_whole_item, shape=child))
+            found[f"f:{name}"] = child.whole.get_or_compute(part, partial(_whole_item, shape=child))
         elif name == "metadata":
             if metadata := fields_of(part, child):
                 found["f:metadata"] = metadata
@@ -82,7 +82,7 @@ def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
 
 def _claimed_part(name: str, part: Any, shape: Shape) -> FieldSet | None:
     if name in _COME_AGAIN and isinstance(shape, FieldMap):
-        return shape.claims.recalled(part, partial(_claimed, shape=shape))
+        return shape.claims.get_or_compute(part, partial(_claimed, shape=shape))
     return _claimed(part, shape)
 
 

@@ -15,14 +15,15 @@ from typing import Any
 from datum_compute import __version__
 from datum_compute.api.http import JSON, Request, Response
 from datum_compute.api.meta.codec import JsonObject, encode
-from datum_compute.api.meta.objects import KindInfo, Ref
+from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import PlaneName, path_prefix
+from datum_compute.api.schema.derive import struct_schema
 from datum_compute.server.discovery.resources import ResourceRegistry, ServedResource
 from datum_compute.server.encoding.request_options import MediaType, preferred
 from datum_compute.server.encoding.responses import json_response
 from datum_compute.server.verbs.patch import patch_types
 
-# --- Schemas of object metadata, in our own words, for OpenAPI documents
+# --- Schemas of metadata and of Scale
 
 
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -37,86 +38,48 @@ def _text(description: str) -> JsonObject:
     return {"type": "string", "description": description}
 
 
-def _texts(description: str) -> JsonObject:
-    return {
-        "type": "object",
-        "description": description,
-        "additionalProperties": {"type": "string"},
+def _metadata_schemas() -> JsonObject:
+    """Return the schemas of ObjectMeta and OwnerReference."""
+    metadata = struct_schema(ObjectMeta)
+    properties = metadata["properties"]
+    owners = properties["ownerReferences"]
+    owner = owners["items"]
+    owners["items"] = schema_reference(_OWNER)
+    properties["deletionGracePeriodSeconds"] = {
+        "type": "integer",
+        "description": "Seconds until a deleted object is removed, set by the server.",
     }
+    return {OBJECT_META: metadata, _OWNER: owner}
 
 
-META_SCHEMAS: JsonObject = {
-    OBJECT_META: {
-        "type": "object",
-        "description": "What every object carries besides its spec and status.",
-        "properties": {
-            "name": _text("Unique for its kind in its namespace; cannot change."),
-            "generateName": _text("Begin of a name that the server completes, if name is empty."),
-            "namespace": _text("Where the object lives; empty for cluster-scoped kinds."),
-            "labels": _texts("Short values that selectors can match."),
-            "annotations": _texts("Values that tools keep with the object; not selectable."),
-            "finalizers": {
-                "type": "array",
-                "description": "Who must clean up before a deleted object goes.",
-                "items": {"type": "string"},
-                "x-kubernetes-list-type": "set",
-            },
-            "ownerReferences": {
-                "type": "array",
-                "description": "Objects this one goes with.",
-                "items": schema_reference(_OWNER),
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["uid"],
-            },
-            "uid": _text("Identifies this very object; set by the server."),
-            "resourceVersion": _text("Changes with every write; set by the server."),
-            "generation": {
-                "type": "integer",
-                "description": "Counts changes of the desired state; set by the server.",
-            },
-            "creationTimestamp": {**_text("Set by the server."), "format": "date-time"},
-            "deletionTimestamp": {
-                **_text("When deletion was asked for; set by the server."),
-                "format": "date-time",
-            },
-            "deletionGracePeriodSeconds": {
-                "type": "integer",
-                "description": "Set by the server.",
-            },
-        },
-    },
-    _OWNER: {
-        "type": "object",
-        "description": "An owner in the same namespace, or a cluster-scoped one.",
-        "required": ["apiVersion", "kind", "name", "uid"],
-        "properties": {
-            "apiVersion": _text("API version of the owner."),
-            "kind": _text("Kind of the owner."),
-            "name": _text("Name of the owner."),
-            "uid": _text("UID of the owner."),
-            "controller": {"type": "boolean", "description": "Whether it manages this object."},
-            "blockOwnerDeletion": {
-                "type": "boolean",
-                "description": "Whether a foreground deletion of the owner waits for this object.",
-            },
-        },
-    },
-}
+META_SCHEMAS = _metadata_schemas()
 
 SCALE_SCHEMA_NAME = "io.k8s.api.autoscaling.v1.Scale"
-_REPLICAS: JsonObject = {"type": "integer", "format": "int32"}
+_REPLICAS: JsonObject = {
+    "type": "integer",
+    "format": "int32",
+    "description": "Number of replicas.",
+}
 SCALE_SCHEMAS: JsonObject = {
     SCALE_SCHEMA_NAME: {
         "type": "object",
-        "description": "How many replicas an object should have, and has.",
+        "description": "Desired and observed number of replicas of an object.",
         "properties": {
-            "apiVersion": _text("autoscaling/v1"),
-            "kind": _text("Scale"),
+            "apiVersion": _text("Always autoscaling/v1."),
+            "kind": _text("Always Scale."),
             "metadata": schema_reference(OBJECT_META),
-            "spec": {"type": "object", "properties": {"replicas": _REPLICAS}},
+            "spec": {
+                "type": "object",
+                "description": "Desired number of replicas.",
+                "properties": {"replicas": _REPLICAS},
+            },
             "status": {
                 "type": "object",
-                "properties": {"replicas": _REPLICAS, "selector": _text("Finds the replicas.")},
+                "description": "Observed number of replicas.",
+                "properties": {
+                    "replicas": _REPLICAS,
+                    "selector": _text("Label selector of the replicas."),
+                },
             },
         },
         "x-kubernetes-group-version-kind": [

@@ -20,7 +20,7 @@ from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Scale, Selectable
 from datum_compute.api.planes import PlaneName
 from datum_compute.api.schema.report import CheckBudget
-from datum_compute.api.schema.validate import Report, compile_check, structure_of, whole_object
+from datum_compute.api.schema.validate import Report, compile_check, object_schema, structure_of
 from datum_compute.server.discovery.conversion import Rewrite, StorageConversion
 from datum_compute.server.discovery.openapi import OpenApi
 from datum_compute.server.discovery.resources import (
@@ -92,8 +92,8 @@ def _build_upgrade(schema: JsonObject, api_version: str) -> Rewrite:
     If defaults would make an object too large, it is only pruned: it must stay readable, so that
     its owner can change or delete it.
     """
-    prune_and_default = cache(lambda: compile_check(structure_of(whole_object(schema))))
-    prune = cache(lambda: compile_check(structure_of(whole_object(schema), defaults=False)))
+    prune_and_default = cache(lambda: compile_check(structure_of(object_schema(schema))))
+    prune = cache(lambda: compile_check(structure_of(object_schema(schema), defaults=False)))
 
     def upgrade(obj: JsonObject) -> JsonObject:
         current = {**obj, "apiVersion": api_version}

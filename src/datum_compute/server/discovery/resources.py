@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from datum_compute.api.kinds import DEFINITION, NAMESPACE, NOTHING_HERE, SERVICE_ACCOUNT
+from datum_compute.api.kinds import DEFINITION, NAMESPACE, SERVICE_ACCOUNT, UNSUPPORTED_KINDS
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.json_path import field_names
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.schema.derive import PRESERVE, structural_schema
 from datum_compute.api.schema.fast_path import compile_fast_check
-from datum_compute.api.schema.validate import Check, whole_object
+from datum_compute.api.schema.validate import Check, object_schema
 from datum_compute.server.apply.field_shape import ObjectShape, object_shape
 from datum_compute.server.discovery.conversion import IDENTITY, VIEWS, StorageConversion
 
@@ -90,7 +90,7 @@ class ResourceRegistry:
     @classmethod
     def of_kinds(cls, kinds: Iterable[KindInfo[Any]]) -> ResourceRegistry:
         """Return a registry of these kinds, the reviews, and the kinds that are always empty."""
-        platform_kinds = map(_build_platform_resource, (*kinds, *NOTHING_HERE))
+        platform_kinds = map(_build_platform_resource, (*kinds, *UNSUPPORTED_KINDS))
         return cls((*platform_kinds, *map(build_review_resource, REVIEWS)))
 
     def extend(
@@ -158,7 +158,7 @@ def build_resource(
     revision: str = "",
     is_stored: bool = True,
 ) -> ServedResource:
-    whole = whole_object(schema)
+    whole = object_schema(schema)
     main, initial_status = whole, None
     status: JsonObject = {}
     if kind.has_status:
@@ -188,7 +188,7 @@ def build_resource(
 
 
 def _verbs(kind: KindInfo[Any]) -> tuple[str, ...]:
-    if kind.none_here:
+    if kind.unsupported_message:
         return _READ_VERBS
     # Namespaces have no deletecollection: each one is emptied before it is removed.
     return _OBJECT_VERBS if is_namespace(kind) else _ALL_VERBS

@@ -13,7 +13,7 @@ from typing import Any
 from datum_compute.api.errors import BadRequest
 from datum_compute.api.http import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Response
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.json_patch import merged
+from datum_compute.api.meta.json_patch import apply_merge_patch
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.server.apply.apply import apply
 from datum_compute.server.apply.managed_fields import invalid_option
@@ -34,7 +34,7 @@ from datum_compute.server.verbs.update import UpdateRequest, change_object, upda
 def _apply_merge_patch(kind: KindInfo[Any], old: JsonObject, patch: Any) -> Any:
     if not isinstance(patch, dict):
         raise BadRequest("a merge patch must be a JSON object")
-    return merged(old, patch)
+    return apply_merge_patch(old, patch)
 
 
 def _apply_operations(kind: KindInfo[Any], old: JsonObject, patch: Any) -> Any:

@@ -32,9 +32,9 @@ from datum_compute.api.membership import (
     JOINERS_GROUP,
     KEY_HASH,
     CellJoinSpec,
-    cell_named_by,
+    cell_of_user,
     cell_user_of,
-    token_named_by,
+    join_token_of_user,
 )
 from datum_compute.api.meta.codec import JsonObject, decode, encode, from_json
 from datum_compute.api.meta.objects import KindInfo, Ref
@@ -43,7 +43,7 @@ from datum_compute.api.planes import (
     HUB,
     cell_plane,
     execution_namespace,
-    normalized_city,
+    normalize_city,
     path_prefix,
 )
 from datum_compute.server.access.authentication import EVERY_PLANE, MASTERS, User
@@ -83,7 +83,7 @@ class CellJoinHandler:
         spec = from_json(obj["spec"], CellJoinSpec)
         signing_request = read_signing_request(spec.request)
         user = request.user
-        is_renewal = cell_named_by(user.name) == spec.cell and CELLS_GROUP in user.groups
+        is_renewal = cell_of_user(user.name) == spec.cell and CELLS_GROUP in user.groups
         _validate(spec, signing_request, is_renewal=is_renewal)
         assert signing_request is not None
         if is_renewal:
@@ -138,7 +138,7 @@ class CellJoinHandler:
         self, user: User, spec: CellJoinSpec, signing_request: SigningRequest
     ) -> JsonObject:
         """Return the join token of the caller. Raise Forbidden if this cell cannot join with it."""
-        name = token_named_by(user.name)
+        name = join_token_of_user(user.name)
         token = self._get(JOIN_TOKEN, "", name) if JOINERS_GROUP in user.groups else None
         if token is None:
             raise _forbidden(user, "the request is not authenticated by a join token")
@@ -174,7 +174,7 @@ class CellJoinHandler:
             raise conflict(CLUSTER, spec.cell, why)
 
     def _check_city(self, spec: CellJoinSpec) -> None:
-        city = normalized_city(spec.city)
+        city = normalize_city(spec.city)
         for record in self.store.snapshot(HUB, CLUSTER.storage, None).records:
             other = decode(record.body)["metadata"]
             if other["name"] != spec.cell and other.get("labels", {}).get(TOPOLOGY_CITY) == city:
@@ -252,7 +252,7 @@ def _validate_new_cell(spec: CellJoinSpec) -> list[Cause]:
         if not getattr(spec, field):
             name = {"hub_token": "hubToken"}.get(field, field)
             causes.append(Cause.required(f"spec.{name}"))
-    if spec.city and not normalized_city(spec.city).isalnum():
+    if spec.city and not normalize_city(spec.city).isalnum():
         why = "must be the code of a city, such as DFW"
         causes.append(Cause.invalid("spec.city", why, spec.city))
     return causes
@@ -277,7 +277,7 @@ def _build_cluster(spec: CellJoinSpec, signing_request: SigningRequest) -> JsonO
     return {
         "metadata": {
             "name": spec.cell,
-            "labels": {TOPOLOGY_CITY: normalized_city(spec.city)},
+            "labels": {TOPOLOGY_CITY: normalize_city(spec.city)},
             "annotations": {KEY_HASH: signing_request.key_hash},
             "finalizers": [CLUSTER_FINALIZER],
         },

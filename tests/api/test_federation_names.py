@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from datum_compute.api import labels
 from datum_compute.api.planes import (
     city_policy_name,
-    decoded_project,
+    decode_project_label,
     deployment_name,
     deployment_of,
-    encoded_cluster,
+    encode_cluster_label,
     execution_namespace,
     federation_namespace,
     instance_name,
-    normalized_city,
+    normalize_city,
 )
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
@@ -58,7 +58,7 @@ def test_different_parts_give_different_names(
 
 def test_the_case_of_a_city_does_not_matter() -> None:
     assert deployment_name("web", "u", "p", "dfw") == deployment_name("web", "u", "p", "DFW")
-    assert normalized_city(" dfw ") == "DFW"
+    assert normalize_city(" dfw ") == "DFW"
 
 
 def test_the_recipe_of_names_does_not_change() -> None:
@@ -84,13 +84,13 @@ def test_the_recipe_of_names_does_not_change() -> None:
     ],
 )
 def test_a_label_names_the_last_segment(label: str, project: str | None) -> None:
-    assert decoded_project(label) == project
+    assert decode_project_label(label) == project
 
 
 @given(NAMES)
 def test_a_project_survives_the_label(project: str) -> None:
-    assert decoded_project(encoded_cluster(project)) == project
-    assert decoded_project(encoded_cluster(f"/org/{project}")) == project
+    assert decode_project_label(encode_cluster_label(project)) == project
+    assert decode_project_label(encode_cluster_label(f"/org/{project}")) == project
 
 
 def test_the_deployment_of_an_instance_is_its_label_else_its_name_without_the_ordinal() -> None:

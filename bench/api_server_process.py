@@ -1,7 +1,8 @@
-"""An API server of one plane, in a process of its own and over TLS, without compute controllers.
+"""An API server of one plane in a separate process, over TLS, without compute controllers.
 
-``python -m bench.plainserver FOLDER`` keeps its database and its certificate in FOLDER, and prints
-its port. With ``neighbours`` it has its garbage collector and whatever else an API server brings.
+``python -m bench.api_server_process FOLDER`` stores its database and its certificate in FOLDER, and
+prints its port. With ``controllers`` it runs the controllers of an API server, such as the garbage
+collector.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from bench.instance_world import (
     managed,
     served,
 )
-from bench.processes import ended
+from bench.processes import terminate
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.environment import real_ports
 from datum_compute.app.process import run_until_stopped, settle_memory
@@ -43,8 +44,8 @@ WITH_CONTROLLERS = "controllers"
 
 
 @contextmanager
-def plain_server(folder: Path, *with_: str) -> Iterator[Connection]:
-    """Started anew; the way to it."""
+def run_api_server(folder: Path, *with_: str) -> Iterator[Connection]:
+    """Start the server; return the connection to it."""
     folder.mkdir()
     command = [sys.executable, "-m", "bench.plainserver", str(folder), *with_]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -54,25 +55,25 @@ def plain_server(folder: Path, *with_: str) -> Iterator[Connection]:
         authority = (folder / "ca.crt").read_bytes()
         yield Connection(f"https://127.0.0.1:{port}", "", ca_pem=authority)
     finally:
-        ended(process)
+        terminate(process)
 
 
-def reached(connection: Connection) -> AbstractAsyncContextManager[Transport]:
-    """As the manager reaches its planes."""
+def open_to(connection: Connection) -> AbstractAsyncContextManager[Transport]:
+    """Open a transport as the manager does."""
     outside = AuthEnvironment(environ={}, is_terminal=False, unix_s=time.time, random=Random(1))
     return open_transport(connection, outside)
 
 
 @asynccontextmanager
 async def new_world_over_tls(state: Path) -> AsyncIterator[World]:
-    """The controllers here, and the API server they work on in its own process."""
+    """Run the controllers here and the API server in a separate process."""
     written: list[Recorded] = []
-    with plain_server(state / "served", WITH_CONTROLLERS) as connection:
-        async with reached(connection) as sending:
+    with run_api_server(state / "served", WITH_CONTROLLERS) as connection:
+        async with open_to(connection) as sending:
             transport = RecordingTransport(sending, written)
             async with managed(client_of(transport, "manager"), real_ports()):
                 world = World(client_of(transport, "user"), written, lambda: len(written))
-                await world.quiet()
+                await world.wait_until_quiet()
                 settle_memory()
                 yield world
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.meta import json_path as jsonpath
-from datum_compute.api.meta.json_path import PATH_LENGTH_MAX, STEPS_MAX, check_path, compiled_path
+from datum_compute.api.meta.json_path import PATH_LENGTH_MAX, STEPS_MAX, check_path, compile_path
 
 
 def test_a_path_has_a_limited_number_of_steps() -> None:
@@ -25,15 +25,15 @@ def test_a_path_has_a_limited_length() -> None:
 
 @pytest.mark.parametrize("path", ["a", ".a[", ".a..b", ".a[0:2]", ".a[?(@.b)]", ".a b"])
 def test_the_form_of_a_path_is_checked_like_a_compilation(path: str) -> None:
-    with pytest.raises(ValueError, match="not understood") as checked:
+    with pytest.raises(ValueError, match="not supported") as checked:
         check_path(path)
-    with pytest.raises(ValueError, match="not understood") as compiled:
-        compiled_path(path)
+    with pytest.raises(ValueError, match="not supported") as compiled:
+        compile_path(path)
     assert str(checked.value) == str(compiled.value)
 
 
 def test_an_error_repeats_only_the_beginning_of_a_path() -> None:
-    with pytest.raises(ValueError, match="not understood") as raised:
+    with pytest.raises(ValueError, match="not supported") as raised:
         check_path("!" * PATH_LENGTH_MAX)
     assert len(str(raised.value)) < 400
 
@@ -48,5 +48,5 @@ def test_the_check_of_a_path_compiles_no_step(monkeypatch: pytest.MonkeyPatch) -
 
 def test_few_compiled_paths_are_kept() -> None:
     for number in range(1000):
-        compiled_path(f".spec.kept{number}")
-    assert compiled_path.cache_info().currsize <= 256
+        compile_path(f".spec.kept{number}")
+    assert compile_path.cache_info().currsize <= 256

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from datum_compute.api.kinds import DEPLOYMENT, KINDS, SERVER, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.fields import IMAGE, WORDS
+from datum_compute.api.meta.fields import IMAGE, PATTERN_DESCRIPTIONS
 from datum_compute.api.schema.derive import PRESERVE, structural_schema
 from datum_compute.api.schema.validate import Report, compile_check
 
@@ -257,4 +257,6 @@ def test_every_long_pattern_of_a_field_has_words() -> None:
         return inner | ({own} if isinstance(own, str) else set())
 
     found = {pattern for kind in KINDS for pattern in patterns(structural_schema(kind))}
-    assert [pattern for pattern in found if len(pattern) > 60 and pattern not in WORDS] == []
+    assert [
+        pattern for pattern in found if len(pattern) > 60 and pattern not in PATTERN_DESCRIPTIONS
+    ] == []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.api.meta.json_patch import merge_patch, merged
+from datum_compute.api.meta.json_patch import apply_merge_patch, build_merge_patch
 
 values = st.recursive(
     st.integers() | st.text(max_size=3) | st.booleans() | st.lists(st.integers(), max_size=3),
@@ -22,8 +22,8 @@ objects = st.dictionaries(st.text(max_size=2), values, max_size=4)
 def test_the_patch_turns_one_into_the_other(
     observed: dict[str, Any], desired: dict[str, Any]
 ) -> None:
-    patch = merge_patch(observed, desired)
-    assert merged(observed, patch) == desired
+    patch = build_merge_patch(observed, desired)
+    assert apply_merge_patch(observed, patch) == desired
     assert (patch == {}) == (observed == desired)
 
 
@@ -45,4 +45,4 @@ def test_the_patch_turns_one_into_the_other(
     ],
 )
 def test_examples_of_the_standard(target: Any, patch: dict[str, Any], expected: Any) -> None:
-    assert merged(target, patch) == expected
+    assert apply_merge_patch(target, patch) == expected

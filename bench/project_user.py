@@ -1,4 +1,4 @@
-"""A user of one project: asks for Workloads, and watches how their instances come up."""
+"""A user of one project, who creates Workloads and watches their instances."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ from datum_compute.client.watch import Watched, follow
 
 SPACE = "default"
 BURST_REPLICAS, BURST_A_SECOND = 10, 10  # a hundred instances a second
-_PATIENCE_S = 1800
+_TIMEOUT_S = 1800
 
 
 @dataclass
-class Onlooker:
+class ProjectUser:
     project: Client
-    # When each instance was first seen to be ready in the project, by the name of its workload.
+    # Times at which instances were first ready in the project, by the name of the workload.
     ready_s: dict[str, list[float]] = field(default_factory=dict)
     on_instance: Callable[[Instance], None] | None = None
-    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def create(self, name: str, city: str, replicas: int) -> float:
-        """When it was asked for."""
+        """Create a Workload and return the time before the request."""
         began_s = time.perf_counter()
         await self.project.create_plain(WORKLOAD, workload(name, city, replicas))
         return began_s
 
-    async def rolled_out(self, names: Iterable[str]) -> None:
+    async def wait_until_rolled_out(self, names: Iterable[str]) -> None:
         for name in names:
-            await self.project.wait(WORKLOAD, Ref(SPACE, name), is_done, timeout_s=_PATIENCE_S)
+            await self.project.wait(WORKLOAD, Ref(SPACE, name), is_done, timeout_s=_TIMEOUT_S)
 
-    async def until_ready(self, name: str, replicas: int) -> list[float]:
+    async def wait_until_ready(self, name: str, replicas: int) -> list[float]:
         while len(self.ready_s.get(name, ())) < replicas:
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
         return self.ready_s[name]
 
-    async def one_after_the_other(self, cities: Sequence[str], times: int) -> list[float]:
-        """Workloads of one instance; seconds of each until it is ready."""
+    async def create_one_by_one(self, cities: Sequence[str], times: int) -> list[float]:
+        """Create Workloads of one instance; return the seconds until each is ready."""
         taken = []
         for number in range(times):
             name = f"idle-{number}"
             began_s = await self.create(name, cities[number % len(cities)], 1)
-            (ready_s,) = await self.until_ready(name, 1)
+            (ready_s,) = await self.wait_until_ready(name, 1)
             taken.append(ready_s - began_s)
             await asyncio.sleep(0.02)
         return taken
 
-    async def burst(self, cities: Sequence[str], seconds: int) -> list[float]:
-        """A hundred instances a second, in workloads of ten; seconds of each instance."""
+    async def create_burst(self, cities: Sequence[str], seconds: int) -> list[float]:
+        """Create 100 instances per second, ten in each Workload; return the time of each."""
         began: dict[str, float] = {}
         start_s = time.perf_counter()
         for number in range(BURST_A_SECOND * seconds):
@@ -71,25 +71,25 @@ class Onlooker:
             began[name] = await self.create(name, cities[number % len(cities)], BURST_REPLICAS)
         taken = []
         for name, began_s in began.items():
-            taken += [s - began_s for s in await self.until_ready(name, BURST_REPLICAS)]
+            taken += [s - began_s for s in await self.wait_until_ready(name, BURST_REPLICAS)]
         return taken
 
-    async def all_at_once(
+    async def create_all(
         self, cities: Sequence[str], workloads: int, replicas: int
     ) -> tuple[float, float]:
-        """Seconds until the Workloads say that everything is ready, and until it is shown."""
+        """Return the seconds until all Workloads are ready, and until all instances are shown."""
         names = [f"w{number}" for number in range(workloads)]
         start_s = time.perf_counter()
         for number, name in enumerate(names):
             await self.create(name, cities[number % len(cities)], replicas)
-        await self.rolled_out(names)
+        await self.wait_until_rolled_out(names)
         settled_s = time.perf_counter() - start_s
         for name in names:
-            await self.until_ready(name, replicas)
+            await self.wait_until_ready(name, replicas)
         return settled_s, time.perf_counter() - start_s
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """Watch instances until cancelled."""
         seen: set[tuple[str, str]] = set()
         news = follow(self.project, Watched(INSTANCE), Random(1))
         async with aclosing(news) as items:
@@ -107,7 +107,7 @@ class Onlooker:
             seen.add(key)
             name = instance.metadata.labels[WORKLOAD_NAME]
             self.ready_s.setdefault(name, []).append(time.perf_counter())
-            self._news.set()
+            self._changed.set()
 
 
 def workload(name: str, city: str, replicas: int, image: str = "web:1") -> JsonObject:
