@@ -9,7 +9,7 @@ Rules: responses are sent in the order of their requests. The server buffers at 
 one read of the socket for each client. Every wait for a client has a deadline. Invalid HTTP gets a
 400 and the connection is closed; a transfer encoding other than chunked gets a 501.
 
-This package does not depend on what a request means. If a request contains an Upgrade header and the
+This package does not depend on what a request means. A request may have an Upgrade header. If the
 response is 101, the connection belongs to the responder until it ends. Otherwise that request is
 the last one of its connection.
 """
