@@ -14,6 +14,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 UV_VENV := $(VENV)/lock-tool
 COMPILE = $(UV_VENV)/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate
 
+TEST := $(BIN)/python -m pytest --durations=10
+
 SIM := $(BIN)/python -m testkit.sim
 SIM_FIRST := $(if $(FIRST),--first $(FIRST))
 SIM_ARGS := $(if $(SEED),--seed $(SEED) $(if $(KEEP),--keep $(KEEP)),$(if $(SCENARIO),--scenario $(SCENARIO),$(if \
@@ -65,7 +67,7 @@ wheel: $(RUN_STAMP) ## Build dist/datum_compute-VERSION-py3-none-any.whl
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 test: setup ## Run all fast tests (no killed processes, no real sockets)
-	$(BIN)/python -m pytest -n auto --maxprocesses=8 -m "not crash and not e2e and not containers and not mutants"
+	$(TEST) -n auto --maxprocesses=8 -m "not crash and not e2e and not containers and not mutants"
 	@echo "real containers are not part of this: make test-containers"
 
 lint: setup ## Check format, style, types, house rules, documents and generated files
@@ -91,7 +93,7 @@ sim-campaign: setup ## Search fresh seeds for HOURS=h from FIRST=n, and write a 
 	$(SIM) --hours $(HOURS) $(SIM_FIRST) --report $(REPORT)
 
 test-mutants: setup ## Replay the recorded scenario of every mutant; each must be found
-	$(BIN)/python -m pytest -n auto --maxprocesses=8 -m mutants
+	$(TEST) -n auto --maxprocesses=8 -m mutants
 
 sim-mutants: setup ## Find a seed for every mutant, within 1,000 (MUTANTS="name ..."; long)
 	$(BIN)/python -m testkit.sim.mutants.search --findings tests/sim/mutant_findings $(MUTANTS)
@@ -102,19 +104,19 @@ crds: setup ## Write the generated files: deploy/ and docs/reference
 docs: crds ## The same as crds
 
 test-crash: setup ## Kill a writing process again and again; nothing acknowledged may be lost
-	$(BIN)/python -m pytest -m crash
+	$(TEST) -m crash
 
 test-e2e: setup ## Drive real processes over the real socket
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "e2e and not kubernetes"
+	$(TEST) -n 2 --dist loadfile -m "e2e and not kubernetes"
 
 test-kubernetes: setup ## The same against real Kubernetes API servers; needs make kube-assets once
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(AGAIN) -m "kubernetes and not karmada"
+	$(TEST) -n 2 --dist loadfile $(AGAIN) -m "kubernetes and not karmada"
 
 test-karmada: setup ## The same with a real Karmada as the hub; needs make kube-assets once
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(AGAIN) -m karmada
+	$(TEST) -n 2 --dist loadfile $(AGAIN) -m karmada
 
 test-containers: setup ## Run instances on a real podman, with a registry beside it (needs root)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(AGAIN) tests/containers -m containers
+	$(TEST) -n 2 --dist loadfile $(AGAIN) tests/containers -m containers
 
 kubectl: setup ## Print a kubectl that is new enough; built with Go if the machine has none
 	@$(BIN)/python -m hack.find_kubectl

@@ -751,6 +751,29 @@ def find_small_modules(sources: list[Source], texts: dict[str, str]) -> Iterator
                 yield Finding(source.file, "single-importer", where)
 
 
+# Folders in which each module with code has a test file in the mirrored place. In the other packages
+# most tests are named after a behavior of several modules.
+MIRRORED_FOLDERS = (
+    *("cli/commands", "controllers", "drivers", "gateway", "ingress", "planes", "planning"),
+    *("runtime", "store", "telemetry"),
+)
+
+
+def find_missing_test_files(sources: list[Source], texts: dict[str, str]) -> Iterator[Finding]:
+    """The tests of ``planning/quota/claims.py`` are in ``tests/planning/quota/test_claims.py``.
+
+    Modules without a function need none.
+    """
+    for source in sources:
+        path = PurePosixPath(source.path)
+        if path.stem == "__init__" or not any(map(path.is_relative_to, MIRRORED_FOLDERS)):
+            continue
+        expected = f"tests/{path.parent}/test_{path.name}"
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+        if expected not in texts and any(isinstance(node, functions) for node in source.nodes):
+            yield Finding(source.file, "test", f"{source.file}, expected {expected}")
+
+
 RULES_WITH_EXCEPTIONS = {
     "banned-word": RuleWithExceptions(
         find_banned_words, "replace the word with a plain one (BANNED_WORDS in house_rules.py)"
@@ -760,6 +783,9 @@ RULES_WITH_EXCEPTIONS = {
     ),
     "message-text": RuleWithExceptions(
         find_message_comparisons, "compare a reason, a code or a typed field instead of the text"
+    ),
+    "missing-test": RuleWithExceptions(
+        find_missing_test_files, "write the tests of the module in the file that mirrors its path"
     ),
     "repeated-class": RuleWithExceptions(
         find_repeated_class_names, "rename the class so that its name is unique below src"

@@ -589,6 +589,25 @@ def test_small_modules_with_one_importer_are_found() -> None:
     assert [finding.subject for finding in found] == ["src/datum_compute/api/used_once.py"]
 
 
+def test_modules_without_a_mirrored_test_file_are_found() -> None:
+    code = "def plan(): ..."
+    files = [
+        parse_source("planning/quota/claims.py", code),
+        parse_source("planning/quota/buckets.py", code),
+        parse_source("planning/quota/amounts.py", "LIMIT = 1"),
+        parse_source("planning/quota/__init__.py", code),
+        parse_source("cli/commands/deploy.py", code),
+        parse_source("cli/errors.py", code),
+        parse_source("testkit/planning.py", code),
+    ]
+    tests = ("tests/planning/quota/test_claims.py", "tests/planning/test_buckets.py")
+    found = house_rules.find_missing_test_files(files, dict.fromkeys(tests, ""))
+    assert [finding.subject for finding in found] == [
+        "src/datum_compute/planning/quota/buckets.py",
+        "src/datum_compute/cli/commands/deploy.py",
+    ]
+
+
 # --- the list of exceptions
 
 
