@@ -751,7 +751,7 @@ def find_small_modules(sources: list[Source], texts: dict[str, str]) -> Iterator
                 yield Finding(source.file, "single-importer", where)
 
 
-# Folders in which each module with code has a test file in the mirrored place. In the other packages
+# Folders in which each module with code has a test file in the mirrored place. In other packages
 # most tests are named after a behavior of several modules.
 MIRRORED_FOLDERS = (
     *("cli/commands", "controllers", "drivers", "gateway", "ingress", "planes", "planning"),
