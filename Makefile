@@ -12,7 +12,7 @@ RUN_STAMP := $(VENV)/.installed-run
 STAMP := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 UV_VENV := $(VENV)/lock-tool
-COMPILE = $(UV_VENV)/bin/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate
+COMPILE = $(UV_VENV)/bin/uv pip compile --quiet --upgrade --universal --no-strip-extras --generate-hashes --no-header --no-annotate
 
 TEST := $(BIN)/python -m pytest --durations=10
 
