@@ -8,10 +8,13 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta.objects import KindInfo
@@ -282,7 +285,9 @@ def test_no_file_contains_a_registry_or_a_machine_path() -> None:
 @pytest.mark.parametrize("name", ["run.lock", "build.lock", "dev.lock"])
 def test_lock_files_pin_hashes_and_name_no_address(name: str) -> None:
     text = (ROOT / "requirements" / name).read_text()
-    pinned = re.findall(r"^[a-z0-9][\w.-]*==\S+.*\\\n    --hash=sha256:", text, flags=re.MULTILINE)
+    pinned = re.findall(
+        r"^[a-z0-9][\w.-]*(?:\[[\w, -]+\])?==\S+.*\\\n    --hash=sha256:", text, flags=re.MULTILINE
+    )
     assert len(pinned) == len(re.findall(r"^[a-z0-9]", text, flags=re.MULTILINE)) > 0
     assert "://" not in text
     assert "--index-url" not in text
@@ -307,6 +312,21 @@ def test_the_development_lock_contains_the_other_two() -> None:
         if (text := (ROOT / "requirements" / name).read_text())
     }
     assert pins["run.lock"] | pins["build.lock"] <= pins["dev.lock"], "run: make lock"
+
+
+def test_the_development_lock_keeps_extras() -> None:
+    """Without them pip takes the newest version of httpx2[http2], which has no hash in the lock."""
+    text = (ROOT / "requirements" / "dev.lock").read_text()
+    locked: dict[str, set[str]] = {}
+    for name, extras in re.findall(r"^([a-z0-9][\w.-]*)(?:\[(.*?)\])?==", text, re.MULTILINE):
+        locked[name] = set(re.findall(r"[\w-]+", extras))
+    for name in locked:
+        with suppress(PackageNotFoundError):
+            for line in requires(name) or []:
+                needed = Requirement(line)
+                if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                    pinned = locked[needed.name.lower().replace("_", "-")]
+                    assert needed.extras <= pinned, f"run: make lock ({name} needs {needed})"
 
 
 def test_leaks_are_found() -> None:
