@@ -47,7 +47,7 @@ WITH_CONTROLLERS = "controllers"
 def run_api_server(folder: Path, *with_: str) -> Iterator[Connection]:
     """Start the server; return the connection to it."""
     folder.mkdir()
-    command = [sys.executable, "-m", "bench.plainserver", str(folder), *with_]
+    command = [sys.executable, "-m", "bench.api_server_process", str(folder), *with_]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
