@@ -27,7 +27,7 @@ from datum_compute.api.planes import PlaneName, cell_plane
 from datum_compute.app.backup.backup import read_planes
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.transport.http1 import Http1Transport
-from datum_compute.store.dump import dumped
+from datum_compute.store.dump import encode_dump
 from datum_compute.store.journal import LoadedPlane
 
 PRESENT = Path(__file__).resolve().parent.parent
@@ -101,7 +101,7 @@ async def keep(state: Path, record: Path) -> None:
 def _write(state: Path, record: Path, planes: dict[str, LoadedPlane]) -> None:
     machines = json.loads((state / f"machines-{CELL.replace('/', '-')}.json").read_text())
     head = {"at": time.time(), "machines": machines}
-    body = json.dumps(head).encode() + b"\n" + dumped(planes)
+    body = json.dumps(head).encode() + b"\n" + encode_dump(planes)
     record.write_bytes(gzip.compress(body, mtime=0))
 
 

@@ -198,7 +198,7 @@ class SimulatedHost:
             store = self._process.platform.store
             for plane in store.planes():
                 for resource in store.resources(plane):
-                    store.forget(plane, resource)
+                    store.close_watches(plane, resource)
 
     async def answer(self, request: Request) -> Response:
         process = self._process

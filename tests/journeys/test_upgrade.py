@@ -25,7 +25,7 @@ from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions, S
 from datum_compute.app.state_credentials import Credentials
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
-from datum_compute.store.dump import undumped
+from datum_compute.store.dump import decode_dump
 from datum_compute.store.journal import Change, Entry, LoadedPlane, MemoryJournal, ObjectKey
 from testkit.sim.loop import VirtualLoop, run_virtual
 
@@ -105,7 +105,7 @@ def read_record(path: Path) -> Recorded:
     machines = {
         name: from_json(found, SimulatedMachine) for name, found in header["machines"].items()
     }
-    return Recorded(header["at"], machines, undumped(dump))
+    return Recorded(header["at"], machines, decode_dump(dump))
 
 
 def test_a_record_exists() -> None:
@@ -126,7 +126,7 @@ def test_an_upgrade_rolls_nothing_and_settles(path: Path) -> None:
 
     async def main(loop: VirtualLoop) -> None:
         journal, table = NotedJournal(), MachineTable(recorded.machines)
-        journal.take(recorded.planes)
+        journal.set_planes(recorded.planes)
         before = await journal.copy().load()
         platform = _platform(loop, recorded, journal, table)
         await platform.load()

@@ -13,7 +13,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.roles import MANAGER_USER, OPERATOR_USER, admin_user
 from datum_compute.server.access.authentication import EVERY_PLANE, User
-from datum_compute.store.dump import undumped
+from datum_compute.store.dump import decode_dump
 from tests.app.running_platform import FIRST, Running, create_project, delete_project, on_a_platform
 
 
@@ -32,17 +32,17 @@ def test_it_holds_what_a_load_of_the_disk_would_find() -> None:
         await create_project(running, "gone")
         await delete_project(running, await create_project(running, "going"))
         answer = await as_user(running, admin_user(PLATFORM)).fetch("/backup")
-        assert undumped(answer) == await running.disk.copy().load()
+        assert decode_dump(answer) == await running.disk.copy().load()
 
     on_a_platform(body)
 
 
 def test_a_write_that_comes_later_is_not_in_it() -> None:
     async def body(running: Running) -> None:
-        before = running.platform.store.contents()
+        before = running.platform.store.snapshot_all()
         made = ConfigMap(metadata=ObjectMeta(name="later", namespace="default"))
         await running.client(FIRST).create(CONFIG_MAP, made)
-        after = running.platform.store.contents()
+        after = running.platform.store.snapshot_all()
         assert len(after[FIRST].objects) > len(before[FIRST].objects)
         assert after[FIRST].version > before[FIRST].version
 

@@ -80,7 +80,7 @@ async def test_a_plane_that_is_gone_has_none_and_the_next_of_its_name_only_its_o
 async def test_a_history_that_is_forgotten_hides_no_later_change(book: Book, resource: str) -> None:
     await book.write("a")
     assert book.names() == ["a"]
-    book.store.forget(PLANE, resource)
+    book.store.close_watches(PLANE, resource)
     assert book.names() == ["a"]
     await book.write("b")
     assert book.names() == ["a", "b"]

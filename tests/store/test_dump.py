@@ -1,4 +1,4 @@
-"""A dump gives back exactly what went in, and nothing else passes for one."""
+"""Dumps: a round trip returns the same planes, and damaged dumps are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datum_compute.api.meta.codec import decode, encode
-from datum_compute.store.dump import DumpError, dumped, undumped
+from datum_compute.store.dump import DumpError, decode_dump, encode_dump
 from datum_compute.store.journal import LoadedPlane, MemoryJournal, ObjectKey
 from datum_compute.store.store import Store
 
@@ -36,40 +36,40 @@ def two_planes() -> dict[str, LoadedPlane]:
 
 @settings(max_examples=20)
 @given(_PLANES)
-def test_what_went_in_comes_out_byte_for_byte(planes: dict[str, LoadedPlane]) -> None:
-    assert undumped(dumped(planes)) == planes
+def test_a_decoded_dump_equals_the_planes_byte_for_byte(planes: dict[str, LoadedPlane]) -> None:
+    assert decode_dump(encode_dump(planes)) == planes
 
 
-def test_the_order_in_which_objects_came_does_not_show() -> None:
+def test_a_dump_does_not_depend_on_the_order_of_the_planes() -> None:
     planes = two_planes()
-    assert dumped(dict(reversed(planes.items()))) == dumped(planes)
+    assert encode_dump(dict(reversed(planes.items()))) == encode_dump(planes)
 
 
-def test_every_dump_that_was_cut_short_is_refused() -> None:
-    whole = dumped(two_planes())
+def test_a_truncated_dump_is_refused_at_every_length() -> None:
+    whole = encode_dump(two_planes())
     for length in range(len(whole)):
         with pytest.raises(DumpError):
-            undumped(whole[:length])
+            decode_dump(whole[:length])
 
 
-def test_no_byte_can_be_changed_unnoticed() -> None:
-    whole = dumped(two_planes())
+def test_a_dump_with_a_changed_byte_is_refused() -> None:
+    whole = encode_dump(two_planes())
     for place in range(len(whole)):
         other = bytearray(whole)
         other[place] ^= 1
         with pytest.raises(DumpError):
-            undumped(bytes(other))
+            decode_dump(bytes(other))
 
 
-def test_a_dump_of_a_newer_release_says_what_to_do() -> None:
-    head, _, rest = dumped(two_planes()).partition(b"\n")
+def test_the_error_for_a_dump_of_a_newer_release_names_the_upgrade() -> None:
+    head, _, rest = encode_dump(two_planes()).partition(b"\n")
     newer = encode({**decode(head), "format": 2})
     with pytest.raises(DumpError, match=r"newer release.*upgrade datum-compute"):
-        undumped(newer + b"\n" + rest)
+        decode_dump(newer + b"\n" + rest)
 
 
-async def test_what_is_read_while_others_write_is_of_one_moment_over_all_planes() -> None:
-    """Each writer writes to one plane, waits until that is durable, and then to the other."""
+async def test_a_snapshot_during_writes_is_consistent_over_all_planes() -> None:
+    """Each writer writes to one plane, waits until that is durable, and writes to the other."""
     journal = MemoryJournal()
     store = Store(journal)
     await store.load()
@@ -81,16 +81,16 @@ async def test_what_is_read_while_others_write_is_of_one_moment_over_all_planes(
             key = ObjectKey("configmaps", "default", name)
             await store.put(plane, key, 0, lambda version: encode({"version": version}))
 
-    async def look(seen: list[tuple[int, int]]) -> None:
+    async def take_snapshots(seen: list[tuple[int, int]]) -> None:
         while len(seen) < 50:
-            found = undumped(dumped(store.contents()))
+            found = decode_dump(encode_dump(store.snapshot_all()))
             one, other = set(found["first"].objects), set(found["second"].objects)
-            assert other <= one, "an effect without its cause"
+            assert other <= one, "the second write is visible without the first"
             seen.append((len(one), len(other)))
             await asyncio.sleep(0)
 
     seen: list[tuple[int, int]] = []
-    await asyncio.gather(look(seen), *(write(f"o-{n}") for n in range(40)))
+    await asyncio.gather(take_snapshots(seen), *(write(f"o-{n}") for n in range(40)))
     running.cancel()
     await asyncio.wait([running])
-    assert store.contents() == await journal.load()
+    assert store.snapshot_all() == await journal.load()

@@ -1,4 +1,4 @@
-"""What only the journal on disk must do: refuse what it cannot trust, survive a full disk."""
+"""SQLite journal: damaged files are refused, a full disk loses nothing, the file is locked."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def stored_names(folder: Path) -> list[str]:
         return sorted(contents(store))
 
 
-async def loaded(folder: Path) -> dict[str, LoadedPlane]:
+async def load_planes(folder: Path) -> dict[str, LoadedPlane]:
     journal = SqliteJournal(database(folder))
     planes = await journal.load()
     await journal.close()
@@ -94,7 +94,7 @@ async def test_a_file_cut_short_is_refused(tmp_path: Path) -> None:
     assert "damaged" in message or "malformed" in message
 
 
-async def test_an_object_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+async def test_the_error_for_an_unreadable_object_names_it(tmp_path: Path) -> None:
     await fill(tmp_path)
     with sqlite3.connect(database(tmp_path)) as connection:
         connection.execute("UPDATE objects SET body=?", (b"{broken",))
@@ -113,11 +113,11 @@ async def test_objects_of_no_plane_are_refused(tmp_path: Path) -> None:
     assert "objects of no plane" in await load_error(tmp_path)
 
 
-async def test_a_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
+async def test_the_error_for_a_missing_directory_names_it(tmp_path: Path) -> None:
     assert str(tmp_path / "missing") in await load_error(tmp_path / "missing")
 
 
-async def test_only_the_owner_may_read_any_file(tmp_path: Path) -> None:
+async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     database(tmp_path).touch(mode=0o644)
     old_mask = os.umask(0)
     try:
@@ -180,14 +180,14 @@ def test_a_second_process_is_refused_until_the_first_has_died(tmp_path: Path) ->
 
 
 async def pragma(journal: SqliteJournal, text: str) -> object:
-    """Ask or tell the journal's own connection, on its own thread."""
+    """Read or set a pragma of the journal's connection, on its thread."""
 
-    def ask() -> object:
+    def execute() -> object:
         assert journal._connection is not None
         (value,) = journal._connection.execute(f"PRAGMA {text}").fetchone()
         return value
 
-    return await journal._on_thread(ask)
+    return await journal._on_thread(execute)
 
 
 async def test_a_full_disk_refuses_writes_and_keeps_reads(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ asyncio.run(main())
 """
 
 
-def test_writes_that_hit_the_end_of_the_disk_leave_nothing(tmp_path: Path) -> None:
+def test_writes_refused_by_a_full_disk_leave_nothing(tmp_path: Path) -> None:
     finished = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(database(tmp_path))],
         cwd=ROOT,
@@ -267,7 +267,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_store_that_starts_on_a_full_disk_is_read_and_recovers(tmp_path: Path) -> None:
+async def test_a_store_started_on_a_full_disk_serves_reads_and_recovers(tmp_path: Path) -> None:
     async with running(SqliteJournal(database(tmp_path))) as store:
         await put(store, "early")
     started = await asyncio.create_subprocess_exec(
@@ -275,13 +275,13 @@ async def test_a_store_that_starts_on_a_full_disk_is_read_and_recovers(tmp_path:
         cwd=ROOT,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await started.communicate()
-    assert started.returncode == 0, said.decode()
+    _, stderr = await started.communicate()
+    assert started.returncode == 0, stderr.decode()
     assert await stored_names(tmp_path) == ["early", "late"]
 
 
 class FailingCommit:
-    """The real connection, but its first commit fails as SQLite reports it."""
+    """A connection whose first commit fails with an error code of SQLite."""
 
     def __init__(self, inner: sqlite3.Connection, error_code: int) -> None:
         self._inner = inner
@@ -319,7 +319,7 @@ async def test_a_failed_write_is_rolled_back(tmp_path: Path) -> None:
         await journal.append([PlaneCreated("refused")])
     await journal.append([PlaneCreated("kept")])
     await journal.close()
-    assert set(await loaded(tmp_path)) == {"kept"}
+    assert set(await load_planes(tmp_path)) == {"kept"}
 
 
 async def test_a_batch_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
@@ -337,12 +337,14 @@ async def test_a_batch_that_fails_half_way_leaves_nothing(tmp_path: Path) -> Non
         await journal.append([small, Change(PLANE, 2, thing("large"), b"x" * 2000)])
     await journal.append([Change(PLANE, 3, thing("next"), b"{}")])
     await journal.close()
-    plane = (await loaded(tmp_path))[PLANE]
+    plane = (await load_planes(tmp_path))[PLANE]
     assert (plane.version, list(plane.objects)) == (3, [thing("next")])
 
 
-async def test_a_write_under_way_at_the_end_is_whole_or_absent(tmp_path: Path) -> None:
-    """The runner is cancelled in the middle: the answer is "unknown", the file stays sound."""
+async def test_a_batch_cancelled_at_shutdown_is_durable_as_a_whole_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    """The result of the writes is unknown, and the file is intact."""
     journal = SqliteJournal(database(tmp_path))
     store = Store(journal)
     await store.load()
@@ -360,7 +362,7 @@ async def test_a_write_under_way_at_the_end_is_whole_or_absent(tmp_path: Path) -
         assert len(contents(reopened)) in (0, 50)
 
 
-async def test_a_large_wal_is_moved_into_the_database_after_the_answer(tmp_path: Path) -> None:
+async def test_a_large_wal_is_checkpointed_after_the_response(tmp_path: Path) -> None:
     journal = SqliteJournal(database(tmp_path), wal_bytes_max=200_000)
     async with running(journal) as store:
         for number in range(200):
@@ -380,7 +382,7 @@ def wal_state(journal: SqliteJournal) -> tuple[int, int, int]:
     return busy, frames, moved
 
 
-async def test_a_wal_that_cannot_be_moved_loses_nothing(
+async def test_a_failed_checkpoint_loses_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = SqliteJournal(database(tmp_path), wal_bytes_max=0)
@@ -391,12 +393,12 @@ async def test_a_wal_that_cannot_be_moved_loses_nothing(
     await journal.append([PlaneCreated("kept")])
     await journal.append([PlaneCreated("kept-too")])
     await journal.close()
-    assert {"kept", "kept-too"} <= set(await loaded(tmp_path))
-    assert "cannot take in its WAL: disk full" in caplog.text
+    assert {"kept", "kept-too"} <= set(await load_planes(tmp_path))
+    assert "checkpoint failed: disk full" in caplog.text
 
 
 class FailingCheckpoint:
-    """The real connection of a disk on which the database cannot grow."""
+    """A connection whose checkpoints fail, as on a full disk."""
 
     def __init__(self, inner: sqlite3.Connection) -> None:
         self._inner = inner

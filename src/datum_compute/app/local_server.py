@@ -153,7 +153,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
 def _claim_journal(state: Path) -> SqliteJournal:
     """Lock the state directory before anything in it is read."""
     journal = SqliteJournal(state / "store.db")
-    journal.claim()
+    journal.acquire_lock()
     finish_restore(state)
     require_database(state)
     return journal

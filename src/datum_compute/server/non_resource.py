@@ -19,7 +19,7 @@ from datum_compute.server.discovery.plane_resources import PlaneResources
 from datum_compute.server.encoding.responses import json_response, page_not_found
 from datum_compute.server.metrics import METRICS_PATH, ServerMetrics
 from datum_compute.server.routing import check_subresource
-from datum_compute.store.dump import dumped
+from datum_compute.store.dump import encode_dump
 from datum_compute.store.store import Store
 
 READ_METHODS = ("GET", "HEAD")
@@ -91,7 +91,9 @@ class NonResourceHandlers:
         process_planes = [PLATFORM] if has_platform else self._store.planes()
         if process_planes != [request.plane]:
             return None
-        return Response(200, dumped(self._store.contents()), content_type=BACKUP_CONTENT_TYPE)
+        return Response(
+            200, encode_dump(self._store.snapshot_all()), content_type=BACKUP_CONTENT_TYPE
+        )
 
 
 def _index(request: NonResourceRequest) -> Response | None:

@@ -1,12 +1,11 @@
-"""Everything a store holds as lines of text: what a backup is made of.
+"""Dump: the content of a store as lines of JSON. Backups consist of dumps.
 
-The first line says the format and which planes follow, then comes a line for every object, with its
-body byte for byte, and the last line holds the number of objects and a checksum of all lines before
-it. A dump that was cut short, or changed by accident, is not taken for one.
+The first line contains the format and the list of planes. Each following line is one object, with
+its body byte for byte. The last line contains the number of objects and a checksum of all lines
+before it, so that truncated and damaged dumps are refused.
 
-Rules it keeps: planes and objects stand in their order by name, so two dumps of the same state are
-equal; a newer format is refused, not guessed at. To change the format: raise FORMAT and read the
-older ones too.
+Planes and objects are sorted by name, so that two dumps of the same state are equal. A dump of a
+newer format is refused. To change the format, increase FORMAT and continue to read older ones.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ KIND = "datum-compute-dump"
 
 
 class DumpError(Exception):
-    """This is no dump, not a whole one, or one of a newer release; the message says which."""
+    """The dump is invalid, incomplete, or of a newer release. The message contains the cause."""
 
 
 class _PlaneLine(msgspec.Struct, frozen=True):
@@ -56,7 +55,7 @@ class _Tail(msgspec.Struct, frozen=True):
 Planes = Mapping[str, LoadedPlane]
 
 
-def dumped(planes: Planes) -> bytes:
+def encode_dump(planes: Planes) -> bytes:
     lines = [msgspec.json.encode(line) for line in _lines(planes)]
     body = b"\n".join(lines) + b"\n"
     tail = _Tail(len(lines) - 1, hashlib.sha256(body).hexdigest())
@@ -65,27 +64,29 @@ def dumped(planes: Planes) -> bytes:
 
 def _lines(planes: Planes) -> Iterator[_Head | _ObjectLine]:
     ordered = sorted(planes.items())
-    told = [_PlaneLine(name, p.version, p.deleted, len(p.objects)) for name, p in ordered]
-    yield _Head(KIND, FORMAT, told)
+    plane_lines = [_PlaneLine(name, p.version, p.deleted, len(p.objects)) for name, p in ordered]
+    yield _Head(KIND, FORMAT, plane_lines)
     for name, plane in ordered:
         for key, (version, body) in sorted(plane.objects.items()):
             yield _ObjectLine(name, *key, version, msgspec.Raw(body))
 
 
-def undumped(dump: bytes) -> dict[str, LoadedPlane]:
-    """The planes of a dump; raises DumpError when it is not exactly as it was written."""
+def decode_dump(dump: bytes) -> dict[str, LoadedPlane]:
+    """Return the planes of a dump. Raise DumpError if it is not exactly as it was written."""
     try:
         lines = dump.split(b"\n")
         if len(lines) < 3 or lines[-1]:
             raise DumpError("it is cut short")
-        head = _checked_head(lines[0])
+        head = _decode_head(lines[0])
         _check_tail(dump, lines)
-        return _filled(head, (msgspec.json.decode(line, type=_ObjectLine) for line in lines[1:-2]))
+        return _build_planes(
+            head, (msgspec.json.decode(line, type=_ObjectLine) for line in lines[1:-2])
+        )
     except msgspec.DecodeError as error:
         raise DumpError(f"it is damaged: {error}") from error
 
 
-def _checked_head(line: bytes) -> _Head:
+def _decode_head(line: bytes) -> _Head:
     try:
         head = msgspec.json.decode(line, type=_Head)
     except msgspec.DecodeError as error:
@@ -110,14 +111,14 @@ def _check_tail(dump: bytes, lines: list[bytes]) -> None:
         raise DumpError("it is damaged: the checksum does not match")
 
 
-def _filled(head: _Head, lines: Iterable[_ObjectLine]) -> dict[str, LoadedPlane]:
+def _build_planes(head: _Head, lines: Iterable[_ObjectLine]) -> dict[str, LoadedPlane]:
     planes = {p.name: LoadedPlane(p.version, {}, deleted=p.deleted) for p in head.planes}
     for line in lines:
         if line.plane not in planes:
-            raise DumpError(f"it is damaged: an object of {line.plane!r}, which is no plane of it")
+            raise DumpError(f"it is damaged: {line.plane!r} is not in its list of planes")
         key = ObjectKey(line.resource, line.namespace, line.name)
         planes[line.plane].objects[key] = (line.version, bytes(line.body))
-    for told in head.planes:
-        if len(planes[told.name].objects) != told.objects:
-            raise DumpError(f"it is damaged: objects of {told.name!r} are missing")
+    for plane_line in head.planes:
+        if len(planes[plane_line.name].objects) != plane_line.objects:
+            raise DumpError(f"it is damaged: objects of {plane_line.name!r} are missing")
     return planes

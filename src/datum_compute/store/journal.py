@@ -1,6 +1,6 @@
-"""What makes writes durable. A batch is on disk as a whole, or not at all.
+"""Journal: makes the writes of a store durable. A batch is durable as a whole, or not at all.
 
-A journal is used by one Store at a time and appends one batch after the other.
+One Store at a time uses a journal, and appends one batch after the other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 
 class ObjectKey(NamedTuple):
-    """Where an object lies inside its plane: ``plural.group``, namespace, name."""
+    """Identifies an object in its plane: ``plural.group``, namespace, name."""
 
     resource: str
     namespace: str
@@ -21,7 +21,7 @@ class ObjectKey(NamedTuple):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One object at a new version; without a body it is gone."""
+    """One object at a new version. A change without a body deletes the object."""
 
     plane: str
     version: int
@@ -36,7 +36,7 @@ class PlaneCreated:
 
 @dataclass(frozen=True, slots=True)
 class PlaneDeleted:
-    """The plane and everything in it. Takes a version, so that no watch continues over it."""
+    """Deletes a plane and its objects. Has a version, so that no watch continues over it."""
 
     plane: str
     version: int
@@ -46,18 +46,18 @@ Entry = Change | PlaneCreated | PlaneDeleted
 
 
 class JournalError(Exception):
-    """The batch is not durable (disk full, read-only); nothing of it was kept."""
+    """The batch is not durable (disk full, read-only). The journal contains no part of it."""
 
 
 class JournalBroken(Exception):
-    """The batch may or may not be durable (a failed sync): only loading anew can tell."""
+    """The batch may or may not be durable (a failed sync). Load the journal again to find out."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlane:
-    """What a plane held when the process last stopped or died.
+    """The durable objects of a plane: version and body by key.
 
-    A deleted plane holds nothing but its version, which a plane of the same name continues.
+    A deleted plane has only a version. A new plane of the same name continues it.
     """
 
     version: int
@@ -67,46 +67,49 @@ class LoadedPlane:
 
 class Journal(Protocol):
     async def load(self) -> dict[str, LoadedPlane]:
-        """Everything that is durable, by plane."""
+        """Return the durable state by plane."""
         ...
 
     async def append(self, batch: Sequence[Entry]) -> None:
-        """Return when the batch is durable; raise JournalError when none of it is.
+        """Return when the batch is durable. Raise JournalError if no part of it is.
 
-        Raises JournalBroken when that cannot be known; then the journal is not used again.
+        Raises JournalBroken if the result is unknown. The journal cannot be used after that.
         """
         ...
 
     async def close(self) -> None: ...
 
 
-# --- A journal in memory: for tests, and as the disk of a simulated machine that survives crashes
+# --- In memory
+# For tests, and as the disk of a simulated host, which outlives its crashes.
 
 
 class MemoryJournal:
-    """Keeps what was appended, across any number of Stores."""
+    """Keeps the appended entries in memory. Several Stores can use it one after the other."""
 
     def __init__(self) -> None:
-        self._versions: dict[str, int] = {}  # outlive their plane
+        self._versions: dict[str, int] = {}  # kept when a plane is deleted
         self._objects: dict[str, dict[ObjectKey, tuple[int, bytes]]] = {}
 
-    def take(self, planes: Mapping[str, LoadedPlane]) -> None:
-        """Hold these planes, as if they had been loaded and written anew."""
+    def set_planes(self, planes: Mapping[str, LoadedPlane]) -> None:
+        """Set the content of these planes."""
         for name, plane in planes.items():
             self._versions[name] = plane.version
             if not plane.deleted:
                 self._objects[name] = dict(plane.objects)
 
     def copy(self) -> MemoryJournal:
-        """Another one that holds the same."""
-        twin = MemoryJournal()
-        twin._versions = dict(self._versions)
-        twin._objects = {plane: dict(objects) for plane, objects in self._objects.items()}
-        return twin
+        """Return an independent journal with the same content."""
+        copied = MemoryJournal()
+        copied._versions = dict(self._versions)
+        copied._objects = {plane: dict(objects) for plane, objects in self._objects.items()}
+        return copied
 
     def restore(self, plane: str, backup: MemoryJournal) -> None:
-        """Hold of a plane what the backup holds, at a version ahead of all that were given out, so
-        that whoever has seen those lists anew."""
+        """Replace the objects of a plane by those of the backup.
+
+        The version of the plane increases, so that clients with a version from before list again.
+        """
         self._objects[plane] = dict(backup._objects[plane])
         self._versions[plane] += 1
 

@@ -1,4 +1,4 @@
-"""One object as the store keeps it: bytes, and the few fields that lists and clean-up ask for."""
+"""Record: the body of an object as bytes, and the metadata that lists and cleanup filter by."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ class _Indexed(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """The garbage collector need not traverse records: they refer to nothing that refers back."""
+    """One object at one version.
+
+    ``gc=False``: the garbage collector does not traverse records, which cannot form cycles.
+    """
 
     key: ObjectKey
     version: int
@@ -41,8 +44,11 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     terminating: bool = False
 
 
-def record_of(key: ObjectKey, version: int, body: bytes, metadata: JsonObject) -> Record:
-    """The record of a body whose metadata is at hand and will not be changed any more."""
+def build_record(key: ObjectKey, version: int, body: bytes, metadata: JsonObject) -> Record:
+    """Return the record of a body whose metadata is decoded already.
+
+    The record shares parts of ``metadata``: the caller must not change it afterwards.
+    """
     owners = metadata.get("ownerReferences")
     return Record(
         key,
@@ -56,8 +62,8 @@ def record_of(key: ObjectKey, version: int, body: bytes, metadata: JsonObject) -
     )
 
 
-def indexed(key: ObjectKey, version: int, body: bytes) -> Record:
-    """The record of a body; only a part of its metadata is looked at."""
+def decode_record(key: ObjectKey, version: int, body: bytes) -> Record:
+    """Return the record of a body. Decodes only the metadata that records contain."""
     metadata = decode_as(body, _Indexed).metadata
     return Record(
         key,

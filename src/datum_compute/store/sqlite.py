@@ -1,13 +1,13 @@
-"""The journal on disk: SQLite in WAL mode, synchronous=FULL, one connection on one thread.
+"""Journal on disk: SQLite in WAL mode, synchronous=FULL, one connection on one thread.
 
-SQLite before 3.51.3 can corrupt a WAL when two connections write or checkpoint at the same
-moment. One connection does all of both here, and a lock file keeps a second process away.
+SQLite before 3.51.3 can corrupt a WAL if two connections write or checkpoint at the same time. Here
+one connection does both, and a lock file excludes other processes.
 
-A failed write (disk full) is rolled back and refused. A failed sync is not: the pages may be on
-disk or not, so the journal is broken until a new process reads what is really there.
+A failed write (disk full) is rolled back and refused. After a failed sync it is unknown whether the
+pages are on disk, so the journal is broken until another process loads it.
 
-A commit is durable in the WAL. Moving the WAL into the database takes long and is nobody's
-business who waits for a commit, so it happens after the answer, and only when the WAL is large.
+A commit is durable in the WAL. A checkpoint, which moves the WAL into the database, is slow. It
+runs only if the WAL is large, and after the response, so that committers do not wait for it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,12 @@ from datum_compute.store.journal import (
     PlaneDeleted,
 )
 
-# --- The tables of the journal, and how those of earlier releases become today's
-# ``STEPS[n]`` turns format ``n`` into format ``n + 1``; format 0 is an empty file. A file is
-# brought up to date in one transaction: whatever ends the process in the middle, the file is in the
-# old
-# format or in the new one.
+# --- Tables and migrations
+# ``STEPS[n]`` migrates format ``n`` to format ``n + 1``. Format 0 is an empty file. All steps run
+# in one transaction: if the process is killed, the file has the old format or the new one. The
+# format of a file is its ``user_version``.
 #
-# To change the format: append a step, and never touch one that was released. The version that a
-# file has is kept in its ``user_version``.
+# To change the format, append a step. Never change a step that was released.
 
 
 Step = Callable[[sqlite3.Connection], None]
@@ -76,7 +74,10 @@ STEPS: tuple[Step, ...] = (_first_tables,)
 
 
 def migrate(connection: sqlite3.Connection, path: Path, steps: Sequence[Step] = STEPS) -> None:
-    """Raise JournalError for a file of a newer release, or of somebody else."""
+    """Migrate a file to the current format.
+
+    Raises JournalError if a newer release or another program wrote the file.
+    """
     found = _format_of(connection)
     if found > len(steps):
         raise JournalError(
@@ -86,10 +87,10 @@ def migrate(connection: sqlite3.Connection, path: Path, steps: Sequence[Step] = 
     if found == 0 and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
         raise JournalError(f"{path} is a database of another program; use another state directory")
     if found < len(steps):
-        _carry_out(connection, path, found, steps)
+        _run_steps(connection, path, found, steps)
 
 
-def _carry_out(
+def _run_steps(
     connection: sqlite3.Connection, path: Path, found: int, steps: Sequence[Step]
 ) -> None:
     try:
@@ -102,8 +103,8 @@ def _carry_out(
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise JournalError(
-            f"{path} cannot be brought from format {found} to {len(steps)}: {error}; "
-            "it was left as it is"
+            f"{path} cannot be migrated from format {found} to {len(steps)}: {error}; "
+            "the file is unchanged"
         ) from error
 
 
@@ -112,12 +113,12 @@ def _format_of(connection: sqlite3.Connection) -> int:
     return int(found)
 
 
-# --- sqlite
+# --- Journal
 
 
 _OLDEST_SQLITE = (3, 24, 0)  # ON CONFLICT DO UPDATE
 
-# A COMMIT that fails with one of these did not write its last page, so no reader will find it.
+# A COMMIT that fails with one of these codes did not write its last page, so no reader finds it.
 _NOT_COMMITTED = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -127,39 +128,41 @@ _NOT_COMMITTED = frozenset(
     }
 )
 
-# Few sizes, so that SQLite need not compile a statement for every batch; a usual batch is one.
+# Few sizes, so that SQLite caches the compiled statements. A usual batch has one of these sizes.
 _ROWS_AT_ONCE = (64, 32, *range(16, 0, -1))
-# A row that is replaced instead would move, and the index with it: that is three times the pages.
+# REPLACE would move the row and its index entry, which writes three times as many pages.
 _IN_PLACE = (
     "ON CONFLICT (plane, resource, namespace, name) "
     "DO UPDATE SET version=excluded.version, body=excluded.body"
 )
 _NEWER = "ON CONFLICT (name) DO UPDATE SET version=excluded.version"
 _PAGE_BYTES = 4096
-WAL_BYTES_MAX = 16 * 1024 * 1024  # before it is moved into the database
+WAL_BYTES_MAX = 16 * 1024 * 1024  # a larger WAL is checkpointed
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
 
 class SqliteJournal:
-    """All database work happens on one thread; the event loop never waits for the disk."""
+    """Runs all database work on one thread, so that the event loop does not wait for the disk."""
 
     def __init__(self, path: Path, *, wal_bytes_max: int = WAL_BYTES_MAX) -> None:
         self._path = path
         self._wal_bytes_max = wal_bytes_max
-        self._wal_bytes = 0  # written since the WAL was last moved, roughly
+        self._wal_bytes = 0  # estimate of the bytes since the last checkpoint
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
         self._lock_file: int | None = None
         self._closed = False
 
-    def claim(self) -> None:
-        """Keep every other process away from the directory, from now until close. Loading does it
-        too; this is for whoever looks at files beside the database first."""
+    def acquire_lock(self) -> None:
+        """Lock the directory against other processes until ``close``.
+
+        ``load`` does this as well. A caller that reads other files in the directory locks it first.
+        """
         if self._lock_file is None:
-            self._lock_file = hold_lock(self._path.with_suffix(".lock"))
+            self._lock_file = lock_file(self._path.with_suffix(".lock"))
 
     async def load(self) -> dict[str, LoadedPlane]:
         return await self._on_thread(self._open_and_load)
@@ -168,7 +171,7 @@ class SqliteJournal:
         await self._on_thread(self._append, batch)
 
     async def close(self) -> None:
-        """Idempotent; ends after a batch that is still being written."""
+        """Close the file after the batch that is being written. Further calls do nothing."""
         if not self._closed:
             self._closed = True
             await self._on_thread(self._close)
@@ -179,8 +182,8 @@ class SqliteJournal:
 
     def _open_and_load(self) -> dict[str, LoadedPlane]:
         try:
-            self.claim()
-            self._connection = _opened(self._path)
+            self.acquire_lock()
+            self._connection = _open_connection(self._path)
             _check(self._connection, self._path)
             return _read_all(self._connection, self._path)
         except (sqlite3.Error, OSError) as error:
@@ -207,19 +210,23 @@ class SqliteJournal:
             raise JournalError(f"{self._path}: {error}") from error
         self._wal_bytes += _wal_bytes(batch)
         if self._wal_bytes > self._wal_bytes_max:
-            # Comes next on this thread: after this batch is answered, before another one.
+            # Runs next on this thread: after the response to this batch, before the next one.
             self._thread.submit(self._checkpoint)
 
     def _checkpoint(self) -> None:
-        """Nothing is lost when it fails, on a full disk for example: the WAL only grows. The file
-        keeps its size and is written anew from its begin: syncing that is quicker than growing."""
+        """Move the WAL into the database.
+
+        If that fails, for example on a full disk, the WAL grows and nothing is lost. The WAL file
+        keeps its size and is overwritten from the start, because a sync is faster if the file does
+        not grow.
+        """
         if self._connection is None:
             return
         self._wal_bytes = 0
         try:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
-            logger.warning("%s cannot take in its WAL: %s", self._path, error)
+            _log.warning("%s: checkpoint failed: %s", self._path, error)
 
     def _roll_back(self) -> None:
         assert self._connection is not None
@@ -239,12 +246,12 @@ class SqliteJournal:
 
 
 def write_database(path: Path, planes: Mapping[str, LoadedPlane]) -> None:
-    """A new database that holds these planes; it is on disk when this returns.
+    """Create a database with these planes. It is durable when this function returns.
 
-    Raises JournalError; what is left behind then is no database to use.
+    After a JournalError, the file must not be used.
     """
     try:
-        connection = _opened(path)
+        connection = _open_connection(path)
         try:
             _check(connection, path)
             connection.execute("BEGIN IMMEDIATE")
@@ -261,8 +268,8 @@ def write_database(path: Path, planes: Mapping[str, LoadedPlane]) -> None:
         raise JournalError(f"{path} cannot be written: {error}") from error
 
 
-def hold_lock(path: Path) -> int:
-    """An open file that no second process can lock, for as long as it is open."""
+def lock_file(path: Path) -> int:
+    """Open and lock a file. Returns its descriptor; closing that releases the lock."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -274,8 +281,8 @@ def hold_lock(path: Path) -> int:
     return handle
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    """A connection to a file that only its owner may read; the WAL inherits the mode."""
+def _open_connection(path: Path) -> sqlite3.Connection:
+    """Open a database that only its owner can read. The WAL file inherits the mode."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     os.chmod(path, 0o600)
     connection = sqlite3.connect(path, isolation_level=None)
@@ -288,8 +295,8 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _configure(connection: sqlite3.Connection, path: Path) -> None:
-    # Nobody shares the file, so the index of the WAL need not be a file either: one could not be
-    # made on a full disk.
+    # With exclusive locking, the index of the WAL is in memory. Its file could not be created on a
+    # full disk.
     connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
     (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
     connection.execute("PRAGMA synchronous=FULL")
@@ -299,7 +306,7 @@ def _configure(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a damaged file; one of an earlier release is brought up to date."""
+    """Refuse a damaged file, and migrate a file of an earlier release."""
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise JournalError(f"SQLite {sqlite3.sqlite_version} is too old; 3.24 or newer is needed")
     (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -324,13 +331,13 @@ def _read_all(connection: sqlite3.Connection, path: Path) -> dict[str, LoadedPla
 
 
 def _wal_bytes(batch: Sequence[Entry]) -> int:
-    """About what a batch adds to the WAL: whole pages, and some of the index for every object."""
+    """Estimate the bytes that a batch adds to the WAL: whole pages, and index pages per object."""
     bodies = sum(len(e.body or b"") for e in batch if isinstance(e, Change))
     return bodies + _PAGE_BYTES * (len(batch) + 2)
 
 
 def _write_all(connection: sqlite3.Connection, batch: Sequence[Entry]) -> None:
-    """All entries in order; the version of a plane once, at its newest."""
+    """Write all entries in order, and the newest version of each plane once."""
     newest: dict[str, int] = {}
     for is_change, entries in groupby(batch, lambda entry: isinstance(entry, Change)):
         if is_change:
@@ -345,26 +352,29 @@ def _write_all(connection: sqlite3.Connection, batch: Sequence[Entry]) -> None:
 
 
 def _write_changes(connection: sqlite3.Connection, changes: Sequence[Change]) -> None:
-    """An object changes at most once in a batch, so their order does not matter."""
-    gone = [(c.plane, *c.key) for c in changes if c.body is None]
-    if gone:
+    """Write changes in any order: a batch changes an object at most once."""
+    deleted = [(c.plane, *c.key) for c in changes if c.body is None]
+    if deleted:
         connection.executemany(
-            "DELETE FROM objects WHERE plane=? AND resource=? AND namespace=? AND name=?", gone
+            "DELETE FROM objects WHERE plane=? AND resource=? AND namespace=? AND name=?", deleted
         )
     rows = [(c.plane, *c.key, c.version, c.body) for c in changes if c.body is not None]
     _write_rows(connection, "objects", rows, _IN_PLACE)
 
 
 def _write_rows(
-    connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]], if_there: str
+    connection: sqlite3.Connection, table: str, rows: Sequence[Sequence[object]], on_conflict: str
 ) -> None:
-    """Many rows go into one statement: Python's interpreter lock is given up and asked for again
-    at each, and while the event loop is busy every asking takes milliseconds."""
+    """Insert rows with few statements of many rows.
+
+    Each statement releases the interpreter lock. While the event loop is busy, it takes
+    milliseconds to get the lock back.
+    """
     while rows:
         size = next(size for size in _ROWS_AT_ONCE if size <= len(rows))
         marks = ",".join([f"({','.join('?' * len(rows[0]))})"] * size)
         connection.execute(
-            f"INSERT INTO {table} VALUES {marks} {if_there}",  # noqa: S608 - question marks only
+            f"INSERT INTO {table} VALUES {marks} {on_conflict}",  # noqa: S608 - question marks only
             [value for row in rows[:size] for value in row],
         )
         rows = rows[size:]

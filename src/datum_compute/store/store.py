@@ -1,14 +1,15 @@
 """All objects of all planes: reads from memory, writes by compare-and-swap and group commit.
 
-Rules it keeps:
-- A write is seen by reads and watches, and answered, only after its batch is durable.
-- At most one write per object is under way; a second one conflicts at once, which is what it
-  would find after the first had landed.
-- Versions are one counter per plane; they rise in commit order and never go back, not even when
-  a plane is deleted and made anew.
-- While a batch is on its way to the disk, new writes gather in the next one.
-- A batch that was refused changed nothing. When it is unknown what a batch did, the store stops:
-  everyone who waits is told, and nothing is written any more.
+Rules:
+- Reads and watches return a write only after its batch is durable. The caller gets its response
+  after that as well.
+- An object has at most one write in progress. A second write conflicts immediately, as it would
+  after the first one is committed.
+- Each plane has one version counter. Versions increase in commit order and never decrease, even
+  if the plane is deleted and created again.
+- While a batch is written to disk, new writes are collected for the next batch.
+- A refused batch changed nothing. If the result of a batch is unknown, the store stops: all waiting
+  writes fail, and no further write is accepted.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from datum_compute.store.journal import (
     PlaneCreated,
     PlaneDeleted,
 )
-from datum_compute.store.records import Record, indexed, record_of
+from datum_compute.store.records import Record, build_record, decode_record
 from datum_compute.store.watch_log import EventFilter, StoreEvent, Watch, WatchLog
 
 WATCH_WINDOW = 1000
@@ -51,17 +52,18 @@ _log = logging.getLogger(__name__)
 
 Encode = Callable[[int], bytes]
 Listener = Callable[[StoreEvent], None]
-# Told of every batch: how many entries, how many seconds, whether it is durable.
+# Called after each batch with its number of entries, its duration in seconds, and whether it is
+# durable.
 CommitObserver = Callable[[int, float, bool], None]
 
 
-def unobserved(_entries: int, _seconds: float, _ok: bool) -> None:
-    """Nobody counts."""
+def _ignore_commit(_entries: int, _seconds: float, _ok: bool) -> None:
+    """The default ``CommitObserver``: do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A consistent list and the version a watch continues from. Readers share the list."""
+    """A consistent list, and the version from which a watch continues. Readers share the list."""
 
     version: int
     records: Sequence[Record]
@@ -101,24 +103,25 @@ class _SortedNames:
 
 @dataclass(slots=True)
 class _Plane:
-    started: int  # version at load: older history is not known
-    version: int  # newest that reads may see
-    assigned: int  # newest that a write, perhaps not yet durable, has taken
-    closing: asyncio.Future[None] | None = None  # its deletion, on the way to the disk
+    started: int  # version at load; older history is unknown
+    version: int  # of the newest committed change
+    last_assigned: int  # newest version given to a write, which may not be durable yet
+    closing: asyncio.Future[None] | None = None  # done when the deletion is durable
     objects: dict[str, dict[tuple[str, str], Record]] = field(default_factory=dict)
-    names: dict[str, _SortedNames] = field(default_factory=dict)  # a cache
-    # Records by resource and namespace, until a record of the resource changes.
+    names: dict[str, _SortedNames] = field(default_factory=dict)  # cache of sorted names
+    # Cache of sorted records by resource and namespace, cleared when a record of the resource
+    # changes.
     selections: dict[str, dict[str | None, list[Record]]] = field(default_factory=dict)
     logs: dict[str, WatchLog] = field(default_factory=dict)
     pending: set[ObjectKey] = field(default_factory=set)
     dependents: dict[str, dict[ObjectKey, None]] = field(default_factory=dict)  # by owner uid
-    # Dicts, because the order in which they are gone through must not depend on addresses.
+    # A dict, because the order of calls must not depend on memory addresses.
     listeners: dict[Listener, None] = field(default_factory=dict)
 
     def get(self, key: ObjectKey) -> Record | None:
         resource, namespace, name = key
-        of_resource = self.objects.get(resource)
-        return of_resource.get((namespace, name)) if of_resource else None
+        records = self.objects.get(resource)
+        return records.get((namespace, name)) if records else None
 
     def put(self, record: Record) -> Record | None:
         """Store a record and return the one that it replaces."""
@@ -139,16 +142,16 @@ class _Plane:
 
     def select(self, resource: str, namespace: str | None) -> list[Record]:
         """Return the records of a resource, sorted by namespace and name."""
-        known = self.selections.setdefault(resource, {})
-        if namespace not in known:
+        cached = self.selections.setdefault(resource, {})
+        if namespace not in cached:
             records = self.objects.get(resource, {})
             if resource not in self.names:
                 self.names[resource] = _SortedNames(records)
-            if len(known) >= SELECTIONS_MAX:
-                known.clear()
+            if len(cached) >= SELECTIONS_MAX:
+                cached.clear()
             names = self.names[resource].select(namespace)
-            known[namespace] = [records[name] for name in names]
-        return known[namespace]
+            cached[namespace] = [records[name] for name in names]
+        return cached[namespace]
 
     def _pop(self, key: ObjectKey) -> Record | None:
         self.selections.pop(key.resource, None)
@@ -161,7 +164,7 @@ class _Plane:
         return previous
 
 
-class _Pending(msgspec.Struct, frozen=True):
+class _PendingWrite(msgspec.Struct, frozen=True):
     entry: Entry
     record: Record | None
     done: asyncio.Future[None]
@@ -173,33 +176,33 @@ class Store:
         journal: Journal,
         *,
         watch_window: int = WATCH_WINDOW,
-        on_commit: CommitObserver = unobserved,
+        on_commit: CommitObserver = _ignore_commit,
     ) -> None:
         self._journal = journal
         self._on_commit = on_commit
         self._window = watch_window
         self._planes: dict[str, _Plane] = {}
-        self._retired: dict[str, int] = {}  # newest version of each plane that is gone
-        self._waiting: list[_Pending] = []
-        self._news = asyncio.Event()
+        self._deleted_planes: dict[str, int] = {}  # last version of each deleted plane
+        self._waiting: list[_PendingWrite] = []
+        self._has_waiting = asyncio.Event()
         self._stopped = False
         self._refusing = False
 
     async def load(self) -> None:
-        """Take over what is durable. Must end before anything else is called."""
+        """Read the durable state from the journal. Must finish before any other call."""
         for name, loaded in (await self._journal.load()).items():
             if loaded.deleted:
-                self._retired[name] = loaded.version
+                self._deleted_planes[name] = loaded.version
             else:
-                self._planes[name] = _loaded_plane(name, loaded)
+                self._planes[name] = _build_plane(name, loaded)
 
     async def run(self) -> None:
-        """Carry writes to the journal, batch after batch, until cancelled; once for each store."""
+        """Write batches to the journal until cancelled. Can be called once per store."""
         assert not self._stopped, "a stopped store does not start again; load a new one"
         try:
             while True:
-                await self._news.wait()
-                self._news.clear()
+                await self._has_waiting.wait()
+                self._has_waiting.clear()
                 while self._waiting:
                     batch, self._waiting = self._waiting, []
                     await self._commit(batch)
@@ -214,79 +217,86 @@ class Store:
         return plane in self._planes
 
     async def create_plane(self, plane: str) -> None:
-        """Idempotent: an existing plane stays as it is; one that is being deleted comes anew."""
+        """Create a plane, unless it exists. Waits for a deletion that is in progress."""
         while (found := self._planes.get(plane)) is not None:
             if found.closing is None:
                 return
             self._refuse_if_stopped()
             await asyncio.wait([found.closing])
-        await self._enqueued(PlaneCreated(plane), None)
+        await self._enqueue(PlaneCreated(plane), None)
 
     async def delete_plane(self, plane: str) -> None:
-        """Idempotent: returns when the plane and everything in it is gone."""
+        """Delete a plane and its objects. Does nothing if the plane does not exist."""
         found = self._planes.get(plane)
         if found is None:
             return
         if found.closing is None:
-            found.assigned += 1
-            found.closing = self._enqueued(PlaneDeleted(plane, found.assigned), None)
-        await asyncio.shield(found.closing)  # others may be waiting for it
+            found.last_assigned += 1
+            found.closing = self._enqueue(PlaneDeleted(plane, found.last_assigned), None)
+        await asyncio.shield(found.closing)  # other callers may be waiting for it
 
-    def contents(self) -> dict[str, LoadedPlane]:
-        """Everything, as of one moment over all planes: what a load would find. Only durable writes
-        are in it, and whatever is written later does not change it."""
+    def snapshot_all(self) -> dict[str, LoadedPlane]:
+        """Return a consistent copy of all planes: the durable writes, as a load would read them."""
         planes = {
             name: LoadedPlane(
                 plane.version,
                 {
                     record.key: (record.version, record.body)
-                    for of_resource in plane.objects.values()
-                    for record in of_resource.values()
+                    for records in plane.objects.values()
+                    for record in records.values()
                 },
             )
             for name, plane in self._planes.items()
         }
-        retired = {n: LoadedPlane(v, {}, deleted=True) for n, v in self._retired.items()}
-        return {**retired, **planes}
+        deleted = {
+            name: LoadedPlane(version, {}, deleted=True)
+            for name, version in self._deleted_planes.items()
+        }
+        return {**deleted, **planes}
 
     def get(self, plane: str, key: ObjectKey) -> Record | None:
         return self._plane(plane).get(key)
 
     def snapshot(self, plane: str, resource: str, namespace: str | None = None) -> Snapshot:
-        """Records sorted by namespace and name; all namespaces when none is given."""
+        """Return the records of a namespace, or of all, sorted by namespace and name."""
         found = self._plane(plane)
         return Snapshot(found.version, found.select(resource, namespace))
 
     def resources(self, plane: str) -> list[str]:
-        """The resources of which the plane holds, or once held, an object."""
+        """Return the resources of which the plane has, or had, an object."""
         return sorted(self._plane(plane).objects)
 
     def counts(self, plane: str) -> dict[str, int]:
-        """How many objects the plane holds of each resource."""
-        return {resource: len(held) for resource, held in self._plane(plane).objects.items()}
+        """Return the number of objects of each resource."""
+        return {resource: len(names) for resource, names in self._plane(plane).objects.items()}
 
     def dependents(self, plane: str, uid: str) -> list[Record]:
-        """The objects that name this uid as an owner."""
+        """Return the objects that have an owner reference to this uid."""
         found = (self.get(plane, key) for key in self._plane(plane).dependents.get(uid, ()))
         return [record for record in found if record is not None]
 
     def listen(self, plane: str, listener: Listener) -> Callable[[], None]:
-        """Call ``listener`` with every change of the plane as it becomes visible; returns what
-        ends that. A listener must be quick and must not fail."""
+        """Call ``listener`` with each change of the plane when it is committed.
+
+        Returns the function that ends the calls. A listener must be fast and must not raise.
+        """
         listeners = self._plane(plane).listeners
         listeners[listener] = None
         return lambda: listeners.pop(listener, None)
 
-    def changed(self, plane: str, resource: str) -> int:
-        """The version of the newest change of a resource that is known, to notice the next."""
+    def last_change(self, plane: str, resource: str) -> int:
+        """Return the version of the last committed change of a resource.
+
+        If it has not changed since the start, the version of the plane at the start.
+        """
         return self._log(self._plane(plane), resource).newest
 
-    def assigned(self, plane: str) -> int:
-        """The newest version that any write, perhaps not yet visible, has taken."""
-        return self._plane(plane).assigned
+    def last_assigned_version(self, plane: str) -> int:
+        """Return the newest version given to a write, which may not be committed yet."""
+        return self._plane(plane).last_assigned
 
-    def forget(self, plane: str, resource: str) -> None:
-        """The resource is no longer served: its watches end, its history is gone."""
+    def close_watches(self, plane: str, resource: str) -> None:
+        """End all watches of a resource and drop its history."""
         found = self._plane(plane)
         log = found.logs.pop(resource, None)
         if log is not None:
@@ -294,24 +304,26 @@ class Store:
             log.close()
 
     def watch(
-        self, plane: str, resource: str, since: int, concerns: EventFilter | None = None
+        self, plane: str, resource: str, since: int, event_filter: EventFilter | None = None
     ) -> Watch:
-        """Events strictly after ``since``; raises Expired when those are no longer known. What
-        does not concern the reader need not wake it."""
+        """Return a watch of the events after ``since``. Only events that pass the filter wake it.
+
+        Raises Expired if the history does not reach back to ``since``.
+        """
         found = self._plane(plane)
         if since > found.version:
-            # Only another life of this plane (an older backup) can have given it out.
+            # The client got the version before the plane was restored from an older backup.
             raise Expired(
                 f"resource version {since} is ahead of plane {plane!r}, which is at "
                 f"{found.version}; list again"
             )
-        return self._log(found, resource).watch(since, concerns)
+        return self._log(found, resource).watch(since, event_filter)
 
     def version(self, plane: str) -> int:
         return self._plane(plane).version
 
     def subscribe(self, plane: str, resource: str, waker: Callable[[], None]) -> None:
-        """Call ``waker`` after every change of a resource, and when the plane goes."""
+        """Call ``waker`` after each change of a resource, and when the plane is deleted."""
         self._log(self._plane(plane), resource).subscribe(waker)
 
     async def put(
@@ -322,19 +334,19 @@ class Store:
         encode: Encode,
         metadata: JsonObject | None = None,
     ) -> Record:
-        """Write an object that is at version ``expected`` now (0: that does not exist).
+        """Write an object whose current version is ``expected`` (0: it does not exist).
 
-        ``encode`` gets the version the object will have and returns its body. Who has the metadata
-        of that body at hand, and leaves it alone from now on, spares the store reading it.
+        ``encode`` gets the new version of the object and returns its body. With ``metadata``, which
+        the caller must not change afterwards, the store does not decode that body.
         """
         record = self._next_record(plane, key, expected, encode, metadata)
-        await self._written(Change(plane, record.version, key, record.body), record)
+        await self._submit(Change(plane, record.version, key, record.body), record)
         return record
 
     async def delete(self, plane: str, key: ObjectKey, expected: int, encode: Encode) -> Record:
-        """Remove an object; ``encode`` returns the last state that watchers are told."""
+        """Delete an object. ``encode`` returns the last state, which watch events contain."""
         record = self._next_record(plane, key, expected, encode)
-        await self._written(Change(plane, record.version, key, None), record)
+        await self._submit(Change(plane, record.version, key, None), record)
         return record
 
     def _next_record(
@@ -345,23 +357,26 @@ class Store:
         encode: Encode,
         metadata: JsonObject | None = None,
     ) -> Record:
-        """The object's next state, at a version of its own that nobody else gets."""
-        found = self._checked(plane, key, expected)
-        found.assigned += 1
-        version = found.assigned
+        """Return the next state of the object, at a version that no other write gets."""
+        found = self._check_precondition(plane, key, expected)
+        found.last_assigned += 1
+        version = found.last_assigned
         body = encode(version)
         if metadata is None:
-            return indexed(key, version, body)
-        return record_of(key, version, body, metadata)
+            return decode_record(key, version, body)
+        return build_record(key, version, body, metadata)
 
-    def _written(self, change: Change, record: Record) -> asyncio.Future[None]:
-        """Ends when the change is durable; a caller that gives up leaves, and the write goes on."""
-        done = self._enqueued(change, record)
+    def _submit(self, change: Change, record: Record) -> asyncio.Future[None]:
+        """Return a future that is done when the change is durable.
+
+        The write goes on if the caller is cancelled.
+        """
+        done = self._enqueue(change, record)
         self._planes[change.plane].pending.add(change.key)
         return done
 
-    def _checked(self, plane: str, key: ObjectKey, expected: int) -> _Plane:
-        """The plane, if the object is at the expected version and nobody is writing it."""
+    def _check_precondition(self, plane: str, key: ObjectKey, expected: int) -> _Plane:
+        """Return the plane. Raise unless the object is at ``expected`` and has no pending write."""
         self._refuse_if_stopped()
         found = self._plane(plane)
         if found.closing is not None:
@@ -392,67 +407,66 @@ class Store:
     def _log(self, found: _Plane, resource: str) -> WatchLog:
         log = found.logs.get(resource)
         if log is None:
-            # Without a log nothing has happened to this resource since start.
+            # A resource without a log has not changed since the start.
             log = found.logs[resource] = WatchLog(found.started, self._window)
         return log
 
-    def _enqueued(self, entry: Entry, record: Record | None) -> asyncio.Future[None]:
-        """Put an entry into the next batch; the future ends when that batch has."""
+    def _enqueue(self, entry: Entry, record: Record | None) -> asyncio.Future[None]:
+        """Add an entry to the next batch. The future is done when that batch is."""
         self._refuse_if_stopped()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Pending(entry, record, done))
-        self._news.set()
+        self._waiting.append(_PendingWrite(entry, record, done))
+        self._has_waiting.set()
         return done
 
     def _refuse_if_stopped(self) -> None:
         if self._stopped:
-            raise _refused("it has stopped")
+            raise _write_refused("it has stopped")
 
-    async def _commit(self, batch: list[_Pending]) -> None:
+    async def _commit(self, batch: list[_PendingWrite]) -> None:
         clock = asyncio.get_running_loop().time
-        begun_s = clock()
+        started_s = clock()
         try:
             await self._journal.append([pending.entry for pending in batch])
         except JournalError as error:
-            self._on_commit(len(batch), clock() - begun_s, False)
-            self._note_refusal(error)
+            self._on_commit(len(batch), clock() - started_s, False)
+            self._log_refusal(error)
             for pending in batch:
                 self._release(pending.entry)
-                _resolve(pending.done, _refused(str(error)))
+                _resolve(pending.done, _write_refused(str(error)))
             return
         except (Exception, asyncio.CancelledError):
-            # Cancelled, or the journal broke: the batch may or may not be durable.
+            # Cancelled, or the journal is broken: the batch may or may not be durable.
             for pending in batch:
-                _resolve(pending.done, _unknown())
+                _resolve(pending.done, _result_unknown())
             raise
-        self._on_commit(len(batch), clock() - begun_s, True)
-        self._note_refusal(None)
+        self._on_commit(len(batch), clock() - started_s, True)
+        self._log_refusal(None)
         for pending in batch:
             self._release(pending.entry)
             self._apply(pending)
         for pending in batch:
             _resolve(pending.done, None)
 
-    def _note_refusal(self, error: JournalError | None) -> None:
-        """One line when the disk begins to refuse, one when it takes writes again."""
+    def _log_refusal(self, error: JournalError | None) -> None:
+        """Log when the disk starts to refuse writes, and when it accepts them again."""
         if error is not None and not self._refusing:
             _log.error(
-                "nothing can be written any more: %s; reads go on, and writes will be taken again "
-                "as soon as the disk takes them",
+                "writes fail: %s; reads continue, and writes resume when the disk accepts them",
                 error,
             )
         if error is None and self._refusing:
-            _log.warning("the disk takes writes again")
+            _log.warning("the disk accepts writes again")
         self._refusing = error is not None
 
     def _stop(self) -> None:
         self._stopped = True
         waiting, self._waiting = self._waiting, []
         for pending in waiting:
-            _resolve(pending.done, _refused("it has stopped"))
+            _resolve(pending.done, _write_refused("it has stopped"))
 
     def _release(self, entry: Entry) -> None:
-        """The entry is no longer under way: its object may be written again."""
+        """End the pending write of an entry, so that its object can be written again."""
         found = self._planes.get(entry.plane)
         if found is None:
             return
@@ -461,37 +475,37 @@ class Store:
         elif isinstance(entry, PlaneDeleted):
             found.closing = None
 
-    def _apply(self, pending: _Pending) -> None:
+    def _apply(self, pending: _PendingWrite) -> None:
         match pending.entry:
             case Change() as change:
                 assert pending.record is not None
                 self._apply_change(self._planes[change.plane], change, pending.record)
             case PlaneCreated(plane):
                 if plane not in self._planes:
-                    version = self._retired.pop(plane, 0)
+                    version = self._deleted_planes.pop(plane, 0)
                     self._planes[plane] = _Plane(version, version, version)
             case PlaneDeleted(plane, version):
-                gone = self._planes.pop(plane)
-                self._retired[plane] = version
-                for log in gone.logs.values():
+                removed = self._planes.pop(plane)
+                self._deleted_planes[plane] = version
+                for log in removed.logs.values():
                     log.close()
 
     def _apply_change(self, found: _Plane, change: Change, record: Record) -> None:
         log = self._log(found, change.key.resource)
-        gone = change.body is None
-        previous = found.remove(change.key) if gone else found.put(record)
+        deleted = change.body is None
+        previous = found.remove(change.key) if deleted else found.put(record)
         found.version = change.version
-        event = StoreEvent(change.version, gone, record, previous)
+        event = StoreEvent(change.version, deleted, record, previous)
         log.append(event)
         for listener in list(found.listeners):
             listener(event)
 
 
-def _loaded_plane(name: str, loaded: LoadedPlane) -> _Plane:
+def _build_plane(name: str, loaded: LoadedPlane) -> _Plane:
     plane = _Plane(loaded.version, loaded.version, loaded.version)
     for key, (version, body) in loaded.objects.items():
         try:
-            plane.put(indexed(key, version, body))
+            plane.put(decode_record(key, version, body))
         except DecodeError as error:
             raise JournalError(
                 f"{key.resource} {key.namespace}/{key.name} of plane {name!r} cannot be read: "
@@ -500,13 +514,13 @@ def _loaded_plane(name: str, loaded: LoadedPlane) -> _Plane:
     return plane
 
 
-def _refused(why: str) -> ApiError:
+def _write_refused(why: str) -> ApiError:
     return ServiceUnavailable(
         f"the store cannot write ({why}); nothing was changed", retry_after_s=1
     )
 
 
-def _unknown() -> ApiError:
+def _result_unknown() -> ApiError:
     return Timeout("the store stopped while writing; read again to learn whether it was written")
 
 
@@ -517,4 +531,4 @@ def _resolve(done: asyncio.Future[None], error: ApiError | None) -> None:
         done.set_result(None)
     else:
         done.set_exception(error)
-        done.exception()  # a caller that has gone leaves nobody to retrieve it
+        done.exception()  # marks it as retrieved: a cancelled caller does not await the future

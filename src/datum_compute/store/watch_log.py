@@ -1,10 +1,10 @@
 """The bounded history of one resource in one plane, and the watches that read it.
 
-A watch is a position in the shared history, not a queue of its own: a slow reader costs
-nothing, and one that falls behind the window is told Expired and lists again.
+A watch is a position in the shared history, not a queue. A slow reader therefore costs no memory,
+and a reader that falls behind the history gets Expired and lists again.
 
-Who waits may say which changes concern it, and is not woken by the others: on the hub many cells
-wait for changes of their own among those of all. What it sleeps through it has passed.
+A watch can have a filter. An event that the filter rejects advances the position of a waiting
+reader without waking it. On the hub, many cells wait for events of their own among those of all.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from datum_compute.store.records import Record
 
 
 class StoreEvent(msgspec.Struct, frozen=True, gc=False):
-    """A committed change. ``record`` is the new state, or the last one with the deletion's own
-    version; ``previous`` is what it replaced, for selectors whose edge the change crosses."""
+    """A committed change.
+
+    ``record`` is the new state. For a deletion it is the last state, at the version of the
+    deletion. ``previous`` is the replaced state: a change can move an object into or out of a
+    selector.
+    """
 
     version: int
     deleted: bool
@@ -28,19 +32,21 @@ class StoreEvent(msgspec.Struct, frozen=True, gc=False):
     previous: Record | None
 
 
-# Asked inside of a commit, for every change and every watch that waits: quick, and never raises.
+# Called during a commit, for each change and each waiting watch: must be fast and must not raise.
 EventFilter = Callable[[StoreEvent], bool]
 
-# Large objects that change often must not fill the memory with their past.
+# Limits the memory that the history of large, frequently changed objects takes.
 WINDOW_BYTES = 16 * 1024 * 1024
-# Bytes that a watch reads at once, and so the most that a slow reader keeps in memory.
+# Bytes that a watch reads at once, and therefore the memory that a slow reader holds.
 READ_BYTES = 64 * 1024
 _READ_EVENTS_MAX = 64
 
 
 class WatchLog:
-    """Events in version order. ``floor`` is the newest version that is no longer (or never
-    was) in the history: a watch may start at it or later."""
+    """Events in version order.
+
+    ``floor`` is the newest version that is not in the history. A watch can start at it or later.
+    """
 
     def __init__(self, floor: int, window: int) -> None:
         self._events: list[StoreEvent] = []
@@ -48,7 +54,7 @@ class WatchLog:
         self._size_bytes = 0
         self._window = window
         self._floor = floor
-        # A dict, because the order in which readers wake must not depend on addresses.
+        # A dict, because the order of calls must not depend on memory addresses.
         self._wakers: dict[Callable[[], None], None] = {}
         self._waiting: dict[Watch, None] = {}
         self._closed = False
@@ -57,15 +63,15 @@ class WatchLog:
         self._events.append(event)
         self._size_bytes += len(event.record.body)
         if len(self._events) >= 2 * self._window:
-            self._forget(len(self._events) - self._window)
+            self._drop_oldest(len(self._events) - self._window)
         elif self._size_bytes > WINDOW_BYTES:
-            self._forget(max(1, len(self._events) // 2))
+            self._drop_oldest(max(1, len(self._events) // 2))
         for watch in list(self._waiting):
-            watch.hear(event)
+            watch.on_event(event)
         self._wake()
 
-    def _forget(self, count: int) -> None:
-        """Drop the oldest events, never the one just appended."""
+    def _drop_oldest(self, count: int) -> None:
+        """Drop the oldest events, but never the newest one."""
         count = min(count, len(self._events) - 1)
         if count:
             self._floor = self._events[count - 1].version
@@ -74,17 +80,17 @@ class WatchLog:
             del self._events[:count]
 
     def close(self) -> None:
-        """The plane is gone: every watch ends."""
+        """End all watches."""
         self._closed = True
         for watch in list(self._waiting):
             watch.interrupt()
         self._wake()
 
-    def watch(self, since: int, concerns: EventFilter | None = None) -> Watch:
+    def watch(self, since: int, event_filter: EventFilter | None = None) -> Watch:
         if since < self._floor:
             raise _expired(since, self._floor)
         position = self._dropped + _first_after(self._events, since)
-        return Watch(self, position, concerns)
+        return Watch(self, position, event_filter)
 
     def read(self, position: int) -> tuple[list[StoreEvent], int]:
         """Return the next events, about ``READ_BYTES``, and the position after them."""
@@ -102,14 +108,14 @@ class WatchLog:
 
     @property
     def newest(self) -> int:
-        """The version of the last event; before the first one, where the history begins."""
+        """Return the version of the last event, or the floor if there is none."""
         return self._events[-1].version if self._events else self._floor
 
-    def wait(self, watch: Watch) -> None:
-        """Let it hear of changes from now on; it has read all that were before."""
+    def add_waiting(self, watch: Watch) -> None:
+        """Call ``watch.on_event`` for each new event. The watch has read all earlier events."""
         self._waiting[watch] = None
 
-    def leave(self, watch: Watch) -> None:
+    def remove_waiting(self, watch: Watch) -> None:
         self._waiting.pop(watch, None)
 
     def subscribe(self, waker: Callable[[], None]) -> Callable[[], None]:
@@ -122,48 +128,53 @@ class WatchLog:
 
 
 class Watch:
-    """One reader. ``next_events`` waits for news, or returns none after the timeout. Those that do
-    not concern it may be among them; alone they do not end the wait."""
+    """One reader of a history.
 
-    def __init__(self, log: WatchLog, position: int, concerns: EventFilter | None = None) -> None:
+    ``next_events`` can return events that the filter rejects, together with events that it accepts.
+    """
+
+    def __init__(
+        self, log: WatchLog, position: int, event_filter: EventFilter | None = None
+    ) -> None:
         self._log = log
         self._position = position
-        self._concerns = concerns
-        self._news: asyncio.Future[None] | None = None  # while somebody waits
+        self._event_filter = event_filter
+        self._wakeup: asyncio.Future[None] | None = None  # while ``next_events`` waits
 
     @property
     def closed(self) -> bool:
         return self._log.closed
 
     def interrupt(self) -> None:
-        """Whoever waits for news gets what there is now."""
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        """End a wait of ``next_events``, which then returns the events that exist."""
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
 
-    def hear(self, event: StoreEvent) -> None:
-        """The next change, while somebody waits."""
-        if self._news is None or self._news.done():
-            return  # reads on from where it was woken
-        if self._concerns is None or self._concerns(event):
-            self._news.set_result(None)
+    def on_event(self, event: StoreEvent) -> None:
+        """Wake the waiting reader, or skip an event that the filter rejects."""
+        if self._wakeup is None or self._wakeup.done():
+            return  # the reader is awake and reads the event from the history
+        if self._event_filter is None or self._event_filter(event):
+            self._wakeup.set_result(None)
         else:
             self._position += 1
 
     async def next_events(self, timeout_s: float) -> list[StoreEvent]:
+        """Wait for events. Returns an empty list after the timeout or at the end of the watch."""
         events, self._position = self._log.read(self._position)
         if events or self._log.closed or timeout_s <= 0:
             return events
-        # Lighter than asyncio.timeout, and every event passes here once for every watcher.
+        # Cheaper than asyncio.timeout; this runs for each event of each watch.
         loop = asyncio.get_running_loop()
-        self._news = loop.create_future()
+        self._wakeup = loop.create_future()
         timer = loop.call_later(timeout_s, self.interrupt)
-        self._log.wait(self)
+        self._log.add_waiting(self)
         try:
-            await self._news
+            await self._wakeup
         finally:
-            self._news = None
+            self._wakeup = None
             timer.cancel()
-            self._log.leave(self)
+            self._log.remove_waiting(self)
         events, self._position = self._log.read(self._position)
         return events
 
@@ -189,5 +200,5 @@ def _first_bytes(events: list[StoreEvent], size_bytes: int) -> list[StoreEvent]:
 
 
 def _expired(since: int, floor: int) -> Expired:
-    asked = f"resource version {since}" if since else "this watch"
-    return Expired(f"{asked} is too old: the history begins after {floor}; list again")
+    subject = f"resource version {since}" if since else "this watch"
+    return Expired(f"{subject} is too old: the history begins after {floor}; list again")

@@ -17,13 +17,13 @@ from testkit.sim.mutants.mutant import Mutant, attribute_replaced, function_repl
 @contextmanager
 def _acknowledged_before_commit() -> Iterator[None]:
     def make(_original: Any) -> Any:
-        async def written(self: Any, change: Any, record: Any) -> None:
-            self._enqueued(change, record)
+        async def submit(self: Any, change: Any, record: Any) -> None:
+            self._enqueue(change, record)
             self._planes[change.plane].pending.add(change.key)
 
-        return written
+        return submit
 
-    with attribute_replaced(Store, "_written", make):
+    with attribute_replaced(Store, "_submit", make):
         yield
 
 
@@ -36,20 +36,20 @@ def _version_reused_after_crash() -> Iterator[None]:
         def loaded_plane(name: str, loaded: Any) -> Any:
             plane = original(name, loaded)
             newest = max((version for version, _ in loaded.objects.values()), default=0)
-            plane.started = plane.version = plane.assigned = newest
+            plane.started = plane.version = plane.last_assigned = newest
             return plane
 
         return loaded_plane
 
-    with function_replaced(store._loaded_plane, make):
+    with function_replaced(store._build_plane, make):
         yield
 
 
 @contextmanager
 def _watch_skips_one() -> Iterator[None]:
     def make(original: Any) -> Any:
-        return lambda self, since, *concerns: original(
-            self, since + 1 if since > self._floor else since, *concerns
+        return lambda self, since, *event_filter: original(
+            self, since + 1 if since > self._floor else since, *event_filter
         )
 
     with attribute_replaced(WatchLog, "watch", make):
@@ -69,7 +69,7 @@ def _lost_update() -> Iterator[None]:
 
         return checked
 
-    with attribute_replaced(Store, "_checked", make):
+    with attribute_replaced(Store, "_check_precondition", make):
         yield
 
 

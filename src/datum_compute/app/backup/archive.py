@@ -28,7 +28,7 @@ import msgspec
 
 from datum_compute import __version__
 from datum_compute.app.state_directory import StateError, is_kept
-from datum_compute.store.dump import DumpError, dumped, undumped
+from datum_compute.store.dump import DumpError, decode_dump, encode_dump
 from datum_compute.store.journal import LoadedPlane
 
 FORMAT = 1
@@ -97,7 +97,7 @@ def write_archive(path: Path, archive: Archive) -> None:
 def _contents(archive: Archive) -> Iterator[tuple[str, bytes]]:
     for part in archive.parts:
         where = f"cells/{part.name}/" if part.name else ""
-        yield where + _STORE, dumped(part.planes)
+        yield where + _STORE, encode_dump(part.planes)
         yield from ((where + name, content) for name, content in sorted(part.files.items()))
 
 
@@ -201,7 +201,7 @@ def _parts(path: Path, contents: Mapping[str, bytes]) -> Iterator[Part]:
         raise ArchiveError(f"{path} is damaged: it holds no platform")
     for part, files in sorted(by_part.items()):
         try:
-            planes = undumped(files.pop(_STORE, b""))
+            planes = decode_dump(files.pop(_STORE, b""))
         except DumpError as error:
             whose = f"cell {part}" if part else "the platform"
             raise ArchiveError(f"{path}: the store of {whose} cannot be used: {error}") from error

@@ -25,7 +25,7 @@ from pathlib import Path
 from datum_compute.app.backup.archive import Archive, Part
 from datum_compute.app.state_credentials import CELLS_DIRECTORY
 from datum_compute.app.state_directory import private_directory, replaced_files, write_private
-from datum_compute.store.sqlite import hold_lock, write_database
+from datum_compute.store.sqlite import lock_file, write_database
 
 VERSION_JUMP = 1_000_000_000
 ASIDE = "before-restore-"
@@ -37,7 +37,7 @@ _NAME_OF_ASIDE = "aside"
 def holding(state: Path) -> Iterator[None]:
     """Nobody else uses the directory meanwhile; raises JournalError if somebody does."""
     with ExitStack() as held:
-        held.callback(os.close, hold_lock(state / "store.lock"))
+        held.callback(os.close, lock_file(state / "store.lock"))
         yield
 
 

@@ -33,7 +33,7 @@ from datum_compute.cli.render.output import build_output
 from datum_compute.cli.render.prompt import confirm
 from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client, connection_of
 from datum_compute.client.auth.kubeconfig_files import load_kubeconfig
-from datum_compute.store.dump import DumpError, undumped
+from datum_compute.store.dump import DumpError, decode_dump
 from datum_compute.store.journal import JournalError, LoadedPlane
 
 _BACKUP_PATH = "/backup"
@@ -133,7 +133,7 @@ async def _ask(
     try:
         connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), home)
         async with environment.open_transport(connection) as transport:
-            return undumped(await build_client(connection, transport).fetch(_BACKUP_PATH))
+            return decode_dump(await build_client(connection, transport).fetch(_BACKUP_PATH))
     except ApiError as error:
         raise from_api_error(error, environment.command) from error
     except (Unreachable, KubeconfigError) as error:

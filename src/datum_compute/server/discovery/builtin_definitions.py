@@ -20,7 +20,7 @@ from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.schema.derive import crd_manifest
 from datum_compute.server.encoding.responses import forbidden, not_found
 from datum_compute.store.journal import ObjectKey
-from datum_compute.store.records import Record, indexed
+from datum_compute.store.records import Record, decode_record
 from datum_compute.store.store import Snapshot
 
 _VERSION = 1  # lower than the version of every stored object
@@ -37,7 +37,7 @@ class BuiltinDefinitions:
             return None
         if key.name not in self._records:
             obj = _build_definition(self._kinds[key.name], timestamp(self._start_s))
-            self._records[key.name] = indexed(key, _VERSION, encode(obj))
+            self._records[key.name] = decode_record(key, _VERSION, encode(obj))
         return self._records[key.name]
 
     def add_to(self, snapshot: Snapshot, resource: str) -> Snapshot:

@@ -204,7 +204,7 @@ class PlaneRegistries:
         """Return what the plane serves now. A plane that does not exist has the kinds that all
         planes have."""
         try:
-            version = self._store.changed(plane, DEFINITION.storage)
+            version = self._store.last_change(plane, DEFINITION.storage)
         except NotFound:
             self._cache.pop(plane, None)
             return self.platform
@@ -236,7 +236,7 @@ class PlaneRegistries:
     ) -> _DefinitionResources:
         # Writes that were validated under an earlier definition may not be durable yet. When the
         # registry of a plane is built for the first time, there are none.
-        outdated_until = record.version if is_first else self._store.assigned(plane)
+        outdated_until = record.version if is_first else self._store.last_assigned_version(plane)
         definition = decode(record.body)
         resources = custom_resources(definition, outdated_until)
         return _DefinitionResources(record.version, resources, accepted_names(definition))

@@ -217,7 +217,7 @@ async def remove_object(
     definitions.check_empty(context, request.plane, name)
     body = await commit.remove(context, request, last, old=record, dry_run=is_dry_run)
     if not is_dry_run:
-        context.store.forget(request.plane, name)
+        context.store.close_watches(request.plane, name)
     return body
 
 

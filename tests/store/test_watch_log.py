@@ -1,4 +1,4 @@
-"""Who waits for changes is woken by those that concern it, and misses none of them."""
+"""Watch log: filters wake a reader only for its events, and no such event is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def change(version: int, cell: str) -> StoreEvent:
     return StoreEvent(version, False, Record(key, version, b"{}", "", {"cell": cell}), None)
 
 
-def of_ams(event: StoreEvent) -> bool:
+def is_in_ams(event: StoreEvent) -> bool:
     return event.record.labels["cell"] == "ams"
 
 
@@ -29,9 +29,9 @@ async def waiting(watch: Watch) -> asyncio.Task[list[StoreEvent]]:
     return task
 
 
-async def test_changes_of_others_wake_nobody_and_push_nobody_out_of_the_window() -> None:
+async def test_filtered_events_neither_wake_a_reader_nor_expire_its_position() -> None:
     log = WatchLog(floor=0, window=2)
-    task = await waiting(log.watch(0, of_ams))
+    task = await waiting(log.watch(0, is_in_ams))
     for version in range(1, 20):
         log.append(change(version, "lhr"))
         await asyncio.sleep(0)
@@ -40,9 +40,9 @@ async def test_changes_of_others_wake_nobody_and_push_nobody_out_of_the_window()
     assert [event.version for event in await task] == [20]
 
 
-async def test_what_comes_after_the_change_that_woke_it_is_read_with_it() -> None:
+async def test_a_woken_reader_also_gets_the_events_after_the_one_that_woke_it() -> None:
     log = WatchLog(floor=0, window=100)
-    watch = log.watch(0, of_ams)
+    watch = log.watch(0, is_in_ams)
     task = await waiting(watch)
     for version, cell in enumerate(("lhr", "ams", "lhr", "ams", "lhr"), start=1):
         log.append(change(version, cell))
@@ -52,17 +52,17 @@ async def test_what_comes_after_the_change_that_woke_it_is_read_with_it() -> Non
     assert [event.version for event in await task] == [6]
 
 
-async def test_what_came_while_it_was_busy_is_read_whether_it_concerns_it_or_not() -> None:
+async def test_events_before_the_wait_are_returned_without_the_filter() -> None:
     log = WatchLog(floor=0, window=100)
-    watch = log.watch(0, of_ams)
+    watch = log.watch(0, is_in_ams)
     log.append(change(1, "ams"))
     log.append(change(2, "lhr"))
     assert [event.version for event in await watch.next_events(LONG_S)] == [1, 2]
 
 
-async def test_a_reader_that_is_too_slow_for_what_concerns_it_is_told() -> None:
+async def test_a_reader_that_falls_behind_its_own_events_gets_expired() -> None:
     log = WatchLog(floor=0, window=2)
-    watch = log.watch(0, of_ams)
+    watch = log.watch(0, is_in_ams)
     task = await waiting(watch)
     for version in range(1, 20):
         log.append(change(version, "ams"))
@@ -71,16 +71,18 @@ async def test_a_reader_that_is_too_slow_for_what_concerns_it_is_told() -> None:
 
 
 @pytest.mark.parametrize("end", ["interrupted", "closed"])
-async def test_a_wait_can_be_ended_after_changes_of_others(end: str) -> None:
+async def test_a_wait_ends_without_events_when_interrupted_or_closed_after_filtered_events(
+    end: str,
+) -> None:
     log = WatchLog(floor=0, window=100)
-    watch = log.watch(0, of_ams)
+    watch = log.watch(0, is_in_ams)
     task = await waiting(watch)
     log.append(change(1, "lhr"))
     (watch.interrupt if end == "interrupted" else log.close)()
     assert await task == []
 
 
-async def test_a_reader_that_is_far_behind_takes_a_bounded_number_of_bytes_at_once() -> None:
+async def test_a_reader_that_is_far_behind_reads_a_bounded_number_of_bytes_at_once() -> None:
     log = WatchLog(floor=0, window=1000)
     watch = log.watch(0)
     for version in range(1, 42):

@@ -1,4 +1,4 @@
-"""Every journal keeps the promises of the store."""
+"""Every journal passes the conformance suite of the store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def sqlite_disk(folder: Path) -> Disk:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: str(check.__name__))
 @pytest.mark.parametrize("make_disk", [memory_disk, sqlite_disk])
-async def test_conformance(check: Check, make_disk: Callable[[Path], Disk], tmp_path: Path) -> None:
+async def test_store_conforms_with_each_journal(
+    check: Check, make_disk: Callable[[Path], Disk], tmp_path: Path
+) -> None:
     await check(make_disk(tmp_path))
 
 

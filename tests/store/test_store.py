@@ -1,22 +1,24 @@
-"""Random histories against a simple model: what the store acknowledged, what a watcher rebuilds."""
+"""Store: random histories match a model and a watching reader; refused writes are logged."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datum_compute.api.errors import ApiError, Expired
+from datum_compute.api.errors import ApiError, Expired, ServiceUnavailable
 from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import SELECTIONS_MAX, Store
 from datum_compute.store.watch_log import StoreEvent, Watch
-from testkit.conformance.plane import PLANE, THINGS, Disk, body, running, thing
+from testkit.conformance.plane import PLANE, THINGS, Disk, body, put, refusal, running, thing
 from testkit.fakes.journal import FaultyJournal
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -33,23 +35,23 @@ class Write:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """A write to another resource of the plane: it moves the version, and no watch of things."""
+class OtherWrite:
+    """A write to another resource: it increases the version of the plane without a watch event."""
 
 
 @dataclass(frozen=True)
 class DeletePlane:
-    """Remove the plane and make it anew."""
+    """Delete the plane and create it again."""
 
 
-Operation = Write | Elsewhere | DeletePlane
+Operation = Write | OtherWrite | DeletePlane
 WRITES = st.builds(Write, NAMES, st.booleans(), AGES)
-OPERATIONS = st.one_of(WRITES, WRITES, WRITES, st.builds(Elsewhere), st.builds(DeletePlane))
+OPERATIONS = st.one_of(WRITES, WRITES, WRITES, st.builds(OtherWrite), st.builds(DeletePlane))
 
 
 @dataclass(frozen=True)
 class Burst:
-    """Operations that start together; perhaps their batch is refused, perhaps a restart follows."""
+    """Operations that start together, and whether their batch is refused or a restart follows."""
 
     operations: list[Operation]
     refused: bool
@@ -64,7 +66,7 @@ BURSTS = st.lists(
 
 @dataclass
 class Mirror:
-    """A reader that knows only lists and watch events, like an informer."""
+    """A reader that uses only lists and watch events, like an informer."""
 
     held: dict[str, int] = field(default_factory=dict)
     version: int = 0
@@ -78,14 +80,14 @@ class Mirror:
                 self._list(store)
                 self.watch = store.watch(PLANE, THINGS, self.version)
         for event in await self.watch.next_events(0):
-            self._take(event)
+            self._apply(event)
 
     def _list(self, store: Store) -> None:
         snapshot = store.snapshot(PLANE, THINGS)
         self.held = {record.key.name: record.version for record in snapshot.records}
         self.version = snapshot.version
 
-    def _take(self, event: StoreEvent) -> None:
+    def _apply(self, event: StoreEvent) -> None:
         assert event.version > self.version, "an event came twice, or out of order"
         name = event.record.key.name
         known = self.held.pop(name, None)
@@ -97,12 +99,12 @@ class Mirror:
 
 @dataclass
 class Model:
-    """What must be there: every acknowledged write, in the order of versions."""
+    """The expected content: all acknowledged writes, in the order of versions."""
 
     held: dict[str, int] = field(default_factory=dict)
     newest: int = 0
 
-    def take(self, acknowledged: list[tuple[int, Write, int]]) -> None:
+    def apply(self, acknowledged: list[tuple[int, Write, int]]) -> None:
         for version, write, expected in sorted(acknowledged, key=lambda each: each[0]):
             assert version > self.newest, "a version was used twice"
             assert self.held.get(write.name, 0) == expected, "two writers won"
@@ -119,10 +121,10 @@ def expected_version(store: Store, write: Write) -> int:
 
 
 async def attempt(store: Store, operation: Operation) -> tuple[int, Write, int] | None:
-    """Perform an operation; a write that was acknowledged is returned with its version."""
+    """Perform an operation. Return an acknowledged write with its version."""
     try:
         match operation:
-            case Elsewhere():
+            case OtherWrite():
                 key = ObjectKey("others.example.com", "", "x")
                 present = store.get(PLANE, key)
                 await store.put(PLANE, key, present.version if present else 0, body("x"))
@@ -162,7 +164,7 @@ async def play_burst(store: Store, journal: FaultyJournal, burst: Burst, model: 
         journal.fail_next()
     outcomes = await asyncio.gather(*(attempt(store, each) for each in burst.operations))
     journal.forgive()
-    model.take([outcome for outcome in outcomes if outcome is not None])
+    model.apply([outcome for outcome in outcomes if outcome is not None])
     if PLANE not in store.planes():
         await store.create_plane(PLANE)
         model.held.clear()
@@ -186,13 +188,13 @@ def memory_disk(folder: Path) -> Disk:
 
 @settings(max_examples=200, deadline=None)
 @given(BURSTS)
-def test_memory_store_equals_its_model(bursts: list[Burst]) -> None:
+def test_a_store_with_a_memory_journal_equals_its_model(bursts: list[Burst]) -> None:
     check(memory_disk, bursts)
 
 
 @settings(max_examples=40, deadline=None)
 @given(BURSTS)
-def test_sqlite_store_equals_its_model(bursts: list[Burst]) -> None:
+def test_a_store_with_a_sqlite_journal_equals_its_model(bursts: list[Burst]) -> None:
     check(lambda folder: lambda: SqliteJournal(folder / "state.db"), bursts)
 
 
@@ -202,7 +204,9 @@ TOGGLES = st.lists(st.tuples(st.sampled_from(SPACES), NAMES), max_size=20)
 
 @settings(max_examples=100, deadline=None)
 @given(TOGGLES)
-def test_snapshots_are_sorted_and_of_one_namespace(toggles: list[tuple[str, str]]) -> None:
+def test_snapshots_are_sorted_and_contain_only_the_selected_namespace(
+    toggles: list[tuple[str, str]],
+) -> None:
     """Each toggle creates an object, or deletes it if it exists."""
 
     async def play_toggles() -> None:
@@ -223,8 +227,8 @@ def test_snapshots_are_sorted_and_of_one_namespace(toggles: list[tuple[str, str]
     asyncio.run(play_toggles())
 
 
-def test_snapshots_without_a_change_between_them_share_their_records() -> None:
-    """Thousands of watches keep the records of their start."""
+def test_snapshots_share_their_records_until_a_change() -> None:
+    """Thousands of watches keep the records of their first list."""
 
     async def take_snapshots() -> None:
         async with running(MemoryJournal()) as store:
@@ -240,3 +244,22 @@ def test_snapshots_without_a_change_between_them_share_their_records() -> None:
             assert len(store._planes[PLANE].selections[THINGS]) <= SELECTIONS_MAX
 
     asyncio.run(take_snapshots())
+
+
+async def test_the_store_logs_once_when_writes_start_to_fail_and_once_when_they_resume(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    journal = FaultyJournal(MemoryJournal())
+    async with running(journal) as store:
+        await put(store, "before")
+        assert caplog.records == []
+        for _ in range(2):
+            for number in range(3):
+                journal.fail_next()
+                assert await refusal(put(store, f"refused-{number}")) is ServiceUnavailable
+            await put(store, f"after-{len(caplog.records)}")
+            await put(store, f"later-{len(caplog.records)}")
+    lines = [(record.levelno, record.getMessage()) for record in caplog.records]
+    assert [level for level, _ in lines] == [logging.ERROR, logging.WARNING] * 2
+    assert "the disk is full" in lines[0][1]
+    assert "accepts writes again" in lines[1][1]

@@ -1,4 +1,4 @@
-"""Files of earlier releases become today's in one step, or stay what they are."""
+"""Migrations: files of earlier releases are migrated in one transaction, or stay unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from datum_compute.store.journal import JournalError, LoadedPlane
 from datum_compute.store.sqlite import STEPS, SqliteJournal, Step, migrate
 from testkit.conformance.plane import PLANE, contents, put, running, thing
 
-# Format 1 as release 0.1 wrote it: never to be changed with the code.
+# Format 1 as release 0.1 wrote it. Do not change it together with the code.
 FORMAT_1 = """
 PRAGMA journal_mode=WAL;
 CREATE TABLE planes (
@@ -35,7 +35,7 @@ PRAGMA user_version=1;
 """
 
 
-def of_format_1(folder: Path) -> Path:
+def write_format_1(folder: Path) -> Path:
     path = folder / "state.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(FORMAT_1)
@@ -43,7 +43,7 @@ def of_format_1(folder: Path) -> Path:
 
 
 def content(path: Path) -> tuple[Any, ...]:
-    """The format, the columns of every table, and every row."""
+    """Return the format, the columns of all tables, and all rows."""
     with closing(sqlite3.connect(path)) as connection:
         version = connection.execute("PRAGMA user_version").fetchone()
         listed = connection.execute("SELECT name FROM sqlite_master WHERE type='table'")
@@ -63,21 +63,21 @@ def fill_size(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE objects SET size = length(body)")
 
 
-def stumble(connection: sqlite3.Connection) -> None:
+def fail_after_delete(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM planes")
-    connection.execute("INSERT INTO nowhere VALUES (1)")
+    connection.execute("INSERT INTO missing_table VALUES (1)")
 
 
 LATER: tuple[Step, ...] = (*STEPS[:1], add_size, fill_size)
 
 
-def brought(path: Path, steps: tuple[Step, ...]) -> None:
+def migrate_file(path: Path, steps: tuple[Step, ...]) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         migrate(connection, path, steps)
 
 
 async def test_a_file_of_the_first_release_is_read_and_written(tmp_path: Path) -> None:
-    path = of_format_1(tmp_path)
+    path = write_format_1(tmp_path)
     async with running(SqliteJournal(path)) as store:
         assert list(contents(store)) == ["kept"]
         assert store.version(PLANE) == 7
@@ -88,39 +88,39 @@ async def test_a_file_of_the_first_release_is_read_and_written(tmp_path: Path) -
 
 
 async def test_a_deleted_plane_of_an_earlier_release_keeps_its_versions(tmp_path: Path) -> None:
-    journal = SqliteJournal(of_format_1(tmp_path))
+    journal = SqliteJournal(write_format_1(tmp_path))
     loaded = await journal.load()
     await journal.close()
     assert loaded["gone"] == LoadedPlane(3, {}, deleted=True)
     assert loaded[PLANE].objects[thing("kept")][0] == 5
 
 
-def test_an_empty_file_and_an_old_one_end_with_the_same_tables(tmp_path: Path) -> None:
-    old, new = of_format_1(tmp_path), tmp_path / "new.db"
-    brought(old, LATER)
-    brought(new, LATER)
+def test_a_migrated_old_file_has_the_same_tables_as_a_new_one(tmp_path: Path) -> None:
+    old, new = write_format_1(tmp_path), tmp_path / "new.db"
+    migrate_file(old, LATER)
+    migrate_file(new, LATER)
     assert content(old)[:2] == content(new)[:2]
 
 
-def test_every_step_after_the_format_found_is_taken_once_and_in_order(tmp_path: Path) -> None:
-    path = of_format_1(tmp_path)
-    brought(path, LATER)
+def test_each_pending_step_runs_once_and_in_order(tmp_path: Path) -> None:
+    path = write_format_1(tmp_path)
+    migrate_file(path, LATER)
     after = content(path)
     assert after[0] == (len(LATER),)
     (objects, planes) = after[2]
     assert [(row[3], row[6]) for row in objects] == [("kept", len(objects[0][5]))]
     assert len(planes) == 2
-    brought(path, LATER)
+    migrate_file(path, LATER)
     assert content(path) == after
 
 
-def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    path = of_format_1(tmp_path)
+def test_a_failing_step_leaves_the_file_unchanged(tmp_path: Path) -> None:
+    path = write_format_1(tmp_path)
     before = content(path)
-    with pytest.raises(JournalError, match=r"from format 1 to 4: .*nowhere.*left as it is"):
-        brought(path, (*LATER, stumble))
+    with pytest.raises(JournalError, match=r"from format 1 to 4: .*missing_table.*is unchanged"):
+        migrate_file(path, (*LATER, fail_after_delete))
     assert content(path) == before
-    brought(path, LATER)
+    migrate_file(path, LATER)
     assert content(path)[0] == (len(LATER),)
 
 
@@ -128,14 +128,14 @@ KILLED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
 from datum_compute.store.sqlite import migrate
-from tests.store.test_schema import LATER
+from tests.store.test_sqlite_migrations import LATER
 
-def die(connection):
+def kill_process(connection):
     connection.execute("DELETE FROM planes")
     os.kill(os.getpid(), signal.SIGKILL)
 
 steps = list(LATER)
-steps.insert(int(sys.argv[2]), die)
+steps.insert(int(sys.argv[2]), kill_process)
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute("PRAGMA synchronous=FULL")
 connection.execute("PRAGMA cache_size=1")  # so that pages of the transaction reach the file
@@ -144,13 +144,15 @@ migrate(connection, Path(sys.argv[1]), steps)
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_killed_in_the_middle_it_is_still_the_old_file(tmp_path: Path, at: int) -> None:
-    path = of_format_1(tmp_path)
+def test_a_migration_killed_in_the_middle_leaves_the_file_unchanged(
+    tmp_path: Path, at: int
+) -> None:
+    path = write_format_1(tmp_path)
     before = content(path)
     done = subprocess.run([sys.executable, "-c", KILLED, str(path), str(at)], capture_output=True)
     assert done.returncode == -9, done.stderr
     assert content(path) == before
-    brought(path, LATER)
+    migrate_file(path, LATER)
     assert content(path)[0] == (len(LATER),)
 
 
