@@ -1,4 +1,4 @@
-"""A process to be killed: writes without pause and says on stdout what it was told.
+"""A process to be killed: it writes without pause and prints each acknowledged write.
 
 ``python -m tests.crash.writer DATABASE`` prints one JSON line for every acknowledged write
 (``ack``), every watch event (``seen``), and each turn of a plane that is filled and deleted.
@@ -21,12 +21,12 @@ PASSING_PLANE = "cell/passing"
 PASSING_THINGS = 20
 
 
-def say(**fact: object) -> None:
+def print_fact(**fact: object) -> None:
     os.write(1, json.dumps(fact).encode() + b"\n")
 
 
-async def write_for_ever(store: Store, name: str, life: int) -> None:
-    """Create, change a few times, delete, and again."""
+async def write_until_killed(store: Store, name: str, life: int) -> None:
+    """Create, change and delete an object in a loop."""
     key = thing(name)
     record = store.get(PLANE, key)
     version = record.version if record else 0
@@ -38,17 +38,17 @@ async def write_for_ever(store: Store, name: str, life: int) -> None:
         change = store.delete if remove else store.put
         written = await change(PLANE, key, version, body(name, content))
         version = 0 if remove else written.version
-        say(fact="ack", name=name, version=written.version, removed=remove, content=content)
+        print_fact(fact="ack", name=name, version=written.version, removed=remove, content=content)
 
 
-async def watch_for_ever(store: Store) -> None:
+async def watch_until_killed(store: Store) -> None:
     watch = store.watch(PLANE, THINGS, store.version(PLANE))
     while True:
         for event in await watch.next_events(60):
-            say(fact="seen", name=event.record.key.name, version=event.version)
+            print_fact(fact="seen", name=event.record.key.name, version=event.version)
 
 
-async def fill_and_delete_for_ever(store: Store) -> None:
+async def fill_and_delete_until_killed(store: Store) -> None:
     while True:
         await store.create_plane(PASSING_PLANE)
         missing = [
@@ -57,19 +57,19 @@ async def fill_and_delete_for_ever(store: Store) -> None:
             if store.get(PASSING_PLANE, thing(str(number))) is None
         ]
         await asyncio.gather(*(store.put(PASSING_PLANE, key, 0, body(key.name)) for key in missing))
-        say(fact="full", version=store.version(PASSING_PLANE))
+        print_fact(fact="full", version=store.version(PASSING_PLANE))
         await store.delete_plane(PASSING_PLANE)
-        say(fact="gone")
+        print_fact(fact="gone")
 
 
 async def main(path: Path) -> None:
     async with running(SqliteJournal(path)) as store, asyncio.TaskGroup() as group:
         life = store.version(PLANE)
-        say(fact="loaded", version=life)
-        group.create_task(watch_for_ever(store))
-        group.create_task(fill_and_delete_for_ever(store))
+        print_fact(fact="loaded", version=life)
+        group.create_task(watch_until_killed(store))
+        group.create_task(fill_and_delete_until_killed(store))
         for number in range(WRITERS):
-            group.create_task(write_for_ever(store, f"thing-{number}", life))
+            group.create_task(write_until_killed(store, f"thing-{number}", life))
 
 
 if __name__ == "__main__":

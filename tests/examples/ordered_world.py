@@ -1,6 +1,6 @@
-"""The world of the tutorial: what its user asks for, and what must hold.
+"""The simulated world of the tutorial: the requests of its user, and its invariants.
 
-What must hold is read off the committed rows, as everywhere in the simulator.
+The invariants are checked on the committed rows, as everywhere in the simulator.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from testkit.sim.scenario.faults import (
 from testkit.sim.scenario.scenario import Scenario
 
 SET = Ref("default", "web")
-# Whoever starts on an old list, or writes late, may do the right thing too late.
-_LATE = (StaleLists, DelayWrites, RepeatWrites, PauseHost, AnswerFromCache)
+# With these faults a controller may read an old list or write late, so the order may be violated.
+_DELAYING_FAULTS = (StaleLists, DelayWrites, RepeatWrites, PauseHost, AnswerFromCache)
 
 
 async def act(user: CustomUser) -> None:
-    """What the user of the set asks for, each in its time."""
+    """Create the set and change it four times, at random times."""
     spec: JsonObject = {"replicas": 3, "image": "web:1"}
     made = {
         "apiVersion": ORDERED_SET.api_version,
@@ -55,34 +55,34 @@ async def tidy_up(user: CustomUser) -> None:
 
 def violation(state: ClusterState, before: Rows, change: Change, scenario: Scenario) -> str:
     if change.key.resource == MEMBER.resource and change.key not in before and change.body:
-        late = any(isinstance(fault, _LATE) for fault in scenario.faults)
-        return member_complaint(state, change.key, ordered=not late)
+        late = any(isinstance(fault, _DELAYING_FAULTS) for fault in scenario.faults)
+        return check_new_member(state, change.key, ordered=not late)
     if change.key.resource == ORDERED_SET.resource and change.body is None:
-        return release_complaint(state, before.get(change.key))
+        return check_released_set(state, before.get(change.key))
     return ""
 
 
-# --- what must hold
+# --- invariants
 
 
-def member_complaint(state: ClusterState, key: ObjectKey, *, ordered: bool) -> str:
-    """A new member has a place of its own, and all before it are there and ready."""
+def check_new_member(state: ClusterState, key: ObjectKey, *, ordered: bool) -> str:
+    """A new member has an unused ordinal, and all members with lower ordinals are ready."""
     made = state.rows[HUB][key]
     others = {k: row for k, row in members_of(state, _owner(made)) if k != key}
-    places = {row["spec"]["ordinal"]: row for row in others.values()}
+    by_ordinal = {row["spec"]["ordinal"]: row for row in others.values()}
     ordinal = made["spec"]["ordinal"]
-    if ordinal in places:
-        return f"I1: two members are in place {ordinal}"
-    ready = [n for n, row in places.items() if row.get("status", {}).get("ready")]
+    if ordinal in by_ordinal:
+        return f"I1: two members have ordinal {ordinal}"
+    ready = [n for n, row in by_ordinal.items() if row.get("status", {}).get("ready")]
     if ordered and not set(range(ordinal)) <= set(ready):
-        return f"I12: member {ordinal} is made while only {sorted(ready)} are ready"
+        return f"I12: member {ordinal} is created while only {sorted(ready)} are ready"
     return ""
 
 
-def release_complaint(state: ClusterState, gone: JsonObject | None) -> str:
-    """A set goes only when none of its members is left."""
+def check_released_set(state: ClusterState, gone: JsonObject | None) -> str:
+    """A set is deleted only after all of its members."""
     left = [] if gone is None else list(members_of(state, gone["metadata"]["uid"]))
-    return f"I15: the set left before {len(left)} of its members" if left else ""
+    return f"I15: the set was deleted before {len(left)} of its members" if left else ""
 
 
 def members_of(state: ClusterState, uid: str) -> Iterator[tuple[ObjectKey, JsonObject]]:
@@ -96,20 +96,20 @@ def _owner(member: JsonObject) -> str:
     return str(owners[0]["uid"])
 
 
-def sets_missing(state: ClusterState, wanted: Mapping[str, tuple[int, str]]) -> str:
-    """In what the sets and their members are not yet as wanted: replicas and image by name."""
+def describe_difference(state: ClusterState, desired: Mapping[str, tuple[int, str]]) -> str:
+    """Describe the first difference to the desired replicas and image of each set."""
     sets = {key.name: row for key, row in state.rows_of(HUB, ORDERED_SET.resource)}
     members = [row["spec"] | row.get("status", {}) for _, row in _all_members(state)]
-    if sorted(sets) != sorted(wanted):
+    if sorted(sets) != sorted(desired):
         return f"sets are {sorted(sets)}"
-    asked = [
+    expected = [
         {"ordinal": ordinal, "image": image, "ready": True}
-        for replicas, image in wanted.values()
+        for replicas, image in desired.values()
         for ordinal in range(replicas)
     ]
-    if sorted(members, key=repr) != sorted(asked, key=repr):
+    if sorted(members, key=repr) != sorted(expected, key=repr):
         return f"members are {members}"
-    for name, (replicas, _) in wanted.items():
+    for name, (replicas, _) in desired.items():
         status = sets[name].get("status", {})
         counts = [status.get(n) for n in ("replicas", "readyReplicas", "updatedReplicas")]
         if counts != [replicas] * 3:
@@ -125,9 +125,9 @@ ORDERED_SETS = CustomProgram(
     controllers=lambda _ports: controllers("hub"),
     prepare=define,
     act=act,
-    missing=lambda state: sets_missing(state, {"web": (2, "web:3")}),
+    missing=lambda state: describe_difference(state, {"web": (2, "web:3")}),
     tidy_up=tidy_up,
-    left=lambda state: sets_missing(state, {}),
+    left=lambda state: describe_difference(state, {}),
     violation=violation,
 )
 

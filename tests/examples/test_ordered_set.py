@@ -1,4 +1,4 @@
-"""The tutorial keeps its promises, whatever happens to requests, watches and processes."""
+"""The tutorial converges although requests, watches and processes fail."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def a_set(replicas: int, image: str, *, terminating: bool = False) -> OrderedSet
     )
 
 
-def step(members: dict[int, Member], plan: Plan) -> None:
-    """The step of a plan, done at once; every new member starts."""
+def apply_plan(members: dict[int, Member], plan: Plan) -> None:
+    """Apply one plan. A new member is ready immediately."""
     if plan.delete is not None:
         del members[plan.delete.spec.ordinal]
     if plan.create is not None:
@@ -72,36 +72,36 @@ def a_member(ordinal: int, image: str, ready: bool) -> Member:
     return msgspec.structs.replace(made, spec=spec, status=MemberStatus(ready=ready))
 
 
-members_there = st.dictionaries(
+existing_members = st.dictionaries(
     st.integers(0, 6), st.tuples(st.sampled_from(["web:1", "web:2"]), st.booleans())
 )
 
 
-@given(members_there, st.integers(0, 5), st.booleans())
-def test_every_state_leads_to_what_is_wanted_and_rests_there(
-    there: dict[int, tuple[str, bool]], replicas: int, terminating: bool
+@given(existing_members, st.integers(0, 5), st.booleans())
+def test_plans_reach_the_desired_state_from_every_state_and_stop(
+    existing: dict[int, tuple[str, bool]], replicas: int, terminating: bool
 ) -> None:
     desired = a_set(replicas, "web:2", terminating=terminating)
-    members = {n: a_member(n, image, ready) for n, (image, ready) in there.items()}
+    members = {n: a_member(n, image, ready) for n, (image, ready) in existing.items()}
     for _ in range(50):
         plan = plan_ordered_set(desired, list(members.values()))
-        if plan.is_waiting:  # all that is waited for here is the start of a member
+        if plan.is_waiting:  # the plan waits for a member to start
             members = {
                 n: msgspec.structs.replace(m, status=MemberStatus(ready=True))
                 for n, m in members.items()
             }
-        step(members, plan)
+        apply_plan(members, plan)
     assert plan_ordered_set(desired, list(members.values())) == plan
     assert sorted(members) == list(range(0 if terminating else replicas))
     assert all(m.spec.image == "web:2" for m in members.values())
     assert plan.release == terminating
 
 
-@given(members_there, st.integers(0, 5))
-def test_members_come_in_ascending_and_go_in_descending_order(
-    there: dict[int, tuple[str, bool]], replicas: int
+@given(existing_members, st.integers(0, 5))
+def test_members_are_created_in_ascending_and_deleted_in_descending_order(
+    existing: dict[int, tuple[str, bool]], replicas: int
 ) -> None:
-    members = [a_member(n, image, ready) for n, (image, ready) in there.items()]
+    members = [a_member(n, image, ready) for n, (image, ready) in existing.items()]
     plan = plan_ordered_set(a_set(replicas, "web:2"), members)
     if plan.create is not None:
         below = [m for m in members if m.spec.ordinal < plan.create.spec.ordinal]
@@ -110,14 +110,14 @@ def test_members_come_in_ascending_and_go_in_descending_order(
         )
         assert all(m.status.ready for m in below)
     if plan.delete is not None and plan.delete.spec.ordinal >= replicas:
-        assert plan.delete.spec.ordinal == max(there)
+        assert plan.delete.spec.ordinal == max(existing)
 
 
 # --- with the real server, and faults between it and the controllers
 
 
-class Chaos:
-    """Between the controllers and the server; all quiet after ``calm``."""
+class FaultyTransport:
+    """A transport between controllers and server that fails at random until ``calm`` is set."""
 
     def __init__(self, planes: InProcessPlanes, random: Random) -> None:
         self.planes = planes
@@ -129,18 +129,18 @@ class Chaos:
         luck = 1.0 if self.calm else self.random.random()
         await asyncio.sleep(0.001 if self.calm else self.random.uniform(0, 0.05))
         if luck < 0.08:
-            raise Unreachable("lost on the way")
+            raise Unreachable("the request was lost")
         if request.method == "POST" and request.path.endswith("/members"):
             await self._check_order(decode(request.body))
         response = await self.planes.server.dispatch(request)
         if is_watch(request) and response.stream is not None:
             return Response(200, stream=self._chunks(response.stream, luck))
         if luck < 0.16:
-            raise Unreachable("the answer was lost")
+            raise Unreachable("the response was lost")
         return response
 
     async def _chunks(self, stream: Any, luck: float) -> AsyncGenerator[bytes, None]:
-        """A watch that may end early, lag, or go silent without an end."""
+        """Forward a watch that may end early, lag, or stop sending without an end."""
         seen = 0
         async for chunk in stream:
             seen += 1
@@ -153,55 +153,55 @@ class Chaos:
             yield chunk
 
     async def _check_order(self, body: dict[str, Any]) -> None:
-        """A member may only be asked for while all before it are ready, by what is stored."""
+        """Record the creation of a member before all members with lower ordinals are ready."""
         ordinal = body["spec"]["ordinal"]
         stored = await self.planes.client().list(MEMBER)
         ready = {m.spec.ordinal for m in stored.items if m.status.ready}
         present = {m.spec.ordinal for m in stored.items}
         if not set(range(ordinal)) <= ready and ordinal not in present:
-            self.broken.append(f"member {ordinal} was asked for beside {sorted(ready)}")
+            self.broken.append(f"member {ordinal} was created while only {sorted(ready)} are ready")
 
 
 class Story:
-    """A user's wishes, and processes that come and go."""
+    """A server, the controllers of the tutorial in processes that restart, and a user."""
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         self.loop = loop
         self.random = Random(f"story-{seed}")
         self.planes = InProcessPlanes(loop)
-        self.chaos = Chaos(self.planes, Random(f"chaos-{seed}"))
-        self.lives = 0
+        self.transport = FaultyTransport(self.planes, Random(f"chaos-{seed}"))
+        self.starts = 0
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         client = await self.planes.create()
         await ensure_plane(client, HUB)
         await define(client)
         ports = Ports(self.loop.time, lambda: "uid", lambda: "suffix", Random(1))
-        neighbours = build_manager(
+        platform_manager = build_manager(
             registry.CLUSTER, {}, ports, served=ServedPlanes(self.planes.server.inventory)
         )
-        neighbours.engage(HUB, client)
-        self.loop.create_task(neighbours.run())
+        platform_manager.engage(HUB, client)
+        self.loop.create_task(platform_manager.run())
         self.start_controllers()
 
     def start_controllers(self) -> None:
-        """A new process; the old one, if there was one, is dead without a farewell."""
-        self.loop.kill(f"life-{self.lives}")
-        self.lives += 1
+        """Kill the previous process, if any, and start a new one."""
+        self.loop.kill(f"process-{self.starts}")
+        self.starts += 1
         context = contextvars.copy_context()
-        context.run(HOST.set, f"life-{self.lives}")
+        context.run(HOST.set, f"process-{self.starts}")
         self.loop.create_task(self._run_controllers(), context=context)
 
     async def _run_controllers(self) -> None:
         manager = Manager(
-            controllers("hub"), lambda made: Planes(made.cached_client), Random(self.lives)
+            controllers("hub"), lambda made: Planes(made.cached_client), Random(self.starts)
         )
-        client = Client(self.chaos, prefix="/planes/hub", token="token", agent="test")
+        client = Client(self.transport, prefix="/planes/hub", token="token", agent="test")
         manager.engage(HUB, client)
         await manager.run()
 
     async def interfere(self) -> None:
-        """Deaths, and a user who edits what the controllers write."""
+        """Restart controllers and edit the labels of members, at random times."""
         for _ in range(6):
             await asyncio.sleep(self.random.uniform(1, 8))
             if self.random.random() < 0.5:
@@ -212,7 +212,7 @@ class Story:
                 ref = Ref("default", member.metadata.name)
                 await self.planes.client().patch(MEMBER, ref, touched)
 
-    async def converged(self, names: list[str], image: str) -> None:
+    async def wait_until_converged(self, names: list[str], image: str) -> None:
         client = self.planes.client()
         async with asyncio.timeout(300):
             while True:
@@ -226,47 +226,47 @@ class Story:
 SET = Ref("default", "web")
 
 
-async def told(loop: VirtualLoop, seed: int) -> Story:
+async def run_story(loop: VirtualLoop, seed: int) -> Story:
     story = Story(loop, seed)
-    await story.begin()
+    await story.start()
     client = story.planes.client()
     metadata = ObjectMeta(name=SET.name, namespace=SET.namespace)
     await client.create(
         ORDERED_SET, OrderedSet(metadata=metadata, spec=OrderedSetSpec(replicas=3, image="web:1"))
     )
     await story.interfere()
-    await story.converged(["web-0", "web-1", "web-2"], "web:1")
+    await story.wait_until_converged(["web-0", "web-1", "web-2"], "web:1")
     await client.patch(ORDERED_SET, SET, {"spec": {"image": "web:2", "replicas": 5}})
     await story.interfere()
     await client.patch(ORDERED_SET, SET, {"spec": {"replicas": 2}})
     await story.interfere()
-    await story.converged(["web-0", "web-1"], "web:2")
+    await story.wait_until_converged(["web-0", "web-1"], "web:2")
     return story
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_it_keeps_its_order_through_deaths_losses_and_stalls(seed: int) -> None:
+def test_a_set_converges_in_order_despite_restarts_and_lost_requests(seed: int) -> None:
     async def main(loop: VirtualLoop) -> list[str]:
-        story = await told(loop, seed)
-        story.chaos.calm = True
+        story = await run_story(loop, seed)
+        story.transport.calm = True
         await asyncio.sleep(120)
         client = story.planes.client()
         version = story.planes.store.version(HUB)
         await asyncio.sleep(300)
-        assert story.planes.store.version(HUB) == version, "a settled set is silent"
+        assert story.planes.store.version(HUB) == version, "a converged set is not written"
         found = await client.get(ORDERED_SET, SET)
         assert (found.status.ready_replicas, found.status.updated_replicas) == (2, 2)
         await client.delete(ORDERED_SET, SET)
         await story.interfere()
-        await story.converged([], "web:2")
+        await story.wait_until_converged([], "web:2")
         async with asyncio.timeout(120):
-            await gone(client)
-        return story.chaos.broken
+            await wait_until_deleted(client)
+        return story.transport.broken
 
     assert run_virtual(Random(seed), main) == []
 
 
-async def gone(client: Client) -> None:
+async def wait_until_deleted(client: Client) -> None:
     while True:
         try:
             await client.get(ORDERED_SET, SET)

@@ -1,4 +1,4 @@
-"""The tutorial survives what the platform survives: the same faults, disks, deaths and rules."""
+"""The tutorial in the simulator: the faults and checks that the platform is tested with."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ def test_an_ordered_set_survives_the_faults_of_the_simulator(seed: int) -> None:
     run_custom_world(ORDERED_SETS, custom_scenario_of(seed))
 
 
-def test_those_worlds_meet_deaths_losses_and_blind_spots() -> None:
-    met = Counter(
+def test_the_seeds_contain_crashes_lost_requests_and_lost_history() -> None:
+    faults = Counter(
         type(fault).__name__ for seed in SEEDS for fault in custom_scenario_of(seed).faults
     )
     for name in ("CrashAtCommit", "StopHost", "LoseRequests", "CutLink", "LoseHistory"):
-        assert met[name] >= 1, met
+        assert faults[name] >= 1, faults
 
 
-def test_a_set_that_is_released_early_is_found_and_shrunken(
+def test_a_set_released_before_its_members_is_found_and_the_scenario_shrunk(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def released_early(desired: Any, members: Any) -> Plan:
+    def release_early(desired: Any, members: Any) -> Plan:
         plan = plan_ordered_set(desired, members)
         return Plan(plan.status, release=True) if desired.is_terminating else plan
 
-    monkeypatch.setattr(tutorial, "plan_ordered_set", released_early)
+    monkeypatch.setattr(tutorial, "plan_ordered_set", release_early)
     with pytest.raises(WorldBroken, match="I15"):
         run_custom_world(ORDERED_SETS, custom_scenario_of(SEEDS[0]))
     assert custom_main(ORDERED_SETS, ["--seeds", "1"]) == 1
-    told = capsys.readouterr().out
-    assert "shrunken" in told
-    assert "BROKEN I15" in told
+    output = capsys.readouterr().out
+    assert "shrunken" in output
+    assert "BROKEN I15" in output
