@@ -1,4 +1,4 @@
-"""Settings of all tests: nothing here depends on how busy the machine is."""
+"""Settings of all tests. None of them depends on the load of the machine."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ settings.load_profile("house")
 
 
 def pytest_sessionstart() -> None:
-    """All that is imported and collected stays to the end: looking through it finds nothing."""
+    """Imported modules and collected tests are never garbage, so do not search them for garbage."""
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)  # as the server itself
+    gc.set_threshold(50_000, 20, 50)  # as the server does
     gc.enable()
 
 
 @pytest.fixture(autouse=True)
-def interrupts_are_heard() -> Iterator[None]:
-    """A shell lets what it starts in the background ignore them, and that is inherited."""
+def handle_interrupts() -> Iterator[None]:
+    """A shell starts background programs with SIGINT ignored, and tests would inherit that."""
     inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, inherited)

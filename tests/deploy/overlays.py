@@ -1,4 +1,4 @@
-"""The kustomize overlays of deploy/, built by kubectl."""
+"""The kustomize overlays of deploy/, build_manifests by kubectl."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Manifest = dict[str, Any]
 
 
 @cache
-def text_of(folder: str) -> str:
+def build_text(folder: str) -> str:
     try:
         program = kubectl()
     except NoKubectl as error:
@@ -35,17 +35,17 @@ def text_of(folder: str) -> str:
 
 
 @cache
-def built(overlay: str) -> tuple[Manifest, ...]:
+def build_manifests(overlay: str) -> tuple[Manifest, ...]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return tuple(yaml.load_all(text_of(f"overlays/{overlay}"), loader))
+    return tuple(yaml.load_all(build_text(f"overlays/{overlay}"), loader))
 
 
-def of_kind(overlay: str, kind: str) -> list[Manifest]:
-    return [manifest for manifest in built(overlay) if manifest["kind"] == kind]
+def manifests_of_kind(overlay: str, kind: str) -> list[Manifest]:
+    return [manifest for manifest in build_manifests(overlay) if manifest["kind"] == kind]
 
 
 def deployment(overlay: str) -> Manifest:
-    (found,) = of_kind(overlay, "Deployment")
+    (found,) = manifests_of_kind(overlay, "Deployment")
     return found
 
 

@@ -1,7 +1,7 @@
-"""As much of PromQL as our rules and panels use: enough to find a metric, a label, a function or a
-bracket that is wrong.
+"""A parser for the part of PromQL that the alerts and the dashboard use.
 
-``parsed`` gives what an expression names; it raises BadExpression where Prometheus would.
+It finds unknown functions, unbalanced brackets and invalid matchers. ``parse_expression`` returns
+the metrics and labels of an expression, and raises BadExpression for those that Prometheus rejects.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class BadExpression(Exception):
 
 
 @dataclass
-class Named:
-    """Metrics with the labels that are asked of each, and labels of groupings."""
+class ParsedExpression:
+    """The metrics, each with the labels that its matchers use, and the labels of groupings."""
 
     metrics: dict[str, set[str]] = field(default_factory=dict)
     grouped: set[str] = field(default_factory=set)
@@ -51,25 +51,25 @@ def tokens(expression: str) -> Iterator[tuple[str, str]]:
         yield found.lastgroup, found[found.lastgroup]
 
 
-def parsed(expression: str) -> Named:
-    named, listed = Named(), list(tokens(expression))
+def parse_expression(expression: str) -> ParsedExpression:
+    parsed, listed = ParsedExpression(), list(tokens(expression))
     _check_brackets(listed)
     at = 0
     while at < len(listed):
         kind, word = listed[at]
         following = listed[at + 1][1] if at + 1 < len(listed) else ""
         if kind == "name" and word in ("by", "without", "on", "ignoring"):
-            at = _grouping(listed, at + 1, named)
+            at = _parse_grouping(listed, at + 1, parsed)
             continue
         if kind == "name" and following == "(" and word not in _WORDS:
             if word not in FUNCTIONS | AGGREGATIONS:
-                raise BadExpression(f"there is no function {word}")
+                raise BadExpression(f"unknown function {word}")
         elif kind == "name" and word not in _WORDS | AGGREGATIONS:
-            at = _selector(listed, at, named)
+            at = _parse_selector(listed, at, parsed)
             continue
         at += 1
     _check_rates(listed)
-    return named
+    return parsed
 
 
 def _check_brackets(listed: list[tuple[str, str]]) -> None:
@@ -78,38 +78,38 @@ def _check_brackets(listed: list[tuple[str, str]]) -> None:
         if word in _PAIRS:
             opened.append(_PAIRS[word])
         elif word in _PAIRS.values() and (not opened or opened.pop() != word):
-            raise BadExpression(f"{word} closes nothing")
+            raise BadExpression(f"{word} without an opening bracket")
     if opened:
         raise BadExpression(f"{opened[-1]} is missing")
 
 
-def _grouping(listed: list[tuple[str, str]], at: int, named: Named) -> int:
+def _parse_grouping(listed: list[tuple[str, str]], at: int, parsed: ParsedExpression) -> int:
     if listed[at][1] != "(":
         raise BadExpression("a grouping needs labels in brackets")
     while listed[at][1] != ")":
         if listed[at][0] == "name":
-            named.grouped.add(listed[at][1])
+            parsed.grouped.add(listed[at][1])
         at += 1
     return at + 1
 
 
-def _selector(listed: list[tuple[str, str]], at: int, named: Named) -> int:
-    labels = named.metrics.setdefault(listed[at][1], set())
+def _parse_selector(listed: list[tuple[str, str]], at: int, parsed: ParsedExpression) -> int:
+    labels = parsed.metrics.setdefault(listed[at][1], set())
     at += 1
     if at < len(listed) and listed[at][1] == "{":
         while listed[at][1] != "}":
             if listed[at][0] == "name":
                 labels.add(listed[at][1])
                 if listed[at + 1][1] not in ("=", "!=", "=~", "!~") or listed[at + 2][0] != "text":
-                    raise BadExpression(f"the matcher of {listed[at][1]} is not one")
+                    raise BadExpression(f"invalid matcher of {listed[at][1]}")
             at += 1
         at += 1
     return at
 
 
 def _check_rates(listed: list[tuple[str, str]]) -> None:
-    """Counters are looked at over a time, and nothing else is."""
+    """Functions over a range need a range vector; all other expressions must not have one."""
     ranges = sum(kind == "range" for kind, _ in listed)
     timed = sum(word in ("rate", "increase", "irate", "changes", "delta") for _, word in listed)
     if ranges != timed:
-        raise BadExpression("a function over a time needs one, and nothing else may have one")
+        raise BadExpression("ranges are required by functions over a range, and allowed only there")

@@ -12,7 +12,7 @@ import yaml
 
 from hack.dashboard import dashboard_files
 from tests.deploy.overlays import DEPLOY
-from tests.deploy.promql import BadExpression, parsed
+from tests.deploy.promql import BadExpression, parse_expression
 
 DOCS = DEPLOY.parent / "docs"
 ALERTS = yaml.safe_load((DEPLOY / "monitoring" / "alerts.yaml").read_text())
@@ -25,7 +25,7 @@ _SECTIONS = ("## What it means", "## How to check", "## How to fix")
 
 
 def documented_metrics() -> dict[str, tuple[str, set[str]]]:
-    """Type and labels of every metric in the reference, which is made from the code."""
+    """Return type and labels of every metric in the reference, which is generated from the code."""
     text = (DOCS / "reference" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", text, re.MULTILINE)
     return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
@@ -42,20 +42,20 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("where", "expression"), list(expressions()))
 def test_every_expression_is_valid_and_uses_documented_metrics(where: str, expression: str) -> None:
-    named, known = parsed(expression), documented_metrics()
+    parsed, known = parse_expression(expression), documented_metrics()
     labels = set(_OF_PROMETHEUS)
-    for metric, matched in named.metrics.items():
+    for metric, matched in parsed.metrics.items():
         family = metric
         if metric not in known:
             family, _, suffix = metric.rpartition("_")
-            assert suffix in ("bucket", "count", "sum"), f"{where}: there is no metric {metric}"
+            assert suffix in ("bucket", "count", "sum"), f"{where}: unknown metric {metric}"
         kind, own = known[family]
         assert (kind == "histogram") == (family != metric), f"{where}: {metric} is a {kind}"
         own = own | _OF_INFO.get(family, set()) | ({"le"} if kind == "histogram" else set())
         assert matched <= own | _OF_PROMETHEUS, f"{where}: {metric} has no {matched - own}"
         labels |= own
-    assert named.metrics, f"{where} uses no metric"
-    assert named.grouped <= labels, f"{where}: no label {named.grouped - labels}"
+    assert parsed.metrics, f"{where} uses no metric"
+    assert parsed.grouped <= labels, f"{where}: no label {parsed.grouped - labels}"
 
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
@@ -66,7 +66,7 @@ def test_every_alert_has_a_severity_and_a_runbook(rule: dict[str, Any]) -> None:
     assert rule["annotations"]["summary"].endswith((".", ")."))
     assert rule["annotations"]["runbook"] == f"docs/runbooks/{rule['alert']}.md"
     used = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
-    assert used <= parsed(rule["expr"]).grouped | _OF_PROMETHEUS
+    assert used <= parse_expression(rule["expr"]).grouped | _OF_PROMETHEUS
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -115,4 +115,4 @@ def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
 )
 def test_the_expression_parser_rejects_invalid_expressions(expression: str) -> None:
     with pytest.raises(BadExpression):
-        parsed(expression)
+        parse_expression(expression)

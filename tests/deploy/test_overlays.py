@@ -1,7 +1,8 @@
-"""What the overlays hold: all that is needed, confined, with no more rights than declared."""
+"""The overlays are complete, and their pods have no more rights than the code declares."""
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,15 @@ from datum_compute.app.settings.settings import manager_settings
 from hack.account_rules import account_rules, pods_rules, single_cluster_rules
 from hack.generate import find_stale
 from hack.manifests import OVERLAY_NAMESPACE as NAMESPACE
+from hack.manifests import federation_files
 from tests.deploy.overlays import (
     DEPLOY,
     OVERLAYS,
-    built,
+    build_manifests,
+    build_text,
     deployment,
     manager_container,
-    of_kind,
-    text_of,
+    manifests_of_kind,
 )
 
 
@@ -33,14 +35,14 @@ def test_no_two_files_are_equal() -> None:
         assert other == path, f"{path} is equal to {other}: let kustomize set the difference"
 
 
-def test_every_list_beside_manifests_names_all_of_them() -> None:
+def test_kustomizations_list_all_manifests_of_their_folder() -> None:
     for folder in ("crds", "webhook"):
         listed = yaml.safe_load((DEPLOY / folder / "Kustomization").read_text())["resources"]
         assert listed == sorted(path.name for path in (DEPLOY / folder).glob("*.yaml"))
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_pods_are_confined(overlay: str) -> None:
+def test_pods_satisfy_the_restricted_standard(overlay: str) -> None:
     pod = deployment(overlay)["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -48,12 +50,14 @@ def test_pods_are_confined(overlay: str) -> None:
     assert security["allowPrivilegeEscalation"] is False
     assert security["readOnlyRootFilesystem"] is True
     assert security["capabilities"] == {"drop": ["ALL"]}
-    (namespace,) = [n for n in of_kind(overlay, "Namespace") if n["metadata"]["name"] == NAMESPACE]
+    (namespace,) = [
+        n for n in manifests_of_kind(overlay, "Namespace") if n["metadata"]["name"] == NAMESPACE
+    ]
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_the_manager_takes_its_flags_and_environment(overlay: str, tmp_path: Path) -> None:
+def test_the_manager_accepts_its_flags_and_environment(overlay: str, tmp_path: Path) -> None:
     container = manager_container(overlay)
     environment = {variable["name"]: variable["value"] for variable in container["env"]}
     settings = manager_settings(container["args"], environment)
@@ -72,20 +76,23 @@ def test_the_manager_takes_its_flags_and_environment(overlay: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_every_file_that_the_manager_is_told_of_is_mounted(overlay: str) -> None:
+def test_every_file_in_the_flags_and_environment_of_the_manager_is_mounted(overlay: str) -> None:
     container = manager_container(overlay)
     pod = deployment(overlay)["spec"]["template"]["spec"]
-    told = [v["value"] for v in container["env"] if v["value"].startswith("/")]
-    told += [a.partition("=")[2] for a in container["args"] if a.partition("=")[2].startswith("/")]
+    paths = [v["value"] for v in container["env"] if v["value"].startswith("/")]
+    paths += [a.partition("=")[2] for a in container["args"] if a.partition("=")[2].startswith("/")]
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
-    for path in told:
+    for path in paths:
         assert any(path == m or path.startswith(f"{m}/") for m in mounts), path
     assert set(mounts.values()) == {volume["name"] for volume in pod["volumes"]}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_the_account_has_exactly_the_rules_that_the_code_declares(overlay: str) -> None:
-    roles = {role["metadata"]["name"]: role["rules"] for role in of_kind(overlay, "ClusterRole")}
+def test_the_account_has_exactly_the_declared_rules(overlay: str) -> None:
+    roles = {
+        role["metadata"]["name"]: role["rules"]
+        for role in manifests_of_kind(overlay, "ClusterRole")
+    }
     single = {"compute-manager": single_cluster_rules(), "compute-pods": pods_rules()}
     wanted = {
         "management-plane": {},
@@ -98,27 +105,29 @@ def test_the_account_has_exactly_the_rules_that_the_code_declares(overlay: str) 
     }[overlay]
     assert roles == {name: list(rules) for name, rules in wanted.items()}
     account = deployment(overlay)["spec"]["template"]["spec"]["serviceAccountName"]
-    for binding in of_kind(overlay, "ClusterRoleBinding"):
+    for binding in manifests_of_kind(overlay, "ClusterRoleBinding"):
         (subject,) = binding["subjects"]
         assert subject["namespace"] == NAMESPACE
         if binding["metadata"]["name"] != "compute-hub-cell":
             assert subject["name"] == account
-    accounts = of_kind(overlay, "ServiceAccount")
+    accounts = manifests_of_kind(overlay, "ServiceAccount")
     assert account in [a["metadata"]["name"] for a in accounts]
     assert {a["metadata"]["namespace"] for a in accounts} == {NAMESPACE}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_no_rule_gives_everything(overlay: str) -> None:
-    for role in of_kind(overlay, "ClusterRole"):
+def test_no_rule_allows_all_verbs_or_all_groups(overlay: str) -> None:
+    for role in manifests_of_kind(overlay, "ClusterRole"):
         for rule in role["rules"]:
             assert "*" not in rule["verbs"]
             assert "*" not in rule.get("apiGroups", [])
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_traffic_is_denied_unless_a_policy_names_it(overlay: str) -> None:
-    policies = {p["metadata"]["name"]: p["spec"] for p in of_kind(overlay, "NetworkPolicy")}
+def test_network_policies_allow_only_the_ports_of_the_manager(overlay: str) -> None:
+    policies = {
+        p["metadata"]["name"]: p["spec"] for p in manifests_of_kind(overlay, "NetworkPolicy")
+    }
     assert policies["nothing"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     opened = {
         port["port"]
@@ -130,46 +139,60 @@ def test_traffic_is_denied_unless_a_policy_names_it(overlay: str) -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_a_drain_leaves_one_where_there_are_two(overlay: str) -> None:
-    (budget,) = of_kind(overlay, "PodDisruptionBudget")
+def test_a_drain_evicts_one_replica_at_a_time(overlay: str) -> None:
+    (budget,) = manifests_of_kind(overlay, "PodDisruptionBudget")
     replicas = deployment(overlay)["spec"]["replicas"]
     assert budget["spec"]["minAvailable"] == replicas - 1
     labels = deployment(overlay)["spec"]["template"]["metadata"]["labels"]
     assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
-def test_the_webhook_is_reached_by_the_name_that_its_certificate_has() -> None:
-    (certificate,) = of_kind("dev", "Certificate")
+def test_the_webhook_is_called_by_a_name_of_its_certificate() -> None:
+    (certificate,) = manifests_of_kind("dev", "Certificate")
     hooks = [
         hook["clientConfig"]["service"]
         for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
-        for configuration in of_kind("dev", kind)
+        for configuration in manifests_of_kind("dev", kind)
         for hook in configuration["webhooks"]
     ]
     assert len(hooks) >= 2
     for service in hooks:
         assert f"{service['name']}.{service['namespace']}.svc" in certificate["spec"]["dnsNames"]
-    issuers = [issuer["metadata"]["name"] for issuer in of_kind("dev", "Issuer")]
+    issuers = [issuer["metadata"]["name"] for issuer in manifests_of_kind("dev", "Issuer")]
     assert certificate["spec"]["issuerRef"]["name"] in issuers
     pod = deployment("dev")["spec"]["template"]["spec"]
     secrets = [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v]
     assert certificate["spec"]["secretName"] in secrets
 
 
-def test_definitions_go_where_objects_are() -> None:
+def test_definitions_are_installed_on_the_planes_that_store_their_objects() -> None:
     for overlay in ("cell", "single-cluster", "dev"):
-        assert len(of_kind(overlay, "CustomResourceDefinition")) == len(
+        assert len(manifests_of_kind(overlay, "CustomResourceDefinition")) == len(
             list((DEPLOY / "crds").glob("*.yaml"))
         )
-    assert not of_kind("management-plane", "CustomResourceDefinition")
-    assert text_of("hub").count("kind: CustomResourceDefinition\n") >= 20
-    assert "kind: ResourceInterpreterCustomization\n" in text_of("hub")
+    assert not manifests_of_kind("management-plane", "CustomResourceDefinition")
+    assert build_text("hub").count("kind: CustomResourceDefinition\n") >= 20
+    assert "kind: ResourceInterpreterCustomization\n" in build_text("hub")
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_nothing_is_named_twice(overlay: str) -> None:
+def test_no_two_manifests_have_the_same_name(overlay: str) -> None:
     names = [
         (m["kind"], m["apiVersion"], m["metadata"].get("namespace"), m["metadata"]["name"])
-        for m in built(overlay)
+        for m in build_manifests(overlay)
     ]
     assert len(names) == len(set(names))
+
+
+def test_the_accounts_of_a_federation_are_equal_in_all_files_that_define_them() -> None:
+    """Files that are applied to the same API server must not overwrite each other."""
+    accounts = {
+        file: list(yaml.safe_load_all(text))
+        for file, text in federation_files().items()
+        if file.endswith("/accounts.yaml")
+    }
+    for (_, one), (_, other) in combinations(accounts.items(), 2):
+        by_name = {(o["kind"], o["metadata"]["name"]): o for o in one}
+        for obj in other:
+            kind, name = obj["kind"], obj["metadata"]["name"]
+            assert by_name.get((kind, name), obj) == obj, f"{kind} {name} differs between files"

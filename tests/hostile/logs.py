@@ -25,7 +25,7 @@ _FROM_START = LogQuery(cursor={"u/app": LogPosition(second=1, lines=0)})
 class HostileLog:
     name: str
     content: Callable[[], bytes]
-    wish: LogQuery
+    query: LogQuery
 
 
 def _frames(payload: bytes, count: int) -> bytes:
@@ -80,9 +80,11 @@ class _EmptyArchive:
         return []
 
 
-async def read_hostile_log(content: bytes, wish: LogQuery) -> LogPage:
+async def read_hostile_log(content: bytes, query: LogQuery) -> LogPage:
     plan = MachinePlan(containers=[ContainerPlan(name="app", image="web:1")])
-    hands = ContainerOperations(
+    operations = ContainerOperations(
         _ContentEngine(content), ContainerOwner("p", "dfw"), cast(Any, None), _EmptyArchive()
     )
-    return await read_page(hands, _EmptyArchive(), "ns/web", [Machine("ns/web/u", plan)], wish)
+    return await read_page(
+        operations, _EmptyArchive(), "ns/web", [Machine("ns/web/u", plan)], query
+    )

@@ -60,7 +60,7 @@ async def measure_log_cost(hostile: HostileLog) -> Cost:
     content = hostile.content()
     before_mb = _reset_peak_mb()
     async with _watched_loop() as gaps_s:
-        page = await read_hostile_log(content, hostile.wish)
+        page = await read_hostile_log(content, hostile.query)
     growth_mb = _memory_mb("VmHWM") - before_mb
     assert sum(len(line.text) for line in page.lines) <= PAGE_BYTES_MAX
     return Cost((), max(gaps_s) * 1000, growth_mb)

@@ -15,7 +15,7 @@ from datum_compute.drivers.pods.pod_spec import (
 )
 
 ID = "ns-1/web-0/0e0f3c1e-0000-4000-8000-000000000001"
-SAID: dict[str, Any] = {
+SERVER_SPEC: dict[str, Any] = {
     "instanceType": "datumcloud/d1-standard-2",
     "templateHash": "abc",
     "resources": {"cpu": "1", "memory": "2Gi"},
@@ -50,7 +50,7 @@ SAID: dict[str, Any] = {
 
 
 def build_pod() -> Any:
-    return pod_body(ID, from_json(SAID, ServerSpec))
+    return pod_body(ID, from_json(SERVER_SPEC, ServerSpec))
 
 
 def test_a_container_has_the_fields_of_the_server() -> None:
@@ -118,7 +118,7 @@ def test_pod_names_differ_between_machines() -> None:
 def with_ports(*ports: dict[str, Any], **fields: Any) -> Any:
     container = {"name": "app", "image": "web:1", "ports": list(ports), **fields}
     side = {"name": "side", "image": "web:1"}
-    return pod_body(ID, from_json({**SAID, "containers": [container, side]}, ServerSpec))
+    return pod_body(ID, from_json({**SERVER_SPEC, "containers": [container, side]}, ServerSpec))
 
 
 def test_a_container_without_a_readiness_probe_has_its_first_tcp_port_checked() -> None:
