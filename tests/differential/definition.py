@@ -1,4 +1,4 @@
-"""The kind that the sequences define on both servers: a bit of everything a schema can say."""
+"""The custom kind of the sequences, whose schema uses most keywords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients do with objects: kinds of Kubernetes, of users and of ours."""
+"""Requests for objects of Kubernetes kinds, custom kinds and platform kinds."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def apply(space: str) -> list[Step]:
             kind=APPLY,
         ),
         get("owners", one),
-        patch("nobody", one, widget("one"), kind=APPLY),
+        patch("no-manager", one, widget("one"), kind=APPLY),
         patch("other-name", one, widget("two"), f"{by_a}&force=true", kind=APPLY),
         patch(
             "with-owners",
@@ -220,7 +220,7 @@ def owned(name: str, *, blocks: bool = False) -> Object:
 
 
 def cascades(space: str) -> list[Step]:
-    """Of a kind that collectors know from the start: they take half a minute to see a new one."""
+    """Uses a built-in kind: garbage collectors detect a new kind only after half a minute."""
     maps, owner = in_space(CORE, space, "configmaps"), in_space(CORE, space, "configmaps", "owner")
     return [
         post("owner", maps, config_map("owner", a="1")),
@@ -329,7 +329,7 @@ _DEPLOYMENT = {
 
 
 def ours(space: str) -> list[Step]:
-    """Kinds of our own, by the definitions that are shipped."""
+    """Platform kinds, with the definitions in deploy/crds."""
     networks = in_space(NETWORKING, space, "networks")
     grants = in_space(QUOTA, space, "resourcegrants")
     deployments = in_space(COMPUTE, space, "workloaddeployments")

@@ -1,7 +1,7 @@
-"""The sequences: what clients do with an API server, in the order in which they do it.
+"""The sequences of requests that are sent to both servers.
 
-Each works in a namespace of its own (``space``) and leaves the rest alone. To add one: a function
-that gives its steps, and a line in ``SEQUENCES``.
+Each sequence uses a namespace of its own (``space``). To add a sequence, write a function that
+returns its steps, and add it to ``SEQUENCES``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What clients ask of a server: lists, watches, forms, namespaces, definitions, who they are."""
+"""Lists, watches, representations, namespaces, discovery, identity and definitions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def watches(space: str) -> list[Step]:
 
 
 def forms(space: str) -> list[Step]:
-    """In which forms objects are given and asked for."""
+    """Content types of requests and representations of responses."""
     maps, widgets = in_space(CORE, space, "configmaps"), in_space(EXAMPLE, space, "widgets")
     text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: yaml}\ndata: {a: 'b'}\n"
     mine = "fieldSelector=metadata.name!=kube-root-ca.crt"
@@ -166,19 +166,21 @@ def who(space: str) -> list[Step]:
             "resourceAttributes": {"namespace": space, "verb": "get", "resource": "configmaps"}
         },
     }
-    stranger = {"impersonate-user": "stranger"}
+    unprivileged = {"impersonate-user": "unprivileged"}
     json_ = {"content-type": "application/json"}
     return [
         Step("bad-token", "GET", maps, headers={"authorization": "Bearer nonsense"}),
-        Step("nobody", "GET", maps, token=False),
-        Step("stranger", "GET", maps, headers=stranger),
-        Step("stranger-writes", "POST", maps, config_map("a"), headers={**stranger, **json_}),
+        Step("anonymous", "GET", maps, token=False),
+        Step("unprivileged", "GET", maps, headers=unprivileged),
         Step(
-            "stranger-may",
+            "unprivileged-writes", "POST", maps, config_map("a"), headers={**unprivileged, **json_}
+        ),
+        Step(
+            "unprivileged-may",
             "POST",
             f"{access}/selfsubjectaccessreviews",
             may,
-            headers={**stranger, **json_},
+            headers={**unprivileged, **json_},
         ),
         post("may", f"{access}/selfsubjectaccessreviews", may),
         Step(
@@ -186,14 +188,14 @@ def who(space: str) -> list[Step]:
             "POST",
             f"{reviews}/selfsubjectreviews",
             {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
-            headers={**stranger, **json_},
+            headers={**unprivileged, **json_},
         ),
-        Step("nobody-reads-version", "GET", "/version", token=False),
+        Step("anonymous-reads-version", "GET", "/version", token=False),
     ]
 
 
 def definitions(space: str) -> list[Step]:
-    """Kinds of users: what a schema may say. They are refused, or removed again."""
+    """Schemas of custom kinds. The servers reject them, or the sequence deletes them."""
     all_ = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
     def gadget(schema: Object, **version: Any) -> Object:

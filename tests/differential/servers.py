@@ -1,4 +1,4 @@
-"""Two API servers that are asked the same: ours, in a process of its own, and kube-apiserver."""
+"""A client that sends the steps of a sequence to an API server."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.differential.steps import Answer, Step, filled
+from tests.differential.steps import Response, Step, fill_references
 
-PATIENCE_S = 30
+TIMEOUT_S = 30
 _COMPARED_HEADERS = ("content-type", "warning", "retry-after")
 
 
@@ -24,51 +24,51 @@ class ApiServer:
     token: str
     trust: ssl.SSLContext
 
-    def run(self, steps: Iterable[Step]) -> dict[str, Answer]:
-        answers: dict[str, Answer] = {}
+    def run(self, steps: Iterable[Step]) -> dict[str, Response]:
+        responses: dict[str, Response] = {}
         for step in steps:
-            answers[step.name] = self._until(step, answers)
-        return answers
+            responses[step.name] = self._send_until_expected(step, responses)
+        return responses
 
-    def _until(self, step: Step, answers: dict[str, Answer]) -> Answer:
-        deadline = time.monotonic() + PATIENCE_S
+    def _send_until_expected(self, step: Step, responses: dict[str, Response]) -> Response:
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
-            answer = self._ask(step, answers)
-            if step.until in (0, answer.code) or time.monotonic() > deadline:
-                return answer
+            response = self._send(step, responses)
+            if step.until in (0, response.code) or time.monotonic() > deadline:
+                return response
             time.sleep(0.1)
 
-    def _ask(self, step: Step, answers: dict[str, Answer]) -> Answer:
+    def _send(self, step: Step, responses: dict[str, Response]) -> Response:
         host = urlsplit(self.server).netloc
-        connection = http.client.HTTPSConnection(host, context=self.trust, timeout=PATIENCE_S)
-        path, query = filled(step.path, answers), filled(step.query, answers)
+        connection = http.client.HTTPSConnection(host, context=self.trust, timeout=TIMEOUT_S)
+        path, query = fill_references(step.path, responses), fill_references(step.query, responses)
         headers = {"User-Agent": "differential/1", **step.headers}
         if self.token and step.token:
             headers.setdefault("authorization", f"Bearer {self.token}")
-        body = filled(step.body, answers)
+        body = fill_references(step.body, responses)
         sent = body.encode() if isinstance(body, str) else json.dumps(body) if body else None
         try:
             connection.request(step.method, f"{path}?{query}" if query else path, sent, headers)
-            answer = connection.getresponse()
-            text = answer.read().decode()
+            response = connection.getresponse()
+            text = response.read().decode()
         finally:
             connection.close()
-        named = {name.lower(): value for name, value in answer.getheaders()}
+        named = {name.lower(): value for name, value in response.getheaders()}
         kept = {name: named[name] for name in _COMPARED_HEADERS if name in named}
-        return Answer(answer.status, kept, _read(text, watch=step.watch))
+        return Response(response.status, kept, _parse_body(text, watch=step.watch))
 
 
-def _read(text: str, *, watch: bool) -> Any:
+def _parse_body(text: str, *, watch: bool) -> Any:
     try:
         if watch:
             events = [json.loads(line) for line in text.splitlines()]
-            # One is sent when the server likes, but for the end of the first state.
-            return [e for e in events if e.get("type") != "BOOKMARK" or _ends_the_first(e)]
+            # Servers choose when to send bookmarks, except the one after the initial events.
+            return [e for e in events if e.get("type") != "BOOKMARK" or _ends_initial_events(e)]
         return json.loads(text)
     except ValueError:
         return text
 
 
-def _ends_the_first(event: Any) -> bool:
+def _ends_initial_events(event: Any) -> bool:
     annotations = event["object"]["metadata"].get("annotations") or {}
     return "k8s.io/initial-events-end" in annotations

@@ -1,8 +1,8 @@
-"""Requests as values: a sequence is sent to two servers, step by step, and the answers compared.
+"""A step is one request of a sequence.
 
-A step may take over what an earlier one was answered: ``${name.metadata.uid}`` in its path, query
-or body stands for that part of the answer to the step ``name``. A step with ``until`` is repeated
-until it is answered so: some things take their time (garbage, namespaces).
+A step can refer to earlier responses: ``${name.metadata.uid}`` in its path, query or body is
+replaced by that field of the response to the step ``name``. A step with ``until`` is repeated until
+the response has that code, for example until the garbage collector has deleted an object.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 PARTIALS = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-_TAKEN = re.compile(r"\$\{([a-z0-9-]+)\.([^}]+)\}")
+_REFERENCE = re.compile(r"\$\{([a-z0-9-]+)\.([^}]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,10 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     code: int
     headers: Mapping[str, str]
-    body: Any  # JSON where it is, the objects of a watch, else the text
+    body: Any  # parsed JSON, the events of a watch, or text
 
 
 def get(name: str, path: str, query: str = "", *, accept: str = "", until: int = 0) -> Step:
@@ -50,43 +50,43 @@ def get(name: str, path: str, query: str = "", *, accept: str = "", until: int =
 
 
 def post(name: str, path: str, body: Any, query: str = "", *, content: str = "") -> Step:
-    return Step(name, "POST", path, body, query, _content(content))
+    return Step(name, "POST", path, body, query, _content_type(content))
 
 
 def put(name: str, path: str, body: Any, query: str = "") -> Step:
-    return Step(name, "PUT", path, body, query, _content(""))
+    return Step(name, "PUT", path, body, query, _content_type(""))
 
 
 def patch(name: str, path: str, body: Any, query: str = "", *, kind: str = MERGE) -> Step:
-    return Step(name, "PATCH", path, body, query, _content(kind))
+    return Step(name, "PATCH", path, body, query, _content_type(kind))
 
 
 def delete(name: str, path: str, body: Any = None, query: str = "") -> Step:
-    return Step(name, "DELETE", path, body, query, _content(""))
+    return Step(name, "DELETE", path, body, query, _content_type(""))
 
 
 def watch(name: str, path: str, query: str, *, accept: str = "") -> Step:
-    """For a second: what has happened by then is in it."""
+    """Watch for one second."""
     headers = {"accept": accept} if accept else {}
     return Step(name, "GET", path, None, f"watch=1&timeoutSeconds=1&{query}", headers, watch=True)
 
 
-def filled(value: Any, answers: Mapping[str, Answer]) -> Any:
-    """The value with what it takes over from earlier answers."""
+def fill_references(value: Any, responses: Mapping[str, Response]) -> Any:
+    """Return the value with references replaced by fields of earlier responses."""
     if isinstance(value, dict):
-        return {key: filled(inner, answers) for key, inner in value.items()}
+        return {key: fill_references(inner, responses) for key, inner in value.items()}
     if isinstance(value, list):
-        return [filled(inner, answers) for inner in value]
+        return [fill_references(inner, responses) for inner in value]
     if not isinstance(value, str):
         return value
-    return _TAKEN.sub(lambda found: _taken(answers[found[1]].body, found[2]), value)
+    return _REFERENCE.sub(lambda found: _read_field(responses[found[1]].body, found[2]), value)
 
 
-def _taken(body: Any, path: str) -> str:
+def _read_field(body: Any, path: str) -> str:
     for part in path.split("."):
         body = body[int(part)] if isinstance(body, list) else body[part]
     return str(body)
 
 
-def _content(kind: str) -> dict[str, str]:
+def _content_type(kind: str) -> dict[str, str]:
     return {"content-type": kind or "application/json"}

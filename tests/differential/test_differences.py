@@ -1,7 +1,7 @@
-"""The embedded server answers as kube-apiserver does, but for what accepted.yaml gives reasons for.
+"""The embedded server responds like kube-apiserver, except for the differences in accepted.yaml.
 
-A difference that is not accepted fails, and so does one that is accepted and no longer there: the
-list can only shrink. ``${...}`` and normalising are in steps.py and comparing.py.
+A difference that is not in the list fails the test, and so does an entry that no longer differs.
+steps.py describes references such as ``${...}``, comparison.py how responses are normalized.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.differential.comparing import Transcript, differences
+from tests.differential.comparison import Transcript, find_differences
 from tests.differential.definition import WIDGETS
 from tests.differential.sequences import SEQUENCES
 from tests.differential.servers import ApiServer
@@ -29,11 +29,11 @@ from tests.kubernetes.topology import install_definitions
 pytestmark = [pytest.mark.e2e, pytest.mark.kubernetes]
 
 ACCEPTED = Path(__file__).parent / "accepted.yaml"
-SHOWN = 160
+SHOWN_CHARACTERS = 160
 
 
-def accepted() -> dict[str, str]:
-    """Pattern -> reason."""
+def read_accepted() -> dict[str, str]:
+    """Return the reason of each pattern."""
     groups = yaml.safe_load(ACCEPTED.read_text()) or []
     return {pattern: group["reason"] for group in groups for pattern in group["differences"]}
 
@@ -44,12 +44,12 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
         plane = servers.start_plane("compared")
         install_definitions(plane)
         trust = ssl.create_default_context(cafile=str(plane.certificate.authority))
-        yield defined(ApiServer("kubernetes", plane.server, ADMIN_TOKEN, trust))
+        yield define_widgets(ApiServer("kubernetes", plane.server, ADMIN_TOKEN, trust))
 
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """The plane of the platform, where nobody acts on what is written."""
+    """The platform plane of a server without controllers."""
     platform = LocalPlatform(tmp_path_factory.mktemp("ours") / "state")
     platform.state.mkdir(mode=0o700)
     command = [str(BIN / "python"), "-m", "datum_compute.app.local_server", "--no-controllers"]
@@ -58,12 +58,12 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     )
     try:
         eventually(platform.kubeconfig.exists, "the planes are served")
-        yield defined(_reached(platform))
+        yield define_widgets(_connect(platform))
     finally:
         assert stop(server) == 0
 
 
-def _reached(platform: LocalPlatform) -> ApiServer:
+def _connect(platform: LocalPlatform) -> ApiServer:
     config = yaml.safe_load(platform.kubeconfig.read_text())
     (cluster,) = [c["cluster"] for c in config["clusters"] if c["name"] == "platform"]
     (user,) = [u["user"] for u in config["users"] if u["name"] == "platform"]
@@ -71,8 +71,8 @@ def _reached(platform: LocalPlatform) -> ApiServer:
     return ApiServer("ours", cluster["server"], user["token"], trust)
 
 
-def defined(server: ApiServer) -> ApiServer:
-    """With the kind of the sequences."""
+def define_widgets(server: ApiServer) -> ApiServer:
+    """Create the definition of the custom kind of the sequences."""
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     steps = [post("define", definitions, WIDGETS), get("served", "/apis/example.com/v1", until=200)]
     made = server.run(steps)["define"]
@@ -80,41 +80,41 @@ def defined(server: ApiServer) -> ApiServer:
     return server
 
 
-def found_differences(
-    ours: ApiServer, theirs: ApiServer, sequence: str
-) -> list[tuple[str, Any, Any]]:
+def run_sequence(ours: ApiServer, theirs: ApiServer, sequence: str) -> list[tuple[str, Any, Any]]:
     space = f"space-{sequence}"
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space}}
     steps = [post("space", "/api/v1/namespaces", namespace), *SEQUENCES[sequence](space)]
     left, right = (Transcript(server.run(steps)) for server in (ours, theirs))
-    return list(differences(sequence, left, right))
+    return list(find_differences(sequence, left, right))
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
-def test_a_sequence_is_answered_alike(ours: ApiServer, theirs: ApiServer, sequence: str) -> None:
-    found = found_differences(ours, theirs, sequence)
-    patterns = [p for p in accepted() if p.partition("/")[0] in ("*", sequence)]
+def test_both_servers_respond_equally_to_a_sequence(
+    ours: ApiServer, theirs: ApiServer, sequence: str
+) -> None:
+    found = run_sequence(ours, theirs, sequence)
+    patterns = [p for p in read_accepted() if p.partition("/")[0] in ("*", sequence)]
     new = [
-        f"{place}\n    ours:       {_shown(mine)}\n    Kubernetes: {_shown(other)}"
+        f"{place}\n    ours:       {_shorten(mine)}\n    Kubernetes: {_shorten(other)}"
         for place, mine, other in found
         if not any(fnmatchcase(place, pattern) for pattern in patterns)
     ]
-    assert not new, "\n".join(["answered otherwise than by Kubernetes:", *new])
+    assert not new, "\n".join(["responses differ from Kubernetes:", *new])
     unneeded = [
         pattern
         for pattern in patterns
         if pattern.partition("/")[0] == sequence
         and not any(fnmatchcase(place, pattern) for place, _, _ in found)
     ]
-    assert not unneeded, f"no longer different; take it off accepted.yaml: {unneeded}"
+    assert not unneeded, f"no longer different; remove it from accepted.yaml: {unneeded}"
 
 
 def test_every_accepted_difference_has_a_reason_and_a_sequence() -> None:
-    for pattern, reason in accepted().items():
+    for pattern, reason in read_accepted().items():
         assert len(reason) > 20, f"{pattern} has no reason"
         assert pattern.partition("/")[0] in SEQUENCES, f"{pattern} names no sequence"
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

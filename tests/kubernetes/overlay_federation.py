@@ -28,7 +28,7 @@ from datum_compute.api.services import consumer_name
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.state_directory import private_directory
 from datum_compute.planes.roles import rules_by_role
-from tests.deploy.overlays import DEPLOY, built, manager_container
+from tests.deploy.overlays import DEPLOY, build_manifests, manager_container
 from tests.e2e.platform import BIN, COMMAND_S, eventually
 from tests.kubernetes.background import in_background
 from tests.kubernetes.kubelet import kubelet_of
@@ -264,7 +264,7 @@ class OverlayFederation:
 
 def apply_overlay(plane: RealPlane, overlay: str, *flags: str) -> None:
     """Apply definitions first, then namespaces, then the rest."""
-    known = [m for m in built(overlay) if m["apiVersion"] not in _OF_OTHERS]
+    known = [m for m in build_manifests(overlay) if m["apiVersion"] not in _OF_OTHERS]
     definitions = [m for m in known if m["kind"] == "CustomResourceDefinition"]
     if definitions:
         _apply(plane, definitions)

@@ -15,7 +15,7 @@ import pytest
 
 from datum_compute.api.gateway import instance_path
 from datum_compute.api.planes import path_prefix, project_plane
-from tests.deploy.overlays import OVERLAYS, built, manager_container
+from tests.deploy.overlays import OVERLAYS, build_manifests, manager_container
 from tests.e2e.platform import BIN
 from tests.e2e.processes import Api
 from tests.kubernetes.kubelet import kubelet_of
@@ -51,7 +51,9 @@ def test_the_api_server_accepts_every_manifest(plane: RealPlane, overlay: str) -
 
 def test_a_pod_of_the_deployment_satisfies_the_restricted_standard(plane: RealPlane) -> None:
     apply_overlay(plane, "single-cluster")
-    (template,) = [m["spec"]["template"] for m in built("single-cluster") if _is_deployment(m)]
+    (template,) = [
+        m["spec"]["template"] for m in build_manifests("single-cluster") if _is_deployment(m)
+    ]
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",

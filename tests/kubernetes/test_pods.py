@@ -24,7 +24,7 @@ from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.drivers.driver import Driver, MachineState, NotObserved, PermanentError
 from datum_compute.drivers.pods.driver import PodsDriver
 from testkit.conformance.driver import LIFE, SPEC, Settle
-from tests.drivers.pods.test_pod_spec import SAID
+from tests.drivers.pods.test_pod_spec import SERVER_SPEC
 from tests.kubernetes.kubelet import Kubelet
 from tests.kubernetes.servers import RealPlane
 
@@ -89,7 +89,7 @@ async def test_a_pod_with_all_fields_satisfies_the_restricted_standard(
     plane: RealPlane,
 ) -> None:
     async with running(plane) as cell:
-        await cell.driver.start("ns/whole/1", from_json(SAID, ServerSpec))
+        await cell.driver.start("ns/whole/1", from_json(SERVER_SPEC, ServerSpec))
         await settled(cell, lambda s: s is not None and s.phase == "Running", "ns/whole/1")
 
 
