@@ -29,17 +29,24 @@ from datum_compute.api.compute.instance import (
     SchedulingGate,
     TemplateSpec,
 )
+from datum_compute.api.compute.server import Server, ServerSpec, ServerStatus
 from datum_compute.api.compute.workload import Placement, ScaleSettings, Workload, WorkloadSpec
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
     UNKNOWN,
+    ConditionStatus,
     ConditionValue,
     Reason,
     make_condition,
 )
 from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.meta.fields import CITY_CODE_KEY, LocalReference
 from datum_compute.api.meta.objects import ObjectMeta, owner_reference
+from datum_compute.api.networking.location import (
+    LocationBinding,
+    LocationBindingSpec,
+)
 from datum_compute.api.planes import instance_name
 from datum_compute.planning.rollout.slots import platform_labels
 from datum_compute.planning.workload.templates import template_hash
@@ -156,6 +163,46 @@ def an_instance(
             controller=InstanceControlStatus(
                 observed_template_hash="" if ready is False else current
             ),
+        ),
+    )
+
+
+def a_gated_instance(statuses: dict[str, ConditionStatus] | None = None, *others: str) -> Instance:
+    """Return an instance with the gates Network, Quota and ``others``, and these conditions."""
+    bare = an_instance(0, ready=False)
+    gates = [SchedulingGate(name=name) for name in ("Network", "Quota", *others)]
+    control = msgspec.structs.replace(bare.spec.controller, scheduling_gates=gates)
+    statuses_by_type = {PROGRAMMED: UNKNOWN, READY: UNKNOWN, **(statuses or {})}
+    conditions = [
+        make_condition(type_, ConditionValue(status, "Pending", ""), generation=1, now=NOW)
+        for type_, status in statuses_by_type.items()
+    ]
+    return msgspec.structs.replace(
+        bare,
+        spec=msgspec.structs.replace(bare.spec, controller=control),
+        status=msgspec.structs.replace(bare.status, conditions=conditions),
+    )
+
+
+def a_server(phase: str = "", generation: int = 1) -> Server:
+    """Return the Server of instance 0. ``phase`` is the observed one; empty: not observed yet."""
+    metadata = ObjectMeta(name="web-dfw-0", namespace="default", generation=generation)
+    containers = [Container(name="app", image="web:1")]
+    spec = ServerSpec(
+        instance_type="datumcloud/d1-standard-2", template_hash="abc", containers=containers
+    )
+    observed = generation if phase else 0
+    status = ServerStatus(phase=phase or "Pending", observed_generation=observed)  # type: ignore[arg-type]
+    return Server(metadata=metadata, spec=spec, status=status)
+
+
+def a_location_binding(city: str = "DFW") -> LocationBinding:
+    return LocationBinding(
+        metadata=ObjectMeta(name=city.lower()),
+        spec=LocationBindingSpec(
+            location_ref=LocalReference(name=city.lower()),
+            location_class_name="datum-managed",
+            topology={CITY_CODE_KEY: city},
         ),
     )
 

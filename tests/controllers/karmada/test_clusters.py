@@ -6,7 +6,7 @@ import asyncio
 from random import Random
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import find_condition
+from datum_compute.api.conditions import find_condition, is_true
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request, Response
 from datum_compute.api.karmada import Cluster
@@ -18,10 +18,11 @@ from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.controllers.karmada.clusters import CLUSTER_CONTROLLER, probe_cell
 from datum_compute.runtime.cached_client import CachedClient
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.controllers.test_clocks import running
+from tests.controllers.running_controllers import running
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 CELL = cell_plane("dfw")
+CLOCK_STEP_S = 7200.0
 
 
 class ReplacedCell:
@@ -108,3 +109,32 @@ def test_an_unreachable_cell_serves_its_city_after_the_other_cell_was_removed() 
         return reasons
 
     assert with_planes(test) == ["AmbiguousServingLocation", "ServesCity"]
+
+
+def test_an_unreachable_cell_is_reported_after_the_clock_is_set_back() -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[bool]:
+        hub, cell = await planes.create(HUB), await planes.create(CELL)
+        await cell.create(NAMESPACE, a_namespace("default"))
+        await hub.create(CLUSTER, Cluster(metadata=ObjectMeta(name="dfw")))
+        ready: list[bool] = []
+
+        async def look() -> None:
+            found = await hub.get(CLUSTER, Ref("", "dfw"))
+            ready.append(is_true(found.status.conditions, "Ready"))
+
+        async def cut(request: Request) -> Response | None:
+            if request.path.startswith(path_prefix(CELL)):
+                raise Unreachable("the cell is away")
+            return None
+
+        async with running(CLUSTER_CONTROLLER, loop, planes, HUB, CELL) as clock:
+            await asyncio.sleep(15)
+            await look()
+            planes.intercept = cut
+            await asyncio.sleep(15)
+            clock.skew_s = -CLOCK_STEP_S
+            await asyncio.sleep(60)
+            await look()
+        return ready
+
+    assert with_planes(test) == [True, False]

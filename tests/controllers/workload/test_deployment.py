@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import TypeVar
 
 import msgspec
 import pytest
 
-from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.workload import ScaleSettings
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
@@ -23,21 +21,13 @@ from datum_compute.drivers.driver import NOT_OBSERVED, MachineState, Observation
 from datum_compute.planes.bootstrap import ensure_plane
 from testkit.builders import a_deployment, an_instance
 from testkit.sim.loop import VirtualLoop, run_virtual
+from tests.controllers.running_controllers import as_new
 from tests.controllers.workload.test_machine import CELL, RUNNING, ScriptedDriver, a_server
 from tests.runtime.planes_in_process import InProcessPlanes
 
 SLEEPING = MachineState("Sleeping")
 CRASHED = MachineState("Failed", reason="InstanceCrashing")
 NOT_READY = MachineState("Running", reason="NotReady")
-
-
-T = TypeVar("T", Instance, WorkloadDeployment)
-
-
-def as_new(obj: T) -> T:
-    """Return the object without the fields that the API server sets."""
-    metadata = msgspec.structs.replace(obj.metadata, uid="", resource_version="", generation=0)
-    return msgspec.structs.replace(obj, metadata=metadata)
 
 
 async def half_rolled_out(client: Client) -> None:

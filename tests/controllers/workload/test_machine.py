@@ -31,7 +31,9 @@ from datum_compute.drivers.driver import (
     unknown_state,
 )
 from datum_compute.planes.bootstrap import ensure_plane
+from testkit import builders
 from testkit.sim.loop import VirtualLoop, run_virtual
+from tests.controllers.running_controllers import is_reconciled
 from tests.runtime.planes_in_process import InProcessPlanes
 
 CELL = cell_plane("dfw")
@@ -202,3 +204,15 @@ def test_a_deleted_server_waits_for_an_unobserved_machine() -> None:
             await client.get(SERVER, REF)
 
     beside(driver, story)
+
+
+def test_a_server_is_reconciled_until_its_machine_is_settled() -> None:
+    assert not is_reconciled(
+        CONTROLLER, SERVER, builders.a_server("Pending"), builders.a_server("Running")
+    )
+    assert is_reconciled(CONTROLLER, SERVER, builders.a_server(), builders.a_server("Pending"))
+    assert is_reconciled(
+        CONTROLLER, SERVER, builders.a_server("Running"), builders.a_server("Failed")
+    )
+    changed = builders.a_server("Running", generation=2)
+    assert is_reconciled(CONTROLLER, SERVER, builders.a_server("Running"), changed)

@@ -12,9 +12,11 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeployment
-from datum_compute.api.compute.instance import Instance, InstanceStatus
+from datum_compute.api.compute.instance import READY, Instance, InstanceStatus
+from datum_compute.api.conditions import FALSE
 from datum_compute.api.core import Namespace
 from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
 from datum_compute.api.planes import HUB, cell_plane, project_plane
 from datum_compute.planning.federation.instances import (
     BAD_IDENTITY,
@@ -40,12 +42,14 @@ from datum_compute.planning.federation.instances import (
     plan_quarantine,
     plan_release_from_quarantine,
     quarantine_reason,
+    should_publish,
     slot_name_problem,
     source_cells,
 )
 from datum_compute.planning.federation.unreachable import UnreachableCell
+from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan, Wait
-from testkit.builders import NOW, a_deployment, an_instance
+from testkit.builders import NOW, a_deployment, a_gated_instance, an_instance, refused_by_quota
 
 CELL, PROJECT = cell_plane("dfw"), project_plane("shop")
 
@@ -397,3 +401,18 @@ def test_a_changed_identity_ends_the_quarantine() -> None:
     (cleared,) = plan_release_from_quarantine(mended).actions
     assert not after(mended, cleared).metadata.annotations
     assert plan_release_from_quarantine(a_copy()).is_settled
+
+
+def test_a_copy_of_a_new_instance_is_created_with_its_first_result_or_after_a_delay() -> None:
+    def is_published(instance: Instance, age_s: float = 0.0) -> bool:
+        metadata = msgspec.structs.replace(instance.metadata, creation_timestamp=NOW)
+        now = timestamp(parse_timestamp(NOW) + age_s)
+        return should_publish(msgspec.structs.replace(instance, metadata=metadata), now)
+
+    assert not is_published(a_gated_instance())
+    assert not is_published(a_gated_instance({READY: FALSE}))
+    assert is_published(a_gated_instance(), INITIAL_STATUS_S)
+    assert is_published(refused_by_quota(an_instance(0)))
+    assert not is_published(an_instance(0, ready=False))
+    assert is_published(an_instance(0))
+    assert is_published(an_instance(0, ready=False, terminating=True))
