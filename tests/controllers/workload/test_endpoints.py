@@ -102,8 +102,8 @@ def test_a_connection_to_a_stopped_machine_waits_for_the_grace_period_of_the_sto
     assert sleep_policy(spec) is None
     stopping = replace(spec, scale_to_zero=ScaleToZero(idle_after="5m", mode="stop"))
     assert sleep_policy(stopping) == SleepPolicy(300.0, "stop", WAKE_S + 7)
-    freezing = replace(spec, scale_to_zero=ScaleToZero(idle_after="5m", mode="freeze"))
-    assert sleep_policy(freezing) == SleepPolicy(300.0, "freeze", WAKE_S)
+    pausing = replace(spec, scale_to_zero=ScaleToZero(idle_after="5m", mode="pause"))
+    assert sleep_policy(pausing) == SleepPolicy(300.0, "pause", WAKE_S)
 
 
 def test_the_published_ports_are_updated_when_a_crashed_machine_accepts_connections() -> None:
