@@ -21,7 +21,7 @@ from datum_compute.api.compute.scale_to_zero import SleepMode
 from datum_compute.api.planes import cell_plane
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.traffic import Backend, SleepPolicy
-from datum_compute.ingress.activations import WakeBook
+from datum_compute.ingress.activations import WakeHistory
 from datum_compute.ingress.idle_scaler import IdleScaler
 from datum_compute.ingress.proxy import Proxy
 from tests.containers.cells import ID, Cell, an_interface
@@ -109,9 +109,9 @@ async def _both(engine: TestEngine, state: Path) -> tuple[Taken, Taken]:
 
 
 async def _rounds(cell: Cell, bare: Engine, address: str, mode: SleepMode) -> Taken:
-    book = WakeBook(time.time, time.monotonic)
-    sleepers = IdleScaler({CELL: cell.driver}, time.monotonic, book)
-    proxy = Proxy(sleepers, book, time.monotonic)
+    history = WakeHistory(time.time, time.monotonic)
+    idle_scaler = IdleScaler({CELL: cell.driver}, time.monotonic, history)
+    proxy = Proxy(idle_scaler, history, time.monotonic)
     taken, again = Taken(), ("unpause", "start")[mode == "stop"]
     backend = Backend(CELL, ID, address, 8080, SleepPolicy(IDLE_S, mode, 10.0))
     _, port = await proxy.publish("web", "http", [backend], 0)

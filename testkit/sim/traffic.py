@@ -12,9 +12,9 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.simulated.behaviors import machine_state
 from datum_compute.drivers.traffic import Backend
-from datum_compute.ingress.activations import WakeBook
-from datum_compute.ingress.balancer import Balance, Port, Reached
-from datum_compute.ingress.drivers import with_traffic
+from datum_compute.ingress.activations import WakeHistory
+from datum_compute.ingress.balancer import BackendConnection, LoadBalancer, PublishedPort
+from datum_compute.ingress.drivers import wrap_drivers
 from datum_compute.ingress.idle_scaler import IdleScaler
 from testkit.sim.provider import Provider, ProviderDriver
 
@@ -32,12 +32,14 @@ class SimulatedTraffic:
         elapsed_s: Callable[[], float],
     ) -> None:
         self._providers = providers
-        self._ports: dict[tuple[str, str], tuple[Port, int]] = {}
-        book = WakeBook(unix_s, elapsed_s)
-        sleepers = IdleScaler(drivers, elapsed_s, book)
-        self.balance: Balance[Backend] = Balance(sleepers, book, self._connect, elapsed_s)
-        self.drivers: dict[PlaneName, Driver] = with_traffic(
-            drivers, self.balance.take_out, book, elapsed_s
+        self._ports: dict[tuple[str, str], tuple[PublishedPort, int]] = {}
+        history = WakeHistory(unix_s, elapsed_s)
+        idle_scaler = IdleScaler(drivers, elapsed_s, history)
+        self.balancer: LoadBalancer[Backend] = LoadBalancer(
+            idle_scaler, history, self._connect, elapsed_s
+        )
+        self.drivers: dict[PlaneName, Driver] = wrap_drivers(
+            drivers, self.balancer.drain, history, elapsed_s
         )
 
     async def publish(
@@ -48,8 +50,8 @@ class SimulatedTraffic:
             taken = {number for _, number in self._ports.values()}
             free = next(n for n in range(_FIRST_PORT, 2**16) if n not in taken)
             number = last_port if last_port and last_port not in taken else free
-            known = self._ports[owner, name] = (Port(), number)
-        self.balance.set_backends(known[0], backends)
+            known = self._ports[owner, name] = (PublishedPort(), number)
+        self.balancer.set_backends(known[0], backends)
         self._remove_closed()
         return "127.0.0.1", known[1]
 
@@ -58,13 +60,13 @@ class SimulatedTraffic:
             del self._ports[key]
         self._remove_closed()
 
-    def ports_of(self, plane: PlaneName) -> list[Port]:
+    def ports_of(self, plane: PlaneName) -> list[PublishedPort]:
         """Return the ports of a cell that have a backend."""
         mine = sorted(key for key in self._ports if key[0].split(" ")[0] == plane)
         return [self._ports[key][0] for key in mine if self._ports[key][0].backends]
 
-    async def reach(self, port: Port) -> Reached[Backend] | None:
-        return await self.balance.reach(port)
+    async def connect(self, port: PublishedPort) -> BackendConnection[Backend] | None:
+        return await self.balancer.connect(port)
 
     def runs(self, backend: Backend) -> bool:
         """Return True if the machine runs at its provider."""
@@ -76,4 +78,4 @@ class SimulatedTraffic:
         return backend if self.runs(backend) else None
 
     def _remove_closed(self) -> None:
-        self.balance.keep_only(port for port, _ in self._ports.values())
+        self.balancer.keep_only(port for port, _ in self._ports.values())

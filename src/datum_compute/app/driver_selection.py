@@ -32,8 +32,8 @@ from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.drivers.traffic import Traffic
 from datum_compute.gateway.cells import CellEndpoints
-from datum_compute.ingress.activations import PrometheusWakes, WakeBook
-from datum_compute.ingress.drivers import with_traffic
+from datum_compute.ingress.activations import PrometheusWakeMetrics, WakeHistory
+from datum_compute.ingress.drivers import wrap_drivers
 from datum_compute.ingress.idle_scaler import IdleScaler
 from datum_compute.ingress.proxy import Proxy
 from datum_compute.runtime.controller import Controller
@@ -178,7 +178,7 @@ def encode_table(table: Mapping[str, SimulatedMachine]) -> bytes:
 def _container_machines(choice: DriverChoice, host: MachineHost) -> DriverSet:
     engine, elapsed_s = Engine(choice.engine), host.ports.elapsed_s
     drivers = {cell: containers_driver(host.state, cell, engine, host.ports) for cell in host.cells}
-    activations = WakeBook(host.ports.unix_s, elapsed_s, PrometheusWakes(host.registry))
+    activations = WakeHistory(host.ports.unix_s, elapsed_s, PrometheusWakeMetrics(host.registry))
     proxy = Proxy(IdleScaler(drivers, elapsed_s, activations), activations, elapsed_s)
     queries = {cell: driver.queries for cell, driver in drivers.items()}
     usage = UsageMetrics({cell: q.measure_usage for cell, q in queries.items()}, elapsed_s)
@@ -190,7 +190,7 @@ def _container_machines(choice: DriverChoice, host: MachineHost) -> DriverSet:
 
     return DriverSet(
         choice,
-        with_traffic(drivers, proxy.take_out, activations, elapsed_s),
+        wrap_drivers(drivers, proxy.drain, activations, elapsed_s),
         CellEndpoints(queries, why=choice.reason),
         background_tasks=[*(driver.run for driver in drivers.values()), usage.run],
         close=close,

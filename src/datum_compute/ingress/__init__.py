@@ -1,7 +1,7 @@
-"""Connections from outside to instances: a small TCP proxy in the process of the cell.
+"""Connections from outside to instances: a TCP proxy in the process of the cell.
 
-``proxy.py`` publishes ports, ``balance.py`` chooses who takes a connection, ``sleepers.py`` puts
-idle machines to sleep and wakes them, ``wakes.py`` keeps what that took, ``draining.py`` keeps a
-machine until its connections have ended. A published port is gone while the process is; the
-addresses of the instances are not.
+Start with ``proxy.py``, which publishes ports. ``balancer.py`` chooses the machine of a connection,
+``idle_scaler.py`` puts idle machines to sleep and wakes them, ``activations.py`` records the wakes,
+and ``drivers.py`` drains a machine before its driver removes it. Published ports are closed while
+the process is down.
 """

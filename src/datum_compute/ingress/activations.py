@@ -1,7 +1,7 @@
-"""What each wake took, and the last one of each machine for its status.
+"""Activations: how long each wake took, as metrics and as the last wake in a machine's status.
 
-A wake has four parts: the queue (until the engine was asked), the engine, getting ready (until the
-connection was accepted) and the first byte of the answer.
+A wake has four parts: queue (until the call of the engine), engine, ready (until the connection is
+accepted) and first byte (of the response).
 """
 
 from __future__ import annotations
@@ -16,49 +16,52 @@ from datum_compute.api.compute.scale_to_zero import SleepMode, Wake
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import PlaneName
 
-_WORDS_MAX = 1024
+_FAILURE_CHARS_MAX = 1024
 
 
 @dataclass(slots=True)
 class WakeTimes:
-    """Points in time of one wake, of the clock that only goes forward."""
+    """The points in time of one wake, by a monotonic clock. 0 means: not reached."""
 
     cell: PlaneName
     machine_id: str
     mode: SleepMode
     arrived_s: float
     engine_s: float = 0.0
-    executes_s: float = 0.0
+    running_s: float = 0.0
     connected_s: float = 0.0
-    answered_s: float = 0.0
-    counts: bool = True  # not if it turned out to have been awake
+    first_byte_s: float = 0.0
+    is_pending: bool = True  # False once recorded, or if the machine was awake already
 
     @property
     def parts_s(self) -> dict[str, float]:
-        """What has not happened took no time."""
-        executes_s = self.executes_s or self.arrived_s
-        connected_s = self.connected_s or executes_s
-        answered_s = self.answered_s or connected_s
+        """The durations of the parts. A part that was not reached has duration 0."""
+        running_s = self.running_s or self.arrived_s
+        connected_s = self.connected_s or running_s
+        first_byte_s = self.first_byte_s or connected_s
         return {
-            "queue": max(0.0, executes_s - self.arrived_s - self.engine_s),
+            "queue": max(0.0, running_s - self.arrived_s - self.engine_s),
             "engine": self.engine_s,
-            "ready": max(0.0, connected_s - executes_s),
-            "first_byte": max(0.0, answered_s - connected_s),
+            "ready": max(0.0, connected_s - running_s),
+            "first_byte": max(0.0, first_byte_s - connected_s),
         }
 
 
 class WakeMetrics(Protocol):
-    def woken(self, mode: SleepMode, parts_s: dict[str, float]) -> None: ...
+    def observe_wake(self, mode: SleepMode, parts_s: dict[str, float]) -> None: ...
 
-    def not_woken(self, mode: SleepMode) -> None: ...
+    def count_failure(self, mode: SleepMode) -> None: ...
 
-    def slept(self, mode: SleepMode, *, asleep: bool) -> None: ...
+    def count_sleep(self, mode: SleepMode, *, asleep: bool) -> None: ...
 
-    def count(self, asleep: int, all_of_them: int) -> None: ...
+    def set_counts(self, asleep: int, total: int) -> None: ...
 
 
-class WakeBook:
-    """``announce`` hears the cell and the id of a machine of which there is something new."""
+class WakeHistory:
+    """The last wake of each machine.
+
+    ``on_change`` is called with the cell and the id of a machine whose last wake has changed.
+    """
 
     def __init__(
         self,
@@ -67,58 +70,58 @@ class WakeBook:
         metrics: WakeMetrics | None = None,
     ) -> None:
         self.last: dict[str, Wake] = {}
-        self.announce: Callable[[PlaneName, str], None] = lambda _cell, _machine_id: None
+        self.on_change: Callable[[PlaneName, str], None] = lambda _cell, _machine_id: None
         self._unix_s = unix_s
         self._elapsed_s = elapsed_s
         self._metrics = metrics
 
-    def close(self, times: WakeTimes) -> None:
-        """Nothing more will be known of this wake."""
-        if times.counts:
-            times.counts = False
+    def finish(self, times: WakeTimes) -> None:
+        """Record a wake that succeeded. Does nothing if the wake is recorded already."""
+        if times.is_pending:
+            times.is_pending = False
             if self._metrics is not None:
-                self._metrics.woken(times.mode, times.parts_s)
-            self._keep(times, "")
+                self._metrics.observe_wake(times.mode, times.parts_s)
+            self._set_last(times, "")
 
-    def failed(self, times: WakeTimes, why: str) -> None:
-        times.counts = False
+    def record_failure(self, times: WakeTimes, reason: str) -> None:
+        times.is_pending = False
         if self._metrics is not None:
-            self._metrics.not_woken(times.mode)
-        self._keep(times, why[:_WORDS_MAX])
+            self._metrics.count_failure(times.mode)
+        self._set_last(times, reason[:_FAILURE_CHARS_MAX])
 
-    def slept(self, mode: SleepMode, *, asleep: bool) -> None:
+    def record_sleep(self, mode: SleepMode, *, asleep: bool) -> None:
         if self._metrics is not None:
-            self._metrics.slept(mode, asleep=asleep)
+            self._metrics.count_sleep(mode, asleep=asleep)
 
-    def count(self, asleep: int, all_of_them: int) -> None:
+    def set_counts(self, asleep: int, total: int) -> None:
         if self._metrics is not None:
-            self._metrics.count(asleep, all_of_them)
+            self._metrics.set_counts(asleep, total)
 
-    def forget(self, machine_id: str) -> None:
+    def remove(self, machine_id: str) -> None:
         self.last.pop(machine_id, None)
 
-    def _keep(self, times: WakeTimes, failure: str) -> None:
-        ago_s = self._elapsed_s() - times.arrived_s
-        took = {part: round(1000 * seconds) for part, seconds in times.parts_s.items()}
+    def _set_last(self, times: WakeTimes, failure: str) -> None:
+        age_s = self._elapsed_s() - times.arrived_s
+        duration_ms = {part: round(1000 * seconds) for part, seconds in times.parts_s.items()}
         self.last[times.machine_id] = Wake(
-            at=timestamp(self._unix_s() - ago_s),
+            at=timestamp(self._unix_s() - age_s),
             mode=times.mode,
-            queue_milliseconds=took["queue"],
-            engine_milliseconds=took["engine"],
-            ready_milliseconds=took["ready"],
-            first_byte_milliseconds=took["first_byte"],
+            queue_milliseconds=duration_ms["queue"],
+            engine_milliseconds=duration_ms["engine"],
+            ready_milliseconds=duration_ms["ready"],
+            first_byte_milliseconds=duration_ms["first_byte"],
             failure=failure,
         )
-        self.announce(times.cell, times.machine_id)
+        self.on_change(times.cell, times.machine_id)
 
 
-# --- What is counted of sleeping and waking, as Prometheus families on a given registry
+# --- Metrics
 
 
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0)
+_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class PrometheusWakes:
+class PrometheusWakeMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._wakes = Counter(
             "datum_wakes",
@@ -130,7 +133,7 @@ class PrometheusWakes:
             "datum_wake_duration_seconds",
             "Where the time of a wake went: queue, engine, ready and first_byte, or total.",
             ("mode", "part"),
-            buckets=_SECONDS,
+            buckets=_BUCKETS_S,
             registry=registry,
         )
         self._sleeps = Counter(
@@ -146,18 +149,18 @@ class PrometheusWakes:
             registry=registry,
         )
 
-    def woken(self, mode: SleepMode, parts_s: dict[str, float]) -> None:
+    def observe_wake(self, mode: SleepMode, parts_s: dict[str, float]) -> None:
         self._wakes.labels(mode, "served").inc()
         for part, seconds in parts_s.items():
             self._parts.labels(mode, part).observe(seconds)
         self._parts.labels(mode, "total").observe(sum(parts_s.values()))
 
-    def not_woken(self, mode: SleepMode) -> None:
+    def count_failure(self, mode: SleepMode) -> None:
         self._wakes.labels(mode, "failed").inc()
 
-    def slept(self, mode: SleepMode, *, asleep: bool) -> None:
+    def count_sleep(self, mode: SleepMode, *, asleep: bool) -> None:
         self._sleeps.labels(mode, "asleep" if asleep else "refused").inc()
 
-    def count(self, asleep: int, all_of_them: int) -> None:
+    def set_counts(self, asleep: int, total: int) -> None:
         self._instances.labels("asleep").set(asleep)
-        self._instances.labels("executing").set(all_of_them - asleep)
+        self._instances.labels("executing").set(total - asleep)

@@ -1,12 +1,14 @@
-"""Which machine takes a connection.
+"""Load balancer: chooses the machine that serves a connection.
 
-Rules it keeps: one that is awake before one that is being woken before one that sleeps, and of
-those the one with the fewest connections; one that does not accept is passed over for the next,
-before a byte was sent; a connection that finds nobody waits a little, because in a rollout somebody
-is about to come; a machine that was taken out gets no new connection, ever. When all that are awake
-are busy one more is woken, for those who come after.
+Rules:
+- Awake machines come before machines that are being woken, and those before sleeping machines.
+  Among equals, the machine with the fewest connections comes first.
+- If a machine does not accept, the next one is tried. No byte has been sent at that point.
+- A connection for which no machine accepts is held for a while: a rollout may add one.
+- A drained machine gets no new connection.
+- If all awake machines are busy, one sleeping machine is woken for later connections.
 
-How a machine is connected to is an argument, so that the simulator can do without sockets.
+The function that connects to a machine is an argument, so that the simulator needs no sockets.
 """
 
 from __future__ import annotations
@@ -18,148 +20,159 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from datum_compute.drivers.traffic import Backend
-from datum_compute.ingress.activations import WakeBook, WakeTimes
-from datum_compute.ingress.idle_scaler import IdleScaler, NotWoken, Rank
+from datum_compute.ingress.activations import WakeHistory, WakeTimes
+from datum_compute.ingress.idle_scaler import IdleScaler, Rank, WakeFailed
 
-# How long a connection that finds nobody waits.
+# How long a connection is held while no machine accepts, unless a sleep policy allows more.
 HOLD_S = 10.0
-# The same for one machine while there are others to try; its wake goes on.
-PATIENCE_S = 3.0
-# Connections of a machine that count as busy.
-BUSY_AT = 10
-_AGAIN_S = 0.2
-_EAGER_S, _EAGER_MAX_S = 0.004, 0.1
+# Time limit for one machine if there are others. Its wake continues after that.
+BACKEND_TIMEOUT_S = 3.0
+# A machine with this many connections is busy.
+BUSY_CONNECTIONS = 10
+_RETRY_ALL_S = 0.2
+_CONNECT_RETRY_S, _CONNECT_RETRY_MAX_S = 0.004, 0.1
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Port:
-    """A published port: who is behind it, and a sign for those who wait that this has changed."""
+class PublishedPort:
+    """A published port and its backends. ``changed`` is set when the backends change."""
 
     backends: tuple[Backend, ...] = ()
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(frozen=True, slots=True)
-class Reached(Generic[T]):
+class BackendConnection(Generic[T]):
     machine_id: str
     connection: T
-    times: WakeTimes | None  # of the wake that was for this connection
+    times: WakeTimes | None  # of the wake that this connection started
 
 
-class Balance(Generic[T]):
-    """``connect`` answers None if the machine does not accept."""
+class LoadBalancer(Generic[T]):
+    """``connect`` returns None if the machine does not accept the connection."""
 
     def __init__(
         self,
-        sleepers: IdleScaler,
-        book: WakeBook,
+        idle_scaler: IdleScaler,
+        history: WakeHistory,
         connect: Callable[[Backend], Awaitable[T | None]],
         elapsed_s: Callable[[], float],
     ) -> None:
-        self.sleepers = sleepers
-        self._book = book
+        self.idle_scaler = idle_scaler
+        self._history = history
         self._connect = connect
         self._elapsed_s = elapsed_s
-        self._leaving: set[str] = set()
+        self._draining: set[str] = set()
 
-    def set_backends(self, port: Port, backends: Sequence[Backend]) -> None:
-        self.sleepers.take_over(backends)
+    def set_backends(self, port: PublishedPort, backends: Sequence[Backend]) -> None:
+        self.idle_scaler.track(backends)
         if port.backends != tuple(backends):
             port.backends = tuple(backends)
             port.changed.set()
             port.changed = asyncio.Event()
 
-    def take_out(self, machine_id: str) -> int:
-        """No new connections for the machine from now on; how many it still has."""
-        self._leaving.add(machine_id)
-        return self.sleepers.connections(machine_id)
+    def drain(self, machine_id: str) -> int:
+        """Give the machine no new connections. Return the number of its open connections."""
+        self._draining.add(machine_id)
+        return self.idle_scaler.connections(machine_id)
 
-    def keep_only(self, ports: Iterable[Port]) -> None:
-        """Ids are never used again: who is nobody's backend any more cannot come back."""
+    def keep_only(self, ports: Iterable[PublishedPort]) -> None:
+        """Drop the state of machines that are no backend of these ports. Ids are never reused."""
         known = {backend.machine_id for port in ports for backend in port.backends}
-        self.sleepers.keep_only(known)
-        self._leaving = {m for m in self._leaving if m in known or self.sleepers.connections(m)}
+        self.idle_scaler.keep_only(known)
+        self._draining = {
+            machine_id
+            for machine_id in self._draining
+            if machine_id in known or self.idle_scaler.connections(machine_id)
+        }
 
-    async def reach(self, port: Port) -> Reached[T] | None:
-        """A machine that accepted; None if nobody does in time. Whoever got one must release it."""
+    async def connect(self, port: PublishedPort) -> BackendConnection[T] | None:
+        """Connect to a machine. Return None if none accepts in time.
+
+        The caller must release the connection.
+        """
         arrived_s = self._elapsed_s()
-        hold_s = max(HOLD_S, self.sleepers.hold_s(b.machine_id for b in port.backends))
+        hold_s = max(HOLD_S, self.idle_scaler.hold_s(b.machine_id for b in port.backends))
         with suppress(TimeoutError):
             async with asyncio.timeout(hold_s):
                 while True:
                     changed = port.changed
-                    for backend in self._in_order(port):
-                        patience_s = PATIENCE_S if len(port.backends) > 1 else hold_s
-                        if (found := await self._tried(backend, arrived_s, patience_s)) is not None:
+                    for backend in self._order_backends(port):
+                        limit_s = BACKEND_TIMEOUT_S if len(port.backends) > 1 else hold_s
+                        found = await self._try_backend(backend, arrived_s, limit_s)
+                        if found is not None:
                             return found
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(_AGAIN_S):
+                        async with asyncio.timeout(_RETRY_ALL_S):
                             await changed.wait()
         return None
 
-    def release(self, reached: Reached[T]) -> None:
-        if reached.times is not None:
-            self._book.close(reached.times)
-        self.sleepers.leave(reached.machine_id)
+    def release(self, opened: BackendConnection[T]) -> None:
+        if opened.times is not None:
+            self._history.finish(opened.times)
+        self.idle_scaler.remove_connection(opened.machine_id)
 
-    def answered(self, reached: Reached[T]) -> None:
-        """The first byte came back."""
-        if reached.times is not None:
-            reached.times.answered_s = self._elapsed_s()
-            self._book.close(reached.times)
+    def record_first_byte(self, opened: BackendConnection[T]) -> None:
+        """Record that the machine sent the first byte of its response."""
+        if opened.times is not None:
+            opened.times.first_byte_s = self._elapsed_s()
+            self._history.finish(opened.times)
 
-    def _in_order(self, port: Port) -> list[Backend]:
-        able = [b for b in port.backends if b.machine_id not in self._leaving]
-        load = self.sleepers.connections
-        found = sorted(able, key=lambda b: (self.sleepers.rank(b.machine_id), load(b.machine_id)))
-        ranks = [self.sleepers.rank(b.machine_id) for b in found]
-        busy = ranks and ranks[0] is Rank.AWAKE and load(found[0].machine_id) >= BUSY_AT
-        if busy and Rank.ASLEEP in ranks and Rank.WAKING not in ranks:
-            self.sleepers.wake_in_background(found[ranks.index(Rank.ASLEEP)].machine_id)
+    def _order_backends(self, port: PublishedPort) -> list[Backend]:
+        available = [b for b in port.backends if b.machine_id not in self._draining]
+        scaler = self.idle_scaler
+        load = scaler.connections
+        found = sorted(available, key=lambda b: (scaler.rank(b.machine_id), load(b.machine_id)))
+        ranks = [scaler.rank(b.machine_id) for b in found]
+        all_busy = (
+            bool(ranks) and ranks[0] is Rank.AWAKE and load(found[0].machine_id) >= BUSY_CONNECTIONS
+        )
+        if all_busy and Rank.ASLEEP in ranks and Rank.WAKING not in ranks:
+            scaler.wake_in_background(found[ranks.index(Rank.ASLEEP)].machine_id)
         return found
 
-    async def _tried(
-        self, backend: Backend, arrived_s: float, patience_s: float
-    ) -> Reached[T] | None:
+    async def _try_backend(
+        self, backend: Backend, arrived_s: float, limit_s: float
+    ) -> BackendConnection[T] | None:
         machine_id, times, found = backend.machine_id, None, None
-        self.sleepers.enter(machine_id)
+        self.idle_scaler.add_connection(machine_id)
         try:
-            async with asyncio.timeout(patience_s):
-                # One that has just been woken is given time to listen.
-                patient = not self.sleepers.is_awake(machine_id)
-                times = await self.sleepers.awake(machine_id, arrived_s)
-                connection = await self._connected(backend, patient=patient)
+            async with asyncio.timeout(limit_s):
+                # A machine that was just woken gets time to open its port.
+                retry = not self.idle_scaler.is_awake(machine_id)
+                times = await self.idle_scaler.ensure_awake(machine_id, arrived_s)
+                connection = await self._connect_to(backend, retry=retry)
                 if times is not None:
                     times.connected_s = self._elapsed_s()
-                found = Reached(machine_id, connection, times)
-        except (NotWoken, TimeoutError) as error:
-            self.sleepers.note_refusal(machine_id)
-            self._note_failure(times, str(error) or _refuses(backend))
-        except asyncio.CancelledError:  # the connection was held for as long as any is
-            self._note_failure(times, _refuses(backend))
+                found = BackendConnection(machine_id, connection, times)
+        except (WakeFailed, TimeoutError) as error:
+            self.idle_scaler.record_refusal(machine_id)
+            self._record_failure(times, str(error) or _describe_refusal(backend))
+        except asyncio.CancelledError:  # the hold time of the connection is over
+            self._record_failure(times, _describe_refusal(backend))
             raise
         finally:
             if found is None:
-                self.sleepers.leave(machine_id)
+                self.idle_scaler.remove_connection(machine_id)
         return found
 
-    def _note_failure(self, times: WakeTimes | None, why: str) -> None:
-        """Of who was woken for the connection, and did not take it."""
+    def _record_failure(self, times: WakeTimes | None, reason: str) -> None:
+        """Record a wake after which the machine did not accept the connection."""
         if times is not None:
-            self._book.failed(times, why)
+            self._history.record_failure(times, reason)
 
-    async def _connected(self, backend: Backend, *, patient: bool) -> T:
-        eager_s = _EAGER_S
+    async def _connect_to(self, backend: Backend, *, retry: bool) -> T:
+        retry_s = _CONNECT_RETRY_S
         while (connection := await self._connect(backend)) is None:
-            if not patient:
-                raise NotWoken(_refuses(backend))
-            await self.sleepers.check(backend.cell, backend.machine_id)
-            await asyncio.sleep(eager_s)
-            eager_s = min(2 * eager_s, _EAGER_MAX_S)
+            if not retry:
+                raise WakeFailed(_describe_refusal(backend))
+            await self.idle_scaler.is_ready(backend.cell, backend.machine_id)
+            await asyncio.sleep(retry_s)
+            retry_s = min(2 * retry_s, _CONNECT_RETRY_MAX_S)
         return connection
 
 
-def _refuses(backend: Backend) -> str:
+def _describe_refusal(backend: Backend) -> str:
     return f"it did not accept connections on port {backend.port}"

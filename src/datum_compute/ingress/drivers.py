@@ -1,4 +1,4 @@
-"""A driver that also tells of each machine how it was woken the last time."""
+"""Drivers for machines behind the proxy: report the last wake, drain before removal."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from datum_compute.drivers.driver import (
     NotObserved,
     Observation,
 )
-from datum_compute.ingress.activations import WakeBook
+from datum_compute.ingress.activations import WakeHistory
 
 
 @dataclass(frozen=True, slots=True)
 class ReportingDriver:
+    """Adds the last wake of a machine to its observed state."""
+
     inner: Driver
-    book: WakeBook
-    news: asyncio.Queue[str | DriverError] = field(default_factory=asyncio.Queue)
+    history: WakeHistory
+    change_queue: asyncio.Queue[str | DriverError] = field(default_factory=asyncio.Queue)
 
     @property
     def is_simulated(self) -> bool:
@@ -39,11 +41,11 @@ class ReportingDriver:
     async def observe(self, machine_id: str) -> Observation:
         state = await self.inner.observe(machine_id)
         if state is None:
-            self.book.forget(machine_id)
+            self.history.remove(machine_id)
             return None
         if isinstance(state, NotObserved):
             return state
-        wake = self.book.last.get(machine_id)
+        wake = self.history.last.get(machine_id)
         return state if wake is None else replace(state, last_wake=wake)
 
     async def machines(self, name: str = "") -> list[str]:
@@ -56,40 +58,40 @@ class ReportingDriver:
         return await self.inner.wake(machine_id)
 
     async def changes(self) -> AsyncIterator[str]:
-        """Of the machines themselves, and of the book."""
-        listening = asyncio.create_task(self._listen())
+        """Yield the machines that changed, and those whose last wake changed."""
+        forwarding = asyncio.create_task(self._forward_changes())
         try:
             while True:
-                news = await self.news.get()
-                if isinstance(news, DriverError):
-                    raise news
-                yield news
+                change = await self.change_queue.get()
+                if isinstance(change, DriverError):
+                    raise change
+                yield change
         finally:
-            listening.cancel()
+            forwarding.cancel()
 
-    async def _listen(self) -> None:
+    async def _forward_changes(self) -> None:
         try:
             async for machine_id in self.inner.changes():
-                self.news.put_nowait(machine_id)
+                self.change_queue.put_nowait(machine_id)
         except DriverError as error:
-            self.news.put_nowait(error)
+            self.change_queue.put_nowait(error)
 
 
-# --- A driver that lets the connections of a machine end before the machine is stopped
-
-
-DRAIN_S = 10.0
+DRAIN_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class DrainingDriver:
-    """``take_out`` ends the balance and says how many connections are left. Removal is asked for
-    again and again by the controllers, so a machine that still has some is simply left for now."""
+    """Removes a machine when its connections have ended, at the latest after ``DRAIN_TIMEOUT_S``.
+
+    ``drain`` stops new connections and returns the number of open ones. A removal while there are
+    any does nothing: the controllers repeat it until the machine is gone.
+    """
 
     inner: Driver
-    take_out: Callable[[str], int]
+    drain: Callable[[str], int]
     now_s: Callable[[], float]
-    since_s: dict[str, float] = field(default_factory=dict)
+    drain_started_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def is_simulated(self) -> bool:
@@ -99,16 +101,16 @@ class DrainingDriver:
         await self.inner.start(machine_id, spec, data)
 
     async def remove(self, machine_id: str) -> None:
-        left = self.take_out(machine_id)
-        since_s = self.since_s.setdefault(machine_id, self.now_s())
-        if left and self.now_s() - since_s < DRAIN_S:
+        remaining = self.drain(machine_id)
+        started_s = self.drain_started_s.setdefault(machine_id, self.now_s())
+        if remaining and self.now_s() - started_s < DRAIN_TIMEOUT_S:
             return
         await self.inner.remove(machine_id)
 
     async def observe(self, machine_id: str) -> Observation:
         state = await self.inner.observe(machine_id)
         if state is None:
-            self.since_s.pop(machine_id, None)
+            self.drain_started_s.pop(machine_id, None)
         return state
 
     async def machines(self, name: str = "") -> list[str]:
@@ -124,19 +126,20 @@ class DrainingDriver:
         return self.inner.changes()
 
 
-# --- The drivers of a process as its controllers see them, with traffic in front of their machines
-
-
-def with_traffic(
+def wrap_drivers(
     drivers: Mapping[PlaneName, Driver],
-    take_out: Callable[[str], int],
-    book: WakeBook,
+    drain: Callable[[str], int],
+    history: WakeHistory,
     elapsed_s: Callable[[], float],
 ) -> dict[PlaneName, Driver]:
-    """Machines are drained before they go, and say how they were woken."""
+    """Return the drivers that the controllers use: with draining and with the last wake."""
     wrapped = {
-        cell: ReportingDriver(DrainingDriver(driver, take_out, elapsed_s), book)
+        cell: ReportingDriver(DrainingDriver(driver, drain, elapsed_s), history)
         for cell, driver in drivers.items()
     }
-    book.announce = lambda cell, machine_id: wrapped[cell].news.put_nowait(machine_id)
+
+    def notify(cell: PlaneName, machine_id: str) -> None:
+        wrapped[cell].change_queue.put_nowait(machine_id)
+
+    history.on_change = notify
     return dict(wrapped)

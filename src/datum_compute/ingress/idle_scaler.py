@@ -1,293 +1,329 @@
-"""The machines that may sleep: puts to sleep who has had no connection for a while, and wakes whom
-a connection needs.
+"""Idle scaler: puts idle machines to sleep, and wakes a machine that a connection needs.
 
-Rules it keeps:
-- a machine with a connection, open or only waiting for it, is never put to sleep;
-- a machine is put to sleep or woken, never both, and any number of connections wake it once;
-- a connection that comes while its machine falls asleep waits for that, and then wakes it;
-- who is not known to be awake is woken: for one that is, that costs nothing.
+Rules:
+- A machine that has a connection, open or waiting, is not put to sleep.
+- A machine is not put to sleep and woken at the same time. Any number of connections wake it once.
+- A connection that arrives while its machine is put to sleep waits, and then wakes the machine.
+- A machine is woken unless it is known to be awake. Waking a running machine is a no-op.
 
-It knows no sockets: ``balance.py`` tells it who is connected, and the simulator runs it as it is.
+The module uses no sockets. ``balancer.py`` reports connections, and the simulator runs both.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum, auto
+from typing import Any
 
 from datum_compute.api.planes import PlaneName
 from datum_compute.drivers.driver import Driver, DriverError, MachineState, NotObserved
 from datum_compute.drivers.traffic import Backend, SleepPolicy
-from datum_compute.ingress.activations import WakeBook, WakeTimes
+from datum_compute.ingress.activations import WakeHistory, WakeTimes
 
-# A look at whether it is ready by now: soon at first, then less often.
-LOOK_S, LOOK_MAX_S = 0.002, 0.1
-# What an engine may take for anything.
-ENGINE_S = 30.0
-# What others say of a machine is older than what we did to it ourselves within this time.
-OWN_WORD_S = 10.0
+# Interval between the checks whether a woken machine is ready. Each one doubles it up to the limit.
+READY_POLL_S, READY_POLL_MAX_S = 0.002, 0.1
+# Time limit for a call of the engine, in addition to the hold time.
+ENGINE_TIMEOUT_S = 30.0
+# After the scaler has changed a machine, reported states are older for this long and are ignored.
+REPORTS_IGNORED_S = 10.0
 
 _log = logging.getLogger(__name__)
 
 
 class Rank(IntEnum):
-    """Who is asked first to take a connection."""
+    """The order in which machines are chosen for a connection."""
 
     AWAKE = 0
     WAKING = 1
     ASLEEP = 2
 
 
-class NotWoken(Exception):
-    """It does not serve in time; the message says why."""
+class WakeFailed(Exception):
+    """The machine does not serve in time. The message contains the cause."""
+
+
+class ActivityState(Enum):
+    AWAKE = auto()  # the last wake succeeded, or a connection was accepted since
+    UNKNOWN = auto()  # reported as running, but not confirmed
+    ASLEEP = auto()
 
 
 @dataclass(slots=True)
-class _Sleeper:
+class _TrackedMachine:
     machine_id: str
     cell: PlaneName
     policy: SleepPolicy
-    seems_asleep: bool
-    changed_s: float
-    is_awake: bool = False  # for sure
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    waking: asyncio.Task[WakeTimes] | None = None
-    idle: asyncio.TimerHandle | None = None
+    state: ActivityState
+    changed_s: float  # when the scaler last put it to sleep or woke it
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    wake_task: asyncio.Task[WakeTimes] | None = None
+    idle_timer: asyncio.TimerHandle | None = None
 
 
 class IdleScaler:
     def __init__(
-        self, drivers: Mapping[PlaneName, Driver], elapsed_s: Callable[[], float], book: WakeBook
+        self,
+        drivers: Mapping[PlaneName, Driver],
+        elapsed_s: Callable[[], float],
+        history: WakeHistory,
     ) -> None:
         self._drivers = drivers
         self._elapsed_s = elapsed_s
-        self._book = book
-        self._known: dict[str, _Sleeper] = {}
-        self._connections: dict[str, int] = {}  # of all machines that have any
+        self._history = history
+        self._machines: dict[str, _TrackedMachine] = {}
+        self._connections: dict[str, int] = {}  # by machine, including machines that never sleep
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # --- who there is
+    # --- machines
 
-    def take_over(self, backends: Iterable[Backend]) -> None:
-        """Of a new one the clock begins now, whatever it did before we were there."""
+    def track(self, backends: Iterable[Backend]) -> None:
+        """Add machines and update their policy and reported state.
+
+        The idle timer of a new machine starts now.
+        """
         for backend in backends:
-            known = self._known.get(backend.machine_id)
             if backend.sleep is None:
                 continue
-            if known is None:
-                known = self._known[backend.machine_id] = _Sleeper(
+            machine = self._machines.get(backend.machine_id)
+            if machine is None:
+                machine = self._machines[backend.machine_id] = _TrackedMachine(
                     backend.machine_id,
                     backend.cell,
                     backend.sleep,
-                    backend.asleep,
-                    self._elapsed_s() - OWN_WORD_S,
+                    ActivityState.ASLEEP if backend.asleep else ActivityState.UNKNOWN,
+                    self._elapsed_s() - REPORTS_IGNORED_S,
                 )
-                self._begin_idling(known)
-            known.policy = backend.sleep
-            if self._elapsed_s() - known.changed_s >= OWN_WORD_S:
-                known.seems_asleep = backend.asleep
-                known.is_awake = known.is_awake and not backend.asleep
-        self._book.count(sum(s.seems_asleep for s in self._known.values()), len(self._known))
+                self._start_idle_timer(machine)
+            machine.policy = backend.sleep
+            if self._elapsed_s() - machine.changed_s >= REPORTS_IGNORED_S:
+                if backend.asleep:
+                    machine.state = ActivityState.ASLEEP
+                elif machine.state is ActivityState.ASLEEP:
+                    machine.state = ActivityState.UNKNOWN
+        self._update_metrics()
 
     def keep_only(self, machine_ids: Iterable[str]) -> None:
-        """Those that are just being woken or put to sleep are forgotten later: if they come back
-        meanwhile, nobody must begin anew with them."""
+        """Stop tracking all other machines, except those that are being woken or put to sleep.
+
+        A machine that returns during such a change must not start a second one.
+        """
         kept = frozenset(machine_ids)
-        busy = {m for m, s in self._known.items() if s.waking is not None or s.turn.locked()}
-        for machine_id in [m for m in self._known if m not in kept and m not in busy]:
-            self._stop_idling(self._known.pop(machine_id))
+        busy = {
+            machine_id
+            for machine_id, machine in self._machines.items()
+            if machine.wake_task is not None or machine.lock.locked()
+        }
+        for machine_id in [m for m in self._machines if m not in kept and m not in busy]:
+            self._cancel_idle_timer(self._machines.pop(machine_id))
 
     async def close(self) -> None:
-        ending = [*self._tasks, *(s.waking for s in self._known.values() if s.waking is not None)]
-        for sleeper in self._known.values():
-            self._stop_idling(sleeper)
-        self._known.clear()
-        for task in ending:
+        wake_tasks = (machine.wake_task for machine in self._machines.values())
+        tasks = [*self._tasks, *(task for task in wake_tasks if task is not None)]
+        for machine in self._machines.values():
+            self._cancel_idle_timer(machine)
+        self._machines.clear()
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- what connections do
+    # --- connections
 
     def rank(self, machine_id: str) -> Rank:
-        sleeper = self._known.get(machine_id)
-        if sleeper is None or sleeper.is_awake:
+        machine = self._machines.get(machine_id)
+        if machine is None or machine.state is ActivityState.AWAKE:
             return Rank.AWAKE
-        if sleeper.waking is not None:
+        if machine.wake_task is not None:
             return Rank.WAKING
-        return Rank.ASLEEP if sleeper.seems_asleep else Rank.AWAKE
+        return Rank.ASLEEP if machine.state is ActivityState.ASLEEP else Rank.AWAKE
 
     def is_awake(self, machine_id: str) -> bool:
-        """For sure."""
-        sleeper = self._known.get(machine_id)
-        return sleeper is None or sleeper.is_awake
+        """Return True if the machine is known to be awake, or never sleeps."""
+        machine = self._machines.get(machine_id)
+        return machine is None or machine.state is ActivityState.AWAKE
 
     def hold_s(self, machine_ids: Iterable[str]) -> float:
-        """The longest that a connection may have to wait for one of them."""
-        known = (self._known.get(machine_id) for machine_id in machine_ids)
-        return max((s.policy.hold_s for s in known if s is not None), default=0.0)
+        """Return the longest time that a connection may wait for one of the machines."""
+        found = (self._machines.get(machine_id) for machine_id in machine_ids)
+        return max((m.policy.hold_s for m in found if m is not None), default=0.0)
 
     def connections(self, machine_id: str) -> int:
-        """Also of machines that never sleep."""
+        """Return the number of connections, also of a machine that never sleeps."""
         return self._connections.get(machine_id, 0)
 
-    def enter(self, machine_id: str) -> None:
+    def add_connection(self, machine_id: str) -> None:
         self._connections[machine_id] = self.connections(machine_id) + 1
-        if (sleeper := self._known.get(machine_id)) is not None:
-            self._stop_idling(sleeper)
+        if (machine := self._machines.get(machine_id)) is not None:
+            self._cancel_idle_timer(machine)
 
-    def leave(self, machine_id: str) -> None:
-        left = self._connections.pop(machine_id) - 1
-        if left:
-            self._connections[machine_id] = left
-        elif (sleeper := self._known.get(machine_id)) is not None:
-            self._begin_idling(sleeper)
+    def remove_connection(self, machine_id: str) -> None:
+        remaining = self._connections.pop(machine_id) - 1
+        if remaining:
+            self._connections[machine_id] = remaining
+        elif (machine := self._machines.get(machine_id)) is not None:
+            self._start_idle_timer(machine)
 
-    async def awake(self, machine_id: str, arrived_s: float) -> WakeTimes | None:
-        """When this returns the machine serves, to the best of our knowledge. Only for who has
-        entered. The times are for the one who had it woken."""
-        sleeper = self._known.get(machine_id)
-        if sleeper is None or sleeper.is_awake:
+    async def ensure_awake(self, machine_id: str, arrived_s: float) -> WakeTimes | None:
+        """Wake the machine, unless it is known to be awake.
+
+        The caller must have added its connection. Only the caller that starts the wake gets its
+        times. Raises WakeFailed.
+        """
+        machine = self._machines.get(machine_id)
+        if machine is None or machine.state is ActivityState.AWAKE:
             return None
-        if sleeper.waking is None:
-            sleeper.waking = asyncio.create_task(self._wake(sleeper, arrived_s))
-            sleeper.waking.add_done_callback(_heard)
-            return await asyncio.shield(sleeper.waking)
-        await asyncio.shield(sleeper.waking)
+        if machine.wake_task is None:
+            machine.wake_task = asyncio.create_task(self._wake(machine, arrived_s))
+            machine.wake_task.add_done_callback(_retrieve_exception)
+            return await asyncio.shield(machine.wake_task)
+        await asyncio.shield(machine.wake_task)
         return None
 
     def wake_in_background(self, machine_id: str) -> None:
-        """Wake it for whoever comes next; nobody waits."""
-        sleeper = self._known.get(machine_id)
-        if sleeper is not None and not sleeper.is_awake and sleeper.waking is None:
-            task = asyncio.create_task(self._rouse(machine_id))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        """Wake a machine for later connections."""
+        machine = self._machines.get(machine_id)
+        if machine is None or machine.state is ActivityState.AWAKE:
+            return
+        if machine.wake_task is None:
+            self._start_task(self._wake_unattended(machine_id))
 
-    def note_refusal(self, machine_id: str) -> None:
-        """It did not accept: what we know of it may be wrong."""
-        sleeper = self._known.get(machine_id)
-        if sleeper is not None:
-            sleeper.is_awake = False
+    def record_refusal(self, machine_id: str) -> None:
+        """The machine did not accept a connection, so it may not be awake."""
+        machine = self._machines.get(machine_id)
+        if machine is not None and machine.state is ActivityState.AWAKE:
+            machine.state = ActivityState.UNKNOWN
 
     # --- waking
 
-    async def _rouse(self, machine_id: str) -> None:
-        self.enter(machine_id)
+    async def _wake_unattended(self, machine_id: str) -> None:
+        self.add_connection(machine_id)
         try:
-            times = await self.awake(machine_id, self._elapsed_s())
+            times = await self.ensure_awake(machine_id, self._elapsed_s())
             if times is not None:
-                self._book.close(times)
-        except NotWoken as error:
+                self._history.finish(times)
+        except WakeFailed as error:
             _log.info("%s: %s", machine_id, error)
         finally:
-            self.leave(machine_id)
+            self.remove_connection(machine_id)
 
-    async def _wake(self, sleeper: _Sleeper, arrived_s: float) -> WakeTimes:
-        """In a task of its own: it goes on when the connection that began it is given up."""
-        times = WakeTimes(sleeper.cell, sleeper.machine_id, sleeper.policy.mode, arrived_s)
+    async def _wake(self, machine: _TrackedMachine, arrived_s: float) -> WakeTimes:
+        """Wake a machine, in a task of its own that outlives the connection that needs it."""
+        times = WakeTimes(machine.cell, machine.machine_id, machine.policy.mode, arrived_s)
         try:
-            async with asyncio.timeout(sleeper.policy.hold_s), sleeper.turn:
-                driver = self._drivers[sleeper.cell]
-                times.engine_s = await driver.wake(sleeper.machine_id)
-                times.executes_s = self._elapsed_s()
-                await self._ready(sleeper)
-        except (TimeoutError, DriverError, NotWoken) as error:
-            why = str(error) or f"it was not ready within {sleeper.policy.hold_s:g} s"
-            if sleeper.seems_asleep or times.engine_s:
-                self._book.failed(times, why)
-            # One that executes and does not serve is no sleeper any more.
-            sleeper.seems_asleep = sleeper.seems_asleep and not times.executes_s
-            raise NotWoken(why) from None
+            async with asyncio.timeout(machine.policy.hold_s), machine.lock:
+                driver = self._drivers[machine.cell]
+                times.engine_s = await driver.wake(machine.machine_id)
+                times.running_s = self._elapsed_s()
+                await self._wait_until_ready(machine)
+        except (TimeoutError, DriverError, WakeFailed) as error:
+            reason = str(error) or f"it was not ready within {machine.policy.hold_s:g} s"
+            was_asleep = machine.state is ActivityState.ASLEEP
+            if was_asleep or times.engine_s:
+                self._history.record_failure(times, reason)
+            if was_asleep and times.running_s:
+                machine.state = ActivityState.UNKNOWN  # it runs, but does not serve
+            raise WakeFailed(reason) from None
         else:
-            times.counts = bool(times.engine_s) or sleeper.seems_asleep
-            self._changed(sleeper, is_awake=True)
+            times.is_pending = bool(times.engine_s) or machine.state is ActivityState.ASLEEP
+            self._set_changed_state(machine, ActivityState.AWAKE)
             return times
         finally:
-            sleeper.waking = None
+            machine.wake_task = None
 
-    async def check(self, cell: PlaneName, machine_id: str) -> bool:
-        """Whether one that was woken is ready; raises NotWoken if it will not be. Also of one that
-        has failed meanwhile, and is nobody's backend for that."""
+    async def is_ready(self, cell: PlaneName, machine_id: str) -> bool:
+        """Return True if a woken machine is ready. Raise WakeFailed if it will not become ready.
+
+        The machine need not be tracked: a machine that fails is no longer a backend.
+        """
         try:
             state = await self._drivers[cell].observe(machine_id)
         except DriverError as error:
-            raise NotWoken(str(error)) from error
+            raise WakeFailed(str(error)) from error
         if state is None:
-            raise NotWoken("its machine is gone")
+            raise WakeFailed("its machine is gone")
         if isinstance(state, NotObserved):
             return True  # an adopted machine may serve already; the attempt to connect decides
         if state.is_recovering:
             return True
         if state.phase in ("Failed", "Stopped"):
-            raise NotWoken(state.message or state.reason or state.phase)
+            raise WakeFailed(state.message or state.reason or state.phase)
         return state.phase == "Running" and not state.reason
 
-    async def _ready(self, sleeper: _Sleeper) -> None:
-        look_s = LOOK_S
-        while not await self.check(sleeper.cell, sleeper.machine_id):
-            await asyncio.sleep(look_s)
-            look_s = min(2 * look_s, LOOK_MAX_S)
+    async def _wait_until_ready(self, machine: _TrackedMachine) -> None:
+        poll_s = READY_POLL_S
+        while not await self.is_ready(machine.cell, machine.machine_id):
+            await asyncio.sleep(poll_s)
+            poll_s = min(2 * poll_s, READY_POLL_MAX_S)
 
-    # --- falling asleep
+    # --- putting to sleep
 
-    def _begin_idling(self, sleeper: _Sleeper) -> None:
-        self._stop_idling(sleeper)
-        if self.connections(sleeper.machine_id):
+    def _start_idle_timer(self, machine: _TrackedMachine) -> None:
+        self._cancel_idle_timer(machine)
+        if self.connections(machine.machine_id):
             return
         loop = asyncio.get_running_loop()
-        sleeper.idle = loop.call_later(sleeper.policy.idle_after_s, self._is_idle, sleeper)
+        machine.idle_timer = loop.call_later(machine.policy.idle_after_s, self._on_idle, machine)
 
-    def _stop_idling(self, sleeper: _Sleeper) -> None:
-        if sleeper.idle is not None:
-            sleeper.idle.cancel()
-            sleeper.idle = None
+    def _cancel_idle_timer(self, machine: _TrackedMachine) -> None:
+        if machine.idle_timer is not None:
+            machine.idle_timer.cancel()
+            machine.idle_timer = None
 
-    def _is_idle(self, sleeper: _Sleeper) -> None:
-        sleeper.idle = None
-        task = asyncio.create_task(self._put_to_sleep(sleeper))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _on_idle(self, machine: _TrackedMachine) -> None:
+        machine.idle_timer = None
+        self._start_task(self._put_to_sleep(machine))
 
-    async def _put_to_sleep(self, sleeper: _Sleeper) -> None:
-        async with sleeper.turn:
-            # From here to the driver nothing else runs: nobody can come in between.
-            if self._is_needed(sleeper):
+    async def _put_to_sleep(self, machine: _TrackedMachine) -> None:
+        async with machine.lock:
+            # There is no await between this check and the call of the driver, so no connection
+            # can arrive in between.
+            if self._is_in_use(machine):
                 return
-            was_awake = not sleeper.seems_asleep
-            self._changed(sleeper, is_awake=False)
-            asleep = await self._slept(sleeper)
-            if was_awake:
-                self._book.slept(sleeper.policy.mode, asleep=asleep)
-            if not asleep:  # not now, or never any more; it is asked again after the same time
-                sleeper.seems_asleep = False
-                self._begin_idling(sleeper)
+            was_asleep = machine.state is ActivityState.ASLEEP
+            self._set_changed_state(machine, ActivityState.ASLEEP)
+            asleep = await self._sleep(machine)
+            if not was_asleep:
+                self._history.record_sleep(machine.policy.mode, asleep=asleep)
+            if not asleep:  # try again after the idle time
+                machine.state = ActivityState.UNKNOWN
+                self._start_idle_timer(machine)
 
-    async def _slept(self, sleeper: _Sleeper) -> bool:
-        driver, policy = self._drivers[sleeper.cell], sleeper.policy
+    async def _sleep(self, machine: _TrackedMachine) -> bool:
+        """Call the driver. Return True if the machine sleeps."""
+        driver, policy = self._drivers[machine.cell], machine.policy
         try:
-            async with asyncio.timeout(policy.hold_s + ENGINE_S):
-                await driver.sleep(sleeper.machine_id, policy.mode)
-                state = await driver.observe(sleeper.machine_id)
+            async with asyncio.timeout(policy.hold_s + ENGINE_TIMEOUT_S):
+                await driver.sleep(machine.machine_id, policy.mode)
+                state = await driver.observe(machine.machine_id)
         except (DriverError, TimeoutError) as error:
-            _log.info("%s cannot be put to sleep: %s", sleeper.machine_id, error)
+            _log.info("%s cannot be put to sleep: %s", machine.machine_id, error)
             return False
         return isinstance(state, MachineState) and state.phase == "Sleeping"
 
-    def _is_needed(self, sleeper: _Sleeper) -> bool:
-        gone = self._known.get(sleeper.machine_id) is not sleeper
-        return gone or self.connections(sleeper.machine_id) > 0
+    def _is_in_use(self, machine: _TrackedMachine) -> bool:
+        """Return True if the machine has a connection or is no longer tracked."""
+        is_tracked = self._machines.get(machine.machine_id) is machine
+        return not is_tracked or self.connections(machine.machine_id) > 0
 
-    def _changed(self, sleeper: _Sleeper, *, is_awake: bool) -> None:
-        sleeper.is_awake = is_awake
-        sleeper.seems_asleep = not is_awake
-        sleeper.changed_s = self._elapsed_s()
-        self._book.count(sum(s.seems_asleep for s in self._known.values()), len(self._known))
+    def _set_changed_state(self, machine: _TrackedMachine, state: ActivityState) -> None:
+        """Set the state that results from a change by the scaler itself."""
+        machine.state = state
+        machine.changed_s = self._elapsed_s()
+        self._update_metrics()
+
+    def _update_metrics(self) -> None:
+        asleep = sum(m.state is ActivityState.ASLEEP for m in self._machines.values())
+        self._history.set_counts(asleep, len(self._machines))
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
-def _heard(task: asyncio.Task[WakeTimes]) -> None:
-    """Whoever waited for it may be gone: its failure is in the book, and no news to the loop."""
+def _retrieve_exception(task: asyncio.Task[WakeTimes]) -> None:
+    """Mark the exception as retrieved: the waiting connections may be closed already."""
     if not task.cancelled():
         task.exception()

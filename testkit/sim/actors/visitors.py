@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from datum_compute.api.planes import PlaneName, cell_plane
 from datum_compute.drivers.traffic import Backend
-from datum_compute.ingress.balancer import HOLD_S, Port, Reached
+from datum_compute.ingress.balancer import HOLD_S, BackendConnection, PublishedPort
 from testkit.sim.checks.state import ClusterState
 from testkit.sim.host import SimulatedHost
 from testkit.sim.scenario.operations import Visit
@@ -53,28 +53,28 @@ class Visitors:
         host.spawn(self._connection(visit, host, host.traffic, ports[visit.pick % len(ports)]))
 
     async def _connection(
-        self, visit: Visit, host: SimulatedHost, traffic: SimulatedTraffic, port: Port
+        self, visit: Visit, host: SimulatedHost, traffic: SimulatedTraffic, port: PublishedPort
     ) -> None:
         """Open one connection. It runs in a task of the host and ends with the host."""
         cell, began_s, backends = cell_plane(visit.cell), self.now(), port.backends
-        reached = await traffic.reach(port)
+        opened = await traffic.connect(port)
         took_s = self.now() - began_s
         for machine_id in self.state.providers[cell].overlaps:
             self.report_violation(f"I27: {machine_id} was woken twice at once")
-        if reached is None or took_s > BOUND_S:
+        if opened is None or took_s > BOUND_S:
             if any(self._was_available(cell, b, began_s) and b in port.backends for b in backends):
                 self.report_violation(
                     f"I27: a connection to {visit.cell} was not served in {took_s:.1f} s"
                 )
             return
         self.count("visit served")
-        await self._stay_connected(visit, traffic, reached)
+        await self._stay_connected(visit, traffic, opened)
 
     async def _stay_connected(
-        self, visit: Visit, traffic: SimulatedTraffic, reached: Reached[Backend]
+        self, visit: Visit, traffic: SimulatedTraffic, opened: BackendConnection[Backend]
     ) -> None:
-        backend, until_s = reached.connection, self.now() + visit.stays_s
-        traffic.balance.answered(reached)
+        backend, until_s = opened.connection, self.now() + visit.stays_s
+        traffic.balancer.record_first_byte(opened)
         provider = self.state.providers[backend.cell]
         while True:
             machine = provider.alive().get(backend.machine_id)
@@ -83,7 +83,7 @@ class Visitors:
             if self.now() >= until_s:
                 break
             await asyncio.sleep(min(_LOOK_S, max(0.0, until_s - self.now())))
-        traffic.balance.release(reached)
+        traffic.balancer.release(opened)
 
     def _was_available(self, cell: PlaneName, backend: Backend, since_s: float) -> bool:
         """Return True if the machine existed all the time, and its provider answered correctly."""

@@ -263,15 +263,15 @@ def _connection_lost_while_pausing() -> Iterator[None]:
     """An instance that is being paused is treated as running."""
 
     def make(original: Any) -> Any:
-        async def awake(self: Any, machine_id: str, arrived_s: float) -> Any:
-            sleeper = self._known.get(machine_id)
-            if sleeper is not None and sleeper.turn.locked():
+        async def ensure_awake(self: Any, machine_id: str, arrived_s: float) -> Any:
+            machine = self._machines.get(machine_id)
+            if machine is not None and machine.lock.locked():
                 return None
             return await original(self, machine_id, arrived_s)
 
-        return awake
+        return ensure_awake
 
-    with attribute_replaced(IdleScaler, "awake", make):
+    with attribute_replaced(IdleScaler, "ensure_awake", make):
         yield
 
 

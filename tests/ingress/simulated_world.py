@@ -1,4 +1,4 @@
-"""Simulated machines that sleep, and connections to them without sockets, in virtual time."""
+"""World: simulated machines that can sleep, and connections without sockets, in virtual time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from datum_compute.api.planes import cell_plane
 from datum_compute.drivers.driver import FencedDriver, MachineState, NotObserved
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.drivers.traffic import Backend, SleepPolicy
-from datum_compute.ingress.activations import WakeBook
-from datum_compute.ingress.balancer import Balance, Port, Reached
+from datum_compute.ingress.activations import WakeHistory
+from datum_compute.ingress.balancer import BackendConnection, LoadBalancer, PublishedPort
 from datum_compute.ingress.idle_scaler import IdleScaler
 from testkit.conformance.driver import SPEC
 from testkit.sim.loop import VirtualLoop, run_virtual
@@ -30,25 +30,24 @@ class World:
         self.table = MachineTable()
         self.driver = SimulatedDriver(self.table, now=loop.time, boot_s=BOOT_S, stop_s=STOP_S)
         self.ids = [f"ns/web-{number}/1" for number in range(machines)]
-        self.calls: list[str] = []  # one for each sleep or wake that the driver is asked for
-        self.answers = True  # whether machines accept connections
-        self.port = Port()
-        self.begin()
+        self.calls: list[str] = []  # one item per call of the driver to sleep or wake
+        self.accepts = True  # whether machines accept connections
+        self.start_process()
 
-    def begin(self) -> None:
-        """A process that knows nothing of what was before."""
-        self.book = WakeBook(self.loop.time, self.loop.time)
-        watched = FencedDriver(self.driver, lambda: self.calls.append("asked"))
-        self.sleepers = IdleScaler({CELL: watched}, self.loop.time, self.book)
-        self.balance = Balance(self.sleepers, self.book, self._connect, self.loop.time)
-        self.port = Port()
+    def start_process(self) -> None:
+        """Replace the process by a new one without state."""
+        self.history = WakeHistory(self.loop.time, self.loop.time)
+        watched = FencedDriver(self.driver, lambda: self.calls.append("called"))
+        self.idle_scaler = IdleScaler({CELL: watched}, self.loop.time, self.history)
+        self.balancer = LoadBalancer(self.idle_scaler, self.history, self._connect, self.loop.time)
+        self.port = PublishedPort()
 
     def adopt(self, adoption_s: float) -> None:
-        """A new process whose driver has not observed the machines yet; they accept connections."""
+        """Start a process whose driver has not observed the running machines yet."""
         self.driver = SimulatedDriver(
             self.table, now=self.loop.time, stop_s=STOP_S, adoption_s=lambda: adoption_s
         )
-        self.begin()
+        self.start_process()
 
     async def start(self) -> None:
         for machine_id in self.ids:
@@ -62,29 +61,29 @@ class World:
             Backend(CELL, machine_id, "10.0.0.1", 80, policy, await self.is_asleep(machine_id))
             for machine_id in self.ids
         ]
-        self.balance.set_backends(self.port, backends)
+        self.balancer.set_backends(self.port, backends)
 
     async def is_asleep(self, machine_id: str) -> bool:
         state = await self.driver.observe(machine_id)
         return isinstance(state, MachineState) and state.phase == "Sleeping"
 
-    async def asleep(self) -> list[bool]:
+    async def which_sleep(self) -> list[bool]:
         return [await self.is_asleep(machine_id) for machine_id in self.ids]
 
     async def visit(self, stays_s: float = 0.0) -> str:
-        """The machine that took the connection; empty if nobody did."""
-        reached = await self.balance.reach(self.port)
-        if reached is None:
+        """Connect and stay connected. Return the machine, or an empty string if none accepts."""
+        opened = await self.balancer.connect(self.port)
+        if opened is None:
             return ""
-        return await self._stay(reached, stays_s)
+        return await self._stay_connected(opened, stays_s)
 
-    async def _stay(self, reached: Reached[str], stays_s: float) -> str:
-        self.balance.answered(reached)
+    async def _stay_connected(self, opened: BackendConnection[str], stays_s: float) -> str:
+        self.balancer.record_first_byte(opened)
         for _ in range(10):
-            assert not await self.is_asleep(reached.machine_id), "put to sleep under a connection"
+            assert not await self.is_asleep(opened.machine_id), "put to sleep during a connection"
             await asyncio.sleep(stays_s / 10)
-        self.balance.release(reached)
-        return reached.machine_id
+        self.balancer.release(opened)
+        return opened.machine_id
 
     async def _connect(self, backend: Backend) -> str | None:
         state = await self.driver.observe(backend.machine_id)
@@ -92,14 +91,14 @@ class World:
         runs = isinstance(state, NotObserved) or (
             isinstance(state, MachineState) and state.phase == "Running"
         )
-        return backend.machine_id if runs and self.answers else None
+        return backend.machine_id if runs and self.accepts else None
 
     @property
     def wakes(self) -> list[Wake]:
-        return list(self.book.last.values())
+        return list(self.history.last.values())
 
 
-def in_world(
+def run_in_world(
     story: Callable[[World], Awaitable[T]],
     mode: SleepMode = "stop",
     machines: int = 1,
@@ -109,7 +108,7 @@ def in_world(
         world = World(loop, mode, machines)
         await world.start()
         found = await story(world)
-        await world.sleepers.close()
+        await world.idle_scaler.close()
         return found
 
     return run_virtual(Random(seed), main)
