@@ -10,6 +10,7 @@ from random import Random
 import pytest
 import yaml
 
+import datum_compute
 from datum_compute.api.kinds import KINDS, kind_of
 from datum_compute.api.schema.derive import structural_schema
 from datum_compute.api.schema.validate import Report, compile_check, object_schema
@@ -24,6 +25,7 @@ from hack.generate import stale_files, write_files
 from hack.reference import command_list, heading
 
 ROOT = Path(__file__).resolve().parent.parent
+CHANGELOG = ROOT / "CHANGELOG.md"
 API_REFERENCE = ROOT / "docs" / "reference" / "api.md"
 METRICS_REFERENCE = ROOT / "docs" / "reference" / "metrics.md"
 CLI_REFERENCE = ROOT / "docs" / "reference" / "cli.md"
@@ -118,6 +120,23 @@ def test_make_lists_every_target_with_one_line() -> None:
     found = dict(re.findall(r"^  (\S+) +(\S.*)$", listed, flags=re.MULTILINE))
     assert set(found) >= MAKE_TARGETS
     assert len(found) == len(listed.splitlines())
+
+
+def test_the_changelog_begins_with_the_unreleased_changes_and_the_version_of_the_package() -> None:
+    headings = re.findall(r"^## \[(.+?)\](.*)$", CHANGELOG.read_text(), flags=re.MULTILINE)
+    (unreleased, no_date), (version, date), *_ = headings
+    assert (unreleased, no_date) == ("Unreleased", "")
+    assert version == datum_compute.__version__
+    assert re.fullmatch(r" - \d{4}-\d\d-\d\d", date)
+
+
+def test_the_changelog_groups_changes_by_their_kind() -> None:
+    groups = set(re.findall(r"^### (.+)$", CHANGELOG.read_text(), flags=re.MULTILINE))
+    assert groups <= {"Added", "Changed", "Fixed", "Security"}
+
+
+def test_the_readme_has_at_most_twelve_links() -> None:
+    assert len(LINK.findall((ROOT / "README.md").read_text())) <= 12
 
 
 def test_the_readme_names_targets_and_files_that_exist() -> None:
