@@ -8,7 +8,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from datum_compute.api.planes import cell_plane
-from datum_compute.app.driver_selection import DriverSet, MachineHost, build_machines
+from datum_compute.app.driver_selection import (
+    DriverChoice,
+    DriverSet,
+    MachineHost,
+    build_machines,
+    require_same_driver,
+)
 from datum_compute.app.environment import real_ports
 from datum_compute.app.settings.settings import local_settings
 from datum_compute.app.state_directory import StateError, remember_driver, remembered_driver
@@ -84,3 +90,15 @@ async def test_a_damaged_note_of_the_driver_is_told_and_never_guessed(
     assert (await machines(tmp_path, "--driver=simulated")).choice.driver == "simulated"
     remember_driver(tmp_path, "simulated", "")
     assert remembered_driver(tmp_path) == ("simulated", "")
+
+
+def test_instances_that_run_as_containers_cannot_become_simulated(tmp_path: Path) -> None:
+    simulated = DriverChoice("simulated", "--driver=simulated", "instances are simulated")
+    require_same_driver(tmp_path, simulated, 2)  # the first run
+    remember_driver(tmp_path, "simulated", "")
+    require_same_driver(tmp_path, simulated, 2)
+    remember_driver(tmp_path, "containers", "/run/engine.sock")
+    require_same_driver(tmp_path, simulated, 0)
+    require_same_driver(tmp_path, DriverChoice("containers", "", ""), 2)
+    with pytest.raises(StateError, match=r"2 instances of .* run as containers"):
+        require_same_driver(tmp_path, simulated, 2)

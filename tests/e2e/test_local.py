@@ -145,6 +145,22 @@ def test_up_with_flags_that_a_running_platform_does_not_have_is_refused(
     assert platform.pid == pid
 
 
+def test_up_refuses_to_simulate_instances_that_run_as_containers(tmp_path: Path) -> None:
+    platform = LocalPlatform(tmp_path / "changed")
+    choice = platform.state / "driver.json"
+    try:
+        assert platform.up("--driver", "simulated").returncode == 0
+        platform.run("deploy", "web", "--image=x.example/web:1", "--city=DFW", "-y")
+        assert platform.down().returncode == 0
+        choice.write_text(json.dumps({"driver": "containers", "engine": ""}))
+        refused = platform.up("--driver", "simulated")
+        assert refused.returncode == 1
+        assert "run as containers" in refused.stderr
+        assert json.loads(choice.read_text())["driver"] == "containers"
+    finally:
+        platform.down()
+
+
 def test_a_cell_that_has_left_is_not_started_until_it_is_named(tmp_path: Path) -> None:
     apart = LocalPlatform(tmp_path / "apart")
 

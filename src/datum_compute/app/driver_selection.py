@@ -131,6 +131,25 @@ def _requested_driver(settings: DriverSettings, last_driver: str) -> tuple[str, 
     return last_driver or AUTO, SAME_AS_LAST_RUN
 
 
+def require_same_driver(state: Path, choice: DriverChoice, instances: int) -> None:
+    """Refuse to simulate instances that the last run started as containers.
+
+    The containers would run on while the simulated driver reports their instances as running.
+    """
+    if choice.driver != SIMULATED or not instances:
+        return
+    try:
+        last_driver, _ = remembered_driver(state)
+    except StateError:
+        return
+    if last_driver == CONTAINERS:
+        raise StateError(
+            f"{instances} instances of {state} run as containers and cannot become simulated. "
+            "Start with --driver containers and destroy their workloads first, or use another "
+            "--state-dir"
+        )
+
+
 # --- Simulated machines: their table is a file, so that they survive a restart
 
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from datum_compute.api.compute.server import SERVER
 from datum_compute.api.meta.codec import encode
 from datum_compute.app.audit_log import AuditLog
-from datum_compute.app.driver_selection import DriverSet
+from datum_compute.app.driver_selection import DriverSet, require_same_driver
 from datum_compute.app.platform import Platform
 from datum_compute.app.settings.settings import TelemetrySettings
 from datum_compute.app.state_directory import (
@@ -166,6 +167,7 @@ async def serve_until(process: ServerProcess, bound: socket.socket, stop: asynci
         try:
             with paused_garbage_collection():
                 await process.platform.load()
+                _require_same_driver(process)
                 # From here on this process owns the directory, and clients find it there.
                 port = bound.getsockname()[1]
                 overwrite_private(announcement, encode({"pid": os.getpid(), "port": port}))
@@ -210,6 +212,13 @@ async def _run(process: ServerProcess, bound: socket.socket, stop: asyncio.Event
             await server.stop()
         for task in tasks:
             task.cancel()
+
+
+def _require_same_driver(process: ServerProcess) -> None:
+    platform, machines = process.platform, process.machines
+    cells = [cell for cell in machines.drivers if platform.store.has_plane(cell)]
+    instances = sum(platform.count_objects(cell, SERVER) for cell in cells)
+    require_same_driver(process.storage.directory, machines.choice, instances)
 
 
 def _remember_choices(process: ServerProcess, port: int) -> None:
