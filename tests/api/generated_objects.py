@@ -18,7 +18,7 @@ from datum_compute.api.schema.derive import INT_OR_STRING, structural_schema
 Drawn = st.SearchStrategy[Any]
 
 _WORDS = st.text(string.ascii_letters + string.digits + "-. /", max_size=8)
-# A larger one on the wire is read as a number with a fraction.
+# Larger integers on the wire are decoded as floats.
 _NUMBERS = st.integers(-(2**63), 2**63 - 1)
 _ANYTHING = st.dictionaries(_WORDS, _NUMBERS | _WORDS | st.booleans(), max_size=2)
 _FORMATS = {
@@ -31,7 +31,7 @@ _MANY = 2**53
 
 @cache
 def objects_of(kind: KindInfo[Any]) -> st.SearchStrategy[JsonObject]:
-    """Objects without metadata, which has rules of its own."""
+    """Return a strategy for objects without metadata, which has its own rules."""
     schema = structural_schema(kind)
     identity = {"apiVersion": kind.api_version, "kind": kind.kind}
     own = {*identity, "metadata"}
@@ -94,13 +94,13 @@ def _texts(schema: JsonObject) -> Drawn:
         return _FORMATS[schema["format"]]
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength", 50)
     if "pattern" in schema:
-        drawn = st.from_regex(_short(schema["pattern"]).removesuffix("$") + r"\Z")
+        drawn = st.from_regex(_limit_repetitions(schema["pattern"]).removesuffix("$") + r"\Z")
         return drawn.filter(lambda text: shortest <= len(text) <= longest)
     return st.text(min_size=shortest, max_size=min(longest, 10))
 
 
-def _short(pattern: str) -> str:
-    """What repeats without an end repeats a few times: long words say nothing more, slowly."""
+def _limit_repetitions(pattern: str) -> str:
+    """Limit unbounded repetitions: long texts take time and cover no more cases."""
 
     def bounded(found: re.Match[str]) -> str:
         return {"*": "{0,3}", "+": "{1,3}"}.get(found[0], found[0])

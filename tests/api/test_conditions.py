@@ -1,4 +1,4 @@
-"""Conditions: one entry for each type, a transition time that tells the truth."""
+"""Conditions: one entry per type, and a transition time that changes only with the status."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ready(status: ConditionStatus, time: str, reason: str = "R", generation: int
 OTHER = Condition(type="Programmed", status=TRUE, reason="Done")
 
 
-def test_the_transition_time_moves_only_with_the_status() -> None:
+def test_the_transition_time_changes_only_with_the_status() -> None:
     old = [OTHER, ready(FALSE, EARLY, "Waiting")]
     same = with_condition(old, ready(FALSE, LATE, "Still", generation=2))
     changed = with_condition(old, ready(TRUE, LATE))
@@ -46,26 +46,26 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
     assert find_condition(changed, "Ready") == ready(TRUE, LATE)
 
 
-def test_others_stay_where_they_are() -> None:
+def test_other_conditions_keep_their_positions() -> None:
     old = [ready(FALSE, EARLY), OTHER]
     assert with_condition(old, ready(TRUE, LATE)) == [ready(TRUE, LATE), OTHER]
     assert with_condition([OTHER], ready(TRUE, LATE)) == [OTHER, ready(TRUE, LATE)]
     assert old == [ready(FALSE, EARLY), OTHER]
 
 
-def test_repeating_a_condition_changes_nothing() -> None:
+def test_setting_an_equal_condition_is_a_noop() -> None:
     settled = with_condition([], ready(TRUE, EARLY))
     assert with_condition(settled, settled[0]) == settled
 
 
-def test_absent_and_unknown_are_not_true() -> None:
+def test_absent_and_unknown_conditions_are_not_true() -> None:
     assert not is_true([], "Ready")
     assert not is_true([ready("Unknown", EARLY)], "Ready")
     assert is_true([ready(TRUE, EARLY)], "Ready")
     assert find_condition([OTHER], "Ready") is None
 
 
-def test_a_condition_is_written_out_in_full() -> None:
+def test_a_condition_is_encoded_with_all_fields() -> None:
     assert to_json(OTHER) == {
         "type": "Programmed",
         "status": "True",

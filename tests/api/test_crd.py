@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions in deploy/crds are those of the kinds."""
+"""The CustomResourceDefinitions in deploy/crds are generated from the kinds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def version_of(kind: KindInfo[Any]) -> dict[str, Any]:
     return version
 
 
-def test_the_kinds_of_karmada_and_of_kubernetes_are_not_ours_to_install() -> None:
+def test_only_kinds_of_datum_and_milo_have_definitions() -> None:
     groups = {name.split("_")[0] for name in crd_files()}
     assert groups == {
         "compute.datumapis.com",
@@ -35,13 +35,13 @@ def test_the_kinds_of_karmada_and_of_kubernetes_are_not_ours_to_install() -> Non
     }
 
 
-def test_files_parse_to_what_was_meant() -> None:
+def test_files_contain_the_generated_definitions() -> None:
     written = [yaml.safe_load(text) for text in crd_files().values()]
     assert written == [crd_manifest(kind) for kind in CUSTOM if not kind.partial]
 
 
 @pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: str(kind.kind))
-def test_names_agree_with_each_other(kind: KindInfo[Any]) -> None:
+def test_the_names_of_a_definition_are_consistent(kind: KindInfo[Any]) -> None:
     manifest = crd_manifest(kind)
     spec, names = manifest["spec"], manifest["spec"]["names"]
     assert manifest["metadata"]["name"] == f"{names['plural']}.{spec['group']}"
@@ -53,19 +53,19 @@ def test_names_agree_with_each_other(kind: KindInfo[Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: str(kind.kind))
-def test_every_column_has_a_type_kubernetes_knows(kind: KindInfo[Any]) -> None:
+def test_every_column_has_a_type_of_kubernetes(kind: KindInfo[Any]) -> None:
     for column in version_of(kind)["additionalPrinterColumns"]:
         assert column["type"] in ("string", "integer", "number", "boolean", "date")
         assert column["jsonPath"].startswith(".")
 
 
-def test_status_is_a_subresource_where_there_is_one() -> None:
+def test_only_kinds_with_a_status_have_the_status_subresource() -> None:
     assert version_of(INSTANCE)["subresources"] == {"status": {}}
     assert "subresources" not in version_of(POLICY)
     assert crd_manifest(CLUSTER)["spec"]["scope"] == "Cluster"
 
 
-def test_scale_is_a_subresource_where_a_kind_says_how_many_it_wants_and_has() -> None:
+def test_a_kind_with_desired_and_current_replicas_has_the_scale_subresource() -> None:
     assert version_of(DEPLOYMENT)["subresources"] == {
         "status": {},
         "scale": {
@@ -76,7 +76,7 @@ def test_scale_is_a_subresource_where_a_kind_says_how_many_it_wants_and_has() ->
     }
 
 
-def test_categories_and_selectable_fields_are_told() -> None:
+def test_definitions_contain_categories_and_selectable_fields() -> None:
     assert crd_manifest(INSTANCE)["spec"]["names"]["categories"] == ["all", "compute"]
     assert "categories" not in crd_manifest(POLICY)["spec"]["names"]
     assert {"jsonPath": ".spec.cityCode"} in version_of(DEPLOYMENT)["selectableFields"]
@@ -84,15 +84,15 @@ def test_categories_and_selectable_fields_are_told() -> None:
 
 
 def field_type(schema: JsonObject, path: str) -> str:
-    """The type of the field that a path leads to, or the empty text."""
+    """Return the type of the field at this path, or an empty text."""
     for name in path.removeprefix(".").split("."):
         schema = schema.get("properties", {}).get(name, {})
     return str(schema.get("type", ""))
 
 
 @pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: str(kind.kind))
-def test_paths_lead_to_fields(kind: KindInfo[Any]) -> None:
-    """A real API server refuses selectable fields that are no text, number or boolean."""
+def test_paths_of_columns_and_subresources_are_fields_of_the_schema(kind: KindInfo[Any]) -> None:
+    """kube-apiserver rejects selectable fields that are not strings, integers or booleans."""
     schema = structural_schema(kind)
     for field in kind.selectable:
         assert field_type(schema, field.path) in ("string", "integer", "boolean"), field.path
@@ -112,6 +112,6 @@ def test_wide_columns_have_a_lower_priority() -> None:
     assert "priority" not in columns["Ready"]
 
 
-def test_core_kinds_have_none() -> None:
+def test_built_in_kinds_have_no_definition() -> None:
     with pytest.raises(ValueError, match="built-in kind"):
         crd_manifest(NAMESPACE)

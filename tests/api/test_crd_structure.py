@@ -1,4 +1,4 @@
-"""The written CRDs are ones that a real API server takes: structural, with defaults that hold."""
+"""kube-apiserver accepts the files in deploy/crds: schemas are structural, defaults are valid."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def nodes(schema: JsonObject, path: str = "") -> Iterator[tuple[str, JsonObject]
 
 
 def words(value: Any) -> Iterator[str]:
-    """Every key at any depth."""
+    """Yield every key at any depth."""
     if isinstance(value, dict):
         yield from value
     for inner in value.values() if isinstance(value, dict) else value:
@@ -49,7 +49,7 @@ def words(value: Any) -> Iterator[str]:
 
 
 @EACH_FILE
-def test_every_node_has_a_type_and_nothing_is_referred_to(name: str) -> None:
+def test_every_node_has_a_type_and_schemas_contain_no_references(name: str) -> None:
     schema = schema_of(name)
     assert not {"$ref", "$defs", "definitions", "nullable"} & set(words(schema))
     for path, node in nodes(schema):
@@ -64,8 +64,8 @@ def test_every_node_has_a_type_and_nothing_is_referred_to(name: str) -> None:
 
 
 @EACH_FILE
-def test_defaults_are_valid_and_complete_in_themselves(name: str) -> None:
-    """A real API server refuses a default that it would have to prune or cannot accept."""
+def test_defaults_are_valid_and_need_no_pruning(name: str) -> None:
+    """kube-apiserver rejects a default that is invalid or has unknown fields."""
     for path, node in nodes(schema_of(name)):
         if "default" in node:
             report = Report()
@@ -74,7 +74,7 @@ def test_defaults_are_valid_and_complete_in_themselves(name: str) -> None:
 
 
 @EACH_FILE
-def test_lists_with_keys_can_tell_their_items_apart(name: str) -> None:
+def test_the_keys_of_a_list_are_required_or_have_defaults(name: str) -> None:
     for path, node in nodes(schema_of(name)):
         if node.get("type") != "array":
             continue
@@ -92,7 +92,7 @@ def test_lists_with_keys_can_tell_their_items_apart(name: str) -> None:
 
 
 @EACH_FILE
-def test_patterns_are_ones_that_go_knows(name: str) -> None:
+def test_patterns_are_supported_by_go(name: str) -> None:
     """RE2 has neither look-around nor back references."""
     for path, node in nodes(schema_of(name)):
         if "pattern" in node:
@@ -102,7 +102,7 @@ def test_patterns_are_ones_that_go_knows(name: str) -> None:
 
 
 @EACH_FILE
-def test_rules_say_what_to_do_instead(name: str) -> None:
+def test_messages_of_immutable_fields_contain_the_next_action(name: str) -> None:
     for path, node in nodes(schema_of(name)):
         for rule in node.get(VALIDATIONS, ()):
             assert rule["rule"] == "self == oldSelf", path

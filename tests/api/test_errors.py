@@ -1,4 +1,4 @@
-"""Errors travel as Status objects and come back as what they were."""
+"""Errors are encoded as Status objects and decoded to the same errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datum_compute.api.errors import ERRORS, ApiError, Cause, from_status, to_st
 
 
 @pytest.mark.parametrize("error_class", ERRORS)
-def test_an_error_survives_the_wire(error_class: type[ApiError]) -> None:
+def test_a_decoded_error_equals_the_encoded_one(error_class: type[ApiError]) -> None:
     error = error_class(
         "it went wrong",
         name="web",
@@ -27,13 +27,15 @@ def test_an_error_survives_the_wire(error_class: type[ApiError]) -> None:
 
 
 @pytest.mark.parametrize("error_class", ERRORS)
-def test_the_http_code_alone_names_the_family(error_class: type[ApiError]) -> None:
+def test_an_error_without_a_reason_is_classified_by_its_http_code(
+    error_class: type[ApiError],
+) -> None:
     found = from_status(error_class.code, {})
     assert found.code == error_class.code
     assert found.message == f"the server answered {error_class.code}"
 
 
-def test_a_conflict_without_a_reason_is_no_already_exists() -> None:
+def test_code_409_without_a_reason_is_a_conflict() -> None:
     assert type(from_status(409, {})) is errors.Conflict
 
 

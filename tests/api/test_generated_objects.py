@@ -1,4 +1,4 @@
-"""What holds for every valid object of every kind: the schema, the model and the wire agree."""
+"""The schema, the model and the codec agree for every valid object of every kind."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tests.api.generated_objects import objects_of
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_defaults_change_nothing_for_a_reader_and_all_that_is_written_is_valid(
+def test_defaults_do_not_change_the_decoded_object_and_encoded_objects_are_valid(
     kind: KindInfo[Any], data: st.DataObject
 ) -> None:
     sent = data.draw(objects_of(kind))
     read = from_json(sent, kind.model)
 
-    defaulted = defaulted_without_a_problem(kind, sent)
+    defaulted = apply_defaults(kind, sent)
     assert from_json(defaulted, kind.model) == read
-    assert defaulted_without_a_problem(kind, defaulted) == defaulted
+    assert apply_defaults(kind, defaulted) == defaulted
 
     written = decode(encode(read))  # defaults are left out again
     assert from_json(written, kind.model) == read
-    assert from_json(defaulted_without_a_problem(kind, written), kind.model) == read
+    assert from_json(apply_defaults(kind, written), kind.model) == read
 
 
 @cache
@@ -41,7 +41,7 @@ def _check(kind: KindInfo[Any]) -> Check:
     return compile_check(structural_schema(kind))
 
 
-def defaulted_without_a_problem(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
+def apply_defaults(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
     report = Report()
     result: JsonObject = _check(kind)(obj, "", report)
     assert (report.errors, report.unknown) == ([], [])

@@ -1,4 +1,4 @@
-"""Differences: as a patch that does what it shows, and as lines that show what it does."""
+"""Differences between objects, as a merge patch and as lines of text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OBJECTS = st.dictionaries(KEYS, VALUES, max_size=4)
 
 
 @given(OBJECTS, OBJECTS)
-def test_there_are_lines_exactly_when_there_is_a_patch(
+def test_lines_are_rendered_if_and_only_if_there_is_a_patch(
     observed: dict[str, Any], desired: dict[str, Any]
 ) -> None:
     assert bool(render_changes(observed, desired)) == bool(build_merge_patch(observed, desired))
@@ -62,19 +62,21 @@ def spec(**container: Any) -> dict[str, Any]:
         ({"spec": {}}, {"spec": {"paused": False}}, ["paused: added false"]),
     ],
 )
-def test_changes_read_well(before: dict[str, Any], after: dict[str, Any], lines: list[str]) -> None:
+def test_changes_are_rendered_as_lines(
+    before: dict[str, Any], after: dict[str, Any], lines: list[str]
+) -> None:
     assert render_changes(before, after) == lines
 
 
 @pytest.mark.parametrize("before", [[], [{"name": "KEY", "value": "old-secret"}]])
-def test_values_of_environment_variables_never_show(before: list[dict[str, str]]) -> None:
+def test_values_of_environment_variables_are_not_rendered(before: list[dict[str, str]]) -> None:
     after = [{"name": "KEY", "value": "new-secret"}, {"name": "MORE", "value": "third-secret"}]
     shown = "\n".join(render_changes(spec(env=before), spec(env=after)))
     assert "secret" not in shown
     assert "containers[app].env[MORE]: added" in shown
 
 
-def test_changed_variables_are_named() -> None:
+def test_changed_environment_variables_are_rendered_by_name() -> None:
     before = [{"name": "KEY", "value": "1"}, {"name": "OLD", "value": "1"}]
     after = [{"name": "KEY", "value": "2"}, {"name": "NEW", "value": "1"}]
     assert render_changes(spec(env=before), spec(env=after)) == [
@@ -84,7 +86,7 @@ def test_changed_variables_are_named() -> None:
     ]
 
 
-def test_a_removed_field_is_a_value_of_its_own_kind() -> None:
+def test_removals_and_changes_have_different_kinds() -> None:
     before = {"metadata": {"labels": {"a": "x: removed", "b": "2"}}}
     after = {"metadata": {"labels": {"a": "y: removed"}}}
     assert diff_objects(before, after) == [

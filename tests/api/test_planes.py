@@ -1,21 +1,37 @@
-"""Plane names and path prefixes: two spellings of one thing, and no third."""
+"""Names and path prefixes of planes, and names of objects that are equal on every plane."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datum_compute.api import labels
+from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
+from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import (
     HUB,
     PLATFORM,
     PlaneName,
     cell_plane,
+    city_policy_name,
+    decode_project_label,
+    deployment_name,
+    deployment_of,
+    encode_cluster_label,
+    execution_namespace,
+    federation_namespace,
+    instance_name,
     member_name,
+    normalize_city,
     path_prefix,
     plane_role,
     project_plane,
     split_path,
+    work_name,
+    work_names,
 )
 
 LABELS = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
@@ -26,7 +42,7 @@ PROJECT_A = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/a"
 
 
 @given(PLANES)
-def test_a_prefix_leads_back_to_its_plane(plane: PlaneName) -> None:
+def test_a_path_with_a_prefix_is_split_into_plane_and_rest(plane: PlaneName) -> None:
     assert split_path(path_prefix(plane) + "/x") == (plane, "/x")
     assert split_path(path_prefix(plane) + "/apis/g/v/things/y") == (plane, "/apis/g/v/things/y")
 
@@ -43,7 +59,7 @@ def test_different_planes_have_different_prefixes(one: PlaneName, other: PlaneNa
 
 
 @given(st.text())
-def test_any_path_is_split_without_losing_a_character(path: str) -> None:
+def test_splitting_a_path_loses_no_character(path: str) -> None:
     plane, rest = split_path(path)
     assert path_prefix(plane) + rest in (path, path + "/")
 
@@ -77,7 +93,7 @@ def test_any_path_is_split_without_losing_a_character(path: str) -> None:
         f"{PROJECT_A}.b/control-plane/x",
     ],
 )
-def test_tricks_reach_no_member_plane(path: str) -> None:
+def test_invalid_prefixes_are_paths_of_the_platform_plane(path: str) -> None:
     assert split_path(path) == (PLATFORM, path)
 
 
@@ -97,7 +113,7 @@ def test_dots_and_slashes_after_the_prefix_stay_in_the_plane(
 
 
 @pytest.mark.parametrize("name", ["", "A", "a.b", "a/b", "..", "-a", "a-", "a\n", "ä", "a" * 64])
-def test_names_that_are_no_label_make_no_plane(name: str) -> None:
+def test_names_of_planes_are_dns_labels(name: str) -> None:
     for make in (project_plane, cell_plane):
         with pytest.raises(ValueError, match="not a DNS label"):
             make(name)
@@ -117,16 +133,107 @@ def test_names_that_are_no_label_make_no_plane(name: str) -> None:
         "other",
     ],
 )
-def test_texts_that_name_no_plane_have_no_prefix_and_no_role(text: str) -> None:
+def test_invalid_plane_names_have_no_prefix_and_no_role(text: str) -> None:
     with pytest.raises(ValueError, match="plane"):
         path_prefix(PlaneName(text))
     with pytest.raises(ValueError, match="plane"):
         plane_role(PlaneName(text))
 
 
-def test_members_know_their_name() -> None:
+def test_a_member_plane_has_a_name_and_a_role() -> None:
     assert member_name(project_plane("a-b")) == "a-b"
     assert plane_role(cell_plane("dfw")) == "cell"
     for plane in (HUB, PLATFORM):
         with pytest.raises(ValueError, match="neither a project nor a cell"):
             member_name(plane)
+
+
+NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+CITIES = st.from_regex(r"[A-Za-z0-9]{2,5}", fullmatch=True)
+
+
+@given(NAMES, st.uuids().map(str), NAMES, CITIES)
+def test_deployment_names_are_short_and_valid(
+    workload: str, uid: str, placement: str, city: str
+) -> None:
+    name = deployment_name(workload, uid, placement, city)
+    assert len(name) <= 41
+    assert SUBDOMAIN.fullmatch(name)
+    assert name.startswith(workload[:30].rstrip("-"))
+    assert len(instance_name(name, 999)) <= 63
+
+
+def test_a_workload_name_with_dots_gives_a_valid_deployment_name() -> None:
+    name = deployment_name("a" * 29 + ".tail", "u", "p", "DFW")
+    assert SUBDOMAIN.fullmatch(name), name
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("web", "u", "a-b", "c"), ("web", "u", "a", "b-c")),
+        (("web", "u1", "p", "DFW"), ("web", "u2", "p", "DFW")),
+        (("web-a", "u", "p", "DFW"), ("web", "u", "a-p", "DFW")),
+    ],
+)
+def test_different_parts_give_different_names(
+    one: tuple[str, str, str, str], other: tuple[str, str, str, str]
+) -> None:
+    assert deployment_name(*one) != deployment_name(*other)
+
+
+def test_the_case_of_a_city_does_not_matter() -> None:
+    assert deployment_name("web", "u", "p", "dfw") == deployment_name("web", "u", "p", "DFW")
+    assert normalize_city(" dfw ") == "DFW"
+
+
+def test_generated_names_do_not_change_between_releases() -> None:
+    """Objects with other names would be created next to the existing ones."""
+    assert deployment_name("web", "uid-1", "default", "DFW") == "web-247760041b"
+    assert instance_name("web-247760041b", 0) == "web-247760041b-0"
+    assert federation_namespace("1-2") == "ns-1-2"
+    assert execution_namespace("dfw") == "karmada-es-dfw"
+    assert city_policy_name("DFW") == "city-dfw"
+
+
+@pytest.mark.parametrize(
+    ("label", "project"),
+    [
+        ("cluster-datum-cloud", "datum-cloud"),
+        ("cluster-_test-project", "test-project"),
+        ("cluster-org_proj", "proj"),
+        ("cluster-single", "single"),
+        ("cluster-", None),
+        ("cluster-a_", None),
+        ("single", None),
+        ("", None),
+    ],
+)
+def test_the_project_is_the_last_segment_of_the_label(label: str, project: str | None) -> None:
+    assert decode_project_label(label) == project
+
+
+@given(NAMES)
+def test_a_decoded_project_label_equals_the_encoded_project(project: str) -> None:
+    assert decode_project_label(encode_cluster_label(project)) == project
+    assert decode_project_label(encode_cluster_label(f"/org/{project}")) == project
+
+
+def test_the_deployment_of_an_instance_is_its_label_else_its_name_without_the_ordinal() -> None:
+    assert deployment_of("web-dfw-0", {labels.DEPLOYMENT_NAME: "shop"}) == "shop"
+    assert deployment_of("web-dfw-0", {}) == "web-dfw"
+    assert deployment_of("web-dfw-0") == "web-dfw"
+    assert deployment_of("web") == ""
+
+
+def test_a_work_has_one_name_on_the_embedded_hub_and_one_on_karmada() -> None:
+    """The names on Karmada were recorded from version 1.18."""
+    ref = Ref("ns-0d6c7192de9c", "web")
+    assert work_names(DEPLOYMENT, ref) == (work_name(DEPLOYMENT, ref), "web-5f877fcc8b")
+    assert work_names(NAMESPACE, Ref("", ref.namespace))[1] == "ns-0d6c7192de9c-8477cf5f68"
+
+
+def test_objects_of_equal_name_in_two_namespaces_have_different_works() -> None:
+    here, there = (work_names(DEPLOYMENT, Ref(space, "web")) for space in ("ns-a", "ns-b"))
+    assert not set(here) & set(there)

@@ -1,4 +1,4 @@
-"""Every place of a template that takes data is found, with its path."""
+"""All references of a template to ConfigMaps and Secrets are found, with their paths."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def a_template_with(container: dict[str, Any], **spec: Any) -> InstanceTemplate:
     return from_json({**document, "spec": {**document["spec"], **spec}}, InstanceTemplate)
 
 
-def test_a_template_without_data_refers_to_nothing() -> None:
+def test_a_template_without_data_has_no_references() -> None:
     assert references(a_template()) == ()
 
 
-def test_variables_name_their_key() -> None:
+def test_references_of_variables_contain_the_key() -> None:
     env = [
         {"name": "PLAIN", "value": "x"},
         {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "web", "key": "a"}}},
@@ -38,7 +38,7 @@ def test_variables_name_their_key() -> None:
     )
 
 
-def test_whole_sources_name_no_key() -> None:
+def test_references_to_whole_sources_contain_no_key() -> None:
     both = [{"configMapRef": {"name": "web"}}, {"secretRef": {"name": "db", "optional": True}}]
     assert references(a_template_with({"envFrom": both})) == (
         Reference("ConfigMap", "web", f"{FIRST}.envFrom[0].configMapRef"),
@@ -46,7 +46,7 @@ def test_whole_sources_name_no_key() -> None:
     )
 
 
-def test_volumes_and_pull_secrets_name_the_keys_they_need() -> None:
+def test_references_of_volumes_and_pull_secrets_contain_their_keys() -> None:
     items = [{"key": "tls.crt", "path": "crt"}]
     template = a_template_with(
         {},
@@ -64,21 +64,21 @@ def test_volumes_and_pull_secrets_name_the_keys_they_need() -> None:
     )
 
 
-def test_a_source_that_is_referred_to_twice_is_one_source() -> None:
+def test_a_source_with_two_references_is_listed_once() -> None:
     both = [{"configMapRef": {"name": "web"}}, {"secretRef": {"name": "web"}}]
     found = references(a_template_with({"envFrom": [*both, *both]}))
     assert sources(found) == (Source("ConfigMap", "web"), Source("Secret", "web"))
 
 
-def test_no_way_to_refer_to_a_source_is_forgotten() -> None:
-    """Every field of the schema that names a ConfigMap or Secret is one that is looked at."""
+def test_every_schema_field_that_refers_to_a_source_is_read() -> None:
+    """A new field of the schema that refers to a ConfigMap or Secret must be added here."""
     template = structural_schema(WORKLOAD)["properties"]["spec"]["properties"]["template"]
     known = {"configMapKeyRef", "secretKeyRef", "configMapRef", "secretRef", "configMap", "secret"}
-    assert set(_named(template)) == {*known, "imagePullSecrets"}
+    assert set(_reference_fields(template)) == {*known, "imagePullSecrets"}
 
 
-def _named(schema: dict[str, Any]) -> list[str]:
+def _reference_fields(schema: dict[str, Any]) -> list[str]:
     inner = [*schema.get("properties", {}).items(), ("", schema.get("items", {}))]
     named = [n for n, _ in inner if "configmap" in n.lower() or "secret" in n.lower()]
-    below = [name for _, part in inner if part for name in _named(part)]
+    below = [name for _, part in inner if part for name in _reference_fields(part)]
     return [n for n in [*named, *below] if n != "secretName"]

@@ -1,4 +1,4 @@
-"""Schemas derive from the models, and are what Kubernetes calls structural."""
+"""Schemas are derived from the models, and are structural as Kubernetes requires."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ GOLDEN = Path(__file__).parent / "golden" / "workload_schema.json"
 EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
 
 
-def test_the_schema_of_workload_is_the_one_agreed_on() -> None:
-    """To change it on purpose: write the new schema over the golden file, and look at the diff."""
+def test_the_schema_of_workload_equals_the_golden_file() -> None:
+    """To change the schema, overwrite the golden file and review the diff."""
     schema = structural_schema(WORKLOAD)
     assert schema == orjson.loads(GOLDEN.read_bytes()), orjson.dumps(
         schema, option=orjson.OPT_INDENT_2
@@ -46,7 +46,7 @@ KEYWORDS = {
 
 
 @EACH_KIND
-def test_schemas_use_only_words_of_the_structural_dialect(kind: KindInfo[Any]) -> None:
+def test_schemas_contain_only_keywords_of_structural_schemas(kind: KindInfo[Any]) -> None:
     for path, schema in nodes(kind.kind, structural_schema(kind)):
         assert set(schema) <= KEYWORDS, path
         typed = "type" in schema or schema.get(PRESERVE) or schema.get(INT_OR_STRING)
@@ -58,7 +58,7 @@ def test_schemas_use_only_words_of_the_structural_dialect(kind: KindInfo[Any]) -
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *REVIEWS], ids=lambda kind: str(kind.kind))
-def test_every_field_is_described(kind: KindInfo[Any]) -> None:
+def test_every_field_has_a_description(kind: KindInfo[Any]) -> None:
     """kubectl explain and the reference show the descriptions."""
     undescribed = [
         path
@@ -69,7 +69,7 @@ def test_every_field_is_described(kind: KindInfo[Any]) -> None:
 
 
 @EACH_KIND
-def test_every_list_says_how_it_is_merged(kind: KindInfo[Any]) -> None:
+def test_every_list_has_a_list_type(kind: KindInfo[Any]) -> None:
     for path, schema in nodes(kind.kind, structural_schema(kind)):
         if schema.get("type") == "array":
             assert schema[LIST_TYPE] in ("atomic", "set", "map"), path
@@ -77,14 +77,14 @@ def test_every_list_says_how_it_is_merged(kind: KindInfo[Any]) -> None:
 
 
 @EACH_KIND
-def test_every_pattern_has_a_longest_length(kind: KindInfo[Any]) -> None:
+def test_every_field_with_a_pattern_has_a_maximum_length(kind: KindInfo[Any]) -> None:
     for path, schema in nodes(kind.kind, structural_schema(kind)):
         assert "pattern" not in schema or schema["maxLength"] <= 1024, path
 
 
 @EACH_KIND
 def test_immutable_fields_are_required_and_outside_lists(kind: KindInfo[Any]) -> None:
-    """Elsewhere a rule that compares old and new would not always be asked."""
+    """Elsewhere kube-apiserver does not always evaluate a rule that compares old and new."""
 
     def check(path: str, schema: JsonObject, *, always: bool) -> None:
         assert VALIDATIONS not in schema or always, path
@@ -100,15 +100,15 @@ def test_immutable_fields_are_required_and_outside_lists(kind: KindInfo[Any]) ->
 
 @EACH_KIND
 def test_no_object_is_emptied_by_pruning(kind: KindInfo[Any]) -> None:
-    """A real API server empties an object of which the schema says nothing."""
+    """kube-apiserver drops all fields of an object without properties in the schema."""
     for path, schema in nodes(kind.kind, structural_schema(kind)):
         if schema.get("type") == "object" and not path.endswith(".metadata"):
-            says = {"properties", "additionalProperties", PRESERVE} & set(schema)
-            assert says or path.endswith("template.metadata"), path
+            keywords = {"properties", "additionalProperties", PRESERVE} & set(schema)
+            assert keywords or path.endswith("template.metadata"), path
 
 
 @EACH_KIND
-def test_keys_of_lists_are_always_there(kind: KindInfo[Any]) -> None:
+def test_the_keys_of_a_list_are_required_or_have_defaults(kind: KindInfo[Any]) -> None:
     for path, schema in nodes(kind.kind, structural_schema(kind)):
         for key in schema.get("x-kubernetes-list-map-keys", ()):
             items = schema["items"]
@@ -117,7 +117,7 @@ def test_keys_of_lists_are_always_there(kind: KindInfo[Any]) -> None:
 
 
 @EACH_KIND
-def test_defaults_obey_their_own_schema(kind: KindInfo[Any]) -> None:
+def test_defaults_are_valid(kind: KindInfo[Any]) -> None:
     for path, schema in nodes(kind.kind, structural_schema(kind)):
         if "default" in schema:
             report = Report()
@@ -126,29 +126,34 @@ def test_defaults_obey_their_own_schema(kind: KindInfo[Any]) -> None:
 
 
 @EACH_KIND
-def test_defaults_say_something(kind: KindInfo[Any]) -> None:
+def test_no_default_is_an_empty_value(kind: KindInfo[Any]) -> None:
     for path, schema in nodes(kind.kind, structural_schema(kind)):
         assert schema.get("default", "x") not in ("", 0, [], False, None), path
 
 
-def kept(kind: KindInfo[Any], value: JsonObject) -> list[str]:
+def find_unknown_fields(kind: KindInfo[Any], value: JsonObject) -> list[str]:
     report = Report()
     compile_check(structural_schema(kind))(value, "", report)
     return report.unknown
 
 
-def test_fields_of_a_neighbour_that_we_do_not_model_are_kept_at_any_depth() -> None:
+def test_unknown_fields_of_kinds_of_other_projects_are_kept_at_any_depth() -> None:
     selector = {"apiVersion": "v1", "kind": "ConfigMap", "strange": 1}
     affinity = {"clusterNames": ["a"], "exclude": ["b"]}
     placement = {"clusterAffinity": affinity, "clusterTolerations": [{"key": "x"}]}
     spec = {"resourceSelectors": [selector], "placement": placement, "priority": 3}
-    assert kept(POLICY, {"spec": spec}) == []
-    assert kept(CLUSTER, {"spec": {"secretRef": {"name": "s"}}}) == []
-    assert kept(WORK, {"spec": {"workload": {"manifests": [{"kind": "X", "spec": {}}]}}}) == []
+    assert find_unknown_fields(POLICY, {"spec": spec}) == []
+    assert find_unknown_fields(CLUSTER, {"spec": {"secretRef": {"name": "s"}}}) == []
+    assert (
+        find_unknown_fields(
+            WORK, {"spec": {"workload": {"manifests": [{"kind": "X", "spec": {}}]}}}
+        )
+        == []
+    )
 
 
-def test_fields_of_our_own_kinds_that_we_do_not_know_are_dropped() -> None:
-    assert kept(WORKLOAD, {"spec": {"strange": 1}}) == ["spec.strange"]
+def test_unknown_fields_of_our_kinds_are_dropped() -> None:
+    assert find_unknown_fields(WORKLOAD, {"spec": {"strange": 1}}) == ["spec.strange"]
 
 
 def test_the_description_is_the_first_paragraph_of_the_docstring() -> None:
@@ -156,15 +161,15 @@ def test_the_description_is_the_first_paragraph_of_the_docstring() -> None:
 
 
 @EACH_KIND
-def test_every_limit_of_an_integer_is_one_as_a_float_too(kind: KindInfo[Any]) -> None:
-    """Kubernetes reads limits as floats and refuses those that are no integers then."""
+def test_limits_of_integers_are_integers_as_floats(kind: KindInfo[Any]) -> None:
+    """Kubernetes decodes limits as floats and rejects those that are not integers."""
     for path, schema in nodes(kind.kind, structural_schema(kind)):
         for word in ("minimum", "maximum"):
             limit = schema.get(word, 0)
             assert int(float(limit)) == limit, f"{path} has a {word} of {limit}"
 
 
-def test_an_integer_or_a_text_is_no_larger_than_64_bits() -> None:
+def test_an_integer_of_int_or_string_has_at_most_64_bits() -> None:
     check = compile_check({INT_OR_STRING: True, "anyOf": [{"type": "integer"}, {"type": "string"}]})
     for value, fits in ((2**63 - 1, True), (2**63, False), ("4Gi", True)):
         report = Report()

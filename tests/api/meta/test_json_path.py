@@ -1,4 +1,4 @@
-"""Limits of paths: length, steps, and how many compiled paths are kept."""
+"""Limits of paths: length, steps, and the number of cached compiled paths."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_check_of_a_path_compiles_no_step(monkeypatch: pytest.MonkeyPatch) -
     check_path(".spec.checked[0].only")
 
 
-def test_few_compiled_paths_are_kept() -> None:
+def test_the_number_of_cached_compiled_paths_is_limited() -> None:
     for number in range(1000):
         compile_path(f".spec.kept{number}")
     assert compile_path.cache_info().currsize <= 256

@@ -19,7 +19,7 @@ def named(name: str, **metadata: object) -> ApiObject:
     return from_json({"metadata": {"name": name, "uid": f"uid-{name}", **metadata}}, Namespace)
 
 
-def test_refs_read_like_paths() -> None:
+def test_refs_are_rendered_as_paths() -> None:
     assert str(Ref("default", "web")) == "default/web"
     assert str(Ref("", "hub")) == "hub"
     assert ref_of(named("web", namespace="default")) == Ref("default", "web")
@@ -41,7 +41,7 @@ def test_an_object_is_terminating_once_it_has_a_deletion_time() -> None:
     assert named("web", deletionTimestamp="2026-01-01T00:00:00Z").is_terminating
 
 
-def test_versions_are_numbers_and_absent_is_zero() -> None:
+def test_versions_are_numbers_and_an_absent_version_is_zero() -> None:
     assert named("web").version == 0
     assert named("web", resourceVersion="12").version == 12
 
@@ -54,13 +54,13 @@ def test_every_kind_is_found_by_its_api_version() -> None:
     assert WORKLOAD.resource == "workloads.compute.datumapis.com"
 
 
-def test_field_selectors_are_called_as_the_path_of_their_value() -> None:
+def test_the_name_of_a_selectable_field_is_its_path() -> None:
     (found,) = selectable_fields("spec.phase")
     assert (found.label, found.path) == ("spec.phase", ".spec.phase")
 
 
-def test_a_word_for_one_of_our_kinds_means_no_other_whatever_its_group() -> None:
-    """kubectl takes the first of several, and nobody knows which that is."""
+def test_names_and_short_names_of_our_kinds_are_unique_in_all_groups() -> None:
+    """kubectl uses the first match, whose order is undefined."""
     words = [word for kind in KINDS for word in {kind.plural, kind.singular, *kind.short_names}]
     for kind in KINDS:
         if not kind.built_in:

@@ -1,4 +1,4 @@
-"""Merge patches: made from two objects, they turn the one into the other; equal ones need none."""
+"""A merge patch turns one object into another; equal objects need none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ objects = st.dictionaries(st.text(max_size=2), values, max_size=4)
 
 
 @given(observed=objects, desired=objects)
-def test_the_patch_turns_one_into_the_other(
+def test_the_patch_turns_the_observed_into_the_desired_object(
     observed: dict[str, Any], desired: dict[str, Any]
 ) -> None:
     patch = build_merge_patch(observed, desired)

@@ -1,4 +1,4 @@
-"""One walk validates, prunes and defaults."""
+"""A check validates, prunes and applies defaults."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from datum_compute.api.schema.derive import PRESERVE, structural_schema
 from datum_compute.api.schema.validate import Report, compile_check
 
 
-def walked(schema: JsonObject, value: Any) -> tuple[Any, Report]:
+def run_check(schema: JsonObject, value: Any) -> tuple[Any, Report]:
     report = Report()
     return compile_check(schema)(value, "", report), report
 
 
 def problems(schema: JsonObject, value: Any) -> list[tuple[str, str]]:
-    return [(cause.field, cause.reason) for cause in walked(schema, value)[1].errors]
+    return [(cause.field, cause.reason) for cause in run_check(schema, value)[1].errors]
 
 
 def field(schema: JsonObject) -> JsonObject:
@@ -31,7 +31,7 @@ def field(schema: JsonObject) -> JsonObject:
 INVALID, REQUIRED = "FieldValueInvalid", "FieldValueRequired"
 WRONG_TYPE, TOO_LONG = "FieldValueTypeInvalid", "FieldValueTooLong"
 
-# schema of the field x, a value that is right, a value that is wrong
+# schema of the field x, a valid value, an invalid value
 TYPES: list[tuple[JsonObject, Any, Any]] = [
     ({"type": "string"}, "a", 1),
     ({"type": "string"}, "", ["a"]),
@@ -73,21 +73,21 @@ LIMITS: list[tuple[JsonObject, Any, Any]] = [
         ({"type": "string", "maxLength": 2}, "ab", "abc", TOO_LONG),
     ],
 )
-def test_a_limit_lets_the_right_value_pass_and_names_the_wrong_one(
+def test_a_limit_accepts_the_valid_and_rejects_the_invalid_value(
     schema: JsonObject, right: Any, wrong: Any, reason: str
 ) -> None:
     assert problems(field(schema), {"x": right}) == []
     assert problems(field(schema), {"x": wrong}) == [("x", reason)]
 
 
-def test_enumerations_list_what_is_supported() -> None:
+def test_the_error_of_an_enumeration_lists_the_supported_values() -> None:
     schema = field({"type": "string", "enum": ["TCP", "UDP"]})
-    (cause,) = walked(schema, {"x": "ICMP"})[1].errors
+    (cause,) = run_check(schema, {"x": "ICMP"})[1].errors
     assert cause.reason == "FieldValueNotSupported"
     assert cause.message == 'Unsupported value: "ICMP": supported values: "TCP", "UDP"'
 
 
-def test_every_error_is_found_with_its_path() -> None:
+def test_all_errors_are_reported_with_their_paths() -> None:
     items = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["name"]}
     schema = field({"type": "array", "items": items})
     assert problems(schema, {"x": [{"name": 1, "n": "one"}, {"n": 2}]}) == [
@@ -97,46 +97,46 @@ def test_every_error_is_found_with_its_path() -> None:
     ]
 
 
-def test_unknown_fields_are_dropped_and_named() -> None:
+def test_unknown_fields_are_dropped_and_reported() -> None:
     schema = field({"type": "object", "properties": {"known": {"type": "string"}}})
-    value, report = walked(schema, {"x": {"known": "a", "strange": 1}, "other": {}})
+    value, report = run_check(schema, {"x": {"known": "a", "strange": 1}, "other": {}})
     assert value == {"x": {"known": "a"}}
     assert report.unknown == ["x.strange", "other"]
     assert report.errors == []
 
 
-def test_open_objects_keep_what_they_do_not_know() -> None:
+def test_objects_that_preserve_unknown_fields_keep_them() -> None:
     schema = {PRESERVE: True, **field({"type": "integer"})}
-    assert walked(schema, {"x": 1, "y": {"z": [2]}})[0] == {"x": 1, "y": {"z": [2]}}
+    assert run_check(schema, {"x": 1, "y": {"z": [2]}})[0] == {"x": 1, "y": {"z": [2]}}
     assert problems(schema, {"x": "one", "y": 2}) == [("x", WRONG_TYPE)]
 
 
 def test_maps_check_every_value() -> None:
     schema = field({"type": "object", "additionalProperties": {"type": "string"}})
-    assert walked(schema, {"x": {"a": "b"}})[0] == {"x": {"a": "b"}}
+    assert run_check(schema, {"x": {"a": "b"}})[0] == {"x": {"a": "b"}}
     found = problems(schema, {"x": {"a": 1, "b": None}})
     assert found == [("x.a", WRONG_TYPE), ("x.b", WRONG_TYPE)]
 
 
-def test_defaults_fill_what_is_absent_or_null_at_any_depth() -> None:
+def test_defaults_replace_absent_and_null_values_at_any_depth() -> None:
     inner = {"type": "object", "properties": {"y": {"type": "string", "default": "d"}}}
     schema = field({**inner, "default": {}})
-    assert walked(schema, {})[0] == {"x": {"y": "d"}}
-    assert walked(schema, {"x": None})[0] == {"x": {"y": "d"}}
-    assert walked(schema, {"x": {"y": None}})[0] == {"x": {"y": "d"}}
-    assert walked(schema, {"x": {"y": "e"}})[0] == {"x": {"y": "e"}}
+    assert run_check(schema, {})[0] == {"x": {"y": "d"}}
+    assert run_check(schema, {"x": None})[0] == {"x": {"y": "d"}}
+    assert run_check(schema, {"x": {"y": None}})[0] == {"x": {"y": "d"}}
+    assert run_check(schema, {"x": {"y": "e"}})[0] == {"x": {"y": "e"}}
 
 
-def test_null_is_absent_so_a_required_field_is_missed() -> None:
+def test_null_does_not_satisfy_a_required_field() -> None:
     schema = {**field({"type": "string"}), "required": ["x"]}
     assert problems(schema, {"x": None}) == [("x", REQUIRED)]
 
 
 def test_defaults_are_not_shared_between_objects() -> None:
     schema = field({"type": "array", "items": {"type": "string"}, "default": ["a"]})
-    first = walked(schema, {})[0]
+    first = run_check(schema, {})[0]
     first["x"].append("b")
-    assert walked(schema, {})[0] == {"x": ["a"]}
+    assert run_check(schema, {})[0] == {"x": ["a"]}
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_defaults_are_not_shared_between_objects() -> None:
         ),
     ],
 )
-def test_lists_with_keys_refuse_duplicates(
+def test_duplicates_in_lists_with_keys_are_rejected(
     extra: JsonObject, items: list[Any], duplicate: str
 ) -> None:
     assert problems(field({"type": "array", **extra}), {"x": items}) == [
@@ -164,13 +164,13 @@ def test_lists_with_keys_refuse_duplicates(
     assert problems(field({"type": "array"}), {"x": items}) == []
 
 
-def test_a_long_value_is_cut_in_the_message() -> None:
-    (cause,) = walked(field({"type": "integer"}), {"x": "y" * 5000})[1].errors
+def test_a_long_value_is_truncated_in_the_message() -> None:
+    (cause,) = run_check(field({"type": "integer"}), {"x": "y" * 5000})[1].errors
     assert len(cause.message) < 200
     assert "must be of type integer" in cause.message
 
 
-def test_a_key_that_no_number_can_be_is_refused_and_not_a_defect() -> None:
+def test_a_key_that_is_a_number_beyond_64_bits_is_rejected() -> None:
     item = {"type": "object", "properties": {"name": {"type": "string"}}}
     lists = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     schema = field({"type": "array", "items": item, **lists})
@@ -195,7 +195,7 @@ JSON_VALUES = st.recursive(
         },
     )
 )
-def test_any_json_is_answered_and_a_clean_answer_is_stable(value: JsonObject) -> None:
+def test_a_valid_result_passes_the_check_unchanged(value: JsonObject) -> None:
     check = compile_check(structural_schema(WORKLOAD))
     first = Report()
     result = check(value, "", first)
@@ -206,7 +206,7 @@ def test_any_json_is_answered_and_a_clean_answer_is_stable(value: JsonObject) ->
 
 
 @pytest.mark.parametrize("city", ["", "   ", "D F W", "-DFW", "DFW-", "DF_W", "D/FW", "D\u00c9W"])
-def test_a_city_must_be_usable_as_name_and_label(city: str) -> None:
+def test_a_city_that_is_not_a_valid_name_and_label_is_rejected(city: str) -> None:
     schema = structural_schema(DEPLOYMENT)["properties"]["spec"]["properties"]["cityCode"]
     report = Report()
     compile_check(schema)(city, "cityCode", report)
@@ -230,7 +230,7 @@ def test_a_city_must_be_usable_as_name_and_label(city: str) -> None:
         ("web:1\n", False),
     ],
 )
-def test_an_image_must_be_a_reference(image: str, fine: bool) -> None:
+def test_an_image_must_be_a_valid_reference(image: str, fine: bool) -> None:
     report = Report()
     containers = structural_schema(SERVER)["properties"]["spec"]["properties"]["containers"]
     compile_check(containers["items"]["properties"]["image"])(image, "image", report)
@@ -238,15 +238,16 @@ def test_an_image_must_be_a_reference(image: str, fine: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "told"), [("Web:1", "in lower case"), ("web:", "[:tag]"), ("a b", "such as web:1.2")]
+    ("image", "expected"),
+    [("Web:1", "in lower case"), ("web:", "[:tag]"), ("a b", "such as web:1.2")],
 )
-def test_a_pattern_that_is_too_long_to_read_is_said_in_words(image: str, told: str) -> None:
-    (cause,) = walked(field({"type": "string", "pattern": IMAGE}), {"x": image})[1].errors
-    assert told in cause.message
+def test_a_long_pattern_is_described_in_words_in_the_message(image: str, expected: str) -> None:
+    (cause,) = run_check(field({"type": "string", "pattern": IMAGE}), {"x": image})[1].errors
+    assert expected in cause.message
     assert "[a-z0-9]" not in cause.message
 
 
-def test_every_long_pattern_of_a_field_has_words() -> None:
+def test_every_long_pattern_has_a_description() -> None:
     def patterns(schema: Any) -> set[str]:
         if isinstance(schema, list):
             return {found for item in schema for found in patterns(item)}

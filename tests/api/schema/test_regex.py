@@ -1,4 +1,4 @@
-"""Patterns of users: the same answers as Python's, in time that cannot explode."""
+"""Patterns of users match as in Python, in linear time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PATTERNS = [
 
 @pytest.mark.parametrize("text", PATTERNS)
 @given(value=st.text(alphabet="abcABC12 .@\n", max_size=12))
-def test_answers_are_those_of_python(text: str, value: str) -> None:
+def test_the_result_equals_that_of_python(text: str, value: str) -> None:
     expected = re.search(text.replace("$", r"\Z"), value, re.ASCII) is not None
     assert compile_search(text)(value) is expected
     assert pattern._Automaton(pattern._sre.parse(text)).search(value, CheckBudget(), "") is expected
@@ -60,7 +60,7 @@ def test_a_character_with_two_letters_in_upper_case_is_matched() -> None:
 
 
 @pytest.mark.parametrize("text", ["(a+)+$", "^(a|aa)+$", "(.*)*x", "^(a?){40}a{40}$", "a*a*a*a*b"])
-def test_patterns_that_would_take_python_for_ever_are_answered(text: str) -> None:
+def test_patterns_with_exponential_backtracking_in_python_are_matched(text: str) -> None:
     search = compile_search(text)
     assert search("a" * 3000 + "!") is False
 
@@ -68,7 +68,7 @@ def test_patterns_that_would_take_python_for_ever_are_answered(text: str) -> Non
 @pytest.mark.parametrize(
     "text", ["(", r"(a)\1", "a(?=b)", "(?<=a)b", "(?m)^a", "(a{1000}){1000}", "a{2}{3}", "*"]
 )
-def test_what_cannot_be_had_is_refused(text: str) -> None:
+def test_unsupported_patterns_are_rejected(text: str) -> None:
     with pytest.raises(re.error):
         compile_search(text)
 
@@ -121,13 +121,13 @@ def test_general_categories_of_unicode_are_supported(
         (r"[a-\p{L}]", "range"),
     ],
 )
-def test_other_classes_of_unicode_are_refused_with_the_reason(text: str, reason: str) -> None:
+def test_unsupported_unicode_classes_are_rejected_with_a_reason(text: str, reason: str) -> None:
     with pytest.raises(re.error) as refused:
         compile_search(text)
     assert reason in str(refused.value)
 
 
-def test_caches_that_are_emptied_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clearing_the_cache_does_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pattern, "CACHE_BYTES_MAX", 100_000)
     many = "".join(map(chr, range(0x100, 0x100 + 2000)))
     automaton = pattern._Automaton(pattern._sre.parse("^(a|[^b])+b$"))
@@ -153,7 +153,7 @@ def random_text(alphabet: str, length: int) -> str:
     return "".join(random.choice(alphabet) for _ in range(length))
 
 
-def test_a_match_of_many_states_costs_few_steps_for_a_character() -> None:
+def test_a_match_with_many_states_needs_few_steps_per_character() -> None:
     search = compile_search("[ab]*a[ab]{800}c$")
     text = random_text("ab", 3000)
     budget = CheckBudget()
@@ -161,7 +161,7 @@ def test_a_match_of_many_states_costs_few_steps_for_a_character() -> None:
     assert STEPS_MAX - budget.steps_left < 40 * len(text)
 
 
-def test_a_match_ends_when_its_work_is_spent() -> None:
+def test_a_match_fails_when_its_budget_is_spent() -> None:
     search = compile_search("[ab]*a[ab]{90}x$")
     with pytest.raises(Invalid) as raised:
         search(random_text("ab", 10_000), CheckBudget(steps_left=5000), "spec.text")
@@ -173,11 +173,11 @@ def test_a_match_ends_when_its_work_is_spent() -> None:
     ["a" * 5000, "((a?){30}){30}", "(a|b){3000}c", "|".join(f"a{n}" for n in range(1200)) + "|(x)"],
     ids=lambda text: text[:20],
 )
-def test_a_pattern_that_costs_too_much_is_refused(text: str) -> None:
+def test_a_pattern_that_is_too_expensive_is_rejected(text: str) -> None:
     with pytest.raises(re.error):
         compile_search(text)
 
 
-def test_python_is_given_no_pattern_with_many_ways_to_match() -> None:
+def test_ambiguous_patterns_are_not_matched_by_python() -> None:
     assert not pattern._is_safe_for_python(list(pattern._sre.parse("^" + "(a|ab)" * 4 + "$")))
     assert compile_search("^" + "(a|aa)" * 40 + "c$")("a" * 70) is False

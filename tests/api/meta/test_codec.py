@@ -1,4 +1,4 @@
-"""Objects become bytes and bytes become objects; hashes mean content."""
+"""Objects are encoded and decoded, and hashes depend on their content only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Inner(ApiStruct, frozen=True, kw_only=True):
 
 
 class New(ApiStruct, frozen=True, kw_only=True):
-    """The next release: more fields, all with a default, in another order."""
+    """The same struct in a later release: more fields with defaults, in another order."""
 
     extra: list[str] = []
     inner: Inner = Inner()
@@ -60,7 +60,7 @@ def test_a_default_that_is_written_out_does_not_change_the_hash() -> None:
     assert canonical_hash(spelled) == canonical_hash(New(name="a"))
 
 
-def test_any_content_changes_the_hash() -> None:
+def test_any_change_of_content_changes_the_hash() -> None:
     variants = [
         New(name="a"),
         New(name="b"),
@@ -73,7 +73,7 @@ def test_any_content_changes_the_hash() -> None:
     assert len({canonical_hash(variant) for variant in variants}) == len(variants)
 
 
-def test_the_server_filling_in_defaults_does_not_change_the_template_hash() -> None:
+def test_defaults_of_the_server_do_not_change_the_template_hash() -> None:
     defaulted = compile_check(structural_schema(WORKLOAD))(MANIFEST, "", Report())
     assert defaulted != MANIFEST
     before, after = from_json(MANIFEST, Workload), from_json(defaulted, Workload)
@@ -81,47 +81,47 @@ def test_the_server_filling_in_defaults_does_not_change_the_template_hash() -> N
 
 
 def test_the_hash_of_a_template_does_not_change_between_releases() -> None:
-    """A changed hash rolls every instance there is."""
+    """A changed hash would replace every existing instance."""
     template = from_json(TEMPLATE, InstanceTemplate)
     assert canonical_hash(template)[:12] == "0ba38d23eef9"
 
 
-def test_a_typed_object_survives_the_wire() -> None:
+def test_a_decoded_object_equals_the_encoded_one() -> None:
     workload = from_json(MANIFEST, Workload)
     assert decode_as(encode(workload), Workload) == workload
     assert decode(encode(workload)) == to_json(workload)
     assert to_json(workload)["spec"] == MANIFEST["spec"]
 
 
-def test_unknown_fields_are_no_error_for_a_reader() -> None:
+def test_unknown_fields_are_ignored_when_a_struct_is_decoded() -> None:
     assert decode_as(b'{"name": "a", "later": 1}', Old) == Old(name="a")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1", b'{"name": 1}', b"null", b'"\xff"', b"NaN"])
-def test_bytes_that_are_not_the_type_are_refused(body: bytes) -> None:
+def test_bytes_that_do_not_match_the_type_are_rejected(body: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_as(body, Old)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"NaN", b'"\xff"', b"{'a': 1}"])
-def test_bytes_that_are_no_json_are_refused(body: bytes) -> None:
+def test_bytes_that_are_not_json_are_rejected(body: bytes) -> None:
     with pytest.raises(DecodeError):
         decode(body)
 
 
-def test_a_value_of_the_wrong_shape_says_where() -> None:
+def test_the_error_of_a_value_of_the_wrong_type_names_its_field() -> None:
     with pytest.raises(DecodeError, match="size"):
         from_json({"name": "a", "size": "large"}, Old)
 
 
-def test_a_copy_shares_nothing() -> None:
+def test_a_copy_shares_no_part_with_the_original() -> None:
     original = {"a": {"b": [1]}}
     copy = copied(original)
     copy["a"]["b"].append(2)
     assert original == {"a": {"b": [1]}}
 
 
-def test_two_structs_are_compared_without_what_is_equal_in_them() -> None:
+def test_equal_fields_are_left_out_of_a_comparison() -> None:
     one, other = (from_json(MANIFEST, Workload) for _ in range(2))
     assert canonical_diff_inputs(one, other) == [{}, {}]
     scaled = {**PLACEMENT, "scaleSettings": {"minReplicas": 2}}
@@ -134,5 +134,5 @@ def test_two_structs_are_compared_without_what_is_equal_in_them() -> None:
     ]
 
 
-def test_a_field_that_is_its_default_on_one_side_is_said_on_the_other_only() -> None:
+def test_a_field_with_its_default_on_one_side_appears_on_the_other_side_only() -> None:
     assert canonical_diff_inputs(Old(name="a"), Old(name="a", size=2)) == [{}, {"size": 2}]

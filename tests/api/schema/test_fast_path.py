@@ -1,4 +1,4 @@
-"""The fast check of a schema has the same result as the full check, for any value."""
+"""The fast check of a schema has the same result as the full check, with and without cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE, structural_schema
-from datum_compute.api.schema.fast_path import Fit, _fast_report, _fit, compile_fast_check
+from datum_compute.api.schema.fast_path import (
+    VALUE_BYTES_MAX,
+    VALUES_MAX,
+    ContentCache,
+    Fit,
+    _fast_report,
+    _fit,
+    compile_fast_check,
+    key_of,
+)
 from datum_compute.api.schema.report import Check, Report
 from datum_compute.api.schema.validate import Compiler, compile_check, object_schema
 from tests.api.generated_objects import objects_of
@@ -65,8 +74,8 @@ SCHEMAS: list[tuple[JsonObject, JsonObject]] = [
 ]
 
 
-def answer(check: Check, value: Any) -> tuple[str, list[Cause], list[str]]:
-    """As text, in which 1, 1.0 and true differ."""
+def run_check(check: Check, value: Any) -> tuple[str, list[Cause], list[str]]:
+    """Return the result as text, in which 1, 1.0 and true differ."""
     report = Report()
     return json.dumps(check(value, "here", report)), report.errors, report.unknown
 
@@ -74,7 +83,7 @@ def answer(check: Check, value: Any) -> tuple[str, list[Cause], list[str]]:
 @pytest.mark.parametrize("fields", SCHEMAS, ids=str)
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_any_schema_and_any_value(
+def test_the_fast_check_equals_the_full_check_for_any_schema_and_value(
     fields: tuple[JsonObject, JsonObject], data: st.DataObject
 ) -> None:
     parts = dict(zip(("a", "b"), fields, strict=True))
@@ -82,7 +91,9 @@ def test_any_schema_and_any_value(
         schema = {"type": "object", "properties": parts, "required": required}
         value = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, VALUES)) | VALUES)
         before = deepcopy({"value": value})
-        assert answer(compile_fast_check(schema), value) == answer(compile_check(schema), value)
+        assert run_check(compile_fast_check(schema), value) == run_check(
+            compile_check(schema), value
+        )
         assert {"value": value} == before
 
 
@@ -95,19 +106,21 @@ def checks_of(kind: KindInfo[Any]) -> tuple[Check, Fit, Check]:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_objects_of_every_kind_whole_and_damaged(kind: KindInfo[Any], data: st.DataObject) -> None:
+def test_the_fast_check_equals_the_full_check_for_objects_of_every_kind(
+    kind: KindInfo[Any], data: st.DataObject
+) -> None:
     fast, fit, slow = checks_of(kind)
     value = {**data.draw(objects_of(kind)), "metadata": {"name": "a", "odd": None}}
-    assert answer(fast, value) == answer(slow, value)
+    assert run_check(fast, value) == run_check(slow, value)
     assert fit(value, _fast_report()) == slow(value, "", Report())
     for _ in range(5):
         value = deepcopy(value)
         damage(value, data)
-        assert answer(fast, value) == answer(slow, value)
+        assert run_check(fast, value) == run_check(slow, value)
 
 
 def damage(value: Any, data: st.DataObject) -> None:
-    """Go down somewhere and put something else there, take it away, or have it twice."""
+    """Replace, remove, add or repeat a field or an item at a random place."""
     while True:
         inner = [k for k, v in _entries(value) if isinstance(v, dict | list) and v]
         if not inner or data.draw(st.integers(0, 3)) == 0:
@@ -121,7 +134,7 @@ def damage(value: Any, data: st.DataObject) -> None:
         case "gone" if place is not None:
             del value[place]
         case "unknown" if isinstance(value, dict):
-            value["unheardOf"] = data.draw(SCALARS)
+            value["unknownField"] = data.draw(SCALARS)
         case "twice" if isinstance(value, list) and value:
             value.append(value[0])
 
@@ -136,3 +149,75 @@ def test_defaults_with_parts_are_not_shared_between_objects() -> None:
     first = check({}, "", Report())
     first["list"][0]["name"] = "changed"
     assert check({}, "", Report()) == {"list": [{}]}
+
+
+SPEC_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "count": {"type": "integer"},
+                "share": {"type": "number"},
+                "ports": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "port": {"type": "integer"},
+                            "protocol": {"type": "string", "default": "TCP"},
+                        },
+                    },
+                },
+            },
+        }
+    },
+}
+
+
+def check_spec(check: Any, spec: Any) -> tuple[Any, list[str]]:
+    report = Report()
+    return check({"spec": spec}, "", report), [cause.field for cause in report.errors]
+
+
+def test_equal_values_get_equal_results_that_share_no_part() -> None:
+    check = compile_fast_check(SPEC_SCHEMA)
+    first, second, third = (check_spec(check, {"ports": [{"port": 80}]})[0] for _ in range(3))
+    assert first == second == third
+    assert second["spec"]["ports"] == [{"port": 80, "protocol": "TCP"}]
+    second["spec"]["ports"][0]["port"] = 1
+    assert third["spec"]["ports"][0]["port"] == 80
+    assert check_spec(check, {"ports": [{"port": 80}]})[0] == first
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"), [({"count": 1}, {"count": True}), ({"count": 1}, {"count": 1.5})]
+)
+def test_a_value_that_equals_a_cached_one_only_in_python_is_check_spec(good: Any, bad: Any) -> None:
+    check = compile_fast_check(SPEC_SCHEMA)
+    for _ in range(2):
+        assert check_spec(check, good)[1] == []
+        assert check_spec(check, bad)[1] == ["spec.count"]
+
+
+def test_an_invalid_value_is_never_cached_as_valid() -> None:
+    check = compile_fast_check(SPEC_SCHEMA)
+    for _ in range(2):
+        assert check_spec(check, {"count": "many"})[1] == ["spec.count"]
+
+
+def test_large_values_and_values_that_cannot_be_encoded_are_not_cached() -> None:
+    assert key_of({"text": "x" * VALUE_BYTES_MAX}) == b""
+    assert key_of({"number": 2**70}) == b""
+    assert key_of({"text": "\ud800"}) == b""
+    cache = ContentCache[int]()
+    cache.put(b"", 1)
+    assert cache.get(b"") is None
+
+
+def test_the_number_of_cached_values_is_limited() -> None:
+    cache = ContentCache[int]()
+    for number in range(10 * VALUES_MAX):
+        cache.put(b"%d" % number, number)
+    kept = [number for number in range(10 * VALUES_MAX) if cache.get(b"%d" % number)]
+    assert 0 < len(kept) <= VALUES_MAX
