@@ -1,4 +1,4 @@
-"""A transport that plays back prepared answers and keeps what it was asked."""
+"""A transport that replays prepared responses and records requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answer = Response | Unreachable
 
 
 class Recorded:
-    """Answers in order; after the last one nothing is answered any more, for ever."""
+    """Replays responses in order. Requests after the last response are never answered."""
 
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
@@ -41,7 +41,7 @@ class Recorded:
 
     @property
     def watched_since(self) -> list[str]:
-        """The version each watch asked for; "list" for a list."""
+        """The resource version of each watch request, and "list" for each list request."""
         return [
             r.query.get("resourceVersion", "") if r.query.get("watch") else "list"
             for r in self.asked
@@ -74,7 +74,7 @@ def event(kind: str, obj: Any) -> bytes:
 
 
 def stream(*lines: bytes, then: str = "ends", lives_s: float = 10.0) -> Response:
-    """A watch that brings these lines, then ends, breaks or goes silent; after a while."""
+    """A watch that sends these lines, and after ``lives_s`` ends, breaks or becomes silent."""
 
     async def chunks() -> AsyncGenerator[bytes, None]:
         for line in lines:

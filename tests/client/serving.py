@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback, with TLS or without, for the length of a test."""
+"""A real HTTP server on loopback, with or without TLS, for the duration of a test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server_tls(authority: Authority, *, wants_certificate: bool = False) -> ssl.
 
 @asynccontextmanager
 async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """The address of a server that answers with ``handler``."""
+    """Serve requests with ``handler``, and yield the address of the server."""
     server = web.Server(handler, handler_cancellation=True)
     runner = web.ServerRunner(server, shutdown_timeout=0)
     await runner.setup()

@@ -1,14 +1,18 @@
-"""What each verb sends, and what becomes of the answers."""
+"""Requests of each verb, and the errors that their responses raise."""
 
 from __future__ import annotations
 
 import pytest
 
 from datum_compute.api.core import Namespace
-from datum_compute.api.errors import Conflict, Expired, InternalError, NotFound
-from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.errors import Cause, Conflict, Expired, InternalError, Invalid, NotFound
+from datum_compute.api.http import Request, Response
+from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
 from datum_compute.api.meta.codec import decode
 from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.client.client import Client
+from datum_compute.client.transport.in_process import InProcessTransport
+from datum_compute.server.encoding.responses import error_response
 from tests.client.recorded import Recorded, answer, event, listed, namespace, status, stream
 
 A = Ref("", "a")
@@ -31,13 +35,13 @@ async def test_a_list_is_read_page_by_page_at_the_version_of_the_first() -> None
     ]
 
 
-async def test_pages_that_a_server_cuts_unasked_are_read_as_well() -> None:
+async def test_all_pages_are_read_if_the_server_limits_the_page_size() -> None:
     transport = Recorded(listed(5, namespace("a", 1), **{"continue": "t"}), listed(5))
     assert len((await transport.client().list_plain(NAMESPACE)).items) == 1
     assert len(transport.asked) == 2
 
 
-async def test_a_list_whose_pages_expire_begins_again_and_at_last_asks_for_all_at_once() -> None:
+async def test_a_list_whose_pages_expire_twice_is_read_without_a_page_size() -> None:
     first = listed(5, namespace("a", 1), **{"continue": "t"})
     expired = status(410, "Expired")
     transport = Recorded(first, expired, first, expired, listed(9, namespace("b", 8)))
@@ -47,12 +51,12 @@ async def test_a_list_whose_pages_expire_begins_again_and_at_last_asks_for_all_a
     assert "limit" not in transport.asked[-1].query
 
 
-async def test_a_list_of_nothing_may_say_null() -> None:
+async def test_null_items_are_an_empty_list() -> None:
     transport = Recorded(answer({"items": None, "metadata": {"resourceVersion": "5"}}))
     assert (await transport.client().list(NAMESPACE)).items == []
 
 
-async def test_apply_sends_the_whole_intent_with_its_manager() -> None:
+async def test_apply_sends_the_object_and_its_field_manager() -> None:
     transport = Recorded(answer(namespace("a", 5)), answer(namespace("a", 6)))
     wanted = Namespace(metadata=ObjectMeta(name="a", labels={"x": "1"}))
     client = transport.client()
@@ -69,7 +73,7 @@ async def test_apply_sends_the_whole_intent_with_its_manager() -> None:
     assert body["metadata"] == {"name": "a", "labels": {"x": "1"}}
 
 
-async def test_fields_that_others_hold_make_apply_a_conflict_with_their_paths() -> None:
+async def test_the_conflict_of_an_apply_contains_the_paths_of_the_fields() -> None:
     refused = answer(
         {
             "code": 409,
@@ -95,7 +99,7 @@ async def test_a_list_is_sent_as_json_patch_and_an_object_as_merge_patch() -> No
     ]
 
 
-async def test_a_status_is_patched_at_the_version_it_was_decided_on() -> None:
+async def test_a_status_patch_contains_the_observed_version() -> None:
     transport = Recorded(answer(namespace("a", 5)))
     await transport.client().patch_status(NAMESPACE, A, {"phase": "Active"}, version="4")
     (request,) = transport.asked
@@ -106,7 +110,7 @@ async def test_a_status_is_patched_at_the_version_it_was_decided_on() -> None:
     }
 
 
-async def test_update_replaces_at_the_version_it_was_read() -> None:
+async def test_an_update_contains_the_observed_version() -> None:
     transport = Recorded(answer(namespace("a", 5)), answer(namespace("a", 6)))
     client = transport.client()
     read = await client.get(NAMESPACE, A)
@@ -115,7 +119,7 @@ async def test_update_replaces_at_the_version_it_was_read() -> None:
     assert decode(transport.asked[1].body)["metadata"]["resourceVersion"] == "5"
 
 
-async def test_delete_may_be_bound_to_one_very_object() -> None:
+async def test_a_delete_can_require_the_uid_of_the_object() -> None:
     transport = Recorded(answer({}))
     await transport.client().delete(NAMESPACE, A, uid="u", version="4")
     assert decode(transport.asked[0].body) == {
@@ -124,7 +128,7 @@ async def test_delete_may_be_bound_to_one_very_object() -> None:
     }
 
 
-async def test_a_plain_watch_keeps_fields_that_no_model_knows() -> None:
+async def test_a_plain_watch_keeps_unknown_fields() -> None:
     added = event("ADDED", {**namespace("a", 7), "unknown": 1})
     transport = Recorded(stream(added, lives_s=0))
     events = [e async for e in transport.client().watch_plain(NAMESPACE, "5")]
@@ -133,24 +137,39 @@ async def test_a_plain_watch_keeps_fields_that_no_model_knows() -> None:
     ]
 
 
-async def test_a_watch_raises_the_error_it_is_sent() -> None:
+async def test_a_watch_raises_the_error_of_an_error_event() -> None:
     gone = event("ERROR", {"kind": "Status", "code": 410, "reason": "Gone", "message": "old"})
     with pytest.raises(Expired, match="old"):
         await anext(Recorded(stream(gone)).client().watch(NAMESPACE, "5"))
 
 
-async def test_a_watch_that_is_answered_with_a_body_is_an_error() -> None:
+async def test_a_watch_response_without_a_stream_is_an_error() -> None:
     with pytest.raises(InternalError, match="instead of a stream"):
         await anext(Recorded(listed(5)).client().watch(NAMESPACE, "5"))
 
 
-async def test_an_answer_that_cannot_be_read_is_an_error_of_the_server() -> None:
+async def test_an_invalid_response_is_an_internal_error() -> None:
     with pytest.raises(InternalError, match="cannot be read"):
         await Recorded(answer([1])).client().get(NAMESPACE, A)
 
 
-async def test_a_name_cannot_lead_to_another_path() -> None:
+async def test_a_name_with_a_slash_does_not_change_the_path() -> None:
     transport = Recorded(status(404, "NotFound"))
     with pytest.raises(NotFound):
         await transport.client().get(NAMESPACE, Ref("", "../secrets?x=1"))
     assert transport.asked[0].path == "/planes/hub/api/v1/namespaces/..%2Fsecrets%3Fx%3D1"
+
+
+@pytest.mark.parametrize(
+    ("field", "raised"), [("metadata.uid", Conflict), ("metadata.labels", Invalid)]
+)
+async def test_an_invalid_uid_in_the_response_to_a_patch_is_a_conflict(
+    field: str, raised: type[Exception]
+) -> None:
+    async def reject(_request: Request) -> Response:
+        cause = Cause(field, "FieldValueInvalid", "Invalid value: field is immutable")
+        return error_response(Invalid("is invalid", causes=[cause]))
+
+    client = Client(InProcessTransport(reject), prefix="", token="", agent="test")
+    with pytest.raises(raised):
+        await client.patch(CONFIG_MAP, Ref("default", "one"), {"metadata": {"uid": "other"}})

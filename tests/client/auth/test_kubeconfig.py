@@ -1,4 +1,4 @@
-"""Reading kubeconfig files: merging, paths, and errors that say where and what."""
+"""Kubeconfig files are merged, paths are resolved, and errors name the file and the cause."""
 
 from __future__ import annotations
 
@@ -47,14 +47,16 @@ def config(**changes: Any) -> dict[str, Any]:
     }
 
 
-def written(path: Path, document: Any) -> Path:
+def write_kubeconfig(path: Path, document: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
     return path
 
 
 def connect(tmp_path: Path, document: Any, context: str = "") -> Connection:
-    return connection_of(load_kubeconfig([written(tmp_path / "config", document)]), context)
+    return connection_of(
+        load_kubeconfig([write_kubeconfig(tmp_path / "config", document)]), context
+    )
 
 
 def test_the_current_context_gives_server_prefix_token_and_namespace(tmp_path: Path) -> None:
@@ -70,7 +72,7 @@ def test_the_current_context_gives_server_prefix_token_and_namespace(tmp_path: P
     )
 
 
-def test_a_token_never_shows_in_a_connection(tmp_path: Path) -> None:
+def test_the_representation_of_a_connection_contains_no_token(tmp_path: Path) -> None:
     assert "s3cret" not in repr(connect(tmp_path, config()))
 
 
@@ -78,18 +80,18 @@ def test_the_namespace_of_the_context_is_used(tmp_path: Path) -> None:
     assert connect(tmp_path, config(context={"namespace": "ours"})).namespace == "ours"
 
 
-def test_verification_is_off_only_when_the_file_says_so(tmp_path: Path) -> None:
+def test_certificates_are_verified_unless_the_file_disables_it(tmp_path: Path) -> None:
     assert not connect(tmp_path, config()).insecure
     assert connect(tmp_path, config(cluster={"insecure-skip-tls-verify": True})).insecure
 
 
-def test_inline_authority_wins_over_the_file(tmp_path: Path) -> None:
+def test_an_inline_authority_overrides_a_file(tmp_path: Path) -> None:
     data = base64.b64encode(b"inline").decode()
     cluster = {"certificate-authority-data": data, "certificate-authority": "absent"}
     assert connect(tmp_path, config(cluster=cluster)).ca_pem == b"inline"
 
 
-def test_paths_are_relative_to_the_file_that_says_them(tmp_path: Path) -> None:
+def test_paths_are_relative_to_their_kubeconfig_file(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "ca.crt").write_bytes(b"authority")
     (tmp_path / "deep" / "token").write_text("from-file\n")
@@ -99,12 +101,14 @@ def test_paths_are_relative_to_the_file_that_says_them(tmp_path: Path) -> None:
     assert (found.ca_pem, found.token) == (b"authority", "from-file")
 
 
-def test_files_merge_first_come_first_served_and_absent_ones_are_passed_over(
+def test_the_first_file_wins_and_missing_files_are_skipped(
     tmp_path: Path,
 ) -> None:
-    first = written(tmp_path / "a", {**config(user={"token": "first"}), "current-context": ""})
-    second = written(tmp_path / "b", {**config(user={"token": "second"}), "contexts": []})
-    third = written(tmp_path / "c", config(name="other", current="other"))
+    first = write_kubeconfig(
+        tmp_path / "a", {**config(user={"token": "first"}), "current-context": ""}
+    )
+    second = write_kubeconfig(tmp_path / "b", {**config(user={"token": "second"}), "contexts": []})
+    third = write_kubeconfig(tmp_path / "c", config(name="other", current="other"))
     merged = load_kubeconfig([tmp_path / "absent", first, second, third])
     assert merged.current_context == "hub"
     assert connection_of(merged).token == "first"
@@ -116,8 +120,8 @@ def test_a_merged_entry_keeps_the_directory_of_its_own_file(tmp_path: Path) -> N
     (tmp_path / "users" / "token").write_text("theirs")
     users = {"users": [{"name": "u", "user": {"tokenFile": "token"}}]}
     files = [
-        written(tmp_path / "users" / "config", users),
-        written(tmp_path / "config", config()),
+        write_kubeconfig(tmp_path / "users" / "config", users),
+        write_kubeconfig(tmp_path / "config", config()),
     ]
     assert connection_of(load_kubeconfig(files)).token == "theirs"
 
@@ -165,7 +169,7 @@ def test_a_merged_entry_keeps_the_directory_of_its_own_file(tmp_path: Path) -> N
         (config(user={"auth-provider": {"name": "oidc"}}), "", "lacks idp-issuer-url, client-id"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_file_and_cause(
+def test_the_error_of_an_unusable_entry_names_the_file_and_the_cause(
     tmp_path: Path, document: Any, context: str, expected: str
 ) -> None:
     with pytest.raises(KubeconfigError) as caught:
@@ -175,13 +179,13 @@ def test_what_cannot_be_used_is_refused_with_file_and_cause(
 
 
 @pytest.mark.parametrize("token", ["s3cret\nx-evil: 1", "s3cret \u00e9"])
-def test_a_token_that_is_no_token_is_refused_without_showing_it(tmp_path: Path, token: str) -> None:
+def test_the_error_of_an_invalid_token_does_not_contain_it(tmp_path: Path, token: str) -> None:
     with pytest.raises(KubeconfigError, match="characters that no token has") as caught:
         connect(tmp_path, config(user={"token": token}))
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_file_that_is_not_yaml_is_refused_without_quoting_it(tmp_path: Path) -> None:
+def test_the_error_of_a_file_that_is_not_yaml_does_not_quote_it(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match=r"is not YAML \(line \d\)") as caught:
         connect(tmp_path, "users: [{token: s3cret]")
     assert "s3cret" not in str(caught.value)
@@ -194,7 +198,7 @@ def test_proxy_and_server_name_are_read(tmp_path: Path) -> None:
     assert "pass@" not in repr(found)
 
 
-def test_certificates_come_inline_or_from_files_that_are_read_again(tmp_path: Path) -> None:
+def test_certificates_are_inline_or_reloaded_from_files(tmp_path: Path) -> None:
     inline = {"client-certificate-data": "Y2VydA==", "client-key-data": "a2V5"}
     found = connect(tmp_path, config(user=inline))
     assert found.certificate == Certificate(b"cert", b"key")
@@ -207,7 +211,7 @@ def test_certificates_come_inline_or_from_files_that_are_read_again(tmp_path: Pa
     assert found.sign_in == FileSignIn(None, (tmp_path / "crt", tmp_path / "key"))
 
 
-def test_a_plugin_is_found_beside_the_file_and_told_what_it_asks_for(tmp_path: Path) -> None:
+def test_the_path_of_a_plugin_is_relative_and_it_gets_its_settings(tmp_path: Path) -> None:
     plugin = {**V1, "command": "./bin/plugin", "args": ["a", 1], "provideClusterInfo": True}
     plugin["env"] = [{"name": "X", "value": "1"}]
     cluster = {
@@ -233,19 +237,19 @@ def test_a_plugin_is_found_beside_the_file_and_told_what_it_asks_for(tmp_path: P
     )
 
 
-def test_a_plugin_without_a_path_is_looked_for_by_the_system(tmp_path: Path) -> None:
+def test_a_plugin_without_a_path_is_found_on_the_search_path(tmp_path: Path) -> None:
     beta = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "plugin"}
     found = connect(tmp_path, config(user={"exec": beta})).sign_in
     assert isinstance(found, ExecSignIn)
     assert (found.command, found.interactive_mode, found.cluster) == ("plugin", "IfAvailable", None)
 
 
-def test_a_token_wins_over_a_plugin_as_in_kubectl(tmp_path: Path) -> None:
+def test_a_token_overrides_a_plugin_as_in_kubectl(tmp_path: Path) -> None:
     found = connect(tmp_path, config(user={"exec": V1, "token": "t"}))
     assert (found.token, found.sign_in) == ("t", None)
 
 
-async def test_a_client_leaves_the_token_to_a_transport_that_renews_it(tmp_path: Path) -> None:
+async def test_a_client_sends_no_token_if_the_transport_renews_it(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t")
     transport = Recorded(answer({"metadata": {"name": "default"}}))
     client = build_client(connect(tmp_path, config(user={"tokenFile": "token"})), transport)
@@ -253,13 +257,13 @@ async def test_a_client_leaves_the_token_to_a_transport_that_renews_it(tmp_path:
     assert "authorization" not in transport.asked[0].headers
 
 
-def test_no_file_at_all_names_what_was_looked_for(tmp_path: Path) -> None:
+def test_the_error_without_any_file_names_the_expected_paths(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match="looked for") as caught:
         load_kubeconfig([tmp_path / "a", tmp_path / "b"])
     assert str(tmp_path / "a") in str(caught.value)
 
 
-async def test_the_client_asks_under_the_prefix_with_the_token(tmp_path: Path) -> None:
+async def test_requests_have_the_prefix_and_the_token(tmp_path: Path) -> None:
     asked: list[Request] = []
 
     class Recorder:

@@ -1,4 +1,4 @@
-"""The same kubeconfig files, read by us and by kubernetes_asyncio: both must mean the same."""
+"""We and kubernetes_asyncio read the same settings from a kubeconfig file."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from datum_compute.client.auth.kubeconfig import connection_of, load_kubeconfig
 from datum_compute.client.connect import open_transport
 from tests.client.authority import Authority, new_authority
 
-# What the other library leaves open or uses though deprecated is its own business.
+# The other library leaves sockets open and uses deprecated functions.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
-OUTSIDE = AuthEnvironment({}, False, lambda: 0.0, Random(1))
+ENVIRONMENT = AuthEnvironment({}, False, lambda: 0.0, Random(1))
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def clusters(folder: Path, authority: Authority) -> dict[str, dict[str, Any]]:
     }
 
 
-def written(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
+def write_kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
     server = "https://127.0.0.1:6443/planes/hub"
     document = {
         "apiVersion": "v1",
@@ -91,8 +91,8 @@ def written(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path
     return file
 
 
-async def theirs(file: Path) -> dict[str, Any]:
-    """Imported when asked: it takes longer than all of these tests together."""
+async def read_with_library(file: Path) -> dict[str, Any]:
+    """Import the library here: the import takes longer than all of these tests."""
     missing = "kubernetes_asyncio is not installed"
     client = pytest.importorskip("kubernetes_asyncio.client", reason=missing)
     config = pytest.importorskip("kubernetes_asyncio.config.kube_config", reason=missing)
@@ -114,9 +114,9 @@ def contents(path: str | None) -> bytes | None:
     return Path(path).read_bytes() if path else None
 
 
-async def ours(file: Path) -> dict[str, Any]:
+async def read_with_client(file: Path) -> dict[str, Any]:
     read = connection_of(load_kubeconfig([file]))
-    open_transport(read, OUTSIDE)  # takes every setting without a complaint
+    open_transport(read, ENVIRONMENT)  # accepts every setting
     return {
         "server": read.server + read.path_prefix,
         "token": await token_of(read),
@@ -131,7 +131,7 @@ async def ours(file: Path) -> dict[str, Any]:
 
 async def token_of(connection: Connection) -> str:
     if isinstance(connection.sign_in, ExecSignIn):
-        return (await ExecPlugin(connection.sign_in, OUTSIDE).obtain())[0].token
+        return (await ExecPlugin(connection.sign_in, ENVIRONMENT).obtain())[0].token
     return connection.token
 
 
@@ -139,14 +139,18 @@ async def token_of(connection: Connection) -> str:
     "name",
     ["token", "token file", "inline certificate", "certificate files", "plugin"],
 )
-async def test_users_mean_the_same(tmp_path: Path, authority: Authority, name: str) -> None:
-    file = written(tmp_path, {}, users(tmp_path, authority)[name])
-    assert await ours(file) == await theirs(file)
+async def test_both_libraries_read_the_same_user(
+    tmp_path: Path, authority: Authority, name: str
+) -> None:
+    file = write_kubeconfig(tmp_path, {}, users(tmp_path, authority)[name])
+    assert await read_with_client(file) == await read_with_library(file)
 
 
 @pytest.mark.parametrize(
     "name", ["inline authority", "authority file", "insecure", "server name", "proxy"]
 )
-async def test_clusters_mean_the_same(tmp_path: Path, authority: Authority, name: str) -> None:
-    file = written(tmp_path, clusters(tmp_path, authority)[name], {"token": "inline"})
-    assert await ours(file) == await theirs(file)
+async def test_both_libraries_read_the_same_cluster(
+    tmp_path: Path, authority: Authority, name: str
+) -> None:
+    file = write_kubeconfig(tmp_path, clusters(tmp_path, authority)[name], {"token": "inline"})
+    assert await read_with_client(file) == await read_with_library(file)

@@ -1,4 +1,4 @@
-"""Refreshing an id token at an issuer that is a real TLS server."""
+"""ID tokens are refreshed at an issuer, which is a real TLS server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.client.authority import Authority, new_authority
 from tests.client.serving import server_tls, serving
 
 NOW_S = 1_700_000_000.0
-OUTSIDE = AuthEnvironment({}, False, lambda: NOW_S, Random(1))
+ENVIRONMENT = AuthEnvironment({}, False, lambda: NOW_S, Random(1))
 
 
 def id_token(name: str, expires_s: float) -> str:
@@ -40,9 +40,9 @@ NEW = id_token("new", NOW_S + 3600)
 
 @dataclass
 class Issuer:
-    """Hands out a new pair of tokens for each refresh token, once."""
+    """Issues one new pair of tokens per refresh token."""
 
-    likes_headers: bool = True
+    expects_basic_auth: bool = True
     endpoint: str = ""
     refresh_tokens: list[str] = field(default_factory=lambda: ["refresh-1"])
     forms: list[dict[str, str]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Issuer:
         by_header = request.headers.get("authorization") == basic
         by_body = form.get("client_secret") == "s3cret"
         known = form["refresh_token"] in self.refresh_tokens
-        if not (by_header if self.likes_headers else by_body) or not known:
+        if not (by_header if self.expects_basic_auth else by_body) or not known:
             return web.json_response({"error": "invalid_grant"}, status=400)
         self.refresh_tokens = ["refresh-2"]
         return web.json_response({"id_token": NEW, "refresh_token": "refresh-2"})
@@ -68,8 +68,8 @@ def authority() -> Authority:
     return new_authority()
 
 
-def written(folder: Path, issuer: str, authority: Authority, **changes: str) -> Path:
-    """A kubeconfig with a user that signs in by OIDC."""
+def write_kubeconfig(folder: Path, issuer: str, authority: Authority, **changes: str) -> Path:
+    """Write a kubeconfig whose user signs in by OIDC."""
     settings = {
         "idp-issuer-url": f"{issuer}/realm",
         "client-id": "kube",
@@ -94,20 +94,20 @@ def written(folder: Path, issuer: str, authority: Authority, **changes: str) -> 
     return file
 
 
-def refresh_of(file: Path) -> OidcRefresh:
+def open_refresh(file: Path) -> OidcRefresh:
     sign_in = connection_of(load_kubeconfig([file])).sign_in
     assert isinstance(sign_in, OidcSignIn)
-    return OidcRefresh(sign_in, OUTSIDE)
+    return OidcRefresh(sign_in, ENVIRONMENT)
 
 
-@pytest.mark.parametrize("likes_headers", [True, False])
-async def test_an_expired_token_is_refreshed_and_written_back(
-    tmp_path: Path, authority: Authority, likes_headers: bool
+@pytest.mark.parametrize("expects_basic_auth", [True, False])
+async def test_an_expired_token_is_refreshed_and_saved(
+    tmp_path: Path, authority: Authority, expects_basic_auth: bool
 ) -> None:
-    issuer = Issuer(likes_headers)
+    issuer = Issuer(expects_basic_auth)
     async with serving(issuer.handle, server_tls(authority)) as address:
-        file = written(tmp_path, address, authority)
-        credential, expires_s = await refresh_of(file).obtain()
+        file = write_kubeconfig(tmp_path, address, authority)
+        credential, expires_s = await open_refresh(file).obtain()
     assert (credential.token, expires_s) == (NEW, NOW_S + 3600)
     users = {u["name"]: u["user"] for u in yaml.safe_load(file.read_text())["users"]}
     config = users["u"]["auth-provider"]["config"]
@@ -115,17 +115,17 @@ async def test_an_expired_token_is_refreshed_and_written_back(
     assert users["other"] == {"token": "untouched"}
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert os.listdir(tmp_path) == [file.name]
-    # The next program starts from what was written and needs no issuer.
-    assert (await refresh_of(file).obtain())[0].token == NEW
+    # The next program reads the saved token and does not call the issuer.
+    assert (await open_refresh(file).obtain())[0].token == NEW
 
 
-async def test_a_token_that_is_refused_though_it_is_good_is_refreshed_as_well(
+async def test_a_rejected_token_that_has_not_expired_is_refreshed(
     tmp_path: Path, authority: Authority
 ) -> None:
     issuer = Issuer()
     good = id_token("good", NOW_S + 3600)
     async with serving(issuer.handle, server_tls(authority)) as address:
-        refresh = refresh_of(written(tmp_path, address, authority, **{"id-token": good}))
+        refresh = open_refresh(write_kubeconfig(tmp_path, address, authority, **{"id-token": good}))
         assert (await refresh.obtain())[0].token == good
         assert (await refresh.obtain())[0].token == NEW
         issuer.refresh_tokens = ["refresh-2"]
@@ -133,12 +133,12 @@ async def test_a_token_that_is_refused_though_it_is_good_is_refreshed_as_well(
     assert [form["refresh_token"] for form in issuer.forms] == ["refresh-1", "refresh-2"]
 
 
-async def test_a_file_that_cannot_be_written_costs_a_warning_only(
+async def test_a_refreshed_token_that_cannot_be_saved_logs_a_warning(
     tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(Issuer().handle, server_tls(authority)) as address:
-        file = written(tmp_path, address, authority)
-        refresh = refresh_of(file)
+        file = write_kubeconfig(tmp_path, address, authority)
+        refresh = open_refresh(file)
         file.unlink()
         assert (await refresh.obtain())[0].token == NEW
     assert "could not be written" in caplog.text
@@ -153,32 +153,32 @@ async def test_a_file_that_cannot_be_written_costs_a_warning_only(
         ({"idp-issuer-url": "http://issuer.test"}, "its address is not https"),
     ],
 )
-async def test_what_cannot_be_renewed_says_sign_in_again_without_secrets(
+async def test_the_error_of_a_failed_refresh_contains_the_next_action_and_no_secrets(
     tmp_path: Path, authority: Authority, changes: dict[str, str], expected: str
 ) -> None:
     async with serving(Issuer().handle, server_tls(authority)) as address:
-        refresh = refresh_of(written(tmp_path, address, authority, **changes))
+        refresh = open_refresh(write_kubeconfig(tmp_path, address, authority, **changes))
         with pytest.raises(Unauthorized, match=expected) as caught:
             await refresh.obtain()
     assert "Sign in again" in str(caught.value)
     assert not [s for s in ("s3cret", "refresh-1", "used up", OLD) if s in str(caught.value)]
 
 
-async def test_a_token_endpoint_in_clear_text_is_not_sent_a_secret(
+async def test_no_secret_is_sent_to_a_token_endpoint_without_tls(
     tmp_path: Path, authority: Authority
 ) -> None:
     issuer = Issuer(endpoint="http://evil.test/token")
     async with serving(issuer.handle, server_tls(authority)) as address:
         with pytest.raises(Unauthorized, match="no token endpoint with https"):
-            await refresh_of(written(tmp_path, address, authority)).obtain()
+            await open_refresh(write_kubeconfig(tmp_path, address, authority)).obtain()
     assert issuer.forms == []
 
 
-async def test_an_issuer_with_a_foreign_certificate_is_not_sent_a_secret(
+async def test_no_secret_is_sent_to_an_issuer_with_an_untrusted_certificate(
     tmp_path: Path, authority: Authority
 ) -> None:
     issuer = Issuer()
     async with serving(issuer.handle, server_tls(new_authority())) as address:
         with pytest.raises(Unreachable, match="does not answer"):
-            await refresh_of(written(tmp_path, address, authority)).obtain()
+            await open_refresh(write_kubeconfig(tmp_path, address, authority)).obtain()
     assert issuer.forms == []

@@ -1,4 +1,4 @@
-"""What is sent again, what is not, when, and how often."""
+"""Which requests are retried, when, and how often."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(method: str, body: Any, content_type: str = JSON) -> Request:
     return Request(method, "/a", {}, {"content-type": content_type}, encode(body))
 
 
-def sent(transport: Recorded, request: Request, **bounds: Any) -> Response:
+def send_with_retries(transport: Recorded, request: Request, **bounds: Any) -> Response:
     async def test() -> Response:
         retrying = RetryingTransport(transport, Random(1), Retries(**bounds))
         return await retrying.send(request)
@@ -33,10 +33,10 @@ def sent(transport: Recorded, request: Request, **bounds: Any) -> Response:
     return in_virtual_time(test)
 
 
-def attempts(failure: Answer, request: Request) -> int:
+def count_attempts(failure: Answer, request: Request) -> int:
     transport = Recorded(failure, DONE)
     try:
-        sent(transport, request)
+        send_with_retries(transport, request)
     except Unreachable:
         assert len(transport.asked) == 1
     return len(transport.asked)
@@ -56,10 +56,8 @@ def attempts(failure: Answer, request: Request) -> int:
     ],
     ids=lambda r: f"{r.method} {r.headers.get('content-type', '')}",
 )
-def test_what_does_no_harm_when_done_twice_is_sent_again(
-    failure: Answer, request_: Request
-) -> None:
-    assert attempts(failure, request_) == 2
+def test_idempotent_requests_are_retried(failure: Answer, request_: Request) -> None:
+    assert count_attempts(failure, request_) == 2
 
 
 @pytest.mark.parametrize("failure", [lost(), status(502), status(503), status(504)])
@@ -73,49 +71,51 @@ def test_what_does_no_harm_when_done_twice_is_sent_again(
     ],
     ids=["generateName", "nameless", "not json", "unbound JSON patch"],
 )
-def test_what_might_happen_twice_is_not_sent_again(failure: Answer, request_: Request) -> None:
-    assert attempts(failure, request_) == 1
+def test_requests_that_are_not_idempotent_are_not_retried(
+    failure: Answer, request_: Request
+) -> None:
+    assert count_attempts(failure, request_) == 1
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 409, 410, 422, 500])
-def test_an_answer_is_an_answer(code: int) -> None:
-    assert attempts(status(code), GET) == 1
+def test_other_status_codes_are_not_retried(code: int) -> None:
+    assert count_attempts(status(code), GET) == 1
 
 
-def test_too_many_requests_means_that_nothing_was_done_so_everything_is_sent_again() -> None:
-    assert attempts(status(429), write("POST", GENERATED)) == 2
+def test_every_request_is_retried_after_code_429() -> None:
+    assert count_attempts(status(429), write("POST", GENERATED)) == 2
 
 
-def test_retry_after_is_honoured_with_jitter_on_top() -> None:
+def test_the_delay_is_retry_after_plus_jitter() -> None:
     transport = Recorded(status(429, retry_after="7"), status(503, retry_after="2"), DONE)
-    assert sent(transport, GET) == DONE
+    assert send_with_retries(transport, GET) == DONE
     first, second, third = transport.asked_at_s
     assert 7 < second - first < 7.5
     assert 2 < third - second < 3
 
 
-def test_a_server_that_wants_more_patience_than_there_is_gets_the_last_word() -> None:
+def test_a_long_retry_after_is_not_awaited() -> None:
     transport = Recorded(status(429, retry_after="600"), DONE)
-    assert sent(transport, GET).status == 429
+    assert send_with_retries(transport, GET).status == 429
     assert len(transport.asked) == 1
 
 
 @pytest.mark.parametrize("retry_after", ["Wed, 21 Oct 2015 07:28:00 GMT", "-1", "\u00b2", ""])
-def test_a_retry_after_that_is_no_number_is_passed_over(retry_after: str) -> None:
+def test_an_invalid_retry_after_is_ignored(retry_after: str) -> None:
     transport = Recorded(status(429, retry_after=retry_after), DONE)
-    assert sent(transport, GET) == DONE
+    assert send_with_retries(transport, GET) == DONE
 
 
-def test_attempts_are_bounded_and_the_last_outcome_is_handed_on() -> None:
+def test_attempts_are_limited_and_the_last_result_is_returned() -> None:
     transport = Recorded(*(status(503) for _ in range(9)))
-    assert sent(transport, GET, attempts=3).status == 503
+    assert send_with_retries(transport, GET, attempts=3).status == 503
     assert len(transport.asked) == 3
     silent = Recorded(*(lost(f"number {n}") for n in range(9)))
     with pytest.raises(Unreachable, match="number 2"):
-        sent(silent, GET, attempts=3)
+        send_with_retries(silent, GET, attempts=3)
 
 
-def test_delays_grow_and_two_clients_do_not_come_back_together() -> None:
+def test_delays_grow_and_differ_between_clients() -> None:
     def delays(seed: int) -> list[float]:
         transport = Recorded(*(status(503) for _ in range(5)))
 
@@ -130,8 +130,8 @@ def test_delays_grow_and_two_clients_do_not_come_back_together() -> None:
     assert all(later > earlier for earlier, later in pairwise(delays(1)))
 
 
-def test_a_watch_is_left_to_those_who_resume_it() -> None:
-    assert attempts(status(503), Request("GET", "/a", {"watch": "1"})) == 1
+def test_a_watch_is_not_retried() -> None:
+    assert count_attempts(status(503), Request("GET", "/a", {"watch": "1"})) == 1
 
 
 @pytest.mark.parametrize(
@@ -143,11 +143,11 @@ def test_a_watch_is_left_to_those_who_resume_it() -> None:
     ],
     ids=["create", "update", "delete"],
 )
-def test_a_refusal_that_our_own_first_attempt_may_have_caused_says_so(
+def test_the_error_of_a_retry_states_that_the_first_attempt_may_have_succeeded(
     request_: Request, refusal: Response
 ) -> None:
-    after_doubt = decode(sent(Recorded(lost(), refusal), request_).body)
-    assert "may have made this very change" in after_doubt["message"]
-    assert after_doubt["reason"] == decode(refusal.body)["reason"]
-    assert sent(Recorded(status(429), refusal), request_) == refusal
-    assert sent(Recorded(refusal), request_) == refusal
+    after_unknown_result = decode(send_with_retries(Recorded(lost(), refusal), request_).body)
+    assert "may have made this very change" in after_unknown_result["message"]
+    assert after_unknown_result["reason"] == decode(refusal.body)["reason"]
+    assert send_with_retries(Recorded(status(429), refusal), request_) == refusal
+    assert send_with_retries(Recorded(refusal), request_) == refusal

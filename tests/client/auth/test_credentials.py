@@ -1,4 +1,4 @@
-"""Signing in against real servers, plugins and proxies on loopback."""
+"""Credentials from plugins, helpers and files, with real servers and proxies on loopback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aiohttp import web
 
 from datum_compute.api.errors import Unauthorized, Unreachable
 from datum_compute.api.http import Request, Response
-from datum_compute.client.auth.connection import Connection, ExecSignIn, FileSignIn
+from datum_compute.client.auth.connection import Connection, ExecSignIn, FileSignIn, HelperSignIn
 from datum_compute.client.auth.credentials import (
     REREAD_S,
     AuthenticatedTransport,
@@ -42,33 +42,35 @@ V1 = "client.authentication.k8s.io/v1"
 
 
 @dataclass
-class World:
-    """A clock that a test moves, and whether somebody is at the terminal."""
+class FakeEnvironment:
+    """The environment of a sign-in, with a clock that a test sets."""
 
     now_s: float = 1_700_000_000.0
     is_terminal: bool = False
     environ: dict[str, str] = field(default_factory=lambda: {"PATH": os.environ["PATH"]})
 
     @property
-    def outside(self) -> AuthEnvironment:
+    def auth(self) -> AuthEnvironment:
         return AuthEnvironment(self.environ, self.is_terminal, lambda: self.now_s, Random(1))
 
 
 @dataclass
-class Door:
-    """A server that lets certain tokens in and keeps a list of who knocked."""
+class TokenServer:
+    """Accepts certain tokens, and records the token of each request."""
 
-    good: set[str]
-    knocked: list[str] = field(default_factory=list)
+    accepted: set[str]
+    received: list[str] = field(default_factory=list)
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
-        self.knocked.append(token)
-        return web.Response(status=200 if token in self.good else 401)
+        self.received.append(token)
+        return web.Response(status=200 if token in self.accepted else 401)
 
 
-async def ask(connection: Connection, world: World, times: int = 1) -> list[int]:
-    async with open_transport(connection, world.outside) as transport:
+async def send_requests(
+    connection: Connection, environment: FakeEnvironment, times: int = 1
+) -> list[int]:
+    async with open_transport(connection, environment.auth) as transport:
         return [(await transport.send(GET)).status for _ in range(times)]
 
 
@@ -77,15 +79,15 @@ async def ask(connection: Connection, world: World, times: int = 1) -> list[int]
 
 @dataclass
 class Plugin:
-    """A program that answers with what the test puts into ``answer`` and notes how it was run."""
+    """A program that prints the credential of the test and records how it was started."""
 
     folder: Path
 
     @property
     def sign_in(self) -> ExecSignIn:
-        return self.as_sign_in()
+        return self.build_sign_in()
 
-    def as_sign_in(self, **changes: Any) -> ExecSignIn:
+    def build_sign_in(self, **changes: Any) -> ExecSignIn:
         script = (
             "import json, os, sys\n"
             f"folder = {str(self.folder)!r}\n"
@@ -103,7 +105,7 @@ class Plugin:
         }
         return ExecSignIn(**{**settings, **changes})
 
-    def answers(self, status: Any, **changes: Any) -> None:
+    def set_credential(self, status: Any, **changes: Any) -> None:
         credential = {"apiVersion": V1, "kind": "ExecCredential", "status": status, **changes}
         (self.folder / "answer").write_text(json.dumps(credential))
 
@@ -116,20 +118,22 @@ class Plugin:
 @pytest.fixture
 def plugin(tmp_path: Path) -> Plugin:
     found = Plugin(tmp_path)
-    found.answers({"token": "token-NUMBER"})
+    found.set_credential({"token": "token-NUMBER"})
     return found
 
 
-def through(server: str, sign_in: ExecSignIn) -> Connection:
+def connect_with(server: str, sign_in: ExecSignIn) -> Connection:
     return Connection(server=server, path_prefix="", sign_in=sign_in)
 
 
-async def test_a_plugin_is_told_the_cluster_and_whether_somebody_is_there(plugin: Plugin) -> None:
-    door = Door({"token-1"})
+async def test_a_plugin_receives_the_cluster_and_whether_there_is_a_terminal(
+    plugin: Plugin,
+) -> None:
+    token_server = TokenServer({"token-1"})
     cluster = {"server": "https://a", "config": {"audience": "me"}}
-    sign_in = plugin.as_sign_in(cluster=cluster, environment=(("EXTRA", "more"),))
-    async with serving(door.handle) as server:
-        assert await ask(through(server, sign_in), World()) == [200]
+    sign_in = plugin.build_sign_in(cluster=cluster, environment=(("EXTRA", "more"),))
+    async with serving(token_server.handle) as server:
+        assert await send_requests(connect_with(server, sign_in), FakeEnvironment()) == [200]
     (run,) = plugin.runs
     assert json.loads(run["info"]) == {
         "apiVersion": V1,
@@ -137,60 +141,66 @@ async def test_a_plugin_is_told_the_cluster_and_whether_somebody_is_there(plugin
         "spec": {"interactive": False, "cluster": cluster},
     }
     assert run["extra"] == "more"
-    assert run["stdin"] == "", "without a terminal there is nothing to wait for"
+    assert run["stdin"] == "", "without a terminal, stdin is empty"
 
 
-async def test_a_credential_is_kept_until_shortly_before_it_expires(plugin: Plugin) -> None:
-    door, world = Door({"token-1", "token-2"}), World()
-    plugin.answers({"token": "token-NUMBER", "expirationTimestamp": "2023-11-14T22:23:20Z"})
+async def test_a_credential_is_cached_until_shortly_before_it_expires(plugin: Plugin) -> None:
+    token_server, environment = TokenServer({"token-1", "token-2"}), FakeEnvironment()
+    plugin.set_credential({"token": "token-NUMBER", "expirationTimestamp": "2023-11-14T22:23:20Z"})
     async with (
-        serving(door.handle) as server,
-        open_transport(through(server, plugin.sign_in), world.outside) as transport,
+        serving(token_server.handle) as server,
+        open_transport(connect_with(server, plugin.sign_in), environment.auth) as transport,
     ):
         for now_s in (1_700_000_000, 1_700_000_589, 1_700_000_591):
-            world.now_s = now_s
+            environment.now_s = now_s
             await transport.send(GET)
-    assert door.knocked == ["token-1", "token-1", "token-2"]
+    assert token_server.received == ["token-1", "token-1", "token-2"]
 
 
-async def test_a_refused_credential_is_renewed_once_and_the_request_sent_again(
+async def test_a_rejected_credential_is_renewed_once_and_the_request_retried(
     plugin: Plugin,
 ) -> None:
-    door = Door({"token-2"})
-    async with serving(door.handle) as server:
-        assert await ask(through(server, plugin.sign_in), World(), times=2) == [200, 200]
-    assert door.knocked == ["token-1", "token-2", "token-2"]
+    token_server = TokenServer({"token-2"})
+    async with serving(token_server.handle) as server:
+        assert await send_requests(
+            connect_with(server, plugin.sign_in), FakeEnvironment(), times=2
+        ) == [200, 200]
+    assert token_server.received == ["token-1", "token-2", "token-2"]
 
 
-async def test_a_server_that_refuses_everybody_is_asked_twice_and_no_more(plugin: Plugin) -> None:
-    door = Door(set())
-    async with serving(door.handle) as server:
-        assert await ask(through(server, plugin.sign_in), World()) == [401]
-    assert door.knocked == ["token-1", "token-2"]
+async def test_a_request_is_sent_at_most_twice_if_all_credentials_are_rejected(
+    plugin: Plugin,
+) -> None:
+    token_server = TokenServer(set())
+    async with serving(token_server.handle) as server:
+        assert await send_requests(connect_with(server, plugin.sign_in), FakeEnvironment()) == [401]
+    assert token_server.received == ["token-1", "token-2"]
 
 
-async def test_requests_that_are_refused_together_renew_together(plugin: Plugin) -> None:
-    door = Door({"token-2"})
+async def test_concurrent_rejected_requests_share_one_renewal(plugin: Plugin) -> None:
+    token_server = TokenServer({"token-2"})
     async with (
-        serving(door.handle) as server,
-        open_transport(through(server, plugin.sign_in), World().outside) as transport,
+        serving(token_server.handle) as server,
+        open_transport(connect_with(server, plugin.sign_in), FakeEnvironment().auth) as transport,
     ):
         answers = await asyncio.gather(*(transport.send(GET) for _ in range(10)))
     assert {answer.status for answer in answers} == {200}
     assert len(plugin.runs) == 2
 
 
-async def test_a_plugin_that_must_ask_is_not_started_where_nobody_answers(plugin: Plugin) -> None:
-    sign_in = plugin.as_sign_in(interactive_mode="Always")
+async def test_an_interactive_plugin_is_not_started_without_a_terminal(
+    plugin: Plugin,
+) -> None:
+    sign_in = plugin.build_sign_in(interactive_mode="Always")
     with pytest.raises(Unauthorized, match="needs a terminal"):
-        await ask(through("https://127.0.0.1:1", sign_in), World())
+        await send_requests(connect_with("https://127.0.0.1:1", sign_in), FakeEnvironment())
     assert plugin.runs == []
 
 
-async def test_an_absent_plugin_is_named_with_its_install_hint(plugin: Plugin) -> None:
-    sign_in = plugin.as_sign_in(command="no-such-plugin", install_hint="Get it from the shop.")
+async def test_the_error_of_a_missing_plugin_contains_its_install_hint(plugin: Plugin) -> None:
+    sign_in = plugin.build_sign_in(command="no-such-plugin", install_hint="Get it from the shop.")
     with pytest.raises(Unauthorized) as caught:
-        await ask(through("https://127.0.0.1:1", sign_in), World())
+        await send_requests(connect_with("https://127.0.0.1:1", sign_in), FakeEnvironment())
     assert str(caught.value) == (
         "cannot sign in with the plugin no-such-plugin: it cannot be run: "
         "No such file or directory. Get it from the shop."
@@ -211,12 +221,12 @@ async def test_an_absent_plugin_is_named_with_its_install_hint(plugin: Plugin) -
         ({"clientCertificateData": "s3cret", "clientKeyData": "s3cret"}, {}, "not a PEM pair"),
     ],
 )
-async def test_an_answer_that_is_none_is_refused_and_not_shown(
+async def test_the_error_of_an_invalid_credential_does_not_contain_it(
     plugin: Plugin, status: Any, changes: dict[str, str], expected: str
 ) -> None:
-    plugin.answers(status, **changes)
+    plugin.set_credential(status, **changes)
     with pytest.raises(Unauthorized, match=expected) as caught:
-        await ask(through("https://127.0.0.1:1", plugin.sign_in), World())
+        await send_requests(connect_with("https://127.0.0.1:1", plugin.sign_in), FakeEnvironment())
     assert "s3cret" not in str(caught.value)
 
 
@@ -224,10 +234,12 @@ async def test_an_answer_that_is_none_is_refused_and_not_shown(
     ("script", "expected"),
     [("print('s3cret')", "did not print JSON"), ("raise SystemExit(3)", "exit code 3")],
 )
-async def test_a_plugin_that_fails_is_named(plugin: Plugin, script: str, expected: str) -> None:
-    sign_in = plugin.as_sign_in(arguments=("-c", script))
+async def test_the_error_of_a_failed_plugin_does_not_contain_its_output(
+    plugin: Plugin, script: str, expected: str
+) -> None:
+    sign_in = plugin.build_sign_in(arguments=("-c", script))
     with pytest.raises(Unauthorized, match=expected) as caught:
-        await ask(through("https://127.0.0.1:1", sign_in), World())
+        await send_requests(connect_with("https://127.0.0.1:1", sign_in), FakeEnvironment())
     assert "s3cret" not in str(caught.value)
 
 
@@ -246,11 +258,11 @@ async def peer_name(request: web.BaseRequest) -> web.Response:
 
 
 async def body_of(connection: Connection) -> bytes:
-    async with open_transport(connection, World().outside) as transport:
+    async with open_transport(connection, FakeEnvironment().auth) as transport:
         return (await transport.send(GET)).body
 
 
-async def test_an_inline_certificate_is_shown_and_leaves_no_file(
+async def test_an_inline_certificate_is_presented_and_leaves_no_file(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -261,7 +273,7 @@ async def test_an_inline_certificate_is_shown_and_leaves_no_file(
     assert os.listdir(tmp_path) == []
 
 
-async def test_where_no_file_lives_in_memory_a_private_one_is_used_and_removed(
+async def test_a_private_file_is_used_and_removed_without_files_in_memory(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -269,19 +281,19 @@ async def test_where_no_file_lives_in_memory_a_private_one_is_used_and_removed(
     seen: list[int] = []
     load = ssl.SSLContext.load_cert_chain
 
-    def noting(context: ssl.SSLContext, path: str, password: Callable[[], bytes]) -> None:
+    def record_mode(context: ssl.SSLContext, path: str, password: Callable[[], bytes]) -> None:
         seen.append(stat.S_IMODE(Path(path).stat().st_mode))
         load(context, path, password=password)
 
-    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", noting)
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", record_mode)
     Http1Transport("https://127.0.0.1:1", certificate=authority.client("alice"))
     assert seen == [0o600]
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_certificate_from_a_plugin_is_shown(authority: Authority, plugin: Plugin) -> None:
+async def test_a_certificate_of_a_plugin_is_presented(authority: Authority, plugin: Plugin) -> None:
     pair = authority.client("bob")
-    plugin.answers(
+    plugin.set_credential(
         {
             "clientCertificateData": pair.certificate_pem.decode(),
             "clientKeyData": pair.key_pem.decode(),
@@ -292,7 +304,7 @@ async def test_a_certificate_from_a_plugin_is_shown(authority: Authority, plugin
         assert await body_of(connection) == b"bob"
 
 
-async def test_a_new_certificate_means_a_new_connection(authority: Authority) -> None:
+async def test_a_new_certificate_opens_a_new_connection(authority: Authority) -> None:
     class Changing:
         names = ["alice", "bob"]
 
@@ -312,13 +324,13 @@ async def test_a_new_certificate_means_a_new_connection(authority: Authority) ->
             assert (await transport.send(GET)).body == b"bob"
 
 
-def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(authority: Authority) -> None:
+def test_a_key_with_a_password_is_rejected_without_a_prompt(authority: Authority) -> None:
     locked = authority.client("alice", password=b"s3cret")
     with pytest.raises(ValueError, match="has a password, which is not supported"):
         Http1Transport("https://127.0.0.1:1", certificate=locked)
 
 
-def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
+def test_a_key_of_another_certificate_is_rejected(authority: Authority) -> None:
     one, other = authority.client("alice"), authority.client("bob")
     with pytest.raises(ValueError, match="not a PEM pair"):
         Http1Transport(
@@ -329,7 +341,7 @@ def test_a_key_of_another_certificate_is_refused(authority: Authority) -> None:
 # --- files
 
 
-def test_a_token_file_is_read_again_once_a_minute(tmp_path: Path) -> None:
+def test_a_token_file_is_reloaded_once_a_minute(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
 
@@ -347,23 +359,23 @@ def test_a_token_file_is_read_again_once_a_minute(tmp_path: Path) -> None:
     assert in_virtual_time(test) == ["first", "first", "second", "second"]
 
 
-async def test_a_refused_token_file_is_read_again_at_once(tmp_path: Path) -> None:
+async def test_a_token_file_is_reloaded_at_once_after_a_rejection(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first")
-    door = Door({"first"})
-    async with serving(door.handle) as server:
+    token_server = TokenServer({"first"})
+    async with serving(token_server.handle) as server:
         connection = Connection(server, "", token="first", sign_in=FileSignIn(token=file))
-        async with open_transport(connection, World().outside) as transport:
+        async with open_transport(connection, FakeEnvironment().auth) as transport:
             assert (await transport.send(GET)).status == 200
             file.write_text("second")
-            door.good = {"second"}
+            token_server.accepted = {"second"}
             assert (await transport.send(GET)).status == 200
-            door.good = set()
+            token_server.accepted = set()
             assert (await transport.send(GET)).status == 401
-    assert door.knocked == ["first", "first", "second", "second"]
+    assert token_server.received == ["first", "first", "second", "second"]
 
 
-async def test_certificate_files_are_read_again_too(authority: Authority, tmp_path: Path) -> None:
+async def test_certificate_files_are_reloaded(authority: Authority, tmp_path: Path) -> None:
     files = (tmp_path / "crt", tmp_path / "key")
     sign_in = FileSignIn(certificate=files)
     seen = []
@@ -376,7 +388,7 @@ async def test_certificate_files_are_read_again_too(authority: Authority, tmp_pa
     assert seen == [True, True]
 
 
-def test_a_pod_finds_its_cluster(tmp_path: Path) -> None:
+def test_a_pod_connects_to_its_cluster_with_its_service_account(tmp_path: Path) -> None:
     for name, text in (("token", "t"), ("ca.crt", "ca"), ("namespace", "ours\n")):
         (tmp_path / name).write_text(text)
     found = in_cluster_connection(tmp_path, "fd00::1", "6443")
@@ -385,28 +397,28 @@ def test_a_pod_finds_its_cluster(tmp_path: Path) -> None:
     assert found.sign_in == FileSignIn(token=tmp_path / "token")
 
 
-def test_a_pod_without_a_service_account_says_which_file_is_missing(tmp_path: Path) -> None:
+def test_the_error_of_a_pod_without_a_service_account_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match="token cannot be read: No such file"):
         in_cluster_connection(tmp_path, "10.0.0.1", "443")
 
 
-# --- the way there
+# --- server names and proxies
 
 
-async def test_a_server_is_checked_against_the_name_the_kubeconfig_gives() -> None:
+async def test_the_certificate_is_verified_against_the_server_name_of_the_kubeconfig() -> None:
     named = new_authority("kube.internal")
-    door = Door({""})
-    async with serving(door.handle, server_tls(named)) as server:
+    token_server = TokenServer({""})
+    async with serving(token_server.handle, server_tls(named)) as server:
         wrong = Connection(server, "", ca_pem=named.ca_pem)
         with pytest.raises(Unreachable, match="certificate is not trusted"):
-            await Once(wrong).send()
+            await SingleAttempt(wrong).send()
         right = Connection(server, "", ca_pem=named.ca_pem, tls_server_name="kube.internal")
-        assert (await Once(right).send()).status == 200
+        assert (await SingleAttempt(right).send()).status == 200
 
 
 @dataclass
-class Once:
-    """One attempt, without the retries."""
+class SingleAttempt:
+    """Sends a request without retries."""
 
     connection: Connection
 
@@ -419,25 +431,25 @@ class Once:
 
 
 class ConnectProxy:
-    """An HTTP proxy that knows CONNECT only."""
+    """An HTTP proxy that supports only CONNECT."""
 
-    def __init__(self, answer: bytes = b"HTTP/1.1 200 OK\r\n\r\n") -> None:
-        self.answer = answer
+    def __init__(self, response: bytes = b"HTTP/1.1 200 OK\r\n\r\n") -> None:
+        self.response = response
         self.asked: list[str] = []
         self._pipes: list[asyncio.Task[None]] = []
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         self.asked.append(head)
-        writer.write(self.answer)
-        if b" 200 " not in self.answer:
+        writer.write(self.response)
+        if b" 200 " not in self.response:
             return
         host, port = head.split()[1].rsplit(":", 1)
         there_reader, there_writer = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(pipe(reader, there_writer), pipe(there_reader, writer))
+        await asyncio.gather(copy_stream(reader, there_writer), copy_stream(there_reader, writer))
 
 
-async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def copy_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while data := await reader.read(65536):
             writer.write(data)
@@ -448,17 +460,17 @@ async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         writer.close()
 
 
-async def test_a_proxy_is_asked_to_connect_and_sees_no_token(authority: Authority) -> None:
+async def test_a_proxy_receives_connect_without_the_token(authority: Authority) -> None:
     proxy = ConnectProxy()
-    door = Door({"t"})
+    token_server = TokenServer({"t"})
     async with (
         serve_tcp(proxy.handle) as port,
-        serving(door.handle, server_tls(authority)) as server,
+        serving(token_server.handle, server_tls(authority)) as server,
     ):
         address = f"http://user:pass@127.0.0.1:{port}"
         connection = Connection(server, "", ca_pem=authority.ca_pem, proxy=address)
         request = Request("GET", "/a", headers={"authorization": "Bearer t"})
-        async with open_transport(connection, World().outside) as transport:
+        async with open_transport(connection, FakeEnvironment().auth) as transport:
             assert (await transport.send(request)).status == 200
     (head,) = proxy.asked
     assert head.startswith(f"CONNECT {server.removeprefix('https://')} HTTP/1.1")
@@ -466,11 +478,43 @@ async def test_a_proxy_is_asked_to_connect_and_sees_no_token(authority: Authorit
     assert "Bearer" not in head
 
 
-async def test_a_proxy_that_refuses_is_named_as_the_one(authority: Authority) -> None:
+async def test_the_error_of_a_rejected_proxy_connection_names_the_proxy(
+    authority: Authority,
+) -> None:
     proxy = ConnectProxy(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
     async with serve_tcp(proxy.handle) as port:
         address = f"http://user:pass@127.0.0.1:{port}"
         connection = Connection("https://127.0.0.1:1", "", ca_pem=authority.ca_pem, proxy=address)
         with pytest.raises(Unreachable, match=r"the proxy refuses to connect \(407\)") as caught:
-            await Once(connection).send()
+            await SingleAttempt(connection).send()
     assert "pass" not in str(caught.value)
+
+
+def helper_sign_in(tmp_path: Path, script: str) -> HelperSignIn:
+    file = tmp_path / "helper.py"
+    file.write_text(script)
+    return HelperSignIn(sys.executable, (str(file), "auth", "get-token"), "old")
+
+
+async def test_a_rejected_token_is_replaced_by_that_of_the_helper_and_cached(
+    tmp_path: Path,
+) -> None:
+    token_server = TokenServer({"new"})
+    sign_in = helper_sign_in(tmp_path, "print('new')")
+    async with serving(token_server.handle) as server:
+        connection = Connection(server, "", token="old", sign_in=sign_in)
+        async with open_transport(connection, FakeEnvironment().auth) as transport:
+            assert (await transport.send(GET)).status == 200
+            assert (await transport.send(GET)).status == 200
+    assert token_server.received == ["old", "new", "new"]
+
+
+async def test_the_error_of_a_failed_helper_does_not_contain_its_output(tmp_path: Path) -> None:
+    token_server = TokenServer(set())
+    sign_in = helper_sign_in(tmp_path, "import sys; print('s3cret'); sys.exit(4)")
+    async with serving(token_server.handle) as server:
+        connection = Connection(server, "", token="old", sign_in=sign_in)
+        async with open_transport(connection, FakeEnvironment().auth) as transport:
+            with pytest.raises(Unauthorized, match="exit 4") as caught:
+                await transport.send(GET)
+    assert "s3cret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""A transport in trouble, in virtual time."""
+"""Injected faults of a transport, in virtual time."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from datum_compute.client.transport.faults import (
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 T = TypeVar("T")
-ASK = Request("GET", "/api")
+REQUEST = Request("GET", "/api")
 
 
-class Plane:
-    """Answers at once; a watch brings three lines, a second apart."""
+class HealthyTransport:
+    """Responds at once. A watch sends three lines, one per second."""
 
     async def send(self, request: Request) -> Response:
         if request.query:
@@ -50,37 +50,37 @@ def now_s() -> float:
 
 
 @pytest.mark.parametrize(("kind", "after_s"), [("cut", GIVE_UP_S), ("crash", 0.0)])
-def test_what_is_cut_off_gives_no_answer_and_what_has_crashed_refuses(
+def test_a_cut_transport_times_out_and_a_crashed_one_refuses_connections(
     kind: str, after_s: float
 ) -> None:
     async def story() -> float:
-        trouble = Fault(kind=kind)  # type: ignore[arg-type]
+        fault = Fault(kind=kind)  # type: ignore[arg-type]
         began_s = now_s()
         with pytest.raises(Unreachable):
-            await FaultyTransport(Plane(), lambda: trouble).send(ASK)
+            await FaultyTransport(HealthyTransport(), lambda: fault).send(REQUEST)
         return now_s() - began_s
 
     assert in_virtual_time(story) == after_s
 
 
-def test_what_is_slow_answers_later() -> None:
+def test_a_slow_transport_delays_the_response() -> None:
     async def story() -> float:
         began_s = now_s()
-        slow = FaultyTransport(Plane(), lambda: Fault(kind="slow", delay_s=0.5))
-        assert (await slow.send(ASK)).status == 200
+        slow = FaultyTransport(HealthyTransport(), lambda: Fault(kind="slow", delay_s=0.5))
+        assert (await slow.send(REQUEST)).status == 200
         return round(now_s() - began_s, 3)
 
     assert in_virtual_time(story) == 0.5
 
 
-def test_an_open_watch_breaks_when_its_plane_is_cut_off() -> None:
+def test_an_open_watch_breaks_when_the_transport_is_cut() -> None:
     async def story() -> list[bytes]:
-        troubles: list[Fault] = []
-        transport = FaultyTransport(Plane(), lambda: troubles[0] if troubles else None)
+        faults: list[Fault] = []
+        transport = FaultyTransport(HealthyTransport(), lambda: faults[0] if faults else None)
         stream = (await transport.send(Request("GET", "/api", {"watch": "1"}))).stream
         assert stream is not None
         seen = [await anext(stream)]
-        troubles.append(Fault(kind="cut"))
+        faults.append(Fault(kind="cut"))
         with pytest.raises(Unreachable):
             await anext(stream)
         await stream.aclose()
@@ -89,8 +89,8 @@ def test_an_open_watch_breaks_when_its_plane_is_cut_off() -> None:
     assert in_virtual_time(story) == [b"0"]
 
 
-def test_troubles_are_read_as_they_were_written() -> None:
-    troubles = {"hub": Fault(kind="slow", delay_s=0.5), "cell/dfw": Fault(kind="cut")}
-    assert decoded_troubles(encoded_troubles(troubles)) == troubles
+def test_decoded_faults_equal_the_encoded_ones() -> None:
+    faults = {"hub": Fault(kind="slow", delay_s=0.5), "cell/dfw": Fault(kind="cut")}
+    assert decoded_troubles(encoded_troubles(faults)) == faults
     assert Fault(kind="cut", until_s=10.0).lasts(9.0)
     assert not Fault(kind="cut", until_s=10.0).lasts(10.0)
